@@ -1,0 +1,53 @@
+"""Sums that do not depend on the order of their terms.
+
+A running sum is kept as an unevaluated pair ``hi + lo`` (Knuth's two-sum), good
+to about 32 digits.  Rounded to one double at the end, it no longer shows how
+blocks were grouped, which worker came first or how many threads there were.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["add_pairs", "add_plain"]
+
+
+@njit(nogil=True, cache=True)
+def _two_sum(a: float, b: float) -> tuple[float, float]:
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+@njit(nogil=True, cache=True)
+def add_plain(hi: NDArray[np.float64], lo: NDArray[np.float64], term: NDArray[np.float64]) -> None:
+    """Add ``term`` to the running sum ``hi + lo``, in place (flat arrays of one length)."""
+    for i in range(hi.size):
+        total, error = _two_sum(hi[i], term[i])
+        hi[i] = total
+        lo[i] += error
+
+
+def add_pairs(
+    a: tuple[NDArray[np.float64], NDArray[np.float64]],
+    b: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sum of two running sums ``(hi, lo)``, each pair of equal shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> big, small, zero = np.array([1e16]), np.array([1.0]), np.zeros(1)
+    >>> hi, lo = add_pairs(add_pairs((big, zero), (small, zero)), (-big, zero))
+    >>> float(hi[0] + lo[0])
+    1.0
+    """
+    total = a[0] + b[0]
+    part = total - a[0]
+    error = (a[0] - (total - part)) + (b[0] - part)
+    lo = a[1] + b[1] + error
+    # Renormalised so that `hi` alone is the sum rounded to double.
+    hi = total + lo
+    return hi, lo - (hi - total)
