@@ -1,0 +1,30 @@
+"""Map-reduce over row blocks as data: the contract and its instances."""
+
+from daskclust.reduction.assign import (
+    ASSIGN,
+    FARTHEST,
+    CentreSets,
+    ClusterStatistics,
+    FarthestRequest,
+)
+from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
+from daskclust.reduction.seeding import CANDIDATES, CandidateRound, RoundResult
+from daskclust.reduction.survey import SURVEY, Survey, SurveyRequest
+
+__all__ = [
+    "ASSIGN",
+    "CANDIDATES",
+    "FARTHEST",
+    "SURVEY",
+    "CandidateRound",
+    "CentreSets",
+    "ClusterStatistics",
+    "FarthestRequest",
+    "Field",
+    "Partial",
+    "Reduction",
+    "RoundResult",
+    "RowBlock",
+    "Survey",
+    "SurveyRequest",
+]

@@ -1,0 +1,142 @@
+"""Assignment passes: statistics of the clusters, and the rows farthest from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.assign import accumulate, nearest
+from daskclust.kernels.sampling import smallest
+from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
+
+__all__ = ["ASSIGN", "FARTHEST", "CentreSets", "ClusterStatistics", "FarthestRequest"]
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CentreSets:
+    """Centres that are tried side by side in one pass.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (r, k, p), float64
+        One set for each restart (or each point of a grid).
+    feature_weights : ndarray of shape (r, p), float64, optional
+        Weights of the squared distance, a row for each set.
+    shift : ndarray of shape (p,), float64, optional
+        A point amid the data.
+    """
+
+    centres: Float
+    feature_weights: Float | None = None
+    shift: Float | None = None
+
+    def weights(self, r: int) -> Float | None:
+        """Return the feature weights of one set, if any."""
+        return None if self.feature_weights is None else self.feature_weights[r]
+
+
+class ClusterStatistics(NamedTuple):
+    """What an assignment pass returns.
+
+    Attributes
+    ----------
+    sums : ndarray of shape (r, k, p), float64
+        Weighted sums of the rows of each cluster.
+    counts : ndarray of shape (r, k), float64
+        Weight of each cluster.
+    inertia : ndarray of shape (r, k), float64
+        Weighted squared distances to the centres that were given.
+    """
+
+    sums: Float
+    counts: Float
+    inertia: Float
+
+
+def _assign_fields(state: CentreSets) -> Mapping[str, Field]:
+    r, k, p = state.centres.shape
+    return {"stats": Field((2, r, k, p + 2))}
+
+
+def _assign_block(rows: RowBlock, state: CentreSets) -> Partial:
+    segments = rows.segments()
+    parts = [
+        accumulate(
+            rows.x,
+            centres,
+            weight=rows.weight,
+            feature_weights=state.weights(r),
+            shift=state.shift,
+            segments=segments,
+        )
+        for r, centres in enumerate(state.centres)
+    ]
+    return {"stats": np.stack([np.stack([s.hi for s in parts]), np.stack([s.lo for s in parts])])}
+
+
+def _assign_finalize(partial: Partial, state: CentreSets) -> ClusterStatistics:
+    stats = partial["stats"][0]
+    p = state.centres.shape[-1]
+    return ClusterStatistics(stats[..., :p], stats[..., p], stats[..., p + 1])
+
+
+#: Nearest centre of every row; sums, weights and squared distances by cluster.
+ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
+
+
+@dataclass(frozen=True)
+class FarthestRequest:
+    """Ask for the rows farthest from their nearest centre.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (k, p), float64
+    count : int
+        How many rows.
+    feature_weights, shift
+        As in :class:`CentreSets`.
+    """
+
+    centres: Float
+    count: int
+    feature_weights: Float | None = None
+    shift: Float | None = None
+
+
+def _farthest_fields(state: FarthestRequest) -> Mapping[str, Field]:
+    p = state.centres.shape[1]
+    # The weight of a row travels as one more value.
+    return {"rows": Field((state.count,), "top", top_dtype(p + 2))}
+
+
+def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
+    labels, distances = nearest(
+        rows.x, state.centres, feature_weights=state.feature_weights, shift=state.shift
+    )
+    keys = -distances
+    weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+    # A row of no weight is absent; a row on its centre has no reason to found a cluster.
+    keys[(weight == 0) | (distances == 0)] = np.inf
+    chosen = smallest(keys, state.count)
+    m = len(chosen)
+    out = _farthest_fields(state)["rows"].identity()
+    out["key"][:m] = keys[chosen]
+    out["row"][:m] = rows.numbers(chosen)
+    out["x"][:m] = np.column_stack([rows.x[chosen], weight[chosen], labels[chosen]])
+    return {"rows": out}
+
+
+def _farthest_finalize(partial: Partial, state: FarthestRequest) -> NDArray[Any]:
+    found = partial["rows"]
+    return found[found["row"] >= 0]
+
+
+#: Rows farthest from their nearest centre, farthest first, ties by row number.  The values
+#: of each record are the row, its weight and its cluster.
+FARTHEST = Reduction("farthest", _farthest_fields, _farthest_block, _farthest_finalize)

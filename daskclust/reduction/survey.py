@@ -1,0 +1,160 @@
+"""The first pass over any data: is it usable, where does it lie, which rows to start from.
+
+One sweep carries what would otherwise be passes of their own: the check for NaN
+and infinity, weights, means, variances and ranges of the columns, and a
+weighted sample of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.moments import block_moments, first_nonfinite
+from daskclust.kernels.sampling import race_keys, smallest
+from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
+
+__all__ = ["SURVEY", "Survey", "SurveyRequest", "pick_rows"]
+
+_NO_ROW = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class SurveyRequest:
+    """What the first pass shall bring home.
+
+    Parameters
+    ----------
+    n_features : int
+    seeds : tuple of int
+        One seed for each restart.
+    n_picks : int
+        Rows drawn for each seed, with probability proportional to their weight.
+    """
+
+    n_features: int
+    seeds: tuple[int, ...] = ()
+    n_picks: int = 0
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first pass brought home.
+
+    Attributes
+    ----------
+    weight : float
+        Total weight of the rows.
+    mean, variance, low, high : ndarray of shape (p,), float64
+        Weighted moments and ranges of the columns; rows of weight 0 do not count.
+    first_bad : tuple of (int, int), or None
+        Row and column of the first NaN or infinity.
+    bad_is_nan : bool
+        Which of the two it is.
+    bad_weight_row : int, or None
+        First row whose weight is NaN, infinite or negative.
+    picks : structured ndarray of shape (n_seeds, n_picks)
+        The drawn rows (``row == -1`` where there were not enough).
+    """
+
+    weight: float
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    first_bad: tuple[int, int] | None
+    bad_is_nan: bool
+    bad_weight_row: int | None
+    picks: NDArray[Any]
+
+
+def pick_rows(rows: RowBlock, keys: NDArray[np.float64], count: int) -> NDArray[Any]:
+    """Records of the ``count`` rows of smallest key of one block, padded with none.
+
+    Parameters
+    ----------
+    rows : RowBlock
+    keys : ndarray of shape (n,), float64
+        Infinite for rows that must not be taken.
+    count : int
+
+    Returns
+    -------
+    structured ndarray of shape (count,), of :func:`top_dtype`
+    """
+    chosen = smallest(keys, count)
+    out: NDArray[Any] = Field((count,), "top", top_dtype(rows.x.shape[1])).identity()
+    out["key"][: len(chosen)] = keys[chosen]
+    out["row"][: len(chosen)] = rows.numbers(chosen)
+    out["x"][: len(chosen)] = rows.x[chosen]
+    return out
+
+
+def _fields(state: SurveyRequest) -> Mapping[str, Field]:
+    p = state.n_features
+    return {
+        "sums": Field((2, p + 1)),
+        "moments": Field((3, p), "moments"),
+        "low": Field((p,), "min"),
+        "high": Field((p,), "max"),
+        # Row and column packed into one integer would overflow: smallest row, then its column.
+        "bad": Field((1,), "top", top_dtype(1)),
+        "bad_weight": Field((), "min", np.int64),
+        "picks": Field((len(state.seeds), state.n_picks), "top", top_dtype(p)),
+    }
+
+
+def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
+    x, weight, _ = rows
+    partial = {name: field.identity() for name, field in _fields(state).items()}
+    if weight is not None:
+        usable = np.isfinite(weight) & (weight >= 0)
+        if not usable.all():
+            partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
+            weight = np.where(usable, weight, 0.0)
+    found = block_moments(x, weight, rows.segments())
+    partial["sums"] = np.stack([found.hi, found.lo])
+    partial["moments"] = found.moments
+    partial["low"], partial["high"] = found.low, found.high
+    if not found.finite:
+        row, column = first_nonfinite(x)
+        partial["bad"]["row"] = rows.numbers(np.array([row]))
+        partial["bad"]["key"] = partial["bad"]["row"]
+        # NaN or infinity, by the sign of the column number.
+        partial["bad"]["x"] = -column - 1 if np.isnan(x[row, column]) else column + 1
+        return partial
+    if state.n_picks:
+        mass = np.ones(len(x)) if weight is None else weight
+        for r, seed in enumerate(state.seeds):
+            keys = race_keys(rows.uniforms(seed, 0), mass)
+            partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
+    return partial
+
+
+def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
+    sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
+    total = float(sums[-1])
+    bad = partial["bad"][0]
+    code = int(bad["x"][0])
+    wrong = int(partial["bad_weight"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = sums[:-1] / total
+        variance = squares / weight
+    return Survey(
+        weight=total,
+        mean=mean,
+        variance=variance,
+        low=partial["low"],
+        high=partial["high"],
+        first_bad=None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
+        bad_is_nan=code < 0,
+        bad_weight_row=None if wrong == _NO_ROW else wrong,
+        picks=partial["picks"],
+    )
+
+
+SURVEY = Reduction("survey", _fields, _block, _finalize)
