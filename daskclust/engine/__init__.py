@@ -1,0 +1,20 @@
+"""The only part of the package that runs Dask."""
+
+from daskclust.engine.checkpoint import Checkpoint, Fingerprint
+from daskclust.engine.driver import Fitted, Step, iterate
+from daskclust.engine.lazy import map_rows
+from daskclust.engine.progress import on_iteration
+from daskclust.engine.rows import Rows, is_dask, open_rows
+
+__all__ = [
+    "Checkpoint",
+    "Fingerprint",
+    "Fitted",
+    "Rows",
+    "Step",
+    "is_dask",
+    "iterate",
+    "map_rows",
+    "on_iteration",
+    "open_rows",
+]

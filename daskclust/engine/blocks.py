@@ -1,0 +1,227 @@
+"""Blocks of rows, the groups they travel in, and what a task does with a group.
+
+A group is a list of blocks that one worker handles one after another.  Nothing
+here knows a scheduler: these functions are what runs inside the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.reduction import Partial, Reduction, RowBlock
+
+__all__ = ["Block", "Group", "LazyChunk", "Prepare", "collect_rows", "count_rows", "fold"]
+
+
+#: Blocks of fewer rows are joined with their neighbours, up to so many rows.
+_TINY = 512
+_JOINED = 4096
+
+
+@dataclass(frozen=True)
+class LazyChunk:
+    """A chunk that is computed when it is wanted.
+
+    The graph is carried opaquely: schedulers do not see its keys, so a group of
+    a thousand chunks is one task, which holds one chunk in memory at a time.
+    """
+
+    graph: Mapping[Any, Any]
+    key: Any
+
+    def load(self) -> NDArray[Any]:
+        """Compute the chunk here and now, in this thread."""
+        return dask.get(self.graph, self.key)
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """What turns a chunk into the rows that kernels take.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        float32 or float64, in which distances are worked out.
+    transform : callable(x) -> x, optional
+        Applied to each chunk, for metrics that are Euclidean in another space.
+    """
+
+    dtype: np.dtype[Any]
+    transform: Any = None
+
+    def __call__(self, x: Any) -> NDArray[Any]:
+        """Return the chunk as a C-contiguous matrix of ``dtype``, transformed."""
+        x = np.ascontiguousarray(x, dtype=self.dtype)
+        return x if self.transform is None else self.transform(x)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of rows: where it lies, and its values or how to get them.
+
+    Parameters
+    ----------
+    start, size : int
+        Global number of the first row, number of rows.
+    x : array or LazyChunk
+    weight : array or LazyChunk, optional
+    skip : ndarray of int, optional
+        Rows of the block, by local number, that are left out of sums because
+        somebody else settles them.
+    """
+
+    start: int
+    size: int
+    x: Any
+    weight: Any = None
+    skip: NDArray[np.intp] | None = None
+
+    def load(self, prepare: Prepare) -> RowBlock:
+        """Fetch the rows."""
+        x = prepare(self.x.load() if isinstance(self.x, LazyChunk) else self.x)
+        if len(x) != self.size:
+            raise ValueError(
+                f"A block at row {self.start} has {len(x)} rows; its metadata promised "
+                f"{self.size}. The data changed while they were read."
+            )
+        weight = self.weight.load() if isinstance(self.weight, LazyChunk) else self.weight
+        if weight is not None:
+            weight = np.ascontiguousarray(weight, dtype=np.float64)
+        if self.skip is not None and len(self.skip):
+            weight = np.ones(self.size) if weight is None else weight.copy()
+            weight[self.skip] = 0.0
+        return RowBlock(x, weight, ((self.start, self.size),))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Blocks that are handled together, in row order.
+
+    Its declared size is small on purpose: it only refers to blocks that the
+    worker holds anyway, and must not be counted or spilled a second time.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+
+    def __sizeof__(self) -> int:
+        return 1000
+
+    def excluding(self, rows: NDArray[np.int64]) -> Group:
+        """Return the same group with some (sorted, global) rows left out of sums."""
+        blocks = []
+        for block in self.blocks:
+            first, last = np.searchsorted(rows, [block.start, block.start + block.size])
+            blocks.append(replace(block, skip=(rows[first:last] - block.start).astype(np.intp)))
+        return Group(blocks)
+
+    def load(self, prepare: Prepare) -> Iterator[RowBlock]:
+        """Yield the rows, a block at a time, tiny neighbours joined.
+
+        A lazy block is read ahead while its elder is worked on.
+        """
+        return _join_tiny(self._load_each(prepare))
+
+    def _load_each(self, prepare: Prepare) -> Iterator[RowBlock]:
+        if len(self.blocks) < 2 or not any(isinstance(b.x, LazyChunk) for b in self.blocks):
+            for block in self.blocks:
+                yield block.load(prepare)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="daskclust-read-ahead") as reader:
+            coming = reader.submit(self.blocks[0].load, prepare)
+            for following in self.blocks[1:]:
+                rows = coming.result()
+                coming = reader.submit(following.load, prepare)
+                yield rows
+                del rows
+            yield coming.result()
+
+
+def _join_tiny(blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
+    """Join runs of tiny blocks: a kernel call costs as much as a hundred rows."""
+    held: list[RowBlock] = []
+    n_held = 0
+    for rows in blocks:
+        n = len(rows.x)
+        if held and (n >= _TINY or n_held >= _JOINED):
+            yield _concatenate(held)
+            held, n_held = [], 0
+        if n >= _TINY:
+            yield rows
+        else:
+            held.append(rows)
+            n_held += n
+    if held:
+        yield _concatenate(held)
+
+
+def _concatenate(held: list[RowBlock]) -> RowBlock:
+    if len(held) == 1:
+        return held[0]
+    weight = None
+    if any(rows.weight is not None for rows in held):
+        weight = np.concatenate(
+            [np.ones(len(r.x)) if r.weight is None else r.weight for r in held]
+        )
+    runs = tuple(run for rows in held for run in rows.runs)
+    return RowBlock(np.concatenate([rows.x for rows in held]), weight, runs)
+
+
+def fold(
+    group: Group, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+) -> tuple[Partial, list[Any] | None]:
+    """Reduce a group's blocks, in order, to one partial (and the blocks' carries)."""
+    partial = reduction.identity(state)
+    kept: list[Any] = []
+    for position, rows in enumerate(group.load(prepare)):
+        if reduction.carries:
+            part, now = reduction.block(rows, state, None if carry is None else carry[position])
+            kept.append(now)
+        else:
+            part = reduction.block(rows, state)
+        partial = reduction.combine(partial, part, state)
+    return partial, kept if reduction.carries else None
+
+
+def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Partial:
+    """Merge partials in the order given."""
+    merged = partials[0]
+    for partial in partials[1:]:
+        merged = reduction.combine(merged, partial, state)
+    return merged
+
+
+def collect_rows(
+    group: Group, prepare: Prepare, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]:
+    """Pick the wanted (sorted) global rows that lie in this group, with their weights."""
+    found, values, weights = [], [], []
+    for block in group.blocks:
+        first, last = np.searchsorted(rows, [block.start, block.start + block.size])
+        if first == last:
+            # Chunks without a wanted row are not even read.
+            continue
+        wanted = rows[first:last]
+        loaded = replace(block, skip=None).load(prepare)
+        found.append(wanted)
+        values.append(loaded.x[wanted - block.start])
+        weights.append(
+            np.ones(len(wanted)) if loaded.weight is None else loaded.weight[wanted - block.start]
+        )
+    if not found:
+        return rows[:0], np.empty((0, 0)), np.empty(0)
+    return np.concatenate(found), np.concatenate(values), np.concatenate(weights)
+
+
+def count_rows(group: Group) -> list[int]:
+    """Lengths of a group's blocks, for arrays whose chunk sizes are not known."""
+    return [
+        len(block.x.load() if isinstance(block.x, LazyChunk) else block.x)
+        for block in group.blocks
+    ]

@@ -1,0 +1,210 @@
+"""The small state of a fit on disk: written atomically, checked before it is used."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.exceptions import CheckpointError
+from daskclust.reduction import Survey
+
+__all__ = ["Checkpoint", "Fingerprint"]
+
+_FORMAT = 1
+_FILE = "daskclust-checkpoint.npz"
+#: Moments of the same data may differ so much between chunkings, relatively.
+_MOMENT_TOLERANCE = 1e-9
+
+
+def _plain(value: Any) -> Any:
+    """Return a JSON value that tells a parameter apart from others of its kind."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        data = np.ascontiguousarray(value)
+        digest = hashlib.sha256(data.tobytes()).hexdigest()
+        return f"array {data.shape} {data.dtype} {digest}"
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if callable(value):
+        return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
+    return type(value).__name__
+
+
+@dataclasses.dataclass(frozen=True)
+class Fingerprint:
+    """What a checkpoint belongs to: the estimator, its parameters and the data.
+
+    Parameters
+    ----------
+    estimator : str
+    params : mapping
+        Parameters that steer the trajectory.
+    n_rows : int
+    survey : Survey
+        Ranges and moments of the data, from the first pass.
+    """
+
+    estimator: str
+    params: Mapping[str, Any]
+    n_rows: int
+    survey: Survey
+
+    def as_meta(self) -> dict[str, Any]:
+        """Return what is compared literally."""
+        return {
+            "estimator": self.estimator,
+            "params": {key: _plain(value) for key, value in sorted(self.params.items())},
+            "n_rows": self.n_rows,
+            "n_features": len(self.survey.mean),
+        }
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what is compared numerically."""
+        survey = self.survey
+        return {
+            "low": survey.low,
+            "high": survey.high,
+            "mean": survey.mean,
+            "variance": survey.variance,
+            "weight": np.asarray(survey.weight),
+        }
+
+    def differences(self, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str]:
+        """Say in which respects a stored fingerprint is another."""
+        found = []
+        mine = self.as_meta()
+        for key in ("estimator", "n_rows", "n_features"):
+            if meta.get(key) != mine[key]:
+                found.append(f"{key} was {meta.get(key)!r}, is {mine[key]!r}")
+        theirs = meta.get("params") or {}
+        for key in sorted(set(theirs) | set(mine["params"])):
+            if theirs.get(key) != mine["params"].get(key):
+                found.append(f"{key} was {theirs.get(key)!r}, is {mine['params'].get(key)!r}")
+        if found:
+            return found
+        scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
+        for key, value in self.as_arrays().items():
+            exact = key in ("low", "high")
+            unit = {"mean": scale, "variance": scale**2}.get(key, np.abs(value))
+            tolerance = 0.0 if exact else _MOMENT_TOLERANCE * unit
+            if np.shape(arrays.get(key)) != np.shape(value) or not np.all(
+                np.abs(arrays[key] - value) <= tolerance
+            ):
+                found.append(f"the {key} of the data is another")
+        return found
+
+
+def _pack(state: Any) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    arrays, missing = {}, []
+    for field in dataclasses.fields(state):
+        value = getattr(state, field.name)
+        if value is None:
+            missing.append(field.name)
+        else:
+            arrays[f"state.{field.name}"] = np.asarray(value)
+    return arrays, missing
+
+
+def _unpack(kind: type, arrays: Mapping[str, NDArray[Any]], missing: list[str]) -> Any:
+    values = {}
+    for field in dataclasses.fields(kind):
+        if field.name in missing:
+            values[field.name] = None
+            continue
+        value = arrays[f"state.{field.name}"]
+        values[field.name] = value.item() if value.ndim == 0 else value
+    return kind(**values)
+
+
+class Checkpoint:
+    """A file that holds the newest state of one fit.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, or an existing directory to put it in.
+    fingerprint : Fingerprint
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fingerprint: Fingerprint) -> None:
+        target = Path(path)
+        self.path = target / _FILE if target.is_dir() else target
+        self.fingerprint = fingerprint
+        if not self.path.parent.is_dir():
+            raise CheckpointError(
+                f"checkpoint={str(path)!r}: the directory {str(self.path.parent)!r} does not "
+                "exist. Create it, or give a path in a directory that exists."
+            )
+
+    def load(self, kind: type) -> tuple[Any, list[dict[str, Any]], bool] | None:
+        """Return (state, history, finished) of the stored fit, or None without a file.
+
+        Raises
+        ------
+        CheckpointError
+            If the file is broken, or belongs to other data or parameters.
+        """
+        if not self.path.exists():
+            return None
+        remedy = "Delete the file to start afresh, or give another checkpoint path."
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            meta = json.loads(arrays.pop("meta").tobytes().decode())
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+            raise CheckpointError(
+                f"{str(self.path)!r} is not a readable daskclust checkpoint ({error}). {remedy}"
+            ) from error
+        if meta.get("format") != _FORMAT:
+            raise CheckpointError(
+                f"{str(self.path)!r} has checkpoint format {meta.get('format')!r}; this version "
+                f"reads {_FORMAT}. {remedy}"
+            )
+        stored = {name[5:]: value for name, value in arrays.items() if name.startswith("data.")}
+        differences = self.fingerprint.differences(meta, stored)
+        if differences:
+            raise CheckpointError(
+                f"{str(self.path)!r} belongs to another fit: {'; '.join(differences)}. {remedy}"
+            )
+        try:
+            state = _unpack(kind, arrays, meta["missing"])
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{str(self.path)!r} lacks part of the state ({error}). {remedy}"
+            ) from error
+        return state, meta["history"], bool(meta["finished"])
+
+    def save(self, state: Any, history: list[dict[str, Any]], *, finished: bool) -> None:
+        """Replace the file by the newest state; a crash leaves the old one or the new one."""
+        arrays, missing = _pack(state)
+        meta = {
+            "format": _FORMAT,
+            **self.fingerprint.as_meta(),
+            "missing": missing,
+            "history": history,
+            "finished": finished,
+        }
+        arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+        arrays.update({f"data.{key}": v for key, v in self.fingerprint.as_arrays().items()})
+        scratch = self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")
+        try:
+            with scratch.open("wb") as file:
+                np.savez(file, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(self.path)
+        finally:
+            scratch.unlink(missing_ok=True)

@@ -1,0 +1,324 @@
+"""Where groups run: in this process, on a local Dask scheduler, or on a cluster.
+
+An executor holds the bound groups and maps a function over them: one call is
+one pass over the data and one blocking round trip.  Overhead does not grow with
+the number of blocks, because a group of blocks is one task, bound once.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import itemgetter
+from typing import Any
+from uuid import uuid4
+
+import dask
+import numpy as np
+from dask.system import CPU_COUNT
+from numpy.typing import NDArray
+
+from daskclust.engine.blocks import Block, Group, Prepare, fold, merge
+from daskclust.reduction import Partial, Reduction
+
+__all__ = ["ClusterExecutor", "Executor", "GraphExecutor", "LocalExecutor", "ThreadExecutor"]
+
+#: Partials that one task or the client merges at most.
+_SPLIT_EVERY = 8
+
+
+class Executor(ABC):
+    """Bound groups and the way to run functions over them."""
+
+    @abstractmethod
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return ``function(group, *arguments)`` of each group, in order."""
+
+    @abstractmethod
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        """Reduce all groups to one partial; the carry is an opaque handle."""
+
+    @abstractmethod
+    def excluding(self, rows: NDArray[np.int64]) -> Executor:
+        """Return an executor over the same blocks with some rows left out of sums."""
+
+
+def _fold_all(
+    results: Sequence[tuple[Partial, Any]], reduction: Reduction, state: Any
+) -> tuple[Partial, Any]:
+    return merge(reduction, state, [r[0] for r in results]), [r[1] for r in results]
+
+
+def _carries(carry: Any, count: int) -> list[Any]:
+    return [None] * count if carry is None else carry
+
+
+def cpu_threads() -> int:
+    """Threads that NumPy input may use: ``daskclust.num-threads``, else the usable cores.
+
+    ``OMP_NUM_THREADS`` is honoured, so a fit inside a Dask worker, where a nanny
+    sets it to 1, does not multiply threads.
+    """
+    configured = dask.config.get("daskclust.num-threads", None)
+    if configured is None:
+        configured = os.environ.get("OMP_NUM_THREADS", "")
+    try:
+        return max(1, min(int(configured), CPU_COUNT))
+    except ValueError:
+        return CPU_COUNT
+
+
+class ThreadExecutor(Executor):
+    """Groups of in-memory rows, one for each thread; for NumPy input, without Dask."""
+
+    def __init__(self, groups: list[Group]) -> None:
+        self.groups = groups
+
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Run one thread a group; a single group runs in the caller's thread."""
+        return self._each(lambda group, _: function(group, *arguments), None)
+
+    def _each(self, call: Callable[[Group, Any], Any], carry: Any) -> list[Any]:
+        carries = _carries(carry, len(self.groups))
+        if len(self.groups) == 1:
+            return [call(self.groups[0], carries[0])]
+        with ThreadPoolExecutor(len(self.groups), thread_name_prefix="daskclust") as pool:
+            return list(pool.map(call, self.groups, carries))
+
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        """Reduce the groups side by side."""
+        results = self._each(
+            lambda group, kept: fold(group, prepare, reduction, state, kept), carry
+        )
+        return _fold_all(results, reduction, state)
+
+    def excluding(self, rows: NDArray[np.int64]) -> ThreadExecutor:
+        """Leave some rows out of sums."""
+        return ThreadExecutor([group.excluding(rows) for group in self.groups])
+
+
+class LocalExecutor(Executor):
+    """Groups on the user's local scheduler: synchronous, threads, processes or a callable."""
+
+    def __init__(self, groups: list[Group], get: Callable[..., Any]) -> None:
+        self.groups = groups
+        self._get = get
+
+    def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        token = uuid4().hex
+        graph = {(f"daskclust-{name}-{token}", i): (call,) for i, call in enumerate(calls)}
+        return list(self._get(graph, list(graph)))
+
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Run one task a group."""
+        return self._run(name, [partial(function, group, *arguments) for group in self.groups])
+
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        """Run one task a group and merge here."""
+        calls = [
+            partial(fold, group, prepare, reduction, state, kept)
+            for group, kept in zip(self.groups, _carries(carry, len(self.groups)), strict=True)
+        ]
+        return _fold_all(self._run(reduction.name, calls), reduction, state)
+
+    def excluding(self, rows: NDArray[np.int64]) -> LocalExecutor:
+        """Leave some rows out of sums."""
+        return LocalExecutor([group.excluding(rows) for group in self.groups], self._get)
+
+
+def _fold_chunk(
+    block: Block, call: Callable[..., Any], x: Any, weight: Any = None, carry: Any = None
+) -> Any:
+    """Run ``call`` on a group of one block whose values have just arrived."""
+    group = Group([Block(block.start, block.size, x, weight, block.skip)])
+    return call(group) if carry is None else call(group, carry)
+
+
+def _merge_results(reduction: Reduction, state: Any, results: Sequence[Any]) -> Partial:
+    return merge(reduction, state, list(results))
+
+
+class GraphExecutor(Executor):
+    """One task a block inside the array's own graph, where blocks share costly tasks.
+
+    Slower than groups, since the scheduler sees every block in every pass, but
+    shared inputs are computed once a pass.
+    """
+
+    def __init__(
+        self,
+        blocks: list[Block],
+        keys: list[Any],
+        weight_keys: list[Any] | None,
+        graph: Mapping[Any, Any],
+        get: Callable[..., Any],
+        client: Any = None,
+    ) -> None:
+        self.blocks = blocks
+        self._keys = keys
+        self._weight_keys = weight_keys
+        self._graph = graph
+        self._get = get
+        self._client = client
+
+    def _tasks(
+        self, name: str, call: Callable[..., Any], carry: list[Any] | None
+    ) -> dict[Any, Any]:
+        token = uuid4().hex
+        tasks = {}
+        for i, block in enumerate(self.blocks):
+            arguments = [self._keys[i], None if self._weight_keys is None else self._weight_keys[i]]
+            if carry is not None:
+                arguments.append(carry[i])
+            tasks[(f"daskclust-{name}-{token}", i)] = (
+                partial(_fold_chunk, block, call),
+                *arguments,
+            )
+        return tasks
+
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Run one task a block."""
+        tasks = self._tasks(name, partial(_call_first, function, arguments), None)
+        return list(self._get({**self._graph, **tasks}, list(tasks)))
+
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        """Run one task a block and a tree of merges, all in one graph."""
+        call = partial(_fold_prepared, prepare, reduction, state)
+        tasks = self._tasks(reduction.name, call, carry)
+        graph = {**self._graph, **tasks}
+        folded = list(tasks)
+        level = []
+        for name, i in folded:
+            level.append((f"{name}-partial", i))
+            graph[level[-1]] = (itemgetter(0), (name, i))
+        depth = 0
+        while len(level) > 1:
+            name = f"{folded[0][0]}-merge{depth}"
+            parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
+            level = []
+            for i, part in enumerate(parts):
+                graph[(name, i)] = (partial(_merge_results, reduction, state), part)
+                level.append((name, i))
+            depth += 1
+        if not reduction.carries:
+            return self._get(graph, [level[0]])[0], None
+        if self._client is None:
+            merged, *kept = self._get(graph, [level[0], *folded])
+            return merged, kept
+        merged, *kept = self._client.get(graph, [level[0], *folded], sync=False)
+        return merged.result(), kept
+
+    def excluding(self, rows: NDArray[np.int64]) -> GraphExecutor:
+        """Leave some rows out of sums."""
+        blocks = Group(self.blocks).excluding(rows).blocks
+        return GraphExecutor(
+            blocks, self._keys, self._weight_keys, self._graph, self._get, self._client
+        )
+
+
+def _call_first(function: Callable[..., Any], arguments: tuple[Any, ...], group: Group) -> Any:
+    return function(group, *arguments)
+
+
+def _fold_prepared(
+    prepare: Prepare, reduction: Reduction, state: Any, group: Group, before: Any = None
+) -> Any:
+    return fold(group, prepare, reduction, state, None if before is None else before[1])
+
+
+def bind_group(blocks: list[Block], chunks: list[Any], weights: list[Any] | None) -> Group:
+    """Join blocks and the values that a worker holds into a group, by reference."""
+    return Group(
+        [
+            Block(b.start, b.size, chunk, None if weights is None else weights[i], b.skip)
+            for i, (b, chunk) in enumerate(zip(blocks, chunks, strict=True))
+        ]
+    )
+
+
+def _exclude(group: Group, rows: NDArray[np.int64]) -> Group:
+    return group.excluding(rows)
+
+
+def _fold_kept(
+    group: Group, prepare: Prepare, reduction: Reduction, state: Any, before: Any
+) -> tuple[Partial, Any]:
+    return fold(group, prepare, reduction, state, None if before is None else before[1])
+
+
+class ClusterExecutor(Executor):
+    """Groups bound on the workers of a ``distributed`` cluster.
+
+    Each group is a future of references to blocks that its worker holds, softly
+    pinned there; a pass submits one task a group with the state embedded.  Tasks
+    are pure: a lost worker means that blocks are computed again elsewhere.
+    """
+
+    def __init__(self, client: Any, groups: list[Any], workers: list[str | None]) -> None:
+        self.client = client
+        self.groups = groups
+        self.workers = workers
+
+    def submit(
+        self, name: str, function: Callable[..., Any], *arguments: Any, worker: str | None = None
+    ) -> Any:
+        """Submit one task with a readable key, softly pinned."""
+        return self.client.submit(
+            function,
+            *arguments,
+            key=(f"daskclust-{name}-{uuid4().hex}", 0),
+            workers=None if worker is None else [worker],
+            allow_other_workers=worker is not None,
+        )
+
+    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Run one task a group and gather the results."""
+        futures = [
+            self.submit(name, function, group, *arguments, worker=worker)
+            for group, worker in zip(self.groups, self.workers, strict=True)
+        ]
+        return list(self.client.gather(futures))
+
+    def reduce(
+        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
+    ) -> tuple[Partial, Any]:
+        """Run one task a group, merge in a tree, gather one partial."""
+        carries = _carries(carry, len(self.groups))
+        folded = [
+            self.submit(
+                reduction.name, _fold_kept, group, prepare, reduction, state, kept, worker=worker
+            )
+            for group, kept, worker in zip(self.groups, carries, self.workers, strict=True)
+        ]
+        if reduction.carries or len(folded) > _SPLIT_EVERY:
+            name = f"{reduction.name}-merge"
+            level = [
+                self.submit(name, itemgetter(0), future, worker=worker)
+                for future, worker in zip(folded, self.workers, strict=True)
+            ]
+            while len(level) > _SPLIT_EVERY:
+                parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
+                level = [self.submit(name, _merge_results, reduction, state, p) for p in parts]
+            partials = self.client.gather(level)
+        else:
+            partials = [result[0] for result in self.client.gather(folded)]
+        return merge(reduction, state, partials), folded if reduction.carries else None
+
+    def excluding(self, rows: NDArray[np.int64]) -> ClusterExecutor:
+        """Leave some rows out of sums; the blocks stay where they are."""
+        groups = [
+            self.submit("bind", _exclude, group, rows, worker=worker)
+            for group, worker in zip(self.groups, self.workers, strict=True)
+        ]
+        return ClusterExecutor(self.client, groups, self.workers)

@@ -1,0 +1,99 @@
+"""Results as long as the data: lazy for Dask input, chunked by rows like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.engine.rows import is_dask
+
+__all__ = ["map_rows"]
+
+
+def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]) -> Any:
+    """Cut (row, value) pairs by chunk: a Dask array of one object a chunk."""
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    table = np.empty(len(lengths), dtype=object)
+    for i in range(len(lengths)):
+        first, last = np.searchsorted(rows, starts[i : i + 2])
+        table[i] = (int(starts[i]), rows[first:last] - starts[i], values[first:last])
+    return da.from_array(table, chunks=1, name=f"daskclust-patches-{uuid4().hex}")
+
+
+def _labels_of(x: NDArray[Any], patch: NDArray[Any], function: Callable[..., Any]) -> Any:
+    start, rows, values = patch[0]
+    out = function(x, start)
+    out[rows] = values
+    return out
+
+
+def map_rows(
+    X: Any,
+    function: Callable[[NDArray[Any], int], NDArray[Any]],
+    *,
+    dtype: Any,
+    n_columns: int | None = None,
+    lengths: tuple[int, ...] | None = None,
+    patch: tuple[NDArray[np.int64], NDArray[Any]] | None = None,
+    name: str = "labels",
+) -> Any:
+    """Apply a function to the rows of every block.
+
+    Parameters
+    ----------
+    X : ndarray or dask.array.Array of shape (n, p)
+    function : callable(x, start) -> ndarray
+        One result a row; picklable.  ``start`` is the block's first row (0 where
+        chunk lengths are unknown and no patch needs them).
+    dtype : dtype
+        Of the result.
+    n_columns : int, optional
+        Columns of the result; one-dimensional when omitted.
+    lengths : tuple of int, optional
+        Rows of each chunk, where X itself does not know them.
+    patch : (rows, values), optional
+        Global row numbers (sorted) whose results are known already and replace
+        the function's.
+    name : str
+        Appears in the keys.
+
+    Returns
+    -------
+    ndarray or dask.array.Array
+        Like X: lazy, and chunked by rows, for a Dask array.
+    """
+    if not is_dask(X):
+        out = function(X, 0)
+        if patch is not None:
+            out[patch[0]] = patch[1]
+        return out
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    dtype = np.dtype(dtype)
+    if lengths is None:
+        known = X.chunks[0]
+        unknown = bool(np.isnan(known).any())
+        lengths = (0,) * len(known) if unknown else tuple(int(n) for n in known)
+    if patch is None:
+        patch = (np.empty(0, np.int64), np.empty(0, dtype))
+    out_index, new_axes = ("i", {}) if n_columns is None else ("ik", {"k": n_columns})
+    return da.blockwise(
+        _labels_of,
+        out_index,
+        X,
+        "ij",
+        _patch_table(lengths, *patch),
+        "i",
+        function=function,
+        new_axes=new_axes or None,
+        align_arrays=False,
+        concatenate=True,
+        dtype=dtype,
+        meta=np.empty((0,) * len(out_index), dtype),
+        name=f"daskclust-{name}-{uuid4().hex}",
+    )

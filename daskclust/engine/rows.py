@@ -1,0 +1,409 @@
+"""Opening data: from whatever holds the rows to bound groups of blocks.
+
+:class:`Rows` is what estimators see of the engine: the shape of the data, the
+passes over them, and a count of those passes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import psutil
+from dask.base import get_scheduler
+from dask.system import CPU_COUNT
+from numpy.typing import NDArray
+
+from daskclust.engine.blocks import Block, Group, Prepare, collect_rows
+from daskclust.engine.executors import (
+    ClusterExecutor,
+    Executor,
+    GraphExecutor,
+    LocalExecutor,
+    ThreadExecutor,
+    bind_group,
+    cpu_threads,
+)
+from daskclust.engine.graphs import CutGraph, cut
+from daskclust.exceptions import PerformanceWarning
+from daskclust.kernels.assign import SEGMENT
+from daskclust.reduction import Reduction
+
+__all__ = ["Rows", "is_dask", "open_rows"]
+
+#: Values below which a second thread costs more than it saves.
+_THREADING_SIZE = 2**18
+#: Groups a thread, for input that is read on the way: evens out slow reads.
+_LAZY_GROUPS = 2
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array."""
+    return isinstance(X, da.Array)
+
+
+class Rows:
+    """Row blocks of a data set, and the passes over them.
+
+    Attributes
+    ----------
+    lengths : tuple of int
+        Rows of each chunk, empty chunks included.
+    n_rows, n_features : int
+    dtype : numpy.dtype
+        In which distances are worked out: float32 or float64.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        prepare: Prepare,
+        lengths: tuple[int, ...],
+        n_features: int,
+        passes: list[int] | None = None,
+    ) -> None:
+        self._executor = executor
+        self._prepare = prepare
+        self.lengths = lengths
+        self.n_rows = sum(lengths)
+        self.n_features = n_features
+        self._passes = [0] if passes is None else passes
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision of the distance work."""
+        return self._prepare.dtype
+
+    @property
+    def passes(self) -> int:
+        """Passes over the data so far."""
+        return self._passes[0]
+
+    def reduce(self, reduction: Reduction, state: Any) -> Any:
+        """Make one pass and return the finalized result."""
+        return self.scan(reduction, state, None)[0]
+
+    def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
+        """Make one pass with what each block kept from the last; return (result, carry)."""
+        self._passes[0] += 1
+        partial, kept = self._executor.reduce(self._prepare, reduction, state, carry)
+        return reduction.finalize(partial, state), kept
+
+    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Fetch rows by (sorted, unique) global number: values and weights.
+
+        One pass that reads only the chunks concerned; cost of the client:
+        ``len(rows) x p``.
+        """
+        self._passes[0] += 1
+        parts = self._executor.map("take", collect_rows, self._prepare, rows)
+        parts = [part for part in parts if len(part[0])]
+        if not parts:
+            return np.empty((0, self.n_features), self.dtype), np.empty(0)
+        numbers = np.concatenate([part[0] for part in parts])
+        order = np.argsort(numbers, kind="stable")
+        values = np.concatenate([part[1] for part in parts])[order]
+        return values, np.concatenate([part[2] for part in parts])[order]
+
+    def excluding(self, rows: NDArray[np.int64]) -> Rows:
+        """Return the same data with some (sorted, unique) rows left out of sums."""
+        if not len(rows):
+            return self
+        executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
+        return Rows(executor, self._prepare, self.lengths, self.n_features, self._passes)
+
+    def transformed(self, transform: Any) -> Rows:
+        """Return the same data with each block passed through ``transform``."""
+        prepare = replace(self._prepare, transform=transform)
+        return Rows(self._executor, prepare, self.lengths, self.n_features, self._passes)
+
+
+def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the precision for distances: float32 where it holds the input exactly."""
+    if dtype.kind == "f" and dtype.itemsize <= 4:
+        return np.dtype(np.float32)
+    if dtype.kind in "iu" and dtype.itemsize <= 2:
+        return np.dtype(np.float32)
+    return np.dtype(np.float64)
+
+
+def _blocks(lengths: tuple[int, ...]) -> list[Block]:
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(int)
+    return [Block(int(s), int(n), None) for s, n in zip(starts, lengths, strict=True)]
+
+
+def _share_out(blocks: list[Block], n_groups: int) -> list[Group]:
+    """Cut in-memory blocks into groups of about equal rows, at segment boundaries.
+
+    Cutting there leaves every sum as it was, to the last bit.
+    """
+    total = sum(block.size for block in blocks)
+    share = -(-total // n_groups)
+    share = max(SEGMENT, -(-share // SEGMENT) * SEGMENT)
+    groups: list[list[Block]] = [[]]
+    room = share
+    for block in blocks:
+        done = 0
+        while done < block.size:
+            if room == 0:
+                groups.append([])
+                room = share
+            take = min(room, block.size - done)
+            part = slice(done, done + take)
+            weight = None if block.weight is None else block.weight[part]
+            groups[-1].append(Block(block.start + done, take, block.x[part], weight))
+            done += take
+            room -= take
+    return [Group(part) for part in groups if part]
+
+
+def _deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
+    """Runs of consecutive blocks of about equal rows."""
+    ends = np.cumsum([block.size for block in blocks])
+    share = ends[-1] / n_groups if len(ends) else 1.0
+    which = np.minimum((ends - 1) // max(share, 1.0), n_groups - 1).astype(int)
+    return [
+        [blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)
+    ]
+
+
+def _open_numpy(X: NDArray[Any], weight: NDArray[np.float64] | None) -> Rows:
+    n, p = X.shape
+    prepare = Prepare(working_dtype(X.dtype))
+    block = Block(0, n, X, weight)
+    n_threads = cpu_threads() if X.size >= _THREADING_SIZE else 1
+    groups = _share_out([block], n_threads) if n_threads > 1 else [Group([block])]
+    return Rows(ThreadExecutor(groups), prepare, (n,), p)
+
+
+def _client_of(get: Any) -> Any:
+    """Return the distributed client behind a scheduler's ``get``, if there is one."""
+    owner = getattr(get, "__self__", None)
+    return owner if hasattr(owner, "who_has") else None
+
+
+def _free_memory(client: Any) -> float:
+    if client is None:
+        return float(psutil.virtual_memory().available)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return float(sum(max(0, w["memory_limit"] - w["metrics"]["memory"]) for w in workers))
+
+
+def _keep(X: Any, weight: Any, get: Any, client: Any) -> Any:
+    """Persist a lazy array for the time of the fit where it fits comfortably."""
+    if dask.config.get("daskclust.persist") != "auto" or not X.nbytes < np.inf:
+        return X
+    if client is None and get is not dask.threaded.get:
+        # Other processes would be sent the values again in every pass.
+        return X
+    fraction = float(dask.config.get("daskclust.persist-fraction"))
+    if X.nbytes > fraction * _free_memory(client):
+        return X
+    return X.persist()
+
+
+def _check_layout(X: Any) -> Any:
+    if X.numblocks[1] > 1:
+        warnings.warn(
+            f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
+            f"rechunked it, which moves about {X.nbytes / 2**20:.0f} MiB. "
+            "Use X = X.rechunk({1: -1}) before persisting.",
+            PerformanceWarning,
+            stacklevel=2,
+        )
+        X = X.rechunk({1: -1})
+    return X
+
+
+def _one(block: NDArray[Any]) -> NDArray[np.int64]:
+    return np.array([[len(block)]], dtype=np.int64)
+
+
+def _row_lengths(X: Any) -> tuple[int, ...]:
+    lengths = X.chunks[0]
+    if not np.isnan(lengths).any():
+        return tuple(int(n) for n in lengths)
+    warnings.warn(
+        f"X has chunks of unknown length (shape {X.shape}); counting its rows took a pass over "
+        "the data. Use X.compute_chunk_sizes() once, or ddf.to_dask_array(lengths=True).",
+        PerformanceWarning,
+        stacklevel=2,
+    )
+    counts = X.map_blocks(
+        _one,
+        dtype=np.dtype(np.int64),
+        chunks=((1,) * len(lengths), (1,)),
+        meta=np.empty((0, 0), np.int64),
+    )
+    return tuple(int(n) for n in counts.compute().ravel())
+
+
+def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
+    if is_dask(weight):
+        return weight.rechunk((lengths,))
+    return da.from_array(np.ascontiguousarray(weight, dtype=np.float64), chunks=(lengths,))
+
+
+def _open_dask(X: Any, weight: Any) -> Rows:
+    X = _check_layout(X)
+    get = get_scheduler(collections=[X])
+    client = _client_of(get)
+    X = _keep(X, weight, get, client)
+    lengths = _row_lengths(X)
+    prepare = Prepare(working_dtype(X.dtype))
+    if weight is not None:
+        weight = _aligned_weight(weight, lengths)
+    if client is None:
+        executor: Executor = _bind_local(X, weight, lengths, get)
+    else:
+        executor = _bind_cluster(X, weight, lengths, client)
+    return Rows(executor, prepare, lengths, X.shape[1])
+
+
+def _present(lengths: tuple[int, ...]) -> list[int]:
+    return [i for i, n in enumerate(lengths) if n]
+
+
+def _bind_local(X: Any, weight: Any, lengths: tuple[int, ...], get: Any) -> Executor:
+    def compute(graph: Mapping[Any, Any], keys: list[Any]) -> list[Any]:
+        return list(get(graph, keys))
+
+    pieces = cut(X, compute)
+    weights = None if weight is None else cut(weight, compute)
+    if pieces.chunks is None or (weights is not None and weights.chunks is None):
+        return _whole_graph(pieces, weights, lengths, get, None)
+    blocks = [
+        replace(
+            block,
+            x=pieces.chunks[i],
+            weight=None if weights is None else weights.chunks[i],  # type: ignore[index]
+        )
+        for i, block in enumerate(_blocks(lengths))
+        if block.size
+    ]
+    n_workers = dask.config.get("num_workers", None) or CPU_COUNT
+    if pieces.in_memory and (weights is None or weights.in_memory):
+        return LocalExecutor(_share_out(blocks, n_workers), get)
+    groups = _deal_out(blocks, _LAZY_GROUPS * n_workers)
+    return LocalExecutor([Group(part) for part in groups], get)
+
+
+def _whole_graph(
+    pieces: CutGraph, weights: CutGraph | None, lengths: tuple[int, ...], get: Any, client: Any
+) -> GraphExecutor:
+    graph = dict(pieces.graph)
+    if weights is not None:
+        graph.update(weights.graph)
+    present = _present(lengths)
+    blocks = _blocks(lengths)
+    return GraphExecutor(
+        [blocks[i] for i in present],
+        [pieces.keys[i] for i in present],
+        None if weights is None else [weights.keys[i] for i in present],
+        graph,
+        get,
+        client,
+    )
+
+
+def _bind_cluster(X: Any, weight: Any, lengths: tuple[int, ...], client: Any) -> Executor:
+    from distributed import wait
+
+    def compute(graph: Mapping[Any, Any], keys: list[Any]) -> list[Any]:
+        return list(client.get(graph, keys))
+
+    pieces = cut(X, compute)
+    if pieces.in_memory:
+        # The client's own memory: goes to the workers once, not in every pass.
+        X = client.persist(X)
+        pieces = cut(X, compute)
+    present = _present(lengths)
+    blocks = [block for block in _blocks(lengths) if block.size]
+    weight_futures = None
+    if weight is not None:
+        weights = cut(client.persist(weight), compute)
+        weight_futures = [weights.futures[i] for i in present]  # type: ignore[index]
+    if pieces.chunks is None and pieces.futures is None:
+        return _whole_graph(
+            pieces, None if weight is None else weights, lengths, client.get, client
+        )
+
+    threads = client.nthreads()
+    chunks: list[Any]
+    if pieces.chunks is None:
+        chunks = [pieces.futures[i] for i in present]  # type: ignore[index]
+        wait(chunks)
+        parts = _by_location(blocks, chunks, client.who_has(chunks), threads)
+    else:
+        chunks = [pieces.chunks[i] for i in present]
+        addresses = [address for address, n in threads.items() for _ in range(n)]
+        dealt = _deal_out(blocks, _LAZY_GROUPS * len(addresses))
+        parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
+
+    executor = ClusterExecutor(client, [], [])
+    position = {block.start: i for i, block in enumerate(blocks)}
+    for worker, part in parts:
+        at = [position[block.start] for block in part]
+        executor.groups.append(
+            executor.submit(
+                "bind",
+                bind_group,
+                part,
+                [chunks[i] for i in at],
+                None if weight_futures is None else [weight_futures[i] for i in at],
+                worker=worker,
+            )
+        )
+        executor.workers.append(worker)
+    return executor
+
+
+def _by_location(
+    blocks: list[Block],
+    futures: list[Any],
+    who_has: Mapping[Any, Any],
+    threads: Mapping[str, int],
+) -> list[tuple[str | None, list[Block]]]:
+    """Group blocks by the worker that holds them, one group a thread, in row order."""
+    at: dict[str | None, list[Block]] = {}
+    for block, future in zip(blocks, futures, strict=True):
+        holders = who_has.get(future.key) or [None]
+        at.setdefault(next(iter(holders)), []).append(block)
+    parts = []
+    for worker, here in at.items():
+        n_groups = threads.get(worker, 1) if worker is not None else 1
+        parts.extend((worker, part) for part in _deal_out(here, max(1, n_groups)))
+    return sorted(parts, key=lambda part: part[1][0].start)
+
+
+def open_rows(X: Any, sample_weight: Any = None) -> Rows:
+    """Bind data to where their passes will run.
+
+    Parameters
+    ----------
+    X : ndarray or dask.array.Array of shape (n, p)
+        Checked for type and dimensions, not for its values.
+    sample_weight : ndarray or dask.array.Array of shape (n,), optional
+
+    Returns
+    -------
+    Rows
+
+    Notes
+    -----
+    NumPy arrays run on threads of this process without Dask.  Dask arrays run on
+    the user's scheduler: blocks that are in memory are bound into one group a
+    worker thread; a lazy array is kept in memory for the fit if it takes no more
+    than ``daskclust.persist-fraction`` of what is free, and is otherwise read
+    again in every pass, one block a thread at a time.
+    """
+    if is_dask(X):
+        return _open_dask(X, sample_weight)
+    return _open_numpy(X, sample_weight)
+
+
