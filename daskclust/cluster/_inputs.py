@@ -1,0 +1,112 @@
+"""What estimators accept as data: containers, types, dimensions, weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from daskclust.engine import is_dask
+
+__all__ = ["check_rows", "check_weight"]
+
+
+def _unwrap(X: Any) -> Any:
+    """Dask DataFrames and two-dimensional xarray objects become their arrays."""
+    if hasattr(X, "to_dask_array"):
+        return X.to_dask_array()
+    if hasattr(X, "dims") and hasattr(X, "data"):
+        return X.data
+    return X
+
+
+def _check_dask(X: Any) -> Any:
+    if X.ndim != 2:
+        raise ValueError(
+            f"Expected a Dask array of 2 dimensions (rows, features), got {X.ndim} of shape "
+            f"{X.shape}. Use X.reshape(-1, n_features), or X[:, None] for a single feature."
+        )
+    if X.dtype.kind not in "fiub":
+        raise ValueError(
+            f"X has dtype {X.dtype}; daskclust needs real numbers. Use X.astype('float32') if "
+            "its values are numbers."
+        )
+    n, p = X.shape
+    for size, unit in ((n, "sample(s)"), (p, "feature(s)")):
+        if size == 0:
+            raise ValueError(
+                f"Found array with 0 {unit} (shape={X.shape}) while a minimum of 1 is required."
+            )
+    return X
+
+
+def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
+    """Return X as a NumPy or Dask array, checked by its metadata.
+
+    Values are not looked at: the first pass does that.  Sets or compares
+    ``n_features_in_`` and ``feature_names_in_``.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+    X : array-like, dask.array.Array, Dask DataFrame or xarray.DataArray
+    reset : bool
+        Whether this is a fit.
+
+    Raises
+    ------
+    ValueError
+        For other dimensions, types that are no numbers, or nothing at all.
+    """
+    data = _unwrap(X)
+    if is_dask(data):
+        data = _check_dask(data)
+        named = X if hasattr(X, "columns") else data
+        names = getattr(named, "columns", None)
+        if names is not None:
+            # Names and their order are checked on an empty table with the same columns.
+            validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
+        else:
+            validate_data(estimator, data, reset=reset, skip_check_array=True)
+        return data
+    return validate_data(
+        estimator,
+        X if data is X else data,
+        reset=reset,
+        dtype=[np.float64, np.float32],
+        order="C",
+        ensure_all_finite=False,
+    )
+
+
+def check_weight(sample_weight: Any, X: Any) -> Any:
+    """Return sample weights fit for X: ``None``, a NumPy array or a Dask array.
+
+    Values are checked by the first pass.
+
+    Parameters
+    ----------
+    sample_weight : None, float, array-like or dask.array.Array of shape (n,)
+    X : ndarray or dask.array.Array of shape (n, p)
+    """
+    if sample_weight is None:
+        return None
+    n = X.shape[0]
+    if is_dask(sample_weight) or is_dask(X):
+        if np.ndim(sample_weight) == 0:
+            return None if sample_weight == 1 else da.full(n, float(sample_weight))
+        weight = sample_weight if is_dask(sample_weight) else np.asarray(sample_weight)
+        known = not (np.isnan(n) or np.isnan(weight.shape[0]))
+        if weight.ndim != 1 or (known and weight.shape[0] != n):
+            raise ValueError(
+                f"sample_weight has shape {weight.shape}; X has {n} rows. Give one weight a row."
+            )
+        if not is_dask(X):
+            weight = weight.compute()
+        return weight
+    return _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=False
+    ) if np.ndim(sample_weight) else np.full(n, float(sample_weight))

@@ -1,0 +1,166 @@
+"""One iteration of Lloyd's algorithm for several restarts at once, and repairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cluster._metrics import Metric
+from daskclust.engine import Rows, Step
+from daskclust.reduction import ASSIGN, FARTHEST, CentreSets, FarthestRequest
+
+__all__ = ["LloydState", "lloyd_step", "relocate_empty"]
+
+Float = NDArray[np.float64]
+#: Farthest rows asked for, for each empty cluster: some may be unfit.
+_SPARE = 4
+
+
+@dataclass(frozen=True)
+class LloydState:
+    """All restarts of one fit.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (r, k, p), float64
+    inertia : ndarray of shape (r,), float64
+        Of the last assignment; of the present centres where ``settled``.
+    converged : ndarray of shape (r,), bool
+        Whether the restart moves no more than the tolerance.
+    settled : ndarray of shape (r,), bool
+        Whether it does not move at all: labels, centres and inertia agree.
+    n_iter : ndarray of shape (r,), int
+    """
+
+    centres: Float
+    inertia: Float
+    converged: NDArray[np.bool_]
+    settled: NDArray[np.bool_]
+    n_iter: NDArray[np.int64]
+
+    @classmethod
+    def begin(cls, centres: Float) -> LloydState:
+        """Return the state before the first iteration."""
+        r = len(centres)
+        return cls(
+            centres,
+            np.full(r, np.inf),
+            np.zeros(r, bool),
+            np.zeros(r, bool),
+            np.zeros(r, np.int64),
+        )
+
+
+def relocate_empty(
+    rows: Rows,
+    centres: Float,
+    sums: Float,
+    counts: Float,
+    *,
+    feature_weights: Float | None = None,
+    shift: Float | None = None,
+) -> tuple[Float, Float]:
+    """Give empty clusters the rows farthest from their centres.
+
+    Parameters
+    ----------
+    rows : Rows
+    centres : ndarray of shape (k, p), float64
+        By which rows were assigned.
+    sums, counts : ndarray of shape (k, p) and (k,), float64
+        Statistics of that assignment.
+    feature_weights, shift
+        As in :class:`daskclust.reduction.CentreSets`.
+
+    Returns
+    -------
+    sums, counts : ndarray
+        With each empty cluster made of one row (ties by row number), taken from
+        the cluster it was in.  A cluster stays empty where every row lies on
+        its centre: there are fewer distinct rows than clusters.
+
+    Notes
+    -----
+    One pass, only when a cluster is empty.
+    """
+    empty = np.flatnonzero(counts <= 0)
+    if not len(empty):
+        return sums, counts
+    request = FarthestRequest(centres, _SPARE * len(empty), feature_weights, shift)
+    far = rows.reduce(FARTHEST, request)
+    sums, counts = sums.copy(), counts.copy()
+    waiting = list(empty)
+    for values in far["x"]:
+        if not waiting:
+            break
+        row, weight, donor = values[:-2], values[-2], int(values[-1])
+        if counts[donor] <= weight:
+            # The only row of its cluster: moving it would empty that one.
+            continue
+        k = waiting.pop(0)
+        sums[k], counts[k] = weight * row, weight
+        sums[donor] -= sums[k]
+        counts[donor] -= weight
+    return sums, counts
+
+
+def means(centres: Float, sums: Float, counts: Float) -> Float:
+    """Means of the clusters; a cluster without rows keeps its centre."""
+    filled = counts > 0
+    moved = centres.copy()
+    moved[filled] = sums[filled] / counts[filled, None]
+    return moved
+
+
+def lloyd_step(
+    rows: Rows, metric: Metric, tolerance: float, shift: Float | None, state: LloydState
+) -> Step[LloydState]:
+    """Assign all rows and move the centres of the restarts that still move.
+
+    Parameters
+    ----------
+    rows : Rows
+    metric : Metric
+    tolerance : float
+        Squared shift of all centres of a restart up to which it has converged.
+    shift : ndarray of shape (p,), optional
+        A point amid the data.
+    state : LloydState
+    """
+    active = np.flatnonzero(~state.converged)
+    stats = rows.reduce(ASSIGN, CentreSets(state.centres[active], shift=shift))
+    centres, inertia = state.centres.copy(), state.inertia.copy()
+    converged, settled = state.converged.copy(), state.settled.copy()
+    n_iter = state.n_iter.copy()
+    shifts: list[Any] = []
+    for at, r in enumerate(active):
+        sums, counts = relocate_empty(
+            rows, state.centres[r], stats.sums[at], stats.counts[at], shift=shift
+        )
+        centres[r] = metric.project(means(state.centres[r], sums, counts))
+        inertia[r] = stats.inertia[at].sum()
+        moved = float(((centres[r] - state.centres[r]) ** 2).sum())
+        shifts.append(moved)
+        settled[r] = moved == 0.0
+        converged[r] = moved <= tolerance
+        n_iter[r] += 1
+    return Step(
+        state=LloydState(centres, inertia, converged, settled, n_iter),
+        objective=float(inertia.min()),
+        centre_shift=float(np.sqrt(max(shifts))),
+        finished=bool(converged.all()),
+    )
+
+
+def settle(rows: Rows, shift: Float | None, state: LloydState) -> LloydState:
+    """Make the inertia that of the present centres: a last E-step where centres moved."""
+    loose = np.flatnonzero(~state.settled)
+    if not len(loose):
+        return state
+    stats = rows.reduce(ASSIGN, CentreSets(state.centres[loose], shift=shift))
+    inertia = state.inertia.copy()
+    inertia[loose] = stats.inertia.sum(axis=1)
+    return replace(state, inertia=inertia)

@@ -1,0 +1,202 @@
+"""Starting centres for all restarts at once, in passes that they share.
+
+The number of passes does not depend on the number of clusters, but for
+``"k-means++"`` and ``"maximin"``, which are sequential by definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+from daskclust.engine import Rows
+from daskclust.kernels.assign import accumulate
+from daskclust.reduction import CANDIDATES, CandidateRound, Survey
+
+__all__ = ["STRING_INITS", "Start", "n_survey_picks", "sample_centres"]
+
+Float = NDArray[np.float64]
+
+#: Starts that sample rows; arrays and callables are taken as they are.
+STRING_INITS = ("k-means||", "k-means++", "random")
+#: Iterations of weighted Lloyd on the candidates; they are few and it converges fast.
+_RECLUSTER_ITER = 100
+
+
+@dataclass(frozen=True)
+class Start:
+    """Starting centres of all restarts.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (r, k, p), float64
+        Repeated rows stand in where there were too few distinct ones.
+    n_distinct : int
+        Distinct starting centres of the poorest restart.
+    """
+
+    centres: Float
+    n_distinct: int
+
+
+def n_survey_picks(init: Any, n_clusters: int) -> int:
+    """How many rows of each restart the first pass shall draw for a start."""
+    if not isinstance(init, str):
+        return 0
+    return n_clusters if init == "random" else 1
+
+
+def _padded(found: list[Float], k: int) -> Start:
+    """Stack the restarts' centres, repeating the first where one has too few."""
+    centres = [np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in found]
+    return Start(np.stack(centres), min(len(c) for c in found))
+
+
+def _picked(picks: NDArray[Any]) -> Float:
+    return picks["x"][picks["row"] >= 0].astype(np.float64)
+
+
+def sample_centres(
+    rows: Rows,
+    survey: Survey,
+    init: str,
+    n_clusters: int,
+    seeds: tuple[int, ...],
+    *,
+    oversampling_factor: float,
+    init_rounds: int,
+    shift: Float | None,
+) -> Start:
+    """Sample starting centres.
+
+    Parameters
+    ----------
+    rows : Rows
+    survey : Survey
+        Of the first pass, with the rows it drew.
+    init : {"k-means||", "k-means++", "random"}
+    n_clusters : int
+    seeds : tuple of int
+        One for each restart.
+    oversampling_factor, init_rounds
+        Of ``"k-means||"``.
+    shift : ndarray of shape (p,), optional
+        A point amid the data.
+
+    Returns
+    -------
+    Start
+
+    Notes
+    -----
+    Passes: 0 more for ``"random"``, ``n_clusters`` for ``"k-means++"`` and
+    ``init_rounds + 1`` for ``"k-means||"``, however many restarts there are.
+    """
+    first = [_picked(picks) for picks in survey.picks]
+    if init == "random":
+        return _padded(first, n_clusters)
+    if init == "k-means++":
+        return _sequential(rows, first, n_clusters, seeds, shift)
+    return _oversampled(
+        rows, first, n_clusters, seeds, oversampling_factor, init_rounds, shift
+    )
+
+
+def _sequential(
+    rows: Rows, first: list[Float], k: int, seeds: tuple[int, ...], shift: Float | None
+) -> Start:
+    """Draw one row after another with probability ``w D^2`` (Algorithm 2 of the notes)."""
+    centres = list(first)
+    fresh, carry = tuple(first), None
+    for round_ in range(1, k):
+        known = tuple(len(c) - len(f) for c, f in zip(centres, fresh, strict=True))
+        state = CandidateRound(fresh, known, seeds, round_, 1, shift=shift)
+        result, carry = rows.scan(CANDIDATES, state, carry)
+        fresh = tuple(_picked(picks) for picks in result.picks)
+        centres = [np.concatenate(pair) for pair in zip(centres, fresh, strict=True)]
+        if not any(len(f) for f in fresh):
+            break
+    return _padded(centres, k)
+
+
+def _oversampled(
+    rows: Rows,
+    first: list[Float],
+    k: int,
+    seeds: tuple[int, ...],
+    factor: float,
+    n_rounds: int,
+    shift: Float | None,
+) -> Start:
+    """Rounds of about ``factor * k`` rows each, then clustering of the candidates.
+
+    Bahmani et al. (2012), with draws of exactly that many rows by a race.
+    """
+    per_round = max(1, round(factor * k))
+    candidates = list(first)
+    fresh, carry = tuple(first), None
+    round_ = 1
+    while True:
+        known = tuple(len(c) - len(f) for c, f in zip(candidates, fresh, strict=True))
+        # Rounds go on beyond `init_rounds` only while a restart has too few candidates.
+        hungry = any(len(c) < k for c in candidates) and any(len(f) for f in fresh)
+        last = round_ > n_rounds and not hungry
+        state = CandidateRound(
+            fresh, known, seeds, round_, 0 if last else per_round, weigh=last, shift=shift
+        )
+        result, carry = rows.scan(CANDIDATES, state, carry)
+        if last:
+            break
+        fresh = tuple(_picked(picks) for picks in result.picks)
+        candidates = [np.concatenate(pair) for pair in zip(candidates, fresh, strict=True)]
+        round_ += 1
+    chosen = [
+        recluster(points, mass, k, seed)
+        for points, mass, seed in zip(candidates, result.mass, seeds, strict=True)
+    ]
+    return _padded(chosen, k)
+
+
+def recluster(points: Float, mass: Float, k: int, seed: int) -> Float:
+    """Cluster weighted candidates to at most k centres: weighted k-means++, then Lloyd.
+
+    Parameters
+    ----------
+    points : ndarray of shape (m, p), float64
+        Distinct candidates.
+    mass : ndarray of shape (m,), float64
+        Weight that each attracts.
+    k : int
+    seed : int
+
+    Returns
+    -------
+    ndarray of shape (min(k, m), p), float64
+    """
+    if len(points) <= k:
+        return points
+    used = mass > 0
+    if used.sum() <= k:
+        # Candidates nobody is nearest to are still better than repeated ones.
+        return np.concatenate([points[used], points[~used]])[:k]
+    points, mass = points[used], mass[used]
+    centre = np.average(points, axis=0, weights=mass)
+    centres, _ = kmeans_plusplus(
+        points - centre, k, sample_weight=mass, random_state=seed % 2**32
+    )
+    centres += centre
+    for _ in range(_RECLUSTER_ITER):
+        stats = accumulate(points, centres, weight=mass, shift=centre)
+        total = stats.hi + stats.lo
+        p = points.shape[1]
+        filled = total[:, p] > 0
+        moved = centres.copy()
+        moved[filled] = total[filled, :p] / total[filled, p : p + 1]
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    return centres
