@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,10 @@ class RowFunction:
     feature_weights: Float | None
     dtype: np.dtype[Any]
     distances: bool = False
+
+    def with_centres(self, centres: Float) -> RowFunction:
+        """Return the same function for other centres."""
+        return replace(self, centres=centres)
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Labels of the rows, or their distances to all centres."""

@@ -43,7 +43,7 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
 
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> NDArray[np.float64]:
     """Return starting centres as float64 after checking their shape and values."""
-    centres = np.array(init, dtype=np.float64)
+    centres = np.array(init, dtype=np.float64, order="C")
     if centres.shape != (n_clusters, n_features):
         raise ValueError(
             f"The starting centres have shape {centres.shape}; with n_clusters={n_clusters} and "

@@ -14,10 +14,18 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
 from daskclust.engine import Rows
-from daskclust.kernels.assign import accumulate
+from daskclust.kernels.assign import accumulate, nearest
 from daskclust.reduction import CANDIDATES, CandidateRound, Survey
 
-__all__ = ["STRING_INITS", "Start", "n_survey_picks", "sample_centres"]
+__all__ = [
+    "STRING_INITS",
+    "Start",
+    "fill_up",
+    "n_survey_picks",
+    "neighbourhood_centres",
+    "recluster",
+    "sample_centres",
+]
 
 Float = NDArray[np.float64]
 
@@ -132,9 +140,28 @@ def _oversampled(
     n_rounds: int,
     shift: Float | None,
 ) -> Start:
-    """Rounds of about ``factor * k`` rows each, then clustering of the candidates.
+    """Rounds of about ``factor * k`` rows each, then clustering of the candidates."""
+    candidates, mass = _candidates(rows, first, k, seeds, factor, n_rounds, shift)
+    chosen = [
+        recluster(points, weight, k, seed)
+        for points, weight, seed in zip(candidates, mass, seeds, strict=True)
+    ]
+    return _padded(chosen, k)
 
-    Bahmani et al. (2012), with draws of exactly that many rows by a race.
+
+def _candidates(
+    rows: Rows,
+    first: list[Float],
+    k: int,
+    seeds: tuple[int, ...],
+    factor: float,
+    n_rounds: int,
+    shift: Float | None,
+) -> tuple[list[Float], list[Float]]:
+    """Oversample candidates and weigh them by the rows they attract.
+
+    Bahmani et al. (2012), with draws of exactly ``factor * k`` rows by a race.
+    The candidates of each restart begin with ``first``.
     """
     per_round = max(1, round(factor * k))
     candidates = list(first)
@@ -154,11 +181,85 @@ def _oversampled(
         fresh = tuple(_picked(picks) for picks in result.picks)
         candidates = [np.concatenate(pair) for pair in zip(candidates, fresh, strict=True)]
         round_ += 1
-    chosen = [
-        recluster(points, mass, k, seed)
-        for points, mass, seed in zip(candidates, result.mass, seeds, strict=True)
-    ]
-    return _padded(chosen, k)
+    return candidates, result.mass
+
+
+def neighbourhood_centres(centroids: Float, weights: Float, k: int) -> Float:
+    """Choose at most k neighbourhoods: the largest, then weighted farthest-first.
+
+    The "Seeding" of the PCSKM paper: the next maximises the least
+    ``|c - c'| sqrt(n n')`` to those chosen.
+
+    Parameters
+    ----------
+    centroids : ndarray of shape (h, p), float64
+        Largest first.
+    weights : ndarray of shape (h,), float64
+        Rows of each neighbourhood.
+    k : int
+
+    Returns
+    -------
+    ndarray of shape (min(h, k), p), float64
+    """
+    if not len(centroids):
+        return centroids
+    chosen = [0]
+    least = np.full(len(centroids), np.inf)
+    while len(chosen) < min(k, len(centroids)):
+        last = chosen[-1]
+        length = np.linalg.norm(centroids - centroids[last], axis=1)
+        least = np.minimum(least, length * np.sqrt(weights * weights[last]))
+        least[chosen] = -1.0
+        chosen.append(int(np.argmax(least)))
+    return centroids[chosen]
+
+
+def fill_up(
+    rows: Rows,
+    known: Float,
+    k: int,
+    seed: int,
+    factor: float,
+    n_rounds: int,
+    survey: Survey,
+) -> Float:
+    """Add sampled centres to known ones, which stay as they are.
+
+    Candidates are oversampled by D^2 away from the known centres; the missing
+    ones are drawn from them, weighted by the rows they attract, one after
+    another.
+
+    Parameters
+    ----------
+    rows : Rows
+    known : ndarray of shape (m, p), float64, 0 < m < k
+    k : int
+    seed : int
+    factor, n_rounds
+        As of ``"k-means||"``.
+    survey : Survey
+
+    Returns
+    -------
+    ndarray of shape (k, p), float64
+    """
+    (points,), (mass,) = _candidates(
+        rows, [known], k - len(known), (seed,), factor, n_rounds, survey.mean
+    )
+    rng = np.random.Generator(np.random.Philox(seed))
+    centres = known
+    fresh, mass = points[len(known) :], mass[len(known) :]
+    while len(centres) < k:
+        if not len(fresh):
+            return _padded([centres], k).centres[0]
+        squared = nearest(fresh, centres, shift=survey.mean)[1]
+        odds = squared * mass if (squared * mass).sum() > 0 else squared
+        if odds.sum() <= 0:
+            return _padded([centres], k).centres[0]
+        pick = rng.choice(len(fresh), p=odds / odds.sum())
+        centres = np.concatenate([centres, fresh[pick : pick + 1]])
+    return centres
 
 
 def recluster(points: Float, mass: Float, k: int, seed: int) -> Float:

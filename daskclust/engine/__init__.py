@@ -2,7 +2,7 @@
 
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
 from daskclust.engine.driver import Fitted, Step, iterate
-from daskclust.engine.lazy import map_rows
+from daskclust.engine.lazy import labelled_rows, map_rows
 from daskclust.engine.progress import on_iteration
 from daskclust.engine.rows import Rows, is_dask, open_rows
 
@@ -14,6 +14,7 @@ __all__ = [
     "Step",
     "is_dask",
     "iterate",
+    "labelled_rows",
     "map_rows",
     "on_iteration",
     "open_rows",

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine.rows import is_dask
+from daskclust.exceptions import ChunkError, ConstraintError
 
-__all__ = ["map_rows"]
+__all__ = ["labelled_rows", "map_rows"]
 
 
 def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]) -> Any:
@@ -97,3 +98,53 @@ def map_rows(
         meta=np.empty((0,) * len(out_index), dtype),
         name=f"daskclust-{name}-{uuid4().hex}",
     )
+
+
+def _labelled(labels: NDArray[Any], start: NDArray[Any]) -> NDArray[np.int64]:
+    if labels.dtype.kind not in "iu":
+        raise ConstraintError(
+            f"y has dtype {labels.dtype}; expected integer labels, -1 where there is none. Use "
+            "y.astype('int64') if the values are whole numbers."
+        )
+    rows = np.flatnonzero(labels != -1)
+    return np.stack([rows + start[0], labels[rows].astype(np.int64)], axis=1)
+
+
+def labelled_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Fetch the labelled rows of a Dask array of partial labels, chunked however it is.
+
+    Parameters
+    ----------
+    y : dask.array.Array of shape (n,), int
+        Labels, -1 = none.
+
+    Returns
+    -------
+    rows, labels : ndarray of int64
+        Of the labelled rows only: nothing of length n reaches the client.
+    n : int
+        Length of y, -1 if it is not one-dimensional.
+    """
+    if y.ndim != 1:
+        return np.empty(0, np.int64), np.empty(0, np.int64), -1
+    lengths = y.chunks[0]
+    if np.isnan(lengths).any():
+        raise ChunkError(
+            f"y has chunks of unknown length (shape {y.shape}), so its rows have no numbers. Use "
+            "y.compute_chunk_sizes()."
+        )
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+    found = da.blockwise(
+        _labelled,
+        "ij",
+        y,
+        "i",
+        da.from_array(starts, chunks=1),
+        "i",
+        new_axes={"j": 2},
+        align_arrays=False,
+        dtype=np.dtype(np.int64),
+        meta=np.empty((0, 0), np.int64),
+        name=f"daskclust-labelled-{uuid4().hex}",
+    ).compute()
+    return found[:, 0], found[:, 1], int(y.shape[0])

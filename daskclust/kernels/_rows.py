@@ -18,6 +18,7 @@ from daskclust.kernels._vector import (
     data,
     fma,
     reduce_row,
+    require_contiguous,
     row_pointer,
     splat,
     vector_type,
@@ -29,6 +30,7 @@ __all__ = ["add_row", "add_row_weighted", "pack_row", "row_distance", "row_dista
 @intrinsic
 def pack_row(typingctx: Any, x: Any, i: Any, shift: Any, weights: Any, packed: Any, t: Any) -> Any:
     """``packed[t] = x[i] - shift``; return ``sum_j weights_j packed[t, j]^2``."""
+    require_contiguous(x, shift, weights, packed)
     vector = vector_type(x.dtype, LANE_BYTES)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -63,6 +65,7 @@ def _make_row_distance(weighted: bool, summing: bool) -> Any:
     def row_distance(
         typingctx: Any, x: Any, i: Any, centres: Any, k: Any, weights: Any, scale: Any, sums: Any
     ) -> Any:
+        require_contiguous(x, centres, weights, sums)
         count = LANE_BYTES // 8
         vector = ir.VectorType(ir.DoubleType(), count)
         is_single = x.dtype == types.float32

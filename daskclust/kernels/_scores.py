@@ -29,6 +29,7 @@ from daskclust.kernels._vector import (
     fma,
     fold,
     load,
+    require_contiguous,
     splat,
     store,
     vector_type,
@@ -150,6 +151,7 @@ def _make_score(lane_bytes: int, n_vectors: int) -> Any:
         second: Any,
         index: Any,
     ) -> Any:
+        require_contiguous(rows, panels, consts, best, second, index)
         vector = vector_type(rows.dtype, lane_bytes)
         lanes = vector.count
         codes = ir.VectorType(I32, lanes)
@@ -211,6 +213,7 @@ def _make_few(lane_bytes: int) -> Any:
         next_low: Any,
         label: Any,
     ) -> Any:
+        require_contiguous(rows, panels, consts, low, next_low, label)
         vector = vector_type(rows.dtype, lane_bytes)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -235,6 +238,7 @@ def nearest_in_row(
     typingctx: Any, best: Any, second: Any, index: Any, row: Any
 ) -> Any:
     """Reduce one row's lanes to (smallest score, second smallest, centre)."""
+    require_contiguous(best, second, index)
     vector = vector_type(best.dtype, LANE_BYTES)
     lanes = vector.count
     result = types.Tuple((best.dtype, best.dtype, types.int32))

@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 
 __all__ = [
     "I1",
@@ -28,6 +29,7 @@ __all__ = [
     "fold",
     "load",
     "reduce_row",
+    "require_contiguous",
     "row_pointer",
     "splat",
     "store",
@@ -46,6 +48,13 @@ def _lane_bytes() -> int:
 
 
 LANE_BYTES: int = _lane_bytes()
+
+
+def require_contiguous(*arrays: types.Type) -> None:
+    """Refuse, when a kernel is compiled, arrays whose rows do not lie one after another."""
+    for array in arrays:
+        if array.layout != "C":
+            raise TypingError(f"{array} is not C-contiguous; use numpy.ascontiguousarray.")
 
 
 def const(value: int, kind: ir.IntType = I64) -> Any:

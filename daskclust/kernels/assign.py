@@ -273,6 +273,7 @@ def _sweep(
 ) -> None:
     if not x.flags.c_contiguous:
         x = np.ascontiguousarray(x)
+    centres = np.ascontiguousarray(centres, dtype=np.float64)
     k, p = centres.shape
     laid = _lay_out(
         centres, feature_weights, centres.mean(axis=0) if shift is None else shift, x.dtype
@@ -427,6 +428,7 @@ def direct_distances(x: NDArray, centres: Float, feature_weights: Float | None =
     array([[4., 9.]])
     """
     out = np.empty((len(x), len(centres)))
+    centres = np.ascontiguousarray(centres, dtype=np.float64)
     weights = _NO_FLOATS if feature_weights is None else feature_weights
     _all_direct(np.ascontiguousarray(x), centres, weights, feature_weights is None, out)
     return out

@@ -1,0 +1,359 @@
+"""What happens to one spatial block of a cube: pure functions of NumPy, run inside tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+__all__ = [
+    "BlockGrid",
+    "CubeSource",
+    "Scaling",
+    "block_rows_of",
+    "block_samples",
+    "block_survey",
+    "block_valid",
+    "expand_block",
+    "merge_surveys",
+    "write_block",
+]
+
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """Spatial blocks of an image, numbered row by row.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Rows and columns of the image.
+    block : tuple of int
+        Rows and columns of a block; the last ones may be smaller.
+
+    Examples
+    --------
+    >>> grid = BlockGrid((5, 4), (2, 3))
+    >>> grid.count, grid.region(3)
+    (6, (slice(2, 4, None), slice(3, 4, None)))
+    >>> grid.pixels
+    (6, 2, 6, 2, 3, 1)
+    """
+
+    shape: tuple[int, int]
+    block: tuple[int, int]
+
+    @property
+    def numblocks(self) -> tuple[int, int]:
+        """Blocks down and across."""
+        return -(-self.shape[0] // self.block[0]), -(-self.shape[1] // self.block[1])
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return self.numblocks[0] * self.numblocks[1]
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Chunk sizes of a Dask array cut along the blocks."""
+        rows, cols = (
+            tuple(min(step, size - at) for at in range(0, size, step))
+            for size, step in zip(self.shape, self.block, strict=True)
+        )
+        return rows, cols
+
+    @property
+    def pixels(self) -> tuple[int, ...]:
+        """Pixels of each block."""
+        rows, cols = self.chunks
+        return tuple(height * width for height in rows for width in cols)
+
+    def pixels_of(self, number: int) -> int:
+        """Pixels of block `number`."""
+        rows, cols = self.region(number)
+        return (rows.stop - rows.start) * (cols.stop - cols.start)
+
+    def region(self, number: int) -> tuple[slice, slice]:
+        """Rows and columns of block `number`."""
+        i, j = divmod(number, self.numblocks[1])
+        y, x = i * self.block[0], j * self.block[1]
+        return (
+            slice(y, min(y + self.block[0], self.shape[0])),
+            slice(x, min(x + self.block[1], self.shape[1])),
+        )
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How valid rows become samples.
+
+    ``kind`` is ``"none"``, ``"unit"`` (each row divided by its Euclidean norm) or
+    ``"standard"`` (each band minus its `mean`, divided by its `std`).
+    """
+
+    kind: Literal["none", "standard", "unit"]
+    dtype: np.dtype[Any]
+    mean: NDArray[np.float64] | None = None
+    std: NDArray[np.float64] | None = None
+
+    def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Scale `rows` (n, p), in float64, and return them as `dtype`."""
+        if self.kind == "standard":
+            assert self.mean is not None
+            assert self.std is not None
+            return ((rows - self.mean) / self.std).astype(self.dtype)
+        if self.kind == "unit":
+            wide = rows.astype(np.float64)
+            norm = np.sqrt(np.nansum(wide * wide, axis=1, keepdims=True))
+            norm[norm == 0.0] = 1.0  # a row of zeros has no direction: it stays zero
+            return (wide / norm).astype(self.dtype)
+        return rows.astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class CubeSource:
+    """Where the pixels come from, and which of them count.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        Three-dimensional.
+    order : tuple of int
+        Axes of y, x and band in `array`.
+    bands : ndarray of int or None
+        Bands kept; None keeps all.
+    nodata : tuple of numbers
+        Values that mean "no data"; NaN always does.
+    keep_incomplete : bool
+        A pixel with some bands missing is kept, its missing values NaN.
+    grid : BlockGrid
+    """
+
+    array: zarr.Array
+    order: tuple[int, int, int]
+    bands: NDArray[np.intp] | None
+    nodata: tuple[float, ...]
+    keep_incomplete: bool
+    grid: BlockGrid
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no stored value can mean "no data"; then validity needs no reading."""
+        return not self.nodata and self.array.dtype.kind != "f"
+
+    def read(self, number: int) -> NDArray[Any]:
+        """Pixels of block `number` as rows, (pixels, bands kept), of the stored dtype."""
+        rows, cols = self.grid.region(number)
+        selection = [slice(None)] * 3
+        selection[self.order[0]], selection[self.order[1]] = rows, cols
+        values = np.asarray(self.array[tuple(selection)]).transpose(self.order)
+        values = values.reshape(-1, values.shape[2])
+        return values if self.bands is None else values[:, self.bands]
+
+    def missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of `values` mean "no data"; of their shape."""
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+        for nodata in self.nodata:
+            # In the stored dtype: -3.4e38 written as float32 equals no float64 literal.
+            missing |= values == values.dtype.type(nodata)
+        return missing
+
+    def valid(
+        self, number: int, excluded: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.bool_] | None]:
+        """Return which pixels of block `number` count, and what was read for it.
+
+        Returns
+        -------
+        valid : ndarray of shape (pixels,), bool
+        values : ndarray of shape (pixels, bands) or None
+            None where nothing had to be read.
+        missing : ndarray of shape (pixels, bands), bool, or None
+        """
+        wanted = None if excluded is None else ~excluded
+        pixels = self.grid.pixels_of(number)
+        if wanted is not None and not wanted.any():
+            return wanted, None, None
+        if self.is_complete:
+            return np.ones(pixels, bool) if wanted is None else wanted, None, None
+        values = self.read(number)
+        missing = self.missing(values)
+        absent = np.asarray(missing.all(axis=1) if self.keep_incomplete else missing.any(axis=1))
+        valid = ~absent if wanted is None else wanted & ~absent
+        return valid, values, missing
+
+    def rows(self, number: int, excluded: NDArray[np.bool_] | None) -> NDArray[Any]:
+        """Read the valid pixels of block `number`, (n, bands); what they miss is NaN."""
+        valid, values, missing = self.valid(number, excluded)
+        if values is None:
+            if not valid.any():
+                return np.empty((0, self.n_bands), dtype=self.array.dtype)
+            values = self.read(number)
+        rows = values[valid]
+        if self.keep_incomplete and missing is not None and missing[valid].any():
+            if rows.dtype.kind != "f":
+                rows = rows.astype(np.float32 if rows.dtype.itemsize <= 2 else np.float64)
+            rows[missing[valid]] = np.nan
+        return rows
+
+    @property
+    def n_bands(self) -> int:
+        """Number of bands kept."""
+        return self.array.shape[self.order[2]] if self.bands is None else len(self.bands)
+
+
+_Excluded = NDArray[np.bool_] | None
+
+
+def _number(ids: NDArray[np.int64]) -> int:
+    return int(ids[0])
+
+
+def block_valid(
+    ids: NDArray[np.int64], excluded: _Excluded = None, *, source: CubeSource
+) -> NDArray[np.bool_]:
+    """Which pixels of one block are valid; (pixels,)."""
+    return source.valid(_number(ids), excluded)[0]
+
+
+def block_samples(
+    ids: NDArray[np.int64], excluded: _Excluded = None, *, source: CubeSource, scaling: Scaling
+) -> NDArray[Any]:
+    """Read and scale the valid pixels of one block; (n, bands)."""
+    return scaling(source.rows(_number(ids), excluded))
+
+
+def block_survey(
+    ids: NDArray[np.int64], excluded: _Excluded = None, *, source: CubeSource, moments: bool
+) -> NDArray[np.float64]:
+    """One row that says what a block holds.
+
+    Returns
+    -------
+    ndarray of shape (1, 1) or (1, 1 + 3 * bands), float64
+        Number of valid pixels; with `moments` per band also the number of values,
+        their mean, and the sum of squared deviations from it.
+    """
+    if not moments:
+        valid, _, _ = source.valid(_number(ids), excluded)
+        return np.array([[float(valid.sum())]])
+    rows = source.rows(_number(ids), excluded).astype(np.float64)
+    observed = ~np.isnan(rows)
+    counts = observed.sum(axis=0)
+    safe = np.maximum(counts, 1)
+    mean = np.where(observed, rows, 0.0).sum(axis=0) / safe
+    squares = np.where(observed, rows - mean, 0.0)
+    return np.concatenate(
+        [[float(len(rows))], counts, mean, np.einsum("ij,ij->j", squares, squares)]
+    )[None]
+
+
+def merge_surveys(surveys: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Merge the rows of :func:`block_survey` in their order, into one row.
+
+    Means and squared deviations are merged pair by pair (Chan, Golub and LeVeque),
+    which loses nothing where the mean is large beside the spread.
+
+    Examples
+    --------
+    >>> one, two = np.array([[2.0, 2.0, 1.0, 2.0]]), np.array([[1.0, 1.0, 4.0, 0.0]])
+    >>> merge_surveys(np.concatenate([one, two])).tolist()  # of the values 0, 2 and 4
+    [[3.0, 3.0, 2.0, 8.0]]
+    """
+    p = (surveys.shape[1] - 1) // 3
+    total = np.zeros(1 + 3 * p)
+    count, mean, squares = total[1 : 1 + p], total[1 + p : 1 + 2 * p], total[1 + 2 * p :]
+    for row in surveys:
+        total[0] += row[0]
+        more, other, more_squares = row[1 : 1 + p], row[1 + p : 1 + 2 * p], row[1 + 2 * p :]
+        both = np.maximum(count + more, 1.0)
+        shift = other - mean
+        squares += more_squares + shift * shift * (count * more / both)
+        mean += shift * (more / both)
+        count += more
+    return total[None]
+
+
+def _check_length(number: int, found: int, expected: int) -> None:
+    if found != expected:
+        raise ValueError(
+            f"Block {number} of the cube has {expected} valid pixels but got {found} labels. "
+            "Labels must come from this cube's samples, in their order and chunks; if the store "
+            "has changed since open_cube, open it again."
+        )
+
+
+def expand_block(
+    ids: NDArray[np.int64],
+    labels: NDArray[Any],
+    excluded: _Excluded = None,
+    *,
+    source: CubeSource,
+    fill_value: Any,
+) -> NDArray[Any]:
+    """Spread the labels of one block's valid pixels over all its pixels; (pixels,)."""
+    number = _number(ids)
+    pixels = source.grid.pixels_of(number)
+    if len(labels) == pixels:  # all valid, nothing to look up
+        return labels
+    out = np.full(pixels, fill_value, dtype=labels.dtype)
+    valid, _, _ = source.valid(number, excluded)
+    _check_length(number, len(labels), int(valid.sum()))
+    out[valid] = labels
+    return out
+
+
+def write_block(
+    ids: NDArray[np.int64],
+    labels: NDArray[Any],
+    excluded: _Excluded = None,
+    *,
+    source: CubeSource,
+    target: zarr.Array,
+) -> NDArray[np.int64]:
+    """Write one block of a label map; return its largest label, (1,), -1 for none.
+
+    Blocks are chunks of `target`, so that no two tasks touch the same chunk.
+    """
+    limit = np.iinfo(target.dtype).max
+    largest = int(labels.max()) if len(labels) else -1
+    if largest > limit or (len(labels) and int(labels.min()) < -1):
+        raise ValueError(
+            f"Labels run from {labels.min()} to {largest}; expected -1 to {limit} "
+            f"({target.dtype}). For more clusters pass n_clusters= to write_labels."
+        )
+    number = _number(ids)
+    full = expand_block(ids, labels, excluded, source=source, fill_value=-1)
+    rows, cols = source.grid.region(number)
+    shape = rows.stop - rows.start, cols.stop - cols.start
+    target[rows, cols] = full.reshape(shape).astype(target.dtype)
+    return np.array([largest], dtype=np.int64)
+
+
+def block_rows_of(
+    ids: NDArray[np.int64],
+    labels: NDArray[Any],
+    excluded: _Excluded = None,
+    *,
+    source: CubeSource,
+    unlabelled: tuple[int, ...],
+) -> NDArray[np.object_]:
+    """Find the labelled valid pixels of one block.
+
+    Returns
+    -------
+    ndarray of shape (1,), object
+        One (2, m) int64 array of row numbers inside the block and labels.  An object,
+        because Dask's expression arrays cannot be computed with unknown lengths.
+    """
+    out = np.empty(1, dtype=object)
+    out[0] = np.empty((2, 0), dtype=np.int64)
+    labelled = ~np.isin(labels, unlabelled)
+    if labelled.any():
+        valid, _, _ = source.valid(_number(ids), excluded)
+        wanted = labelled & valid
+        out[0] = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
+    return out

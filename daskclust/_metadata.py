@@ -1,0 +1,250 @@
+"""What a store says about a cube: which array, which axis, which values mean nothing."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import ArrayLike, NDArray
+
+from daskclust._stores import decode_fill_value
+from daskclust.exceptions import PerformanceWarning
+
+__all__ = [
+    "as_image",
+    "check_choice",
+    "check_mask",
+    "choose_block",
+    "find_dimensions",
+    "find_variable",
+    "find_wavelengths",
+    "flags",
+    "kept_bands",
+    "label_dtype",
+    "nodata_values",
+]
+
+_DIMENSIONS = ("y", "x", "band")
+_ALIASES = {
+    "y": {"y", "lat", "latitude", "row", "rows", "line", "lines", "northing"},
+    "x": {"x", "lon", "longitude", "col", "cols", "column", "columns", "easting"},
+    "band": {
+        "band",
+        "bands",
+        "channel",
+        "channels",
+        "wavelength",
+        "wavelengths",
+        "wl",
+        "time",  # an image time series: dates are its features
+    },
+}
+_NODATA_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
+_WAVELENGTH_NAMES = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
+# A limit of its own rather than dask's `array.chunk-size`: blocks define the row
+# numbers, which must not change with somebody's configuration.
+_BLOCK_BYTES = 256 * 2**20
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}; expected one of {', '.join(map(repr, choices))}.")
+
+
+def find_variable(node: zarr.Group | zarr.Array, variable: str | None) -> zarr.Array:
+    if isinstance(node, zarr.Array):
+        if variable is not None:
+            raise ValueError(
+                f"variable={variable!r}, but the store is a single array; leave variable out."
+            )
+        array = node
+    elif variable is not None:
+        found = node.get(variable)
+        if not isinstance(found, zarr.Array):
+            raise KeyError(
+                f"No array {variable!r} in the store; it has {sorted(node.array_keys())}."
+            )
+        array = found
+    else:
+        candidates = {name: item for name, item in node.arrays() if item.ndim == 3}
+        if len(candidates) != 1:
+            raise ValueError(
+                f"The store has {len(candidates)} three-dimensional arrays "
+                f"({sorted(candidates)}) among {sorted(node.array_keys())}; "
+                "pass variable= to say which is the cube."
+            )
+        array = next(iter(candidates.values()))
+    if array.ndim != 3:
+        raise ValueError(
+            f"The array {array.path!r} has shape {array.shape}; expected three dimensions, "
+            "y, x and band."
+        )
+    if array.dtype.kind not in "iufb":
+        raise ValueError(f"The array {array.path!r} has dtype {array.dtype}; expected numbers.")
+    if 0 in array.shape:
+        raise ValueError(f"The array {array.path!r} has shape {array.shape}; expected pixels.")
+    return array
+
+
+def find_dimensions(
+    array: zarr.Array, dims: Sequence[str] | None
+) -> tuple[tuple[int, int, int], tuple[str, str]]:
+    """Axes of y, x and band, and the names of the first two."""
+    names = dims
+    if names is None:
+        names = getattr(array.metadata, "dimension_names", None)
+    if names is None:
+        names = array.attrs.get("_ARRAY_DIMENSIONS")  # type: ignore[assignment]
+    if names is None or isinstance(names, str) or any(name is None for name in names):
+        raise ValueError(
+            f"The array {array.path!r} of shape {array.shape} names its dimensions {names!r}; "
+            'the order cannot be guessed. Pass it, for example dims=("y", "x", "band").'
+        )
+    axes: dict[str, int] = {}
+    for axis, name in enumerate(names):
+        for role in _DIMENSIONS:
+            if str(name).lower() in _ALIASES[role]:
+                axes.setdefault(role, axis)
+    if len(names) != 3 or len(axes) != 3:
+        known = "; ".join(f"{role}: {', '.join(sorted(_ALIASES[role]))}" for role in _DIMENSIONS)
+        raise ValueError(
+            f"Dimensions {tuple(names)!r} are not one each of y, x and band (known names: "
+            f'{known}). Pass their roles in stored order, for example dims=("y", "x", "band").'
+        )
+    order = axes["y"], axes["x"], axes["band"]
+    return order, (str(names[order[0]]), str(names[order[1]]))
+
+
+def choose_block(
+    array: zarr.Array, order: tuple[int, int, int], chunks: tuple[int, int] | None
+) -> tuple[int, int]:
+    """Rows and columns of a block."""
+    height, width, n_bands = (array.shape[axis] for axis in order)
+    if chunks is not None:
+        if len(chunks) != 2 or any(int(size) != size or size < 1 for size in chunks):
+            raise ValueError(f"chunks={chunks!r}; expected two positive integers, (rows, columns).")
+        return min(int(chunks[0]), height), min(int(chunks[1]), width)
+    stored = array.shards or array.chunks
+    rows, cols = min(stored[order[0]], height), min(stored[order[1]], width)
+    pixel = n_bands * array.dtype.itemsize
+    first = rows, cols
+    while rows * cols * pixel > _BLOCK_BYTES and rows * cols > 1:
+        rows, cols = (-(-rows // 2), cols) if rows >= cols else (rows, -(-cols // 2))
+    if (rows, cols) != first:
+        warnings.warn(
+            f"A block of {first[0]} x {first[1]} pixels with all {n_bands} bands takes "
+            f"{first[0] * first[1] * pixel / 2**20:.0f} MiB; dividing it into {rows} x {cols}, so "
+            "that each stored chunk is read several times. Rechunk the store to smaller "
+            "chunks in y and x with all bands together, or pass chunks=.",
+            PerformanceWarning,
+            stacklevel=3,
+        )
+    return rows, cols
+
+
+def kept_bands(bad_bands: ArrayLike | None, n_bands: int) -> NDArray[np.intp] | None:
+    if bad_bands is None:
+        return None
+    bad = np.asarray(bad_bands)
+    keep = np.ones(n_bands, dtype=bool)
+    if bad.dtype == bool:
+        if bad.shape != (n_bands,):
+            raise ValueError(f"bad_bands has shape {bad.shape}; expected ({n_bands},).")
+        keep = ~bad
+    elif bad.size:
+        if bad.dtype.kind not in "iu" or bad.min() < -n_bands or bad.max() >= n_bands:
+            raise ValueError(
+                f"bad_bands={bad_bands!r}; expected booleans or band numbers below {n_bands}."
+            )
+        keep[bad] = False
+    if not keep.any():
+        raise ValueError(f"bad_bands drops all {n_bands} bands; keep at least one.")
+    return None if keep.all() else np.flatnonzero(keep)
+
+
+def nodata_values(array: zarr.Array, nodata: float | str | None) -> tuple[float, ...]:
+    """Values that mean "no data" and that the stored dtype can hold, NaN left out."""
+    if nodata == "auto":
+        attributes = (array.attrs.get(name) for name in _NODATA_ATTRIBUTES)
+        values = [decode_fill_value(value) for value in attributes if value is not None]
+    elif nodata is None:
+        values = []
+    elif isinstance(nodata, str):
+        raise ValueError(f"nodata={nodata!r}; expected a number, None or 'auto'.")
+    else:
+        values = [nodata]
+    return tuple(dict.fromkeys(value for value in values if _can_hold(array.dtype, value)))
+
+
+def _can_hold(dtype: np.dtype[Any], value: float) -> bool:
+    if math.isnan(value) or dtype.kind == "b":
+        return False
+    if dtype.kind == "f":
+        # By rounding, not by the limit: -3.4028235e38 is a common spelling of float32's lowest.
+        with np.errstate(over="ignore"):
+            return math.isinf(value) or bool(np.isfinite(dtype.type(value)))
+    limits = np.iinfo(dtype)
+    return math.isfinite(value) and value == int(value) and limits.min <= value <= limits.max
+
+
+def find_wavelengths(
+    group: zarr.Group | None, array: zarr.Array, n_bands: int
+) -> NDArray[np.float64] | None:
+    """Band centres from a one-dimensional array beside the cube, else from attributes."""
+    candidates: list[Any] = []
+    if group is not None:
+        for name in _WAVELENGTH_NAMES:
+            found = group.get(name)
+            if isinstance(found, zarr.Array) and found.dtype.kind in "iuf":
+                candidates.append(found)
+    for attributes in (array.attrs, {} if group is None else group.attrs):
+        candidates += [attributes.get(name) for name in _WAVELENGTH_NAMES]
+    for candidate in candidates:
+        if isinstance(candidate, zarr.Array):
+            if candidate.shape == (n_bands,):
+                return np.asarray(candidate[:], dtype=np.float64)
+        elif isinstance(candidate, list | tuple) and len(candidate) == n_bands:
+            return np.asarray(candidate, dtype=np.float64)
+    return None
+
+
+def as_image(name: str, image: Any, shape: tuple[int, int]) -> Any:
+    if not isinstance(image, da.Array | zarr.Array):
+        image = np.asarray(image)
+    if image.shape != shape:
+        raise ValueError(f"{name} has shape {image.shape}; expected the image's {shape}.")
+    return image
+
+
+def check_mask(mask: Any, shape: tuple[int, int]) -> Any:
+    image = as_image("mask", mask, shape)
+    if image.dtype != bool:
+        raise ValueError(
+            f"mask has dtype {image.dtype}; expected bool, True where a pixel is excluded."
+        )
+    return image
+
+
+def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
+    """int16 where that is known to suffice, else int32."""
+    if n_clusters is None:
+        small = np.can_cast(dtype, np.int16)
+    else:
+        small = n_clusters - 1 <= np.iinfo(np.int16).max
+    return np.dtype(np.int16 if small else np.int32)
+
+
+def flags(count: int, names: Sequence[str] | None) -> dict[str, Any]:
+    meanings = [] if names is None else [str(name) for name in names]
+    meanings += [f"cluster_{k}" for k in range(len(meanings), count)]
+    return {
+        "_FillValue": -1,
+        "flag_values": list(range(count)),
+        # CF separates meanings by blanks, hence none inside.
+        "flag_meanings": " ".join("_".join(meaning.split()) for meaning in meanings),
+    }

@@ -1,0 +1,297 @@
+"""The rows that constraints touch: fetched once, assigned one after another.
+
+Rows without a constraint do not interact, so they are assigned block by block.
+The touched rows are assigned here in one ordered pass, in row order, which gives
+exactly the labels of the serial algorithm whatever the chunking.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.constraints import PairwiseConstraints
+from daskclust.engine import Rows, is_dask, labelled_rows
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.kernels.assign import direct_distances
+from daskclust.kernels.constraints import (
+    ImpliedPairs,
+    Penalty,
+    Violations,
+    explicit_violations,
+    implied_pairs,
+    implied_violations,
+    ordered_pass,
+    pair_costs,
+    pair_lengths,
+)
+
+__all__ = ["Assignment", "TouchedRows", "partial_labels"]
+
+Float = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def partial_labels(y: Any, n_rows: int) -> tuple[Any, Any] | None:
+    """Return partial labels as (rows, labels).
+
+    Parameters
+    ----------
+    y : None, (rows, labels), array-like or dask.array.Array of shape (n,)
+        A label of -1 means none.
+    n_rows : int
+        Rows of the data.
+
+    Raises
+    ------
+    ConstraintError
+        If there is not one label a row.
+    """
+    if y is None:
+        return None
+    if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
+        return y
+    if is_dask(y):
+        rows, labels, length = labelled_rows(y)
+    else:
+        given = np.asarray(y)
+        if given.ndim == 2 and given.shape[1] == 1:
+            given = given[:, 0]
+        length = len(given) if given.ndim == 1 else -1
+        rows, labels = np.arange(max(length, 0)), given
+        if given.ndim == 1 and given.dtype.kind in "iu":
+            rows = np.flatnonzero(given != -1)
+            labels = given[rows]
+    if length != n_rows:
+        shape = getattr(y, "shape", None) or np.shape(y)
+        raise ConstraintError(
+            f"y has shape {shape}; X has {n_rows} rows. Give one label a row, -1 where there is "
+            "none, or y=(rows, labels)."
+        )
+    return rows, labels
+
+
+class Assignment(NamedTuple):
+    """What one ordered pass yields.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (m,), int64
+    n_changed : int
+        Rows whose label is another than before.
+    sums, counts : ndarray of shape (k, p) and (k,), float64
+        Weighted sums and weights of the touched rows by cluster.
+    inertia : float
+        Weighted squared distances of the touched rows to their centres.
+    """
+
+    labels: Ints
+    n_changed: int
+    sums: Float
+    counts: Float
+    inertia: float
+
+
+class _Prices(NamedTuple):
+    """Costs of violations under one set of feature weights."""
+
+    weights: Float
+    pair_costs: Float
+    edge_costs: Float
+    implied: ImpliedPairs | None
+
+
+def _without_weightless(
+    constraints: PairwiseConstraints, weightless: NDArray[np.bool_]
+) -> PairwiseConstraints:
+    """Drop pairs and labels of rows that are absent because their weight is 0."""
+    left, right = constraints.pair_left, constraints.pair_right
+    dead = weightless[left] | weightless[right]
+    labelled = constraints.classes >= 0
+    warnings.warn(
+        f"{int(weightless.sum())} constrained rows have sample_weight 0 (the first is row "
+        f"{int(constraints.rows[weightless][0])}): they count as absent, and {int(dead.sum())} "
+        f"pairs and {int((labelled & weightless).sum())} labels of theirs are left out.",
+        ConstraintWarning,
+        stacklevel=5,
+    )
+    must = constraints.pair_is_must_link & ~dead
+    cannot = ~constraints.pair_is_must_link & ~dead
+    pairs = constraints.rows[np.stack([left, right], axis=1)]
+    keep = labelled & ~weightless
+    with warnings.catch_warnings():
+        # Contradictions were reported when the constraints were first read.
+        warnings.simplefilter("ignore", ConstraintWarning)
+        return PairwiseConstraints.from_fit_arguments(
+            constraints.n_rows,
+            pairs[must],
+            pairs[cannot],
+            constraints.pair_weight[must],
+            constraints.pair_weight[cannot],
+            (constraints.rows[keep], constraints.class_values[constraints.classes[keep]]),
+        )
+
+
+@dataclass
+class TouchedRows:
+    """Constraints with the rows they touch.
+
+    Parameters
+    ----------
+    constraints : PairwiseConstraints
+    x : ndarray of shape (m, p)
+        The touched rows, in row order.
+    weight : ndarray of shape (m,), float64
+        Their sample weights.
+    box2 : ndarray of shape (p,), float64
+        Squared sides of the bounding box of all data, ``Delta_j^2``.
+    penalty : {"distance", "constant"}
+
+    Notes
+    -----
+    Cost of a pass O(m k q + pairs) on the client, for q features of non-zero
+    weight; memory O(m (p + k)).
+    """
+
+    constraints: PairwiseConstraints
+    x: NDArray[Any]
+    weight: Float
+    box2: Float
+    penalty: Penalty
+    _prices: _Prices | None = field(default=None, repr=False)
+
+    @classmethod
+    def fetch(
+        cls,
+        rows: Rows,
+        constraints: PairwiseConstraints,
+        box2: Float,
+        penalty: Penalty,
+    ) -> TouchedRows:
+        """Fetch the touched rows in one pass that reads only the chunks concerned."""
+        if not constraints.n_touched:
+            empty = np.empty((0, rows.n_features))
+            return cls(constraints, empty, np.empty(0), box2, penalty)
+        x, weight = rows.take(constraints.rows)
+        if (weight == 0).any():
+            implied = (
+                constraints.implied_must_link_weight,
+                constraints.implied_cannot_link_weight,
+            )
+            before = constraints.rows
+            constraints = _without_weightless(constraints, weight == 0)
+            # Weights of implied pairs are scalars, which a list of pair weights does not carry.
+            object.__setattr__(constraints, "implied_must_link_weight", implied[0])
+            object.__setattr__(constraints, "implied_cannot_link_weight", implied[1])
+            kept = np.searchsorted(before, constraints.rows)
+            x, weight = x[kept], weight[kept]
+        return cls(constraints, x, weight, box2, penalty)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def unlabelled(self) -> Ints:
+        """Labels before any pass: none."""
+        return np.full(len(self), -1, dtype=np.int64)
+
+    def _price(self, weights: Float) -> _Prices:
+        """Costs of violations, worked out once for each set of feature weights."""
+        if self._prices is not None and np.array_equal(self._prices.weights, weights):
+            return self._prices
+        c = self.constraints
+        lengths = pair_lengths(self.x, c.pair_left, c.pair_right, weights)
+        costs = pair_costs(
+            lengths,
+            c.pair_is_must_link,
+            c.pair_weight,
+            float(weights @ self.box2),
+            penalty=self.penalty,
+        )
+        implied = None
+        if c.n_classes:
+            implied = implied_pairs(
+                self.x,
+                c.classes,
+                weights,
+                self.box2,
+                must_link_weight=c.implied_must_link_weight,
+                cannot_link_weight=c.implied_cannot_link_weight,
+                penalty=self.penalty,
+            )
+        self._prices = _Prices(weights.copy(), costs, costs[c.pair_index], implied)
+        return self._prices
+
+    def assign(self, centres: Float, weights: Float, labels: Ints) -> Assignment:
+        """Assign the touched rows, one after another (Eq. 16).
+
+        Parameters
+        ----------
+        centres : ndarray of shape (k, p), float64
+        weights : ndarray of shape (p,), float64
+            Feature weights.
+        labels : ndarray of shape (m,), int64
+            Labels of the last pass, -1 for none.
+        """
+        k, p = centres.shape
+        if not len(self):
+            return Assignment(labels, 0, np.zeros((k, p)), np.zeros(k), 0.0)
+        prices = self._price(weights)
+        c = self.constraints
+        distances = direct_distances(self.x, centres, weights) * self.weight[:, None]
+        after, n_changed = ordered_pass(
+            distances,
+            labels,
+            c.indptr,
+            c.neighbours,
+            prices.edge_costs,
+            c.is_must_link,
+            prices.implied,
+        )
+        sums = np.zeros((k, p))
+        np.add.at(sums, after, self.x * self.weight[:, None])
+        counts = np.bincount(after, weights=self.weight, minlength=k)
+        inertia = float(distances[np.arange(len(after)), after].sum())
+        return Assignment(after, n_changed, sums, counts, inertia)
+
+    def violations(self, labels: Ints) -> Violations:
+        """Sums over the violated pairs, explicit and implied, each pair once."""
+        c = self.constraints
+        total = explicit_violations(
+            self.x, labels, c.pair_left, c.pair_right, c.pair_is_must_link, c.pair_weight, self.box2
+        )
+        if c.n_classes:
+            total = total + implied_violations(
+                self.x,
+                labels,
+                c.classes,
+                self.box2,
+                must_link_weight=c.implied_must_link_weight,
+                cannot_link_weight=c.implied_cannot_link_weight,
+            )
+        return total
+
+    def neighbourhoods(self) -> tuple[Float, Float]:
+        """Centroids and weights of the must-link neighbourhoods, largest first.
+
+        Returns
+        -------
+        centroids : ndarray of shape (h, p), float64
+        weights : ndarray of shape (h,), float64
+        """
+        component = self.constraints.must_link_components()
+        sizes = np.bincount(component)
+        linked = np.flatnonzero(sizes[component] > 1)
+        labelled = np.flatnonzero(self.constraints.classes >= 0)
+        rows = np.union1d(linked, labelled)
+        if not len(rows):
+            return np.empty((0, self.x.shape[1])), np.empty(0)
+        _, group = np.unique(component[rows], return_inverse=True)
+        weights = np.bincount(group, weights=self.weight[rows])
+        sums = np.zeros((len(weights), self.x.shape[1]))
+        np.add.at(sums, group, self.x[rows] * self.weight[rows, None])
+        order = np.argsort(-weights, kind="stable")
+        return (sums / weights[:, None])[order], weights[order]

@@ -1,0 +1,371 @@
+"""Pairwise-constrained sparse k-means on row blocks."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
+from daskclust.cluster._constrained import TouchedRows, partial_labels
+from daskclust.cluster._parameters import (
+    check_choice,
+    check_init_array,
+    check_integer,
+    check_real,
+)
+from daskclust.cluster._seeding import (
+    STRING_INITS,
+    fill_up,
+    n_survey_picks,
+    neighbourhood_centres,
+    sample_centres,
+)
+from daskclust.cluster._sparse import SparseProblem, SparseState
+from daskclust.constraints import PairwiseConstraints
+from daskclust.engine import Rows, iterate, map_rows
+
+__all__ = ["PCSKMeans"]
+
+#: Of the k-means|| start: enough for a start that is refined anyway.
+_OVERSAMPLING, _ROUNDS = 2.0, 5
+
+
+class PCSKMeans(BaseClusterer):
+    """Pairwise-constrained sparse k-means, PCSKM [1]_, for data of any size.
+
+    Finds clusters that respect must-links, cannot-links and partial labels where
+    they can, and at the same time weights ``w_j >= 0`` of the features, of which
+    the uninformative ones become 0.  Maximises Eq. 13 of [1]_,
+
+    ``sum_j w_j [TSS_j - WCSS_j - violated must-links_j - violated cannot-links_j]``
+
+    subject to ``|w|_2 <= 1`` and ``|w|_1 <= s``.  Without constraints it is the
+    sparse k-means of Witten & Tibshirani [2]_.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters k.
+    sparsity : float or None, default=None
+        L1 bound s, ``1 <= s <= sqrt(p)``: the smaller, the fewer features.  None
+        is ``sqrt(p)``: weights differ, but none is forced to 0.
+    penalized_scores : bool, default=False
+        Features are scored by ``gamma_j = TSS_j - WCSS_j`` (Eq. 6), as the
+        published program does; constraints then act through the assignment
+        only.  True subtracts the violated constraints (gamma', Eq. 15); where
+        they outweigh every feature's score, the last weights are kept, with a
+        warning.
+    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random"}, \
+array of shape (k, p) or callable, default="auto"
+        Start.  ``"neighborhoods"``: centroids of the must-link neighbourhoods
+        (rows of one label are one), the largest first, then farthest-first
+        with distances weighted by ``sqrt(n_a n_b)``; where there are fewer
+        than k, the rest is sampled by D^2 away from them.  ``"auto"``:
+        neighbourhoods where there are must-links or labels, else
+        ``"k-means||"``.  The others are as in :class:`KMeans`.
+    penalty : {"distance", "constant"}, default="distance"
+        Price of a violation: ``f = sum_j w_j (x - x')_j^2`` for a must-link and
+        ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with
+        Delta the sides of the data's bounding box; or 1 for either.
+    max_iter : int, default=25
+        Passes of one inner run (clusters under fixed weights) at most.
+    max_outer_iter : int, default=25
+        Rounds (weights) at most.
+    tol : float, default=1e-4
+        The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the
+        number of workers.
+    checkpoint : path-like, default=None
+        As in :class:`KMeans`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, p), float64
+        Means of the clusters.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row, under ``assignment_weights_``.  Constrained rows
+        have the labels of the last ordered pass.  Lazy for Dask input.
+    feature_weights_ : ndarray of shape (p,), float64
+        Weights w, of unit Euclidean length.
+    feature_scores_ : ndarray of shape (p,), float64
+        gamma, or gamma' with ``penalized_scores``.
+    assignment_weights_ : ndarray of shape (p,), float64
+        Weights of the distances by which ``labels_`` were made and by which
+        ``predict`` assigns: those of the round before the last, hence within
+        ``tol`` of ``feature_weights_`` on convergence; ones after a single
+        round.
+    constraint_violations_ : record array of (i, j, kind)
+        Explicit pairs that ``labels_`` violate.
+    objective_ : float
+        Eq. 13 under ``feature_weights_``.
+    n_iter_ : int
+        Outer rounds; inner passes are in ``history_``.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    history_ : list of dict
+        One record a pass: ``iteration``, ``round``, ``objective`` (what the
+        inner loop lowers: weighted squared distances and violated pairs, Eq. 8
+        under the weights of the round), ``centre_shift``, ``moved`` (rows that
+        changed, where all are constrained), ``repaired`` (whether an empty
+        cluster was given a row), ``seconds``, ``passes``; at the end of a round
+        also ``weight_change``, ``weights_kept``, ``weights_tied``.
+
+    Raises
+    ------
+    ConstraintError
+        For pairs out of range, self-links, labels of the wrong length, weights
+        that are NaN or negative.
+    ValueError
+        For NaN or infinity in X, fewer rows than clusters, sparsity out of
+        range.
+    CheckpointError
+        As in :class:`KMeans`.
+
+    Warns
+    -----
+    ConstraintWarning
+        If constraints contradict each other, naming the chain.
+    ConvergenceWarning
+        If a loop was cut off by its limit, or there are fewer distinct rows than
+        clusters.
+
+    Notes
+    -----
+    *Order*: constrained rows are assigned in row order, each seeing the labels its
+    partners have by then; labels are forgotten at each round.  This is what the
+    published program does, and it matters.  Rows without a constraint do not
+    interact, so the result is that of the serial algorithm for any chunking.
+
+    *Passes*: 1 to look at the data, 1 to fetch the constrained rows, those of the
+    start, and 1 an inner iteration.  Features of weight 0 are skipped in the
+    distance work.  *Memory* of a worker thread: one block (two, when blocks are
+    read on the way) and O(k p).  *On the client*: the m constrained rows, O(m (p
+    + k) + pairs) memory and O(m k p + pairs) time a pass.  Labels imply their
+    O(m^2) pairs without listing them.  *To the client*: O(k p) a worker thread
+    and pass, never anything of length n.
+
+    Where the published program gives up because a cluster is empty, the farthest
+    unconstrained row founds it anew.
+
+    References
+    ----------
+    .. [1] Vouros, A., Vasilaki, E. (2021). A semi-supervised sparse K-Means
+       algorithm. Pattern Recognition Letters 142.
+    .. [2] Witten, D., Tibshirani, R. (2010). A framework for feature selection in
+       clustering. JASA 105.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.hstack([np.repeat([[0.0], [8.0]], 50, axis=0), rng.normal(size=(100, 5))])
+    >>> X[:, 0] += rng.normal(size=100)
+    >>> model = daskclust.PCSKMeans(2, sparsity=1.1, random_state=0)
+    >>> model = model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 99]])
+    >>> int(model.feature_weights_.argmax()), len(model.constraint_violations_)
+    (0, 0)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        sparsity: float | None = None,
+        penalized_scores: bool = False,
+        init: Any = "auto",
+        penalty: str = "distance",
+        max_iter: int = 25,
+        max_outer_iter: int = 25,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.sparsity = sparsity
+        self.penalized_scores = penalized_scores
+        self.init = init
+        self.penalty = penalty
+        self.max_iter = max_iter
+        self.max_outer_iter = max_outer_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        check_integer(self.n_clusters, "n_clusters", 1)
+        check_integer(self.max_iter, "max_iter", 1)
+        check_integer(self.max_outer_iter, "max_outer_iter", 1)
+        check_real(self.tol, "tol", 0)
+        check_choice(self.penalty, "penalty", ("distance", "constant"))
+        if not isinstance(self.penalized_scores, bool | np.bool_):
+            raise TypeError(
+                f"penalized_scores={self.penalized_scores!r} must be True (Eq. 15) or False "
+                "(Eq. 6)."
+            )
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("auto", "neighborhoods", *STRING_INITS))
+
+    def _bound(self, p: int) -> float:
+        if self.sparsity is None:
+            return float(np.sqrt(p))
+        # sqrt(p) written with a few digits is meant as sqrt(p).
+        check_real(self.sparsity, "sparsity", 1, maximum=np.sqrt(p) * (1 + 1e-3))
+        return min(float(self.sparsity), float(np.sqrt(p)))
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        must_link_weight: Any = None,
+        cannot_link_weight: Any = None,
+        sample_weight: Any = None,
+    ) -> PCSKMeans:
+        """Find clusters and feature weights.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows to cluster.
+        y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
+            Partial labels, -1 = none; or global row numbers and their labels.
+            Two labelled rows are must-linked when their labels agree, else
+            cannot-linked; labels are not names of clusters.
+        must_link, cannot_link : array-like of shape (m, 2), int, optional
+            Pairs of global row numbers.  A repeated pair counts repeatedly.
+        must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
+            Weights of the pairs, 1 by default; a single number holds for the
+            pairs that labels imply, too.
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        data = self._open(
+            X,
+            sample_weight,
+            n_restarts=1,
+            # Which start is taken is known only when the constraints are.
+            n_picks=max(1, n_survey_picks(self.init, self.n_clusters)),
+            metric=EUCLIDEAN,
+        )
+        rows, survey = data.rows, data.survey
+        self._check_n_clusters(rows.n_rows)
+        sparsity = self._bound(rows.n_features)
+        constraints = PairwiseConstraints.from_fit_arguments(
+            rows.n_rows,
+            must_link,
+            cannot_link,
+            must_link_weight,
+            cannot_link_weight,
+            partial_labels(y, rows.n_rows),
+        )
+        touched = TouchedRows.fetch(
+            rows,
+            constraints,
+            (survey.high - survey.low) ** 2,
+            self.penalty,  # type: ignore[arg-type]
+        )
+        problem = SparseProblem(
+            rows,
+            touched,
+            survey.mean,
+            sparsity,
+            bool(self.penalized_scores),
+            float(self.tol),
+            int(self.max_iter),
+            int(self.max_outer_iter),
+        )
+        fitted = iterate(
+            rows,
+            lambda: SparseState.begin(self._start(data, rows, touched), len(touched)),
+            problem.step,
+            kind=SparseState,
+            max_iter=self.max_iter * self.max_outer_iter,
+            name=type(self).__name__,
+            checkpoint=self._checkpoint(data, more={"constraints": touched.constraints.digest()}),
+        )
+        self._finish(data, problem, fitted.state, fitted.history)
+        return self
+
+    def _start(self, data: OpenData, rows: Rows, touched: TouchedRows) -> NDArray[np.float64]:
+        k, p = self.n_clusters, rows.n_features
+        if not isinstance(self.init, str):
+            given = self.init
+            if callable(self.init):
+                given = self.init(data.X, k, np.random.RandomState(data.seeds[0] % 2**32))
+            return check_init_array(given, k, p)
+        if self.init in ("auto", "neighborhoods"):
+            known = neighbourhood_centres(*touched.neighbourhoods(), k)
+            if len(known) == k:
+                return known
+            if len(known):
+                return fill_up(rows, known, k, data.seeds[0], _OVERSAMPLING, _ROUNDS, data.survey)
+        init = "k-means||" if self.init in ("auto", "neighborhoods") else self.init
+        return sample_centres(
+            rows,
+            data.survey,
+            init,
+            k,
+            data.seeds,
+            oversampling_factor=_OVERSAMPLING,
+            init_rounds=_ROUNDS,
+            shift=data.survey.mean,
+        ).centres[0]
+
+    def _prediction_weights(self) -> NDArray[np.float64] | None:
+        w = self.assignment_weights_
+        return None if (w == 1).all() else w
+
+    def _finish(
+        self, data: OpenData, problem: SparseProblem, state: SparseState, history: list
+    ) -> None:
+        touched = problem.touched
+        self._metric = EUCLIDEAN
+        self._centres = self.cluster_centers_ = state.centres
+        self.feature_weights_ = state.weights
+        self.feature_scores_ = state.scores
+        self.assignment_weights_ = state.assignment_weights
+        self.n_iter_ = state.round
+        self.history_ = history
+        self.constraint_violations_ = touched.constraints.violations(state.labels)
+        violations = touched.violations(state.labels)
+        gamma = state.scores
+        if problem.penalized:
+            gamma = gamma + violations.feature_sums
+        self.objective_ = float(state.weights @ gamma) - violations.objective(
+            state.weights, penalty=touched.penalty
+        )
+        if not history[-1].get("converged", True):
+            warnings.warn(
+                f"The feature weights had not converged after {state.round} rounds "
+                f"(change {history[-1]['weight_change']:.2g}, tol {self.tol:.2g}). Raise "
+                "max_outer_iter.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        n_distinct = len(np.unique(state.centres, axis=0))
+        if n_distinct < self.n_clusters:
+            warn_few_distinct(n_distinct, self.n_clusters)
+        function = self._row_function(data.rows.dtype)
+        if not state.settled:
+            # Cut off by max_iter: labels are those of the last pass, before the centres moved.
+            function = function.with_centres(state.assignment_centres)
+        self.labels_ = map_rows(
+            data.X,
+            function,
+            dtype=np.int32,
+            lengths=data.rows.lengths,
+            patch=(touched.constraints.rows, state.labels.astype(np.int32)),
+        )

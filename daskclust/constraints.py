@@ -1,0 +1,733 @@
+"""Pairwise constraints as a user states them, checked and indexed.
+
+:class:`PairwiseConstraints` takes must-links, cannot-links and partial labels in
+global row numbers, refuses what cannot be meant, finds contradictions, and keeps
+what the kernels need: the *touched* rows (those in a pair or with a label) and the
+pairs in local numbering, that is, positions among the touched rows.  Partial
+labels imply a pair for every two labelled rows; those are never listed.
+
+:func:`pairs_from_labels` draws explicit pairs from labels, for experiments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.kernels.constraints import violated_pairs
+
+__all__ = ["VIOLATION_DTYPE", "PairwiseConstraints", "pairs_from_labels"]
+
+#: Fields of :meth:`PairwiseConstraints.violations`.
+VIOLATION_DTYPE = np.dtype([("i", np.int64), ("j", np.int64), ("kind", "U11")])
+
+#: Most pairs that :func:`pairs_from_labels` lists (16 bytes a pair).
+_MAX_LISTED = 50_000_000
+
+#: Rows of a chain that are named before its middle is left out.
+_CHAIN_ROWS = 12
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+# --- checks --------------------------------------------------------------------------------
+
+
+def _integers(values: ArrayLike, name: str) -> Ints:
+    """``values`` as int64, whatever their shape; anything but integers is refused."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # ragged
+        raise ConstraintError(f"{name} is not an array of integers: {error}") from error
+    if array.size == 0:
+        return array.astype(np.int64)
+    kind = array.dtype.kind
+    if kind == "b":
+        raise ConstraintError(
+            f"{name} has dtype bool; expected row numbers or labels as integers. "
+            f"For a mask, pass numpy.flatnonzero(mask)."
+        )
+    if kind == "f":
+        integral = bool(np.all(np.isfinite(array)) and np.all(array == np.floor(array)))
+        remedy = (
+            f"The values are whole numbers: pass {name}.astype(numpy.int64)."
+            if integral
+            else "Some values are not whole numbers."
+        )
+        raise ConstraintError(f"{name} has dtype {array.dtype}; expected integers. {remedy}")
+    if kind not in "iu":
+        raise ConstraintError(
+            f"{name} has dtype {array.dtype}; expected integers. Encode names as numbers first."
+        )
+    if kind == "u" and int(array.max()) > np.iinfo(np.int64).max:
+        raise ConstraintError(
+            f"{name} holds {int(array.max())}; expected values below 2**63. Renumber them."
+        )
+    return array.astype(np.int64)
+
+
+def _check_pairs(pairs: ArrayLike | None, name: str, n_rows: int) -> Ints:
+    """Pairs of ``name`` as an int64 (m, 2) array of row numbers in [0, n_rows)."""
+    if pairs is None:
+        return np.empty((0, 2), dtype=np.int64)
+    array = _integers(pairs, name)
+    if array.size == 0 and (array.ndim == 1 or array.shape[1:] == (2,)):
+        return np.empty((0, 2), dtype=np.int64)
+    if array.ndim != 2 or array.shape[1] != 2:
+        raise ConstraintError(
+            f"{name} has shape {array.shape}; expected (m, 2), one pair of row numbers a line."
+        )
+    outside = ((array < 0) | (array >= n_rows)).any(axis=1)
+    if outside.any():
+        at = int(np.argmax(outside))
+        i, j = array[at].tolist()
+        raise ConstraintError(
+            f"{name}[{at}] = ({i}, {j}) is out of range; expected row numbers in [0, {n_rows}). "
+            "Row numbers count from 0 over all of X."
+        )
+    selves = array[:, 0] == array[:, 1]
+    if selves.any():
+        at = int(np.argmax(selves))
+        row = int(array[at, 0])
+        raise ConstraintError(
+            f"{name}[{at}] = ({row}, {row}) links row {row} to itself; expected two different "
+            "rows. Remove that pair."
+        )
+    return array
+
+
+def _check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> Floats:
+    """Weights of ``name``, one a pair: finite and not negative."""
+    if weight is None:
+        return np.ones(n_pairs)
+    try:
+        array = np.asarray(weight)
+        if array.dtype.kind not in "iuf":
+            raise TypeError(f"dtype {array.dtype}")
+        array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConstraintError(
+            f"{name} is not numeric ({error}); expected a number or one number a pair."
+        ) from error
+    if array.ndim > 1 or (array.ndim == 1 and array.size != n_pairs):
+        raise ConstraintError(
+            f"{name} has shape {array.shape}; expected a number or shape ({n_pairs},), one weight "
+            f"for each of the {n_pairs} pairs."
+        )
+    wrong = ~(np.isfinite(array) & (array >= 0))
+    if wrong.any():
+        where = "" if array.ndim == 0 else f"[{int(np.argmax(wrong))}]"
+        value = float(array) if array.ndim == 0 else float(array[int(np.argmax(wrong))])
+        raise ConstraintError(
+            f"{name}{where} = {value}; expected finite weights >= 0. "
+            "A weight of 0 switches a pair off; for constraints that must hold use COPKMeans."
+        )
+    return np.full(n_pairs, float(array)) if array.ndim == 0 else array
+
+
+def _check_labelled(
+    labelled: tuple[ArrayLike, ArrayLike] | None, n_rows: int
+) -> tuple[Ints, Ints, Ints]:
+    """Sorted labelled rows, their class codes, and the class values; -1 entries are dropped."""
+    empty = np.empty(0, dtype=np.int64)
+    if labelled is None:
+        return empty, empty, empty
+    rows, labels = _integers(labelled[0], "rows of y"), _integers(labelled[1], "labels of y")
+    if rows.ndim != 1 or rows.shape != labels.shape:
+        raise ConstraintError(
+            f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two arrays "
+            "of one length: row numbers, and a label for each."
+        )
+    outside = (rows < 0) | (rows >= n_rows)
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise ConstraintError(
+            f"Labelled row number {at} is {int(rows[at])}; expected row numbers in [0, {n_rows}). "
+            "Row numbers count from 0 over all of X."
+        )
+    if (labels < -1).any():
+        at = int(np.argmax(labels < -1))
+        raise ConstraintError(
+            f"The label of row {int(rows[at])} is {int(labels[at])}; expected labels >= 0, or -1 "
+            "for an unlabelled row. Renumber the classes."
+        )
+    known = labels >= 0
+    rows, labels = rows[known], labels[known]
+    order = np.argsort(rows, kind="stable")
+    rows, labels = rows[order], labels[order]
+    repeats = np.flatnonzero(rows[1:] == rows[:-1])
+    if repeats.size:
+        row, a, b = int(rows[repeats[0]]), int(labels[repeats[0]]), int(labels[repeats[0] + 1])
+        raise ConstraintError(
+            f"Row {row} is labelled more than once ({a}, {b}); expected one label a row. "
+            "Remove the repeated rows."
+        )
+    values, codes = np.unique(labels, return_inverse=True)
+    return rows, codes.astype(np.int64), values
+
+
+# --- the constraints -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PairwiseConstraints:
+    """Checked constraints, indexed by the rows they touch.
+
+    Made by :meth:`from_fit_arguments`.  "Local" row numbers are positions in
+    :attr:`rows`.  Repeated pairs are kept and count repeatedly; a pair in both
+    sets is kept in both.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the data.
+    rows : int64 array of shape (m,)
+        Global numbers of the touched rows, ascending: those in a pair or with a
+        label.
+    pair_left, pair_right : int64 array of shape (n_pairs,)
+        Local ends of the explicit pairs, must-links first, in the order given.
+    pair_is_must_link : bool array of shape (n_pairs,)
+        True for must-links.
+    pair_weight : float64 array of shape (n_pairs,)
+        Weight of each pair.
+    indptr : int64 array of shape (m + 1,)
+        Compressed rows of the doubled pairs: those of local row i are the entries
+        ``indptr[i]:indptr[i + 1]`` of the next three.
+    neighbours : int64 array of shape (2 n_pairs,)
+        Local number of the other end.
+    pair_index : int64 array of shape (2 n_pairs,)
+        Which explicit pair it is.
+    is_must_link : bool array of shape (2 n_pairs,)
+        True for must-links.
+    classes : int64 array of shape (m,)
+        Class code 0..n_classes-1 of each touched row, -1 without a label.
+    class_values : int64 array of shape (n_classes,)
+        The labels as given, ascending.
+    implied_must_link_weight, implied_cannot_link_weight : float
+        Weight of each pair the labels imply: the scalar weight given, else 1.
+    n_contradictions : int
+        Contradictions found: cannot-links inside a must-link component, and
+        further classes in one.
+    """
+
+    n_rows: int
+    rows: Ints
+    pair_left: Ints
+    pair_right: Ints
+    pair_is_must_link: Bools
+    pair_weight: Floats
+    indptr: Ints
+    neighbours: Ints
+    pair_index: Ints
+    is_must_link: Bools
+    classes: Ints
+    class_values: Ints
+    implied_must_link_weight: float
+    implied_cannot_link_weight: float
+    n_contradictions: int
+
+    @classmethod
+    def from_fit_arguments(
+        cls,
+        n_rows: int,
+        must_link: ArrayLike | None = None,
+        cannot_link: ArrayLike | None = None,
+        must_link_weight: float | ArrayLike | None = None,
+        cannot_link_weight: float | ArrayLike | None = None,
+        labelled: tuple[ArrayLike, ArrayLike] | None = None,
+        *,
+        hard: bool = False,
+    ) -> PairwiseConstraints:
+        """Check and index the constraints given to ``fit``.
+
+        Parameters
+        ----------
+        n_rows : int
+            Rows of the data.
+        must_link, cannot_link : int array of shape (m, 2), optional
+            Pairs of global row numbers.
+        must_link_weight, cannot_link_weight : float or array of shape (m,), optional
+            Weight of all pairs of a kind (and of those the labels imply), or of
+            each; 1 by default.
+        labelled : (rows, labels), optional
+            Global numbers of labelled rows and their labels; label -1 = none.
+        hard : bool, default=False
+            Whether every constraint has to hold: a contradiction is then an
+            error, otherwise a warning.
+
+        Returns
+        -------
+        PairwiseConstraints
+
+        Raises
+        ------
+        ConstraintError
+            For pairs, weights or labels that cannot be used, naming the first
+            one; with `hard` for contradictions, naming the chain.
+
+        Warns
+        -----
+        ConstraintWarning
+            For contradictions of soft constraints.
+
+        Notes
+        -----
+        Cost O(n_pairs log n_pairs + n_labelled log n_labelled).
+        """
+        must = _check_pairs(must_link, "must_link", n_rows)
+        cannot = _check_pairs(cannot_link, "cannot_link", n_rows)
+        weights = np.concatenate(
+            [
+                _check_weight(must_link_weight, "must_link_weight", len(must)),
+                _check_weight(cannot_link_weight, "cannot_link_weight", len(cannot)),
+            ]
+        )
+        label_rows, codes, values = _check_labelled(labelled, n_rows)
+
+        pairs = np.concatenate([must, cannot])
+        rows = np.unique(np.concatenate([pairs.ravel(), label_rows]))
+        left, right = np.searchsorted(rows, pairs[:, 0]), np.searchsorted(rows, pairs[:, 1])
+        kinds = np.zeros(len(pairs), dtype=np.bool_)
+        kinds[: len(must)] = True
+        classes = np.full(rows.size, -1, dtype=np.int64)
+        classes[np.searchsorted(rows, label_rows)] = codes
+
+        ends = np.concatenate([left, right])
+        # Stable: the pairs of a row stay in the order given, so sums of costs are repeatable.
+        order = np.argsort(ends, kind="stable")
+        indptr = np.zeros(rows.size + 1, dtype=np.int64)
+        np.cumsum(np.bincount(ends, minlength=rows.size), out=indptr[1:])
+        pair_index = np.tile(np.arange(len(pairs), dtype=np.int64), 2)[order]
+
+        count, message = _contradictions(rows, left, right, kinds, classes, values)
+        if count:
+            more = "" if count == 1 else f" ({count} contradictions in all.)"
+            if hard:
+                raise ConstraintError(
+                    f"The constraints contradict each other: {message}.{more} No clustering "
+                    "satisfies them; remove one of the pairs or labels named, or use PCKMeans, "
+                    "which may violate constraints."
+                )
+            warnings.warn(
+                f"The constraints contradict each other: {message}.{more} At least one of them "
+                "will be violated; remove the wrong ones.",
+                ConstraintWarning,
+                stacklevel=2,
+            )
+        return cls(
+            n_rows=int(n_rows),
+            rows=rows,
+            pair_left=left.astype(np.int64),
+            pair_right=right.astype(np.int64),
+            pair_is_must_link=kinds,
+            pair_weight=weights,
+            indptr=indptr,
+            neighbours=np.concatenate([right, left])[order].astype(np.int64),
+            pair_index=pair_index,
+            is_must_link=kinds[pair_index],
+            classes=classes,
+            class_values=values,
+            implied_must_link_weight=_scalar_or_one(must_link_weight),
+            implied_cannot_link_weight=_scalar_or_one(cannot_link_weight),
+            n_contradictions=count,
+        )
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of explicit pairs, repeats counted."""
+        return int(self.pair_left.size)
+
+    @property
+    def n_touched(self) -> int:
+        """Number of rows in a pair or with a label."""
+        return int(self.rows.size)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes among the partial labels."""
+        return int(self.class_values.size)
+
+    @property
+    def n_implied_pairs(self) -> int:
+        """Number of pairs the labels imply, which are never listed."""
+        labelled = int(np.count_nonzero(self.classes >= 0))
+        return labelled * (labelled - 1) // 2
+
+    def digest(self) -> str:
+        """Hash of everything that bears on the result, the same on every machine.
+
+        Returns
+        -------
+        str
+            64 hexadecimal digits.
+        """
+        hasher = hashlib.sha256(b"daskclust.PairwiseConstraints.1")
+        for array in (
+            np.array([self.n_rows], dtype=np.int64),
+            self.rows,
+            self.pair_left,
+            self.pair_right,
+            self.pair_is_must_link,
+            self.pair_weight,
+            self.classes,
+            self.class_values,
+            np.array([self.implied_must_link_weight, self.implied_cannot_link_weight]),
+        ):
+            # The length comes first, or values could move from one array to the next unseen.
+            hasher.update(f"{array.dtype.kind}{array.size};".encode())
+            hasher.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        return hasher.hexdigest()
+
+    def must_link_components(self) -> Ints:
+        """Must-link component of each touched row.
+
+        Rows of one class are in one component, through their label.
+
+        Returns
+        -------
+        int64 array of shape (m,)
+            Components 0, 1, ... in the order of their smallest row; a row without
+            a must-link is a component of its own.
+        """
+        graph = _must_link_graph(
+            self.pair_left[self.pair_is_must_link],
+            self.pair_right[self.pair_is_must_link],
+            self.classes,
+            self.n_classes,
+        )
+        _, component = connected_components(graph, directed=False)
+        _, first, inverse = np.unique(
+            component[: self.n_touched], return_index=True, return_inverse=True
+        )
+        rank = np.empty(first.size, dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(first.size)
+        return rank[inverse]
+
+    def violations(self, labels: ArrayLike) -> np.recarray[Any, Any]:
+        """List the explicit pairs that a labelling violates.
+
+        Parameters
+        ----------
+        labels : int array of shape (m,)
+            Cluster of each touched row, in the order of :attr:`rows`; -1 = none.
+
+        Returns
+        -------
+        record array with fields i, j (int64, global rows) and kind (str)
+            One record a violated pair, in the order given, must-links first;
+            ``kind`` is "must-link" or "cannot-link".  Repeated pairs are repeated.
+            Pairs implied by labels are not listed.
+        """
+        given = np.asarray(labels)
+        if given.shape != self.rows.shape:
+            raise ValueError(
+                f"labels has shape {given.shape}; expected {self.rows.shape}, one label for each "
+                "touched row. Pass labels[constraints.rows]."
+            )
+        broken = np.flatnonzero(
+            violated_pairs(given, self.pair_left, self.pair_right, self.pair_is_must_link)
+        )
+        records = np.empty(broken.size, dtype=VIOLATION_DTYPE)
+        records["i"] = self.rows[self.pair_left[broken]]
+        records["j"] = self.rows[self.pair_right[broken]]
+        records["kind"] = np.where(self.pair_is_must_link[broken], "must-link", "cannot-link")
+        return records.view(np.recarray)
+
+
+def _scalar_or_one(weight: float | ArrayLike | None) -> float:
+    """Weight of implied pairs: a scalar weight, and 1 where weights are per explicit pair."""
+    if weight is None or np.ndim(weight) > 0:
+        return 1.0
+    return float(np.asarray(weight, dtype=np.float64))
+
+
+# --- contradictions ------------------------------------------------------------------------
+
+
+def _must_link_graph(left: Ints, right: Ints, classes: Ints, n_classes: int) -> csr_array:
+    """Must-links as a graph of the m touched rows and, after them, one node a class.
+
+    A class is a star around its node, not a clique: L edges instead of L^2 / 2.
+    """
+    m = classes.size
+    labelled = np.flatnonzero(classes >= 0)
+    start = np.concatenate([left, labelled])
+    end = np.concatenate([right, m + classes[labelled]])
+    size = m + n_classes
+    # Entries of repeated pairs add up: floats cannot wrap round to 0, "no edge".
+    return csr_array((np.ones(start.size), (start, end)), shape=(size, size))
+
+
+def _contradictions(
+    rows: Ints, left: Ints, right: Ints, kinds: Bools, classes: Ints, values: Ints
+) -> tuple[int, str]:
+    """Count the contradictions, and put the first of them into words."""
+    m, n_classes = rows.size, values.size
+    graph = _must_link_graph(left[kinds], right[kinds], classes, n_classes)
+    _, component = connected_components(graph, directed=False)
+    inside = np.flatnonzero(~kinds & (component[left] == component[right]))
+    # Two classes in one component: rows of different classes are must-linked.
+    _, first, inverse = np.unique(component[m:], return_index=True, return_inverse=True)
+    merged = np.flatnonzero(first[inverse] != np.arange(n_classes))
+    count = int(inside.size + merged.size)
+    if merged.size:
+        other, here = int(first[inverse[merged[0]]]), int(merged[0])
+        return count, _class_chain(graph, m + other, m + here, rows, classes, values)
+    if inside.size:
+        a, b = int(left[inside[0]]), int(right[inside[0]])
+        chain = _describe(_shortest_path(graph, a, b), rows, values)
+        return count, f"{chain}, {rows[a]}-{rows[b]} cannot-linked"
+    return 0, ""
+
+
+def _shortest_path(graph: csr_array, start: int, end: int) -> list[int]:
+    """Nodes from ``start`` to ``end``, which are connected, by breadth-first search."""
+    _, before = breadth_first_order(graph, start, directed=False, return_predecessors=True)
+    path = [end]
+    while path[-1] != start:
+        path.append(int(before[path[-1]]))
+    return path[::-1]
+
+
+def _class_chain(
+    graph: csr_array, start: int, end: int, rows: Ints, classes: Ints, values: Ints
+) -> str:
+    """Words for a must-link chain between rows of two classes."""
+    m = rows.size
+    path = _shortest_path(graph, start, end)
+    # Up to the next class node: the piece between two neighbouring classes is pure must-links.
+    stop = next(at for at in range(1, len(path)) if path[at] >= m)
+    chain = path[1:stop]
+    a, b = chain[0], chain[-1]
+    return (
+        f"{_describe(chain, rows, values)}, but {rows[a]} is labelled {values[classes[a]]} "
+        f"and {rows[b]} is labelled {values[classes[b]]}"
+    )
+
+
+def _describe(path: list[int], rows: Ints, values: Ints) -> str:
+    """``0-5-9 must-linked`` for a path of rows; class nodes read ``5 and 9 both labelled 2``."""
+    m = rows.size
+    parts: list[str] = []
+    chain: list[int] = []
+    for at, node in enumerate(path):
+        if node < m:
+            chain.append(int(rows[node]))
+            continue
+        if len(chain) > 1:
+            parts.append(f"{_elide(chain)} must-linked")
+        chain = []
+        before, after = int(rows[path[at - 1]]), int(rows[path[at + 1]])
+        parts.append(f"{before} and {after} both labelled {values[node - m]}")
+    if len(chain) > 1:
+        parts.append(f"{_elide(chain)} must-linked")
+    return ", ".join(parts)
+
+
+def _elide(chain: list[int]) -> str:
+    """Row numbers joined by dashes; the middle of a long chain is counted only."""
+    names = [str(row) for row in chain]
+    if len(names) <= _CHAIN_ROWS:
+        return "-".join(names)
+    half = _CHAIN_ROWS // 2
+    hidden = len(names) - 2 * half
+    return "-".join([*names[:half], f"...({hidden} more)...", *names[-half:]])
+
+
+# --- pairs drawn from labels ---------------------------------------------------------------
+
+
+def pairs_from_labels(
+    y: ArrayLike,
+    *,
+    n_pairs: int | None = None,
+    kind: Literal["both", "must", "cannot"] = "both",
+    random_state: int | np.random.Generator | np.random.RandomState | None = None,
+) -> tuple[Ints, Ints]:
+    """Must-links and cannot-links that labels imply: all of them, or a random sample.
+
+    Parameters
+    ----------
+    y : int array of shape (n,)
+        Class of each row, -1 = unlabelled.
+    n_pairs : int, optional
+        Number of pairs to draw, uniformly and without repeats; None = all pairs.
+        With ``kind="both"`` half of them are must-links and half cannot-links (the
+        must-links get the odd one), as in the experiments of the PCSKM paper.
+    kind : {"both", "must", "cannot"}
+        Which pairs.
+    random_state : int, Generator, RandomState or None
+        Determines the sample.
+
+    Returns
+    -------
+    must_link, cannot_link : int64 arrays of shape (m, 2)
+        Pairs (i, j) of row numbers, i < j; one array is empty unless
+        ``kind="both"``.  A sample comes in random order, so any leading part of it
+        is a sample as well; all pairs come in ascending order.
+
+    Notes
+    -----
+    Cost O(n log n + n_pairs log n_pairs): pairs are drawn by rank, the pool is
+    never listed.  To use *all* labels give ``y`` to ``fit`` instead, which needs no
+    pairs at all.
+
+    Examples
+    --------
+    >>> must_link, cannot_link = pairs_from_labels([0, 0, 1, -1])
+    >>> must_link.tolist(), cannot_link.tolist()
+    ([[0, 1]], [[0, 2], [1, 2]])
+    """
+    if kind not in ("both", "must", "cannot"):
+        raise ValueError(f"kind={kind!r}; expected 'both', 'must' or 'cannot'.")
+    labels = _integers(y, "y")
+    if labels.ndim != 1:
+        raise ConstraintError(f"y has shape {labels.shape}; expected (n,), one label a row.")
+    pool = _PairPool.of(labels)
+    sizes = {
+        "must": pool.n_must if kind != "cannot" else 0,
+        "cannot": pool.n_cannot if kind != "must" else 0,
+    }
+    if n_pairs is None:
+        _check_listable(sum(sizes.values()))
+        must = pool.must(np.arange(sizes["must"], dtype=np.int64))
+        cannot = pool.cannot(np.arange(sizes["cannot"], dtype=np.int64))
+        return _ascending(must), _ascending(cannot)
+
+    count_all = _count(n_pairs)
+    wanted = {"must": 0, "cannot": 0}
+    if kind == "both":
+        wanted["must"], wanted["cannot"] = count_all - count_all // 2, count_all // 2
+    else:
+        wanted[kind] = count_all
+    for name, count in wanted.items():
+        if count > sizes[name]:
+            raise ConstraintError(
+                f"n_pairs={n_pairs} with kind={kind!r} needs {count} {name}-links, but the labels "
+                f"imply {sizes[name]}. Ask for fewer pairs or give more labels."
+            )
+    _check_listable(count_all)
+    rng = (
+        np.random.default_rng(random_state.randint(2**31, size=4))
+        if isinstance(random_state, np.random.RandomState)
+        else np.random.default_rng(random_state)
+    )
+    must = pool.must(_distinct(rng, sizes["must"], wanted["must"]))
+    cannot = pool.cannot(_distinct(rng, sizes["cannot"], wanted["cannot"]))
+    return must, cannot
+
+
+def _count(n_pairs: int) -> int:
+    """Return ``n_pairs`` as an int, NumPy's integers included."""
+    try:
+        count = -1 if isinstance(n_pairs, bool) else operator.index(n_pairs)
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise ValueError(f"n_pairs={n_pairs!r}; expected an integer >= 0, or None for all pairs.")
+    return count
+
+
+def _check_listable(count: int) -> None:
+    if count > _MAX_LISTED:
+        raise ConstraintError(
+            f"{count} pairs would be listed; expected at most {_MAX_LISTED}. Draw a sample with "
+            "n_pairs=..., or give y to fit, which uses all implied pairs without listing them."
+        )
+
+
+def _distinct(rng: np.random.Generator, pool: int, count: int) -> Ints:
+    """``count`` distinct numbers of [0, pool), uniform and in random order, O(count log count)."""
+    if 2 * count > pool:
+        return rng.permutation(pool)[:count].astype(np.int64)
+    drawn = np.empty(0, dtype=np.int64)
+    while drawn.size < count:
+        # At most half of the pool is taken, so a few rounds suffice.  Keeping first occurrences
+        # in their order leaves the numbers uniform and in random order.
+        missing = count - drawn.size
+        fresh = rng.integers(pool, size=missing + missing // 2 + 16, dtype=np.int64)
+        drawn = np.concatenate([drawn, fresh])
+        _, first = np.unique(drawn, return_index=True)
+        drawn = drawn[np.sort(first)]
+    return drawn[:count]
+
+
+def _ascending(pairs: Ints) -> Ints:
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+@dataclass(frozen=True, eq=False)
+class _PairPool:
+    """All pairs of labelled rows, numbered without listing them.
+
+    Rows are sorted by class; class c holds the positions
+    ``starts[c]:starts[c + 1]`` of :attr:`rows`.
+    """
+
+    rows: Ints
+    starts: Ints
+    must_ends: Ints  # (n_classes + 1,) must-links of the classes before c
+    cannot_ends: Ints  # (n_classes + 1,) cannot-links of the classes before c with later ones
+
+    @classmethod
+    def of(cls, labels: Ints) -> _PairPool:
+        if (labels < -1).any():
+            at = int(np.argmax(labels < -1))
+            raise ConstraintError(
+                f"y[{at}] = {int(labels[at])}; expected labels >= 0, or -1 for an unlabelled row. "
+                "Renumber the classes."
+            )
+        labelled = np.flatnonzero(labels >= 0)
+        rows = labelled[np.argsort(labels[labelled], kind="stable")]
+        _, sizes = np.unique(labels[labelled], return_counts=True)
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        must = sizes * (sizes - 1) // 2
+        cannot = sizes * (rows.size - starts[1:])
+        return cls(
+            rows.astype(np.int64),
+            starts,
+            np.concatenate([[0], np.cumsum(must)]).astype(np.int64),
+            np.concatenate([[0], np.cumsum(cannot)]).astype(np.int64),
+        )
+
+    @property
+    def n_must(self) -> int:
+        return int(self.must_ends[-1])
+
+    @property
+    def n_cannot(self) -> int:
+        return int(self.cannot_ends[-1])
+
+    def must(self, rank: Ints) -> Ints:
+        """Must-links of the given numbers."""
+        c = np.searchsorted(self.must_ends, rank, side="right") - 1
+        within = rank - self.must_ends[c]
+        # Pair number b (b - 1) / 2 + a joins members a < b; the root may be one off by rounding.
+        b = ((1.0 + np.sqrt(1.0 + 8.0 * within)) / 2.0).astype(np.int64)
+        b -= b * (b - 1) // 2 > within
+        b += b * (b + 1) // 2 <= within
+        a = within - b * (b - 1) // 2
+        return self._pairs(self.starts[c] + a, self.starts[c] + b)
+
+    def cannot(self, rank: Ints) -> Ints:
+        """Cannot-links of the given numbers."""
+        c = np.searchsorted(self.cannot_ends, rank, side="right") - 1
+        within = rank - self.cannot_ends[c]
+        later = self.rows.size - self.starts[c + 1]
+        return self._pairs(self.starts[c] + within // later, self.starts[c + 1] + within % later)
+
+    def _pairs(self, a: Ints, b: Ints) -> Ints:
+        pairs = np.stack([self.rows[a], self.rows[b]], axis=1)
+        pairs.sort(axis=1)
+        return pairs

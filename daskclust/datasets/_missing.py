@@ -1,0 +1,131 @@
+"""Removing values by the mechanisms of missing-data theory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
+
+from daskclust.datasets._random import seed_of, stream
+
+__all__ = ["remove_values"]
+
+_MECHANISMS = ("mcar", "mar", "nmar", "quadrants")
+
+
+def remove_values(
+    X: ArrayLike,
+    mechanism: Literal["mcar", "mar", "nmar", "quadrants"] = "mcar",
+    *,
+    fraction: float = 0.2,
+    random_state: Any = None,
+) -> NDArray[np.floating[Any]]:
+    """Return a copy of `X` with some values replaced by NaN.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Complete or already incomplete data; not modified.
+    mechanism : {"mcar", "mar", "nmar", "quadrants"}, default="mcar"
+        Why values are missing:
+
+        - ``"mcar"``: completely at random, each value by itself.
+        - ``"mar"``: at random; the larger a row's first feature, the likelier its
+          other values are missing.  The first feature is never removed.
+        - ``"nmar"``: not at random; the larger a value within its feature, the
+          likelier it is missing, as with a sensor that saturates.
+        - ``"quadrants"``: `X` holds square images row by row, and a random
+          quarter of a chosen image is missing (the PCKID paper's MNIST experiment).
+    fraction : float, default=0.2
+        Expected share of values removed, in [0, 1]; for ``"mar"`` of the
+        features after the first; for ``"quadrants"`` the exact share of images
+        (rounded) that lose a quadrant.
+    random_state : None, int, Generator or RandomState, default=None
+        An integer gives the same answer every time.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_features)
+        float32 for float32 input, else float64.
+
+    Raises
+    ------
+    ValueError
+        An unknown mechanism, a fraction outside [0, 1], a first feature with NaN
+        (``"mar"``), or rows that are not square images (``"quadrants"``).
+
+    Notes
+    -----
+    The chance of removal for ``"mar"`` and ``"nmar"`` is ``r ** (1 / fraction - 1)``
+    for rank ``r`` in (0, 1): rising with the value, and `fraction` on average.
+    Cost: memory of about three copies of `X`.
+
+    Examples
+    --------
+    >>> X = np.arange(12.0).reshape(3, 4)  # three images of 2 x 2
+    >>> int(np.isnan(remove_values(X, "quadrants", fraction=1.0, random_state=0)).sum())
+    3
+    """
+    if mechanism not in _MECHANISMS:
+        raise ValueError(f"mechanism={mechanism!r}; expected one of {', '.join(_MECHANISMS)}.")
+    if not 0.0 <= fraction <= 1.0:
+        raise ValueError(f"fraction={fraction!r}; expected a number from 0 to 1.")
+    source = np.asarray(X)
+    out: NDArray[Any] = source.astype(np.float32 if source.dtype == np.float32 else np.float64)
+    if out.ndim != 2:
+        raise ValueError(f"X has {out.ndim} dimensions; expected 2, (n_samples, n_features).")
+    rng = stream(seed_of(random_state), 0)
+    if mechanism == "quadrants":
+        gone = _quadrants(out.shape, fraction, rng)
+    else:
+        gone = rng.random(out.shape) < _chances(out, mechanism, fraction)
+    out[gone] = np.nan
+    return out
+
+
+def _chances(
+    X: NDArray[np.floating[Any]], mechanism: str, fraction: float
+) -> NDArray[np.float64] | float:
+    """Chance of removal, broadcastable to `X`."""
+    if mechanism == "mcar" or fraction == 0.0:
+        return fraction
+    n, p = X.shape
+    if n == 0 or p == 0:
+        return fraction
+    power = 1.0 / fraction - 1.0
+    if mechanism == "nmar":
+        # NaN ranks as NaN, and no draw is below NaN: what is missing stays missing.
+        ranks = rankdata(X, axis=0, nan_policy="omit")
+        observed = np.sum(~np.isnan(X), axis=0)
+        return np.asarray(((ranks - 0.5) / np.maximum(observed, 1)) ** power)
+    driver = X[:, 0]
+    if np.isnan(driver).any():
+        raise ValueError(
+            f"The first feature has {int(np.isnan(driver).sum())} NaN; mechanism 'mar' needs it "
+            "complete. Put a complete feature first."
+        )
+    chances = np.zeros((n, p))
+    chances[:, 1:] = (((rankdata(driver) - 0.5) / n) ** power)[:, None]
+    return chances
+
+
+def _quadrants(
+    shape: tuple[int, ...], fraction: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    n, p = shape
+    side = math.isqrt(p)
+    if side * side != p or side < 2:
+        raise ValueError(
+            f"X has {p} features; mechanism 'quadrants' needs square images of at least 2 x 2 "
+            "(4, 9, 16, ... features)."
+        )
+    half = side // 2
+    far = np.arange(side) >= half  # an odd side gives its middle line to the far half
+    which = far[:, None] * 2 + far[None, :]
+    images = rng.permutation(n)[: round(fraction * n)]
+    gone = np.zeros(shape, dtype=bool)
+    gone[images] = which.ravel()[None, :] == rng.integers(0, 4, len(images))[:, None]
+    return gone

@@ -1,0 +1,1 @@
+"""Slow, obviously right implementations that the package is compared with."""

@@ -1,0 +1,131 @@
+"""The published PCSKM program's behaviour, as plain loops.
+
+Written from the description of what the program does, to be read, not to be fast;
+it shares no code with the package.  Without constraints it is SKM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .published import bisection_threshold
+
+CONVERGED, OUTER_LIMIT, EMPTY, BAD_WEIGHT = -1, -3, 1, 3
+
+
+@dataclass
+class Fit:
+    """Outcome of a run; ``passes`` counts outer rounds."""
+
+    labels: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    weights_of_labels: NDArray[np.float64]
+    centres: NDArray[np.float64]
+    passes: int
+    status: int
+
+
+def closed_threshold(scores: NDArray[np.float64], sparsity: float) -> float:
+    """Delta by the formula, trying every size of the active set in turn."""
+    g = sorted((v for v in scores.tolist() if v > 0), reverse=True)
+    if sum(g) <= sparsity * sum(v * v for v in g) ** 0.5:
+        return 0.0
+    for m in range(1, len(g) + 1):
+        if m <= sparsity**2:
+            continue
+        s1, s2 = sum(g[:m]), sum(v * v for v in g[:m])
+        delta = (s1 - sparsity * ((m * s2 - s1 * s1) / (m - sparsity**2)) ** 0.5) / m
+        following = g[m] if m < len(g) else 0.0
+        if following <= delta < g[m - 1]:
+            return delta
+    raise AssertionError("no active set fits: tied scores")
+
+
+def pck_run(
+    x: NDArray[np.float64],
+    centres: NDArray[np.float64],
+    must_link: NDArray[np.int64],
+    cannot_link: NDArray[np.int64],
+    box: float,
+    max_inner: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float64], bool]:
+    """Passes to convergence in one space: labels, centres, and whether a cluster was empty."""
+    n, k = len(x), len(centres)
+    partners: list[list[tuple[int, bool]]] = [[] for _ in range(n)]
+    for pairs, is_must in ((must_link, True), (cannot_link, False)):
+        for a, b in pairs:
+            partners[a].append((int(b), is_must))
+            partners[b].append((int(a), is_must))
+    labels = np.full(n, -1)
+    for _ in range(max_inner):
+        before = labels.copy()
+        for i in range(n):
+            score = [float(np.sum((x[i] - c) ** 2)) for c in centres]
+            for other, is_must in partners[i]:
+                if labels[other] < 0:
+                    continue
+                length = float(np.sum((x[i] - x[other]) ** 2))
+                for cluster in range(k):
+                    together = labels[other] == cluster
+                    if is_must and not together:
+                        score[cluster] += length
+                    if not is_must and together:
+                        score[cluster] += box - length
+            labels[i] = int(np.argmin(score))
+        if any(not np.any(labels == cluster) for cluster in range(k)):
+            return labels, centres, True
+        centres = np.array([x[labels == cluster].mean(axis=0) for cluster in range(k)])
+        if np.array_equal(labels, before):
+            break
+    return labels, centres, False
+
+
+def pcskm(
+    x: NDArray[np.float64],
+    initial: NDArray[np.float64],
+    sparsity: float,
+    must_link: NDArray[np.int64],
+    cannot_link: NDArray[np.int64],
+    *,
+    threshold: Literal["closed", "bisection"] = "closed",
+    stretched_box: bool = False,
+    max_outer: int = 25,
+    max_inner: int = 25,
+) -> Fit:
+    """PCSKM, and SKM when there are no pairs, as the published program runs them.
+
+    The program stretches the bounding box to the origin; ``stretched_box=False`` does not.
+    """
+    find = closed_threshold if threshold == "closed" else bisection_threshold
+    p = x.shape[1]
+    lower = np.minimum(x.min(axis=0), 0.0) if stretched_box else x.min(axis=0)
+    sides2 = (x.max(axis=0) - lower) ** 2
+    weights, assign = np.full(p, 1 / np.sqrt(p)), np.ones(p)
+    centres = initial
+    labels = np.full(len(x), -1)
+    for passes in range(1, max_outer + 1):
+        root = np.sqrt(assign)
+        box = float(np.sum(sides2 * assign))
+        labels, _, empty = pck_run(x * root, centres * root, must_link, cannot_link, box, max_inner)
+        if empty:
+            return Fit(labels, weights, assign, centres, passes, EMPTY)
+        centres = np.array([x[labels == k].mean(axis=0) for k in range(len(centres))])
+        gamma = np.sum((x - x.mean(axis=0)) ** 2, axis=0)
+        for k in range(len(centres)):
+            gamma = gamma - np.sum((x[labels == k] - centres[k]) ** 2, axis=0)
+        kept = np.sign(gamma) * np.maximum(np.abs(gamma) - find(gamma, sparsity), 0.0)
+        length = float(np.sqrt(np.sum(kept**2)))
+        if length == 0 or np.any(kept < 0):
+            return Fit(labels, weights, assign, centres, passes, BAD_WEIGHT)
+        new = kept / length
+        change = float(np.sum(np.abs(new - weights)) / np.sum(np.abs(weights)))
+        weights = new
+        if change <= 1e-4:
+            return Fit(labels, weights, assign, centres, passes, CONVERGED)
+        if passes < max_outer:
+            assign = weights
+    return Fit(labels, weights, assign, centres, max_outer, OUTER_LIMIT)
