@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import zarr
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust._stores import decode_fill_value
+from daskclust._warnings import warn
 from daskclust.exceptions import PerformanceWarning
 
 __all__ = [
@@ -136,13 +136,12 @@ def choose_block(
     while rows * cols * pixel > _BLOCK_BYTES and rows * cols > 1:
         rows, cols = (-(-rows // 2), cols) if rows >= cols else (rows, -(-cols // 2))
     if (rows, cols) != first:
-        warnings.warn(
+        warn(
             f"A block of {first[0]} x {first[1]} pixels with all {n_bands} bands takes "
             f"{first[0] * first[1] * pixel / 2**20:.0f} MiB; dividing it into {rows} x {cols}, so "
             "that each stored chunk is read several times. Rechunk the store to smaller "
             "chunks in y and x with all bands together, or pass chunks=.",
             PerformanceWarning,
-            stacklevel=3,
         )
     return rows, cols
 

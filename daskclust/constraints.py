@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from daskclust._warnings import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.constraints import violated_pairs
 
@@ -44,14 +44,16 @@ Bools = NDArray[np.bool_]
 # --- checks --------------------------------------------------------------------------------
 
 
-def _integers(values: ArrayLike, name: str) -> Ints:
-    """``values`` as int64, whatever their shape; anything but integers is refused."""
+def _integers(values: ArrayLike, name: str, *, whole: bool = False) -> Ints:
+    """``values`` as int64, whatever their shape; only with `whole` floats that are integers."""
     try:
         array = np.asarray(values)
     except ValueError as error:  # ragged
         raise ConstraintError(f"{name} is not an array of integers: {error}") from error
     if array.size == 0:
         return array.astype(np.int64)
+    if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
+        array = np.array(array.tolist())
     kind = array.dtype.kind
     if kind == "b":
         raise ConstraintError(
@@ -60,10 +62,13 @@ def _integers(values: ArrayLike, name: str) -> Ints:
         )
     if kind == "f":
         integral = bool(np.all(np.isfinite(array)) and np.all(array == np.floor(array)))
+        if integral and whole:
+            return array.astype(np.int64)
         remedy = (
             f"The values are whole numbers: pass {name}.astype(numpy.int64)."
             if integral
-            else "Some values are not whole numbers."
+            else "Some values are not whole numbers"
+            + ("; mark rows without a label by -1, not NaN." if whole else ".")
         )
         raise ConstraintError(f"{name} has dtype {array.dtype}; expected integers. {remedy}")
     if kind not in "iu":
@@ -136,14 +141,12 @@ def _check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> 
     return np.full(n_pairs, float(array)) if array.ndim == 0 else array
 
 
-def _check_labelled(
-    labelled: tuple[ArrayLike, ArrayLike] | None, n_rows: int
-) -> tuple[Ints, Ints, Ints]:
-    """Sorted labelled rows, their class codes, and the class values; -1 entries are dropped."""
+def _check_labelled(labelled: tuple[ArrayLike, ArrayLike] | None, n_rows: int) -> tuple[Ints, Ints]:
+    """Sorted labelled rows and their labels; -1 entries are dropped."""
     empty = np.empty(0, dtype=np.int64)
     if labelled is None:
-        return empty, empty, empty
-    rows, labels = _integers(labelled[0], "rows of y"), _integers(labelled[1], "labels of y")
+        return empty, empty
+    rows, labels = _integers(labelled[0], "rows of y"), _integers(labelled[1], "y", whole=True)
     if rows.ndim != 1 or rows.shape != labels.shape:
         raise ConstraintError(
             f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two arrays "
@@ -173,8 +176,7 @@ def _check_labelled(
             f"Row {row} is labelled more than once ({a}, {b}); expected one label a row. "
             "Remove the repeated rows."
         )
-    values, codes = np.unique(labels, return_inverse=True)
-    return rows, codes.astype(np.int64), values
+    return rows, labels
 
 
 # --- the constraints -----------------------------------------------------------------------
@@ -186,7 +188,7 @@ class PairwiseConstraints:
 
     Made by :meth:`from_fit_arguments`.  "Local" row numbers are positions in
     :attr:`rows`.  Repeated pairs are kept and count repeatedly; a pair in both
-    sets is kept in both.
+    sets is kept in both; a pair of weight 0 is dropped.
 
     Attributes
     ----------
@@ -293,13 +295,49 @@ class PairwiseConstraints:
                 _check_weight(cannot_link_weight, "cannot_link_weight", len(cannot)),
             ]
         )
-        label_rows, codes, values = _check_labelled(labelled, n_rows)
+        # A weight of 0 switches a pair off: as if it had not been given.
+        kept = weights > 0
+        kinds = np.arange(len(weights)) < len(must)
+        constraints, contradiction = cls._indexed(
+            int(n_rows),
+            np.concatenate([must, cannot])[kept],
+            kinds[kept],
+            weights[kept],
+            *_check_labelled(labelled, n_rows),
+            implied=(_scalar_or_one(must_link_weight), _scalar_or_one(cannot_link_weight)),
+        )
+        count = constraints.n_contradictions
+        if count:
+            more = "" if count == 1 else f" ({count} contradictions in all.)"
+            if hard:
+                raise ConstraintError(
+                    f"The constraints contradict each other: {contradiction}.{more} No clustering "
+                    "satisfies them; remove one of the pairs or labels named, or use PCKMeans, "
+                    "which may violate constraints."
+                )
+            warn(
+                f"The constraints contradict each other: {contradiction}.{more} At least one of "
+                "them will be violated; remove the wrong ones.",
+                ConstraintWarning,
+            )
+        return constraints
 
-        pairs = np.concatenate([must, cannot])
+    @classmethod
+    def _indexed(
+        cls,
+        n_rows: int,
+        pairs: Ints,
+        kinds: Bools,
+        weights: Floats,
+        label_rows: Ints,
+        labels: Ints,
+        *,
+        implied: tuple[float, float],
+    ) -> tuple[PairwiseConstraints, str]:
+        """Index checked constraints; return them and their first contradiction in words."""
         rows = np.unique(np.concatenate([pairs.ravel(), label_rows]))
         left, right = np.searchsorted(rows, pairs[:, 0]), np.searchsorted(rows, pairs[:, 1])
-        kinds = np.zeros(len(pairs), dtype=np.bool_)
-        kinds[: len(must)] = True
+        values, codes = np.unique(labels, return_inverse=True)
         classes = np.full(rows.size, -1, dtype=np.int64)
         classes[np.searchsorted(rows, label_rows)] = codes
 
@@ -310,23 +348,9 @@ class PairwiseConstraints:
         np.cumsum(np.bincount(ends, minlength=rows.size), out=indptr[1:])
         pair_index = np.tile(np.arange(len(pairs), dtype=np.int64), 2)[order]
 
-        count, message = _contradictions(rows, left, right, kinds, classes, values)
-        if count:
-            more = "" if count == 1 else f" ({count} contradictions in all.)"
-            if hard:
-                raise ConstraintError(
-                    f"The constraints contradict each other: {message}.{more} No clustering "
-                    "satisfies them; remove one of the pairs or labels named, or use PCKMeans, "
-                    "which may violate constraints."
-                )
-            warnings.warn(
-                f"The constraints contradict each other: {message}.{more} At least one of them "
-                "will be violated; remove the wrong ones.",
-                ConstraintWarning,
-                stacklevel=2,
-            )
-        return cls(
-            n_rows=int(n_rows),
+        count, contradiction = _contradictions(rows, left, right, kinds, classes, values)
+        constraints = cls(
+            n_rows=n_rows,
             rows=rows,
             pair_left=left.astype(np.int64),
             pair_right=right.astype(np.int64),
@@ -338,10 +362,32 @@ class PairwiseConstraints:
             is_must_link=kinds[pair_index],
             classes=classes,
             class_values=values,
-            implied_must_link_weight=_scalar_or_one(must_link_weight),
-            implied_cannot_link_weight=_scalar_or_one(cannot_link_weight),
+            implied_must_link_weight=implied[0],
+            implied_cannot_link_weight=implied[1],
             n_contradictions=count,
         )
+        return constraints, contradiction
+
+    def without(self, absent: Bools) -> PairwiseConstraints:
+        """Return the constraints of the other rows.
+
+        Parameters
+        ----------
+        absent : bool array of shape (m,)
+            Touched rows that are left out, with all their pairs and labels.
+        """
+        kept = ~(absent[self.pair_left] | absent[self.pair_right])
+        labelled = np.flatnonzero((self.classes >= 0) & ~absent)
+        pairs = np.stack([self.pair_left[kept], self.pair_right[kept]], axis=1)
+        return self._indexed(
+            self.n_rows,
+            self.rows[pairs],
+            self.pair_is_must_link[kept],
+            self.pair_weight[kept],
+            self.rows[labelled],
+            self.class_values[self.classes[labelled]],
+            implied=(self.implied_must_link_weight, self.implied_cannot_link_weight),
+        )[0]
 
     @property
     def n_pairs(self) -> int:
@@ -591,7 +637,7 @@ def pairs_from_labels(
     """
     if kind not in ("both", "must", "cannot"):
         raise ValueError(f"kind={kind!r}; expected 'both', 'must' or 'cannot'.")
-    labels = _integers(y, "y")
+    labels = _integers(y, "y", whole=True)
     if labels.ndim != 1:
         raise ConstraintError(f"y has shape {labels.shape}; expected (n,), one label a row.")
     pool = _PairPool.of(labels)

@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from oracles.pcskm_reference import EMPTY, Fit, pcskm
+from oracles.golden import DATA_SETS, edge_cases, sparse_cases
+from oracles.pcskm_reference import Fit, pcskm
 from oracles.published import bisection_threshold
 
 from daskclust.constraints import PairwiseConstraints
 from daskclust.kernels.constraints import ordered_pass, pair_costs, pair_lengths
 from daskclust.kernels.sparsity import between_scores, feature_weights, soft_threshold
 
-DATA_SETS = ("fisheriris", "digits048_data1", "TTSCST")
 #: PCSKM and SKM cases of the three files, none of which ended with an empty cluster.
 N_CASES = 84
-
-
-def cases(data_dir: Path, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every usable SKM and PCSKM case of a file: inputs and expected outputs."""
-    path = data_dir / "golden" / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"{path.name} is not among the test data")
-    with np.load(path, allow_pickle=False) as file:
-        golden = dict(file)
-    none = np.empty((0, 2), dtype=np.int64)
-    for case in golden["case_names"].tolist():
-        parts = case.split("__")
-        if parts[:2] not in (["case", "skm"], ["case", "pcskm"]):
-            continue
-        prefix = f"{case}__"
-        given = {
-            key.removeprefix(prefix): value
-            for key, value in golden.items()
-            if key.startswith(prefix)
-        }
-        given["X"] = golden["X"]
-        given["must_link"] = golden.get(f"{parts[2]}_must_link", none)
-        given["cannot_link"] = golden.get(f"{parts[2]}_cannot_link", none)
-        if int(given["status"]) != EMPTY:
-            yield case, given
 
 
 def driver(
@@ -110,7 +85,7 @@ def check(case: str, fit: Fit, want: dict[str, Any], tolerance: float) -> None:
 
 def test_all_cases_are_there(data_dir: Path) -> None:
     """No case is lost: 22 SKM and 62 PCSKM."""
-    names = [case for name in DATA_SETS for case, _ in cases(data_dir, name)]
+    names = [case for name in DATA_SETS for case, _ in sparse_cases(data_dir, name)]
     assert len(names) == N_CASES
     assert sum("__pcskm__" in case for case in names) == 62
 
@@ -123,7 +98,7 @@ def test_kernels(
     data_dir: Path, name: str, threshold: Callable[..., float], tolerance: float
 ) -> None:
     """Labels and rounds exactly, weights to the inexactness of the published bisection."""
-    for case, given in cases(data_dir, name):
+    for case, given in sparse_cases(data_dir, name):
         fit = driver(
             given["X"],
             given["init_centres"],
@@ -139,7 +114,7 @@ def test_kernels(
 @pytest.mark.parametrize(("threshold", "tolerance"), [("closed", 1e-4), ("bisection", 1e-9)])
 def test_reference(data_dir: Path, name: str, threshold: Any, tolerance: float) -> None:
     """The plain loops, on which other tests rely, are what was published."""
-    for case, given in cases(data_dir, name):
+    for case, given in sparse_cases(data_dir, name):
         fit = pcskm(
             given["X"],
             given["init_centres"],
@@ -158,20 +133,8 @@ def test_reference_on_edge_cases(data_dir: Path, stretched_box: bool) -> None:
     Without stretching the box to the origin everything stays the same but one
     number: with 15 % wrong pairs, one digits run needs one round less.
     """
-    path = data_dir / "golden" / "edge_cases.npz"
-    if not path.exists():
-        pytest.skip("edge_cases.npz is not among the test data")
-    with np.load(path, allow_pickle=False) as file:
-        golden = dict(file)
     other_passes = []
-    for case in golden["case_names"].tolist():
-        want = {
-            key: golden[f"{case}__{key}"]
-            for key in (
-                *("X", "init_centres", "s", "must_link", "cannot_link"),
-                *("max_outer", "max_inner", "status", "passes", "labels", "w"),
-            )
-        }
+    for case, want in edge_cases(data_dir):
         fit = pcskm(
             want["X"],
             want["init_centres"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from daskclust._warnings import warn
 from daskclust.cluster._inputs import check_rows, check_weight
 from daskclust.cluster._metrics import Euclidean, Metric
 from daskclust.engine import Checkpoint, Fingerprint, Rows, is_dask, map_rows, open_rows
@@ -115,12 +115,11 @@ class OpenData:
 
 def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
     """Warn that there are fewer distinct rows than clusters."""
-    warnings.warn(
+    warn(
         f"Number of distinct clusters ({n_distinct}) found smaller than n_clusters "
         f"({n_clusters}). Possibly due to duplicate points in X; use n_clusters={n_distinct} "
         "or less.",
         ConvergenceWarning,
-        stacklevel=4,
     )
 
 
@@ -133,12 +132,15 @@ class BaseClusterer(
     _metric: Metric
     _centres: Float
 
-    def _open(
-        self, X: Any, sample_weight: Any, *, n_restarts: int, n_picks: int, metric: Metric
-    ) -> OpenData:
-        """Check X, bind it, and make the first pass."""
+    def _check_data(self, X: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Return X and weights as arrays, checked by what is known without looking at values."""
         X = check_rows(self, X, reset=True)
-        weight = check_weight(sample_weight, X)
+        return X, check_weight(sample_weight, X)
+
+    def _open(
+        self, X: Any, weight: Any, *, n_restarts: int, n_picks: int, metric: Metric
+    ) -> OpenData:
+        """Bind checked data, and make the first pass."""
         rows = open_rows(X, weight)
         if not metric.is_identity:
             rows = rows.transformed(metric)

@@ -7,13 +7,15 @@ exactly the labels of the serial algorithm whatever the chunking.
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._warnings import warn
+from daskclust.cluster._inputs import unwrap
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows, is_dask, labelled_rows
 from daskclust.exceptions import ConstraintError, ConstraintWarning
@@ -53,6 +55,7 @@ def partial_labels(y: Any, n_rows: int) -> tuple[Any, Any] | None:
     """
     if y is None:
         return None
+    y = unwrap(y)
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
         return y
     if is_dask(y):
@@ -105,35 +108,17 @@ class _Prices(NamedTuple):
     implied: ImpliedPairs | None
 
 
-def _without_weightless(
-    constraints: PairwiseConstraints, weightless: NDArray[np.bool_]
-) -> PairwiseConstraints:
-    """Drop pairs and labels of rows that are absent because their weight is 0."""
-    left, right = constraints.pair_left, constraints.pair_right
-    dead = weightless[left] | weightless[right]
-    labelled = constraints.classes >= 0
-    warnings.warn(
-        f"{int(weightless.sum())} constrained rows have sample_weight 0 (the first is row "
-        f"{int(constraints.rows[weightless][0])}): they count as absent, and {int(dead.sum())} "
-        f"pairs and {int((labelled & weightless).sum())} labels of theirs are left out.",
+def _warn_weightless(
+    given: PairwiseConstraints, remaining: PairwiseConstraints, weightless: NDArray[np.bool_]
+) -> None:
+    n_pairs = given.n_pairs - remaining.n_pairs
+    n_labels = int(((given.classes >= 0) & weightless).sum())
+    warn(
+        f"{int(weightless.sum())} constrained row(s) have sample_weight 0, the first is row "
+        f"{int(given.rows[weightless][0])}: they count as absent, and their {n_pairs} pair(s) and "
+        f"{n_labels} label(s) are left out.",
         ConstraintWarning,
-        stacklevel=5,
     )
-    must = constraints.pair_is_must_link & ~dead
-    cannot = ~constraints.pair_is_must_link & ~dead
-    pairs = constraints.rows[np.stack([left, right], axis=1)]
-    keep = labelled & ~weightless
-    with warnings.catch_warnings():
-        # Contradictions were reported when the constraints were first read.
-        warnings.simplefilter("ignore", ConstraintWarning)
-        return PairwiseConstraints.from_fit_arguments(
-            constraints.n_rows,
-            pairs[must],
-            pairs[cannot],
-            constraints.pair_weight[must],
-            constraints.pair_weight[cannot],
-            (constraints.rows[keep], constraints.class_values[constraints.classes[keep]]),
-        )
 
 
 @dataclass
@@ -178,17 +163,10 @@ class TouchedRows:
             return cls(constraints, empty, np.empty(0), box2, penalty)
         x, weight = rows.take(constraints.rows)
         if (weight == 0).any():
-            implied = (
-                constraints.implied_must_link_weight,
-                constraints.implied_cannot_link_weight,
-            )
-            before = constraints.rows
-            constraints = _without_weightless(constraints, weight == 0)
-            # Weights of implied pairs are scalars, which a list of pair weights does not carry.
-            object.__setattr__(constraints, "implied_must_link_weight", implied[0])
-            object.__setattr__(constraints, "implied_cannot_link_weight", implied[1])
-            kept = np.searchsorted(before, constraints.rows)
-            x, weight = x[kept], weight[kept]
+            remaining = constraints.without(weight == 0)
+            _warn_weightless(constraints, remaining, weight == 0)
+            kept = np.searchsorted(constraints.rows, remaining.rows)
+            constraints, x, weight = remaining, x[kept], weight[kept]
         return cls(constraints, x, weight, box2, penalty)
 
     def __len__(self) -> int:
@@ -253,12 +231,22 @@ class TouchedRows:
         )
         sums = np.zeros((k, p))
         np.add.at(sums, after, self.x * self.weight[:, None])
-        counts = np.bincount(after, weights=self.weight, minlength=k)
+        counts = np.bincount(after, weights=self.weight, minlength=k).astype(np.float64)
         inertia = float(distances[np.arange(len(after)), after].sum())
         return Assignment(after, n_changed, sums, counts, inertia)
 
+    def founders(
+        self, centres: Float, weights: Float, labels: Ints
+    ) -> Iterator[tuple[Float, float, int]]:
+        """Yield (row, weight, cluster) of rows off their centres, the farthest first."""
+        m = len(self)
+        lengths = direct_distances(self.x, centres, weights)[np.arange(m), labels]
+        for i in np.argsort(-lengths, kind="stable"):
+            if lengths[i] > 0:
+                yield self.x[i].astype(np.float64), float(self.weight[i]), int(labels[i])
+
     def violations(self, labels: Ints) -> Violations:
-        """Sums over the violated pairs, explicit and implied, each pair once."""
+        """Sum over the violated pairs, explicit and implied, each pair once."""
         c = self.constraints
         total = explicit_violations(
             self.x, labels, c.pair_left, c.pair_right, c.pair_is_must_link, c.pair_weight, self.box2
@@ -290,7 +278,7 @@ class TouchedRows:
         if not len(rows):
             return np.empty((0, self.x.shape[1])), np.empty(0)
         _, group = np.unique(component[rows], return_inverse=True)
-        weights = np.bincount(group, weights=self.weight[rows])
+        weights = np.bincount(group, weights=self.weight[rows]).astype(np.float64)
         sums = np.zeros((len(weights), self.x.shape[1]))
         np.add.at(sums, group, self.x[rows] * self.weight[rows, None])
         order = np.argsort(-weights, kind="stable")

@@ -11,11 +11,11 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from daskclust.engine import is_dask
 
-__all__ = ["check_rows", "check_weight"]
+__all__ = ["check_rows", "check_weight", "unwrap"]
 
 
-def _unwrap(X: Any) -> Any:
-    """Dask DataFrames and two-dimensional xarray objects become their arrays."""
+def unwrap(X: Any) -> Any:
+    """Return the array of a Dask DataFrame or Series, or of an xarray object."""
     if hasattr(X, "to_dask_array"):
         return X.to_dask_array()
     if hasattr(X, "dims") and hasattr(X, "data"):
@@ -61,7 +61,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     ValueError
         For other dimensions, types that are no numbers, or nothing at all.
     """
-    data = _unwrap(X)
+    data = unwrap(X)
     if is_dask(data):
         data = _check_dask(data)
         named = X if hasattr(X, "columns") else data
@@ -96,7 +96,7 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
         return None
     n = X.shape[0]
     if is_dask(sample_weight) or is_dask(X):
-        if np.ndim(sample_weight) == 0:
+        if isinstance(sample_weight, int | float) or getattr(sample_weight, "ndim", 1) == 0:
             return None if sample_weight == 1 else da.full(n, float(sample_weight))
         weight = sample_weight if is_dask(sample_weight) else np.asarray(sample_weight)
         known = not (np.isnan(n) or np.isnan(weight.shape[0]))
@@ -107,6 +107,4 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
         if not is_dask(X):
             weight = weight.compute()
         return weight
-    return _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=False
-    ) if np.ndim(sample_weight) else np.full(n, float(sample_weight))
+    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=False)

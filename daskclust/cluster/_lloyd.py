@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from daskclust.cluster._metrics import Metric
 from daskclust.engine import Rows, Step
 from daskclust.reduction import ASSIGN, FARTHEST, CentreSets, FarthestRequest
 
-__all__ = ["LloydState", "lloyd_step", "relocate_empty"]
+__all__ = ["LloydState", "found_clusters", "lloyd_step", "means", "relocate_empty", "settle"]
 
 Float = NDArray[np.float64]
 #: Farthest rows asked for, for each empty cluster: some may be unfit.
@@ -90,13 +91,31 @@ def relocate_empty(
     if not len(empty):
         return sums, counts
     request = FarthestRequest(centres, _SPARE * len(empty), feature_weights, shift)
-    far = rows.reduce(FARTHEST, request)
+    far = rows.reduce(FARTHEST, request)["x"]
+    return found_clusters(sums, counts, ((v[:-2], v[-2], int(v[-1])) for v in far))
+
+
+def found_clusters(
+    sums: Float, counts: Float, founders: Iterable[tuple[Float, float, int]]
+) -> tuple[Float, Float]:
+    """Make each empty cluster of one row, taken from the cluster it was in.
+
+    Parameters
+    ----------
+    sums, counts : ndarray of shape (k, p) and (k,), float64
+    founders : iterable of (row, weight, cluster)
+        Best first; the only row of a cluster is passed over.
+
+    Returns
+    -------
+    sums, counts : ndarray
+        New arrays; clusters stay empty where there are too few founders.
+    """
     sums, counts = sums.copy(), counts.copy()
-    waiting = list(empty)
-    for values in far["x"]:
+    waiting = np.flatnonzero(counts <= 0).tolist()
+    for row, weight, donor in founders:
         if not waiting:
             break
-        row, weight, donor = values[:-2], values[-2], int(values[-1])
         if counts[donor] <= weight:
             # The only row of its cluster: moving it would empty that one.
             continue

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.compensated import sum_terms
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
 __all__ = ["COVARIANCE", "Euclidean", "MeanState", "Metric", "UnitSphere", "Whitened"]
@@ -107,7 +108,7 @@ class Whitened(Euclidean):
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Whitened rows."""
         # Several tasks may run in this process: one BLAS thread each.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             white = (x - self.mean) @ self.forward
         return np.ascontiguousarray(white, dtype=x.dtype)
 
@@ -132,13 +133,13 @@ def _fields(state: MeanState) -> Mapping[str, Field]:
 
 
 def _block(rows: RowBlock, state: MeanState) -> Partial:
-    partial = {name: field.identity() for name, field in _fields(state).items()}
     centred = rows.x - state.mean
     weighted = centred if rows.weight is None else centred * rows.weight[:, None]
-    with threadpool_limits(1, user_api="blas"):
-        partial["scatter"][0] = weighted.T @ centred
-    partial["weight"][0] = len(centred) if rows.weight is None else rows.weight.sum()
-    return partial
+    chunks = rows.slices()
+    with one_blas_thread():
+        scatter = sum_terms(weighted[s].T @ centred[s] for s in chunks)
+    weight = np.ones(len(centred)) if rows.weight is None else rows.weight
+    return {"scatter": scatter, "weight": sum_terms(weight[s].sum() for s in chunks)}
 
 
 def _finalize(partial: Partial, state: MeanState) -> Float:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import kmeans_plusplus
 
 from daskclust.engine import Rows
 from daskclust.kernels.assign import accumulate, nearest
@@ -140,7 +139,7 @@ def _oversampled(
     n_rounds: int,
     shift: Float | None,
 ) -> Start:
-    """Rounds of about ``factor * k`` rows each, then clustering of the candidates."""
+    """Draw rounds of about ``factor * k`` rows each, then cluster the candidates."""
     candidates, mass = _candidates(rows, first, k, seeds, factor, n_rounds, shift)
     chosen = [
         recluster(points, weight, k, seed)
@@ -249,7 +248,7 @@ def fill_up(
     )
     rng = np.random.Generator(np.random.Philox(seed))
     centres = known
-    fresh, mass = points[len(known) :], mass[len(known) :]
+    fresh, mass = _in_order(points[len(known) :], mass[len(known) :])
     while len(centres) < k:
         if not len(fresh):
             return _padded([centres], k).centres[0]
@@ -260,6 +259,16 @@ def fill_up(
         pick = rng.choice(len(fresh), p=odds / odds.sum())
         centres = np.concatenate([centres, fresh[pick : pick + 1]])
     return centres
+
+
+def _in_order(points: Float, mass: Float) -> tuple[Float, Float]:
+    """Sort candidates by their values.
+
+    Where there are as many candidates as distinct rows, nothing then shows which
+    rows were drawn when, and integer weights equal repetition to the last bit.
+    """
+    order = np.lexsort(points.T[::-1])
+    return points[order], mass[order]
 
 
 def recluster(points: Float, mass: Float, k: int, seed: int) -> Float:
@@ -278,13 +287,16 @@ def recluster(points: Float, mass: Float, k: int, seed: int) -> Float:
     -------
     ndarray of shape (min(k, m), p), float64
     """
+    # Imported here: scikit-learn's cluster package brings half a second of imports.
+    from sklearn.cluster import kmeans_plusplus
+
     if len(points) <= k:
         return points
     used = mass > 0
     if used.sum() <= k:
         # Candidates nobody is nearest to are still better than repeated ones.
         return np.concatenate([points[used], points[~used]])[:k]
-    points, mass = points[used], mass[used]
+    points, mass = _in_order(points[used], mass[used])
     centre = np.average(points, axis=0, weights=mass)
     centres, _ = kmeans_plusplus(
         points - centre, k, sample_weight=mass, random_state=seed % 2**32

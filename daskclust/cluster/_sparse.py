@@ -8,15 +8,18 @@ does).
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
+from daskclust._warnings import warn
+from daskclust.cluster._base import warn_few_distinct
 from daskclust.cluster._constrained import Assignment, TouchedRows
-from daskclust.cluster._lloyd import means, relocate_empty
+from daskclust.cluster._lloyd import found_clusters, means, relocate_empty
 from daskclust.engine import Rows, Step
 from daskclust.kernels.sparsity import between_scores, feature_weights
 from daskclust.reduction import ASSIGN, CentreSets
@@ -24,6 +27,8 @@ from daskclust.reduction import ASSIGN, CentreSets
 __all__ = ["SparseProblem", "SparseState"]
 
 Float = NDArray[np.float64]
+#: Relative error of a difference of two means, amply.
+_ROUNDING = 8 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class SparseState:
         Passes made in this round.
     settled : bool
         Whether the last inner run ended with unchanged labels.
+    restarts : int
+        How often a constrained row has founded an empty cluster anew.
     """
 
     centres: Float
@@ -66,6 +73,7 @@ class SparseState:
     round: int
     inner: int
     settled: bool
+    restarts: int
 
     @classmethod
     def begin(cls, centres: Float, n_touched: int) -> SparseState:
@@ -83,6 +91,7 @@ class SparseState:
             round=1,
             inner=0,
             settled=False,
+            restarts=0,
         )
 
 
@@ -96,8 +105,8 @@ class SparseProblem:
         All data.
     touched : TouchedRows
         Constrained rows, none for sparse k-means.
-    mean : ndarray of shape (p,), float64
-        Mean of all rows.
+    mean, scale : ndarray of shape (p,), float64
+        Mean and largest absolute value of each feature.
     sparsity : float
         L1 bound s of the weights.
     penalized : bool
@@ -111,6 +120,7 @@ class SparseProblem:
     rows: Rows
     touched: TouchedRows
     mean: Float
+    scale: Float
     sparsity: float
     penalized: bool
     tol: float
@@ -125,18 +135,17 @@ class SparseProblem:
         w = state.assignment_weights
         stats = self._others.reduce(  # type: ignore[attr-defined]
             ASSIGN,
-            CentreSets(
-                state.centres[None], None if (w == 1).all() else w[None], shift=self.mean
-            ),
+            CentreSets(state.centres[None], None if (w == 1).all() else w[None], shift=self.mean),
         )
         own = self.touched.assign(state.centres, w, state.labels)
         sums, counts = stats.sums[0] + own.sums, stats.counts[0] + own.counts
         objective = float(stats.inertia.sum()) + own.inertia + self._penalty(own, w)
-        sums, counts, repaired = self._repair(state, own, sums, counts)
+        sums, counts, repaired, again = self._repair(state, own, sums, counts)
         unchanged = (
             not repaired
             and own.n_changed == 0
             and state.sums is not None
+            and state.counts is not None
             and np.array_equal(sums, state.sums)
             and np.array_equal(counts, state.counts)
         )
@@ -152,6 +161,8 @@ class SparseProblem:
             inner=state.inner + 1,
             settled=bool(unchanged),
         )
+        if again:
+            after = replace(after, **self._forgotten(), restarts=state.restarts + 1)
         extra: dict[str, Any] = {"round": state.round, "repaired": bool(repaired)}
         finished = False
         if unchanged or after.inner == self.max_inner:
@@ -174,12 +185,25 @@ class SparseProblem:
 
     def _repair(
         self, state: SparseState, own: Assignment, sums: Float, counts: Float
-    ) -> tuple[Float, Float, bool]:
-        """Give empty clusters the farthest unconstrained rows; the published program gives up."""
+    ) -> tuple[Float, Float, bool, bool]:
+        """Give empty clusters the farthest rows; the published program gives up.
+
+        Unconstrained rows come first.  A constrained row would be called back by
+        its partners, so the inner run begins again after one has founded a cluster;
+        that may happen k times a fit, since constraints may want fewer clusters.
+
+        Returns
+        -------
+        sums, counts : ndarray
+        repaired : bool
+        again : bool
+            Whether labels are to be forgotten.
+        """
         if (counts > 0).all():
-            return sums, counts, False
+            return sums, counts, False, False
         w = state.assignment_weights
-        fixed, taken = relocate_empty(
+        before = counts
+        sums, counts = relocate_empty(
             self._others,  # type: ignore[attr-defined]
             state.centres,
             sums,
@@ -187,11 +211,31 @@ class SparseProblem:
             feature_weights=w,
             shift=self.mean,
         )
-        return fixed, taken, not np.array_equal(taken, counts)
+        again = False
+        may_restart = state.restarts < len(counts) and state.inner + 1 < self.max_inner
+        if len(self.touched) and may_restart and (counts <= 0).any():
+            left = counts
+            founders = self.touched.founders(state.centres, w, own.labels)
+            sums, counts = found_clusters(sums, counts, founders)
+            again = not np.array_equal(counts, left)
+        return sums, counts, not np.array_equal(counts, before), again
+
+    def _forgotten(self) -> dict[str, Any]:
+        """Fields of a state whose labels are forgotten."""
+        return {
+            "labels": self.touched.unlabelled(),
+            "sums": None,
+            "counts": None,
+            "settled": False,
+        }
 
     def scores(self, state: SparseState) -> Float:
         """Feature scores of the present clusters: gamma (Eq. 6) or gamma' (Eq. 15)."""
+        assert state.sums is not None
+        assert state.counts is not None
         gamma = between_scores(state.sums, state.counts, self.mean)
+        # What differences of means amount to when there are none: a constant feature, or k = 1.
+        gamma[gamma <= state.counts.sum() * (_ROUNDING * self.scale) ** 2] = 0.0
         if self.penalized and len(self.touched):
             gamma = gamma - self.touched.violations(state.labels).feature_sums
         return gamma
@@ -200,46 +244,67 @@ class SparseProblem:
         """End an inner run: new weights, and either the end or the next round."""
         scores = self.scores(state)
         found = feature_weights(scores, self.sparsity)
-        extra: dict[str, Any] = {"weights_kept": found is None, "weights_tied": False}
-        if found is None:
-            warnings.warn(
-                f"No feature score is positive in round {state.round}: the last weights are kept. "
-                + (
-                    "The violated constraints outweigh all between-cluster sums; use "
-                    "penalized_scores=False."
-                    if self.penalized
-                    else "No feature separates the clusters; use more than one cluster."
-                ),
-                stacklevel=6,
-            )
-            return replace(state, scores=scores), True, extra
-        extra["weights_tied"] = found.tied
-        if found.tied:
-            warnings.warn(
-                f"sparsity={self.sparsity:.4g} cannot be reached: "
-                f"{int((found.weights > 0).sum())} features share the largest score and are kept "
-                "all. Use a larger sparsity, or drop repeated features.",
-                stacklevel=6,
-            )
-        w = found.weights
+        # Without a positive score the last weights stay, and weights that stay are the end.
+        w = state.weights if found is None else found.weights
         change = float(np.abs(w - state.weights).sum() / np.abs(state.weights).sum())
-        extra["weight_change"] = change
+        extra: dict[str, Any] = {
+            "weight_change": change,
+            "converged": change <= self.tol,
+            "weights_kept": found is None,
+            "weights_tied": found is not None and found.tied,
+        }
         ended = change <= self.tol or state.round == self.max_outer
         after = replace(state, weights=w, scores=scores)
-        extra["converged"] = change <= self.tol
         if ended:
             return after, True, extra
         return (
             replace(
                 after,
                 assignment_weights=w,
-                labels=self.touched.unlabelled(),
-                sums=None,
-                counts=None,
                 round=state.round + 1,
                 inner=0,
-                settled=False,
+                **self._forgotten(),
             ),
             False,
             extra,
         )
+
+    def warn(self, state: SparseState, record: Mapping[str, Any]) -> None:
+        """Say what is not as one would wish at the end of a fit.
+
+        Parameters
+        ----------
+        state : SparseState
+            The last one.
+        record : mapping
+            Of the last pass.
+        """
+        if record["weights_kept"]:
+            why = (
+                "The violated constraints outweigh all between-cluster sums; use "
+                "penalized_scores=False."
+                if state.scores.min() < 0
+                else "No feature separates the clusters: is there more than one?"
+            )
+            warn(
+                f"No feature score is positive in round {state.round}; the last weights are kept. "
+                f"{why}",
+                ConvergenceWarning,
+            )
+        if record["weights_tied"]:
+            warn(
+                f"sparsity={self.sparsity:.4g} cannot be reached: "
+                f"{int((state.weights > 0).sum())} features share the largest score and are all "
+                "kept. Use a larger sparsity, or drop repeated features.",
+                ConvergenceWarning,
+            )
+        if not record["converged"]:
+            warn(
+                f"The feature weights had not converged after {state.round} rounds (change "
+                f"{record['weight_change']:.2g}, tol {self.tol:.2g}). Raise max_outer_iter.",
+                ConvergenceWarning,
+            )
+        assert state.counts is not None
+        n_filled = int((state.counts > 0).sum())
+        if n_filled < len(state.counts):
+            warn_few_distinct(n_filled, len(state.counts))

@@ -197,9 +197,10 @@ default="k-means||"
         self
         """
         self._check_parameters()
+        X, weight = self._check_data(X, sample_weight)
         data = self._open(
             X,
-            sample_weight,
+            weight,
             n_restarts=self._n_restarts(),
             n_picks=n_survey_picks(self.init, self.n_clusters),
             metric=UnitSphere() if self.metric == "cosine" else EUCLIDEAN,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
-from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
+from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
 from daskclust.cluster._constrained import TouchedRows, partial_labels
 from daskclust.cluster._parameters import (
     check_choice,
@@ -56,9 +54,9 @@ class PCSKMeans(BaseClusterer):
     penalized_scores : bool, default=False
         Features are scored by ``gamma_j = TSS_j - WCSS_j`` (Eq. 6), as the
         published program does; constraints then act through the assignment
-        only.  True subtracts the violated constraints (gamma', Eq. 15); where
-        they outweigh every feature's score, the last weights are kept, with a
-        warning.
+        only.  True subtracts the violated constraints (gamma', Eq. 15, with
+        distances whatever ``penalty`` is); where they outweigh every feature's
+        score, the fit ends with the last weights and a warning.
     init : {"auto", "neighborhoods", "k-means||", "k-means++", "random"}, \
 array of shape (k, p) or callable, default="auto"
         Start.  ``"neighborhoods"``: centroids of the must-link neighbourhoods
@@ -113,7 +111,8 @@ array of shape (k, p) or callable, default="auto"
         under the weights of the round), ``centre_shift``, ``moved`` (rows that
         changed, where all are constrained), ``repaired`` (whether an empty
         cluster was given a row), ``seconds``, ``passes``; at the end of a round
-        also ``weight_change``, ``weights_kept``, ``weights_tied``.
+        also ``weight_change``, ``converged`` (whether that is within ``tol``),
+        ``weights_kept`` and ``weights_tied`` (see Warns).
 
     Raises
     ------
@@ -129,10 +128,14 @@ array of shape (k, p) or callable, default="auto"
     Warns
     -----
     ConstraintWarning
-        If constraints contradict each other, naming the chain.
+        If constraints contradict each other, naming the chain, or belong to rows
+        of ``sample_weight`` 0, which are absent.
     ConvergenceWarning
-        If a loop was cut off by its limit, or there are fewer distinct rows than
-        clusters.
+        If the outer loop was cut off by its limit; if no feature has a positive
+        score, as with one cluster, so that the last weights are kept; if more than
+        s^2 features share the largest score, so that the bound s cannot be met; if
+        a cluster is left empty, since there are fewer distinct rows than clusters
+        or the constraints leave none for it.
 
     Notes
     -----
@@ -149,8 +152,8 @@ array of shape (k, p) or callable, default="auto"
     O(m^2) pairs without listing them.  *To the client*: O(k p) a worker thread
     and pass, never anything of length n.
 
-    Where the published program gives up because a cluster is empty, the farthest
-    unconstrained row founds it anew.
+    Where the published program gives up because a cluster is empty, the row
+    farthest from its centre founds it anew, an unconstrained one if there is any.
 
     References
     ----------
@@ -214,8 +217,14 @@ array of shape (k, p) or callable, default="auto"
     def _bound(self, p: int) -> float:
         if self.sparsity is None:
             return float(np.sqrt(p))
+        check_real(self.sparsity, "sparsity", -np.inf)
         # sqrt(p) written with a few digits is meant as sqrt(p).
-        check_real(self.sparsity, "sparsity", 1, maximum=np.sqrt(p) * (1 + 1e-3))
+        if not 1 <= self.sparsity <= np.sqrt(p) * (1 + 1e-3):
+            raise ValueError(
+                f"sparsity={self.sparsity} is out of range; expected 1 <= sparsity <= "
+                f"sqrt(n_features) = {np.sqrt(p):.6g}, the L1 norms that weights of unit length "
+                "can have. Use sparsity=None for no bound."
+            )
         return min(float(self.sparsity), float(np.sqrt(p)))
 
     def fit(
@@ -236,14 +245,14 @@ array of shape (k, p) or callable, default="auto"
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, -1 = none; or global row numbers and their labels.
-            Two labelled rows are must-linked when their labels agree, else
-            cannot-linked; labels are not names of clusters.
+            Partial labels, integers (or whole floats), -1 = none; or global row
+            numbers and their labels.  Two labelled rows are must-linked when
+            their labels agree, else cannot-linked; labels are not names of clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.  A repeated pair counts repeatedly.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
-            Weights of the pairs, 1 by default; a single number holds for the
-            pairs that labels imply, too.
+            Weights of the pairs, 1 by default, 0 for none; a single number
+            holds for the pairs that labels imply, too.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows.
 
@@ -252,25 +261,35 @@ array of shape (k, p) or callable, default="auto"
         self
         """
         self._check_parameters()
+        X, weight = self._check_data(X, sample_weight)
+        sparsity = self._bound(X.shape[1])
+        if not isinstance(self.init, str) and not callable(self.init):
+            check_init_array(self.init, self.n_clusters, X.shape[1])
+
+        def read_constraints(n_rows: int) -> PairwiseConstraints:
+            self._check_n_clusters(n_rows)
+            return PairwiseConstraints.from_fit_arguments(
+                n_rows,
+                must_link,
+                cannot_link,
+                must_link_weight,
+                cannot_link_weight,
+                partial_labels(y, n_rows),
+            )
+
+        # Before the first pass, which may take long, wherever the number of rows is known.
+        constraints = None if np.isnan(X.shape[0]) else read_constraints(X.shape[0])
         data = self._open(
             X,
-            sample_weight,
+            weight,
             n_restarts=1,
-            # Which start is taken is known only when the constraints are.
+            # Which start is taken may depend on the labels; the pick costs nothing.
             n_picks=max(1, n_survey_picks(self.init, self.n_clusters)),
             metric=EUCLIDEAN,
         )
         rows, survey = data.rows, data.survey
-        self._check_n_clusters(rows.n_rows)
-        sparsity = self._bound(rows.n_features)
-        constraints = PairwiseConstraints.from_fit_arguments(
-            rows.n_rows,
-            must_link,
-            cannot_link,
-            must_link_weight,
-            cannot_link_weight,
-            partial_labels(y, rows.n_rows),
-        )
+        if constraints is None:
+            constraints = read_constraints(rows.n_rows)
         touched = TouchedRows.fetch(
             rows,
             constraints,
@@ -281,6 +300,7 @@ array of shape (k, p) or callable, default="auto"
             rows,
             touched,
             survey.mean,
+            np.maximum(np.abs(survey.low), np.abs(survey.high)),
             sparsity,
             bool(self.penalized_scores),
             float(self.tol),
@@ -347,17 +367,7 @@ array of shape (k, p) or callable, default="auto"
         self.objective_ = float(state.weights @ gamma) - violations.objective(
             state.weights, penalty=touched.penalty
         )
-        if not history[-1].get("converged", True):
-            warnings.warn(
-                f"The feature weights had not converged after {state.round} rounds "
-                f"(change {history[-1]['weight_change']:.2g}, tol {self.tol:.2g}). Raise "
-                "max_outer_iter.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        n_distinct = len(np.unique(state.centres, axis=0))
-        if n_distinct < self.n_clusters:
-            warn_few_distinct(n_distinct, self.n_clusters)
+        problem.warn(state, history[-1])
         function = self._row_function(data.rows.dtype)
         if not state.settled:
             # Cut off by max_iter: labels are those of the last pass, before the centres moved.

@@ -94,6 +94,11 @@ class Block:
         weight = self.weight.load() if isinstance(self.weight, LazyChunk) else self.weight
         if weight is not None:
             weight = np.ascontiguousarray(weight, dtype=np.float64)
+            if len(weight) != self.size:
+                raise ValueError(
+                    f"A block at row {self.start} has {self.size} rows and {len(weight)} weights. "
+                    "Give one weight a row, in chunks cut like X."
+                )
         if self.skip is not None and len(self.skip):
             weight = np.ones(self.size) if weight is None else weight.copy()
             weight[self.skip] = 0.0

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -161,10 +160,11 @@ class Checkpoint:
             return None
         remedy = "Delete the file to start afresh, or give another checkpoint path."
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            # Opened here, because NumPy leaves a broken file open.
+            with self.path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             meta = json.loads(arrays.pop("meta").tobytes().decode())
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        except Exception as error:  # whatever a reader of broken archives may come upon
             raise CheckpointError(
                 f"{str(self.path)!r} is not a readable daskclust checkpoint ({error}). {remedy}"
             ) from error
@@ -181,11 +181,12 @@ class Checkpoint:
             )
         try:
             state = _unpack(kind, arrays, meta["missing"])
+            history, finished = meta["history"], bool(meta["finished"])
         except (KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{str(self.path)!r} lacks part of the state ({error}). {remedy}"
             ) from error
-        return state, meta["history"], bool(meta["finished"])
+        return state, history, finished
 
     def save(self, state: Any, history: list[dict[str, Any]], *, finished: bool) -> None:
         """Replace the file by the newest state; a crash leaves the old one or the new one."""

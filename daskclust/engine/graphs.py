@@ -29,7 +29,7 @@ Key = Hashable
 _CONSTANT_SHARE = 0.5
 #: and what has at most so many bytes; anything larger is data, not a statistic.
 _CONSTANT_BYTES = 2**24
-#: Tasks may be repeated until the sum over blocks exceeds the whole graph this often.
+#: Reads, and whatever else tasks begin with, may be repeated this often on average.
 _MAX_REPETITION = 2.5
 
 
@@ -67,6 +67,15 @@ def _is_future(value: Any) -> bool:
 
 def _value(graph: Mapping[Key, Any], key: Key) -> Any:
     return dask.get({key: graph[key]}, key)
+
+
+def _resolved(
+    graph: Mapping[Key, Any], dependencies: Mapping[Key, list[Key]], key: Key
+) -> Key:
+    """Follow a key whose value is another key; expression arrays end in such."""
+    while list(dependencies[key]) == [graph[key]]:
+        key = graph[key]
+    return key
 
 
 class _Ownership:
@@ -135,23 +144,40 @@ def cut(array: Any, compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]]
         futures = [graph[key] for key in keys]
         held = all(_is_future(future) for future in futures)
         return CutGraph(keys, None, graph, futures if held else None)
-    (array,) = dask.optimize(array)
+    # `dask.optimize` leaves expressions such as a rechunk unlowered; their own method does not.
+    array = array.optimize() if hasattr(array, "optimize") else dask.optimize(array)[0]
     keys = list(flatten(array.__dask_keys__()))
     graph, dependencies = cull(dict(array.__dask_graph__()), keys)
-    leaves = {key for key, value in graph.items() if not istask(value)}
+    # A value may also be another task's key: neither a task nor a leaf.
+    leaves = {
+        key for key, value in graph.items() if not istask(value) and not dependencies[key]
+    }
+    keys = [_resolved(graph, dependencies, key) for key in keys]
     if leaves.issuperset(keys):
         return CutGraph(keys, [_value(graph, key) for key in keys], graph)
 
     graph, dependencies = _insert_constants(graph, dependencies, keys, leaves, compute)
     closures = [_closure(dependencies, key) for key in keys]
-    work = sum(len(c - leaves) for c in closures)
-    if work > _MAX_REPETITION * max(1, len(set().union(*closures) - leaves)):
+    if _repetition(dependencies, closures, leaves) > _MAX_REPETITION:
         return CutGraph(keys, None, graph)
     chunks = [
         LazyChunk({task: graph[task] for task in closure}, key)
         for key, closure in zip(keys, closures, strict=True)
     ]
     return CutGraph(keys, chunks, graph)
+
+
+def _repetition(
+    dependencies: Mapping[Key, list[Key]], closures: list[set[Key]], leaves: set[Key]
+) -> float:
+    """How often the tasks that others begin with would run, on average, in separate blocks.
+
+    Those are the reads, where there are any; no task is part of more blocks than
+    the tasks it begins with.
+    """
+    uses = Counter(key for closure in closures for key in closure - leaves)
+    first = [key for key in uses if leaves.issuperset(dependencies[key])]
+    return sum(uses[key] for key in first) / max(1, len(first))
 
 
 def _if_small(value: Any) -> Any:

@@ -29,7 +29,8 @@ def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDAr
 def _labels_of(x: NDArray[Any], patch: NDArray[Any], function: Callable[..., Any]) -> Any:
     start, rows, values = patch[0]
     out = function(x, start)
-    out[rows] = values
+    if len(rows):
+        out[rows] = values
     return out
 
 
@@ -96,15 +97,17 @@ def map_rows(
         concatenate=True,
         dtype=dtype,
         meta=np.empty((0,) * len(out_index), dtype),
-        name=f"daskclust-{name}-{uuid4().hex}",
+        # A prefix, not a name: expression arrays are not lowered under a fixed name.
+        token=f"daskclust-{name}",
     )
 
 
 def _labelled(labels: NDArray[Any], start: NDArray[Any]) -> NDArray[np.int64]:
-    if labels.dtype.kind not in "iu":
+    whole = labels.dtype.kind == "f" and bool(np.all(labels == np.floor(labels)))
+    if labels.dtype.kind not in "iu" and not (whole and np.isfinite(labels).all()):
         raise ConstraintError(
-            f"y has dtype {labels.dtype}; expected integer labels, -1 where there is none. Use "
-            "y.astype('int64') if the values are whole numbers."
+            f"y has dtype {labels.dtype}, and its values are no whole numbers; expected integer "
+            "labels, -1 (not NaN) where there is none."
         )
     rows = np.flatnonzero(labels != -1)
     return np.stack([rows + start[0], labels[rows].astype(np.int64)], axis=1)
@@ -145,6 +148,6 @@ def labelled_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         align_arrays=False,
         dtype=np.dtype(np.int64),
         meta=np.empty((0, 0), np.int64),
-        name=f"daskclust-labelled-{uuid4().hex}",
+        token="daskclust-labelled",
     ).compute()
     return found[:, 0], found[:, 1], int(y.shape[0])

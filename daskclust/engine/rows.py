@@ -6,7 +6,6 @@ passes over them, and a count of those passes.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from dask.base import get_scheduler
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
+from daskclust._warnings import warn
 from daskclust.engine.blocks import Block, Group, Prepare, collect_rows
 from daskclust.engine.executors import (
     ClusterExecutor,
@@ -30,7 +30,7 @@ from daskclust.engine.executors import (
     cpu_threads,
 )
 from daskclust.engine.graphs import CutGraph, cut
-from daskclust.exceptions import PerformanceWarning
+from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.assign import SEGMENT
 from daskclust.reduction import Reduction
 
@@ -194,27 +194,32 @@ def _free_memory(client: Any) -> float:
     return float(sum(max(0, w["memory_limit"] - w["metrics"]["memory"]) for w in workers))
 
 
+def _n_bytes(X: Any) -> float:
+    """Return the size of an array; NaN where its length is not known."""
+    # Expression arrays have no `nbytes`.
+    return float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
+
+
 def _keep(X: Any, weight: Any, get: Any, client: Any) -> Any:
     """Persist a lazy array for the time of the fit where it fits comfortably."""
-    if dask.config.get("daskclust.persist") != "auto" or not X.nbytes < np.inf:
+    if dask.config.get("daskclust.persist") != "auto" or not _n_bytes(X) < np.inf:
         return X
     if client is None and get is not dask.threaded.get:
         # Other processes would be sent the values again in every pass.
         return X
     fraction = float(dask.config.get("daskclust.persist-fraction"))
-    if X.nbytes > fraction * _free_memory(client):
+    if _n_bytes(X) > fraction * _free_memory(client):
         return X
     return X.persist()
 
 
 def _check_layout(X: Any) -> Any:
     if X.numblocks[1] > 1:
-        warnings.warn(
+        warn(
             f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
-            f"rechunked it, which moves about {X.nbytes / 2**20:.0f} MiB. "
+            f"rechunked it, which moves about {_n_bytes(X) / 2**20:.0f} MiB. "
             "Use X = X.rechunk({1: -1}) before persisting.",
             PerformanceWarning,
-            stacklevel=2,
         )
         X = X.rechunk({1: -1})
     return X
@@ -228,11 +233,10 @@ def _row_lengths(X: Any) -> tuple[int, ...]:
     lengths = X.chunks[0]
     if not np.isnan(lengths).any():
         return tuple(int(n) for n in lengths)
-    warnings.warn(
+    warn(
         f"X has chunks of unknown length (shape {X.shape}); counting its rows took a pass over "
         "the data. Use X.compute_chunk_sizes() once, or ddf.to_dask_array(lengths=True).",
         PerformanceWarning,
-        stacklevel=2,
     )
     counts = X.map_blocks(
         _one,
@@ -244,9 +248,17 @@ def _row_lengths(X: Any) -> tuple[int, ...]:
 
 
 def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
-    if is_dask(weight):
+    if not is_dask(weight):
+        return da.from_array(np.ascontiguousarray(weight, dtype=np.float64), chunks=(lengths,))
+    if not np.isnan(weight.chunks[0]).any():
         return weight.rechunk((lengths,))
-    return da.from_array(np.ascontiguousarray(weight, dtype=np.float64), chunks=(lengths,))
+    if weight.numblocks[0] != len(lengths):
+        raise ChunkError(
+            f"sample_weight has {weight.numblocks[0]} chunks of unknown length; X has "
+            f"{len(lengths)} chunks. Use sample_weight.compute_chunk_sizes(), or cut both alike."
+        )
+    # Of the same table as X, presumably: blocks are compared when they are loaded.
+    return weight.map_blocks(np.asarray, dtype=weight.dtype, chunks=(lengths,))
 
 
 def _open_dask(X: Any, weight: Any) -> Rows:
@@ -311,6 +323,13 @@ def _whole_graph(
     )
 
 
+def _persist_weight(weight: Any, client: Any) -> Any:
+    # Weights of the client's own memory travel once, as long as they are: no large graph
+    # is sent again in every pass, which is what distributed would warn of.
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**60}):
+        return client.persist(weight)
+
+
 def _bind_cluster(X: Any, weight: Any, lengths: tuple[int, ...], client: Any) -> Executor:
     from distributed import wait
 
@@ -326,7 +345,7 @@ def _bind_cluster(X: Any, weight: Any, lengths: tuple[int, ...], client: Any) ->
     blocks = [block for block in _blocks(lengths) if block.size]
     weight_futures = None
     if weight is not None:
-        weights = cut(client.persist(weight), compute)
+        weights = cut(_persist_weight(weight, client), compute)
         weight_futures = [weights.futures[i] for i in present]  # type: ignore[index]
     if pieces.chunks is None and pieces.futures is None:
         return _whole_graph(

@@ -16,6 +16,7 @@ from daskclust.kernels._vector import (
     LANE_BYTES,
     Lanes,
     data,
+    each_vector,
     fma,
     reduce_row,
     require_contiguous,
@@ -28,30 +29,28 @@ __all__ = ["add_row", "add_row_weighted", "pack_row", "row_distance", "row_dista
 
 
 @intrinsic
-def pack_row(typingctx: Any, x: Any, i: Any, shift: Any, weights: Any, packed: Any, t: Any) -> Any:
-    """``packed[t] = x[i] - shift``; return ``sum_j weights_j packed[t, j]^2``."""
-    require_contiguous(x, shift, weights, packed)
+def pack_row(typingctx: Any, x: Any, i: Any, shift: Any, packed: Any, t: Any) -> Any:
+    """``packed[t] = x[i] - shift``."""
+    require_contiguous(x, shift, packed)
     vector = vector_type(x.dtype, LANE_BYTES)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         source, length = row_pointer(context, builder, signature.args[0], args[0], args[1])
-        target, _ = row_pointer(context, builder, signature.args[4], args[4], args[5])
+        target, _ = row_pointer(context, builder, signature.args[3], args[3], args[4])
         shifts = data(context, builder, signature.args[2], args[2])
-        factors = data(context, builder, signature.args[3], args[3])
 
-        def body(offset: Any, lanes: Lanes, total: Any) -> Any:
+        def body(offset: Any, lanes: Lanes) -> None:
             at = [offset]
             value = builder.fsub(
                 lanes.load(builder.gep(source, at), vector),
                 lanes.load(builder.gep(shifts, at), vector),
             )
             lanes.store(value, builder.gep(target, at))
-            scaled = builder.fmul(value, lanes.load(builder.gep(factors, at), vector))
-            return fma(builder, scaled, value, total)
 
-        return reduce_row(builder, length, vector, body)
+        each_vector(builder, length, vector.count, body)
+        return context.get_dummy_value()
 
-    return x.dtype(x, types.intp, shift, weights, packed, types.intp), codegen
+    return types.void(x, types.intp, shift, packed, types.intp), codegen
 
 
 def _make_row_distance(weighted: bool, summing: bool) -> Any:

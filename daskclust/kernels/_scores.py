@@ -134,9 +134,10 @@ def _tile_arguments(context: Any, builder: Any, signature: Any, args: Any) -> tu
 def _make_score(lane_bytes: int, n_vectors: int) -> Any:
     """Make the intrinsic that folds one panel into the running minima of ROWS rows.
 
-    Its arguments: packed rows (T, q), first row, panels (P, q, width), consts
-    (P, width), panel number, and for each row and lane the smallest score so
-    far, the second smallest, and the vector number of the smallest (T, lanes).
+    Its arguments: rows (n, q), first row, panels (P, q, width), consts (P,
+    width), panel number, and for each row of a tile and lane the smallest score
+    so far, the second smallest, and the vector number of the smallest (T,
+    lanes), then the row of the tile to begin with.
     """
 
     @intrinsic
@@ -150,6 +151,7 @@ def _make_score(lane_bytes: int, n_vectors: int) -> Any:
         best: Any,
         second: Any,
         index: Any,
+        out: Any,
     ) -> Any:
         require_contiguous(rows, panels, consts, best, second, index)
         vector = vector_type(rows.dtype, lane_bytes)
@@ -167,14 +169,15 @@ def _make_score(lane_bytes: int, n_vectors: int) -> Any:
                 builder, x, at, q, panel_start, const_start, n_vectors, vector
             )
             infinite = ir.Constant(vector, [float("inf")] * lanes)
+            none = ir.Constant(codes, [0] * lanes)
             # The first panel starts the minima: what memory held before is not looked at.
             is_first = builder.icmp_signed("==", number, const(0))
             for r in range(ROWS):
-                offset = [builder.mul(builder.add(at, const(r)), const(lanes))]
+                offset = [builder.mul(builder.add(args[8], const(r)), const(lanes))]
                 p_best, p_second, p_index = (builder.gep(m, offset) for m in minima)
                 v_best = builder.select(is_first, infinite, load(builder, p_best, vector))
                 v_second = builder.select(is_first, infinite, load(builder, p_second, vector))
-                v_index = load(builder, p_index, codes)
+                v_index = builder.select(is_first, none, load(builder, p_index, codes))
                 for v in range(n_vectors):
                     value = scores[r][v]
                     code = builder.add(builder.mul(number, const(n_vectors)), const(v))
@@ -190,7 +193,7 @@ def _make_score(lane_bytes: int, n_vectors: int) -> Any:
             return context.get_dummy_value()
 
         intp = types.intp
-        return types.void(rows, intp, panels, consts, intp, best, second, index), codegen
+        return types.void(rows, intp, panels, consts, intp, best, second, index, intp), codegen
 
     return score
 
@@ -198,8 +201,9 @@ def _make_score(lane_bytes: int, n_vectors: int) -> Any:
 def _make_few(lane_bytes: int) -> Any:
     """Make the intrinsic for centres that fit one vector: scores and minima in one go.
 
-    Its arguments: packed rows (T, q), first row, panels (1, q, lanes), consts
-    (1, lanes), and the outputs smallest score, second smallest and centre (T,).
+    Its arguments: rows (n, q), first row, panels (1, q, lanes), consts (1,
+    lanes), the outputs smallest score, second smallest and centre (T,), and the
+    row of the tile to begin with.
     """
 
     @intrinsic
@@ -212,6 +216,7 @@ def _make_few(lane_bytes: int) -> Any:
         low: Any,
         next_low: Any,
         label: Any,
+        out: Any,
     ) -> Any:
         require_contiguous(rows, panels, consts, low, next_low, label)
         vector = vector_type(rows.dtype, lane_bytes)
@@ -222,13 +227,14 @@ def _make_few(lane_bytes: int) -> Any:
             scores = _tile_scores(builder, x, at, q, panel_data, const_data, 1, vector)
             infinite = ir.Constant(vector, [float("inf")] * vector.count)
             for r in range(ROWS):
-                here = [builder.add(at, const(r))]
+                here = [builder.add(args[7], const(r))]
                 values = _pick(builder, scores[r][0], infinite)
                 for value, output in zip(values, outputs, strict=True):
                     builder.store(value, builder.gep(output, here))
             return context.get_dummy_value()
 
-        return types.void(rows, types.intp, panels, consts, low, next_low, label), codegen
+        intp = types.intp
+        return types.void(rows, intp, panels, consts, low, next_low, label, intp), codegen
 
     return few
 

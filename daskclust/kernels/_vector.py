@@ -25,6 +25,7 @@ __all__ = [
     "Lanes",
     "const",
     "data",
+    "each_vector",
     "fma",
     "fold",
     "load",
@@ -166,15 +167,11 @@ class Lanes:
         self._call("store", vector, signature, [value, typed, align, self.mask])
 
 
-def reduce_row(
-    builder: Any, length: Any, vector: ir.VectorType, body: Callable[[Any, Lanes, Any], Any]
-) -> Any:
-    """Emit ``total = body(offset, lanes, total)`` along a row; return the sum of the lanes.
+def _row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> Any:
+    """Emit ``carried = body(offset, Lanes, carried)`` for each vector of a row.
 
     One vector a step and a masked last step, whatever the length.
     """
-    lanes = vector.count
-    zeros = ir.Constant(vector, [0.0] * lanes)
     whole = builder.and_(length, const(-lanes))
     entry = builder.block
     loop = builder.append_basic_block("vectors")
@@ -186,17 +183,17 @@ def reduce_row(
     builder.position_at_end(loop)
     offset = builder.phi(I64)
     offset.add_incoming(const(0), entry)
-    total = builder.phi(vector)
-    total.add_incoming(zeros, entry)
-    stepped = body(offset, Lanes(builder), total)
+    carried = builder.phi(start.type)
+    carried.add_incoming(start, entry)
+    stepped = body(offset, Lanes(builder), carried)
     following = builder.add(offset, const(lanes))
     offset.add_incoming(following, loop)
-    total.add_incoming(stepped, loop)
+    carried.add_incoming(stepped, loop)
     builder.cbranch(builder.icmp_signed("<", following, whole), loop, after)
 
     builder.position_at_end(after)
-    so_far = builder.phi(vector)
-    so_far.add_incoming(zeros, entry)
+    so_far = builder.phi(start.type)
+    so_far.add_incoming(start, entry)
     so_far.add_incoming(stepped, loop)
     builder.cbranch(builder.icmp_signed("<", whole, length), tail, done)
 
@@ -207,7 +204,27 @@ def reduce_row(
     builder.branch(done)
 
     builder.position_at_end(done)
-    final = builder.phi(vector)
+    final = builder.phi(start.type)
     final.add_incoming(so_far, after)
     final.add_incoming(cut, tail)
-    return fold(builder, final, builder.fadd)
+    return final
+
+
+def each_vector(
+    builder: Any, length: Any, lanes: int, body: Callable[[Any, Lanes], None]
+) -> None:
+    """Emit ``body(offset, lanes)`` for each vector of a row."""
+
+    def carrying(offset: Any, at: Lanes, carried: Any) -> Any:
+        body(offset, at)
+        return carried
+
+    _row_loop(builder, length, lanes, const(0, I1), carrying)
+
+
+def reduce_row(
+    builder: Any, length: Any, vector: ir.VectorType, body: Callable[[Any, Lanes, Any], Any]
+) -> Any:
+    """Emit ``total = body(offset, lanes, total)`` along a row; return the sum of the lanes."""
+    zeros = ir.Constant(vector, [0.0] * vector.count)
+    return fold(builder, _row_loop(builder, length, vector.count, zeros, body), builder.fadd)

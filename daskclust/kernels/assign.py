@@ -52,6 +52,10 @@ SEGMENT = 4096
 #: Bytes of packed rows that share the first-level cache with the centres.
 _TILE_BYTES = 16384
 _TILE_ROWS = 64
+# Data are near the origin when the centres' mean square is at most so many times their variance.
+_NEAR_ORIGIN = 16.0
+# Bytes of rows that are scored where they lie; longer ones gain from the read-ahead of a copy.
+_SHORT_ROW = 128
 # How centres are laid out: one half-width vector, one vector, panels of one, panels of two.
 _NARROW, _WIDE, _PANELS, _PAIRS = range(4)
 
@@ -65,7 +69,7 @@ class _Centres(NamedTuple):
     lanes: int
     shift: NDArray
     active: NDArray[np.intp]
-    weights: NDArray
+    in_place: bool
 
 
 class BlockStatistics(NamedTuple):
@@ -82,6 +86,13 @@ class BlockStatistics(NamedTuple):
     lo: Float
 
 
+def _near_origin(centres: Float, shift: NDArray) -> bool:
+    """Whether scores of rows as they are lose no digits worth a shifted copy of each row."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = ((centres - shift) ** 2).sum()
+        return bool((centres**2).sum() <= _NEAR_ORIGIN * spread)
+
+
 def _lay_out(
     centres: Float, feature_weights: Float | None, shift: Float, dtype: np.dtype
 ) -> _Centres:
@@ -93,6 +104,9 @@ def _lay_out(
         active = np.flatnonzero(feature_weights)
         weights = feature_weights[active]
     shift = shift.astype(dtype)
+    in_place = active.size == p and p * dtype.itemsize <= _SHORT_ROW and _near_origin(centres, shift)
+    if in_place:
+        shift[:] = 0
     moved = centres[:, active] - shift[active].astype(np.float64)
 
     full = LANE_BYTES // dtype.itemsize
@@ -108,30 +122,177 @@ def _lay_out(
         variant, width = _PAIRS, 2 * full
     n_panels = -(-k // width)
     flat = np.zeros((active.size, n_panels * width))
-    flat[:, :k] = (-2.0 * moved * weights).T
-    panels = flat.reshape(active.size, n_panels, width).transpose(1, 0, 2)
     consts = np.full(n_panels * width, np.inf)
-    consts[:k] = (weights * moved**2).sum(axis=1)
-    return _Centres(
-        np.ascontiguousarray(panels, dtype=dtype),
-        consts.reshape(n_panels, width).astype(dtype),
-        variant,
-        min(width, full),
-        shift,
-        active,
-        weights.astype(dtype),
-    )
+    # What overflows makes rows take the safe path, which does not need it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        flat[:, :k] = (-2.0 * moved * weights).T
+        panels = flat.reshape(active.size, n_panels, width).transpose(1, 0, 2)
+        consts[:k] = (weights * moved**2).sum(axis=1)
+        return _Centres(
+            np.ascontiguousarray(panels, dtype=dtype),
+            consts.reshape(n_panels, width).astype(dtype),
+            variant,
+            min(width, full),
+            shift,
+            active,
+            in_place,
+        )
 
 
 @njit(nogil=True, cache=True)
-def _gather_row(x, i, shift, active, weights, packed, t):
+def _gather_row(x, i, shift, active, packed, t):
     """As ``pack_row``, for some of the features only."""
-    norm = x.dtype.type(0)
     for j in range(active.size):
-        v = x[i, active[j]] - shift[active[j]]
-        packed[t, j] = v
-        norm += weights[j] * v * v
-    return norm
+        packed[t, j] = x[i, active[j]] - shift[active[j]]
+
+
+@njit(nogil=True, cache=True)
+def _score_tile(
+    rows, first, m, panels, consts, variant, best, second, index, lows, next_lows, nearests
+):
+    """Smallest and second smallest score, and nearest centre, of a tile's rows.
+
+    Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
+    """
+    if variant == _NARROW:
+        for t in range(0, m, ROWS):
+            few_narrow(rows, first + t, panels, consts, lows, next_lows, nearests, t)
+    elif variant == _WIDE:
+        for t in range(0, m, ROWS):
+            few_wide(rows, first + t, panels, consts, lows, next_lows, nearests, t)
+    else:
+        for panel in range(panels.shape[0]):
+            if variant == _PANELS:
+                for t in range(0, m, ROWS):
+                    score_wide(rows, first + t, panels, consts, panel, best, second, index, t)
+            else:
+                for t in range(0, m, ROWS):
+                    score_pair(rows, first + t, panels, consts, panel, best, second, index, t)
+        for t in range(m):
+            lows[t], next_lows[t], nearests[t] = nearest_in_row(best, second, index, t)
+
+
+# The loops below hold one intrinsic each: several in one loop cost LLVM its registers.
+
+
+@njit(nogil=True, cache=True)
+def _distance(x, i, centres, c, weights, uniform):
+    """Squared distance of a row to a centre by direct differences."""
+    if uniform:
+        return row_distance(x, i, centres, c, weights, 1.0, centres)
+    return row_distance_weighted(x, i, centres, c, weights, 1.0, centres)
+
+
+@njit(nogil=True, cache=True)
+def _measure_tile(x, start, m, centres, weights, uniform, nearests, squared):
+    """Squared distances of a tile's rows to their centres."""
+    if uniform:
+        for t in range(m):
+            squared[t] = row_distance(
+                x, start + t, centres, np.intp(nearests[t]), weights, 1.0, centres
+            )
+    else:
+        for t in range(m):
+            squared[t] = row_distance_weighted(
+                x, start + t, centres, np.intp(nearests[t]), weights, 1.0, centres
+            )
+
+
+@njit(nogil=True, cache=True)
+def _add_tile(x, start, m, centres, weights, uniform, nearests, scales, sums, squared):
+    """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
+    if uniform:
+        for t in range(m):
+            squared[t] = add_row(
+                x, start + t, centres, np.intp(nearests[t]), weights, scales[t], sums
+            )
+    else:
+        for t in range(m):
+            squared[t] = add_row_weighted(
+                x, start + t, centres, np.intp(nearests[t]), weights, scales[t], sums
+            )
+
+
+@njit(nogil=True, cache=True)
+def _exact_nearest(x, i, centres, weights, uniform):
+    """Nearest centre by direct differences, ties to the lowest."""
+    nearest_distance = np.inf
+    label = 0
+    for c in range(centres.shape[0]):
+        d = _distance(x, i, centres, c, weights, uniform)
+        if d < nearest_distance:
+            nearest_distance = d
+            label = c
+    return label
+
+
+@njit(nogil=True, cache=True)
+def _doubt(squared, low, bound):
+    """Gap of two scores below which rounding may have swapped them.
+
+    In the precision of the scores, so that it overflows no later than they do.
+    """
+    return bound * (type(low)(9) * type(low)(squared) - type(low)(5) * low)
+
+
+@njit(nogil=True, cache=True)
+def _rounding(consts, k, q):
+    """Relative error of scores of q features; infinite where those of centres may overflow."""
+    width = consts.shape[1]
+    limit = np.finfo(consts.dtype).max / 16
+    for c in range(k):
+        # A score's terms are at most |x|^2 + |c|^2, and |x|^2 is bounded by the doubt.
+        if not consts[c // width, c % width] < limit:
+            return consts.dtype.type(np.inf)
+    return consts.dtype.type((q + 8) * np.finfo(consts.dtype).eps)
+
+
+@njit(nogil=True, cache=True)
+def _any_doubtful(lows, next_lows, squared, m, bound):
+    """Whether rounding may have swapped a row's two nearest centres, in any row of a tile.
+
+    |x|^2 of the shifted row is its squared distance minus its score; the bound
+    follows from |c| <= |x| + |x - c|.
+    """
+    doubtful = False
+    for t in range(m):
+        # `not >`: what overflowed is doubtful, too.
+        doubtful |= not (next_lows[t] - lows[t] > _doubt(squared[t], lows[t], bound))
+    return doubtful
+
+
+@njit(nogil=True, cache=True)
+def _settle(
+    x,
+    start,
+    m,
+    centres,
+    weights,
+    uniform,
+    lows,
+    next_lows,
+    bound,
+    want_stats,
+    tile_weights,
+    nearests,
+    squared,
+    sums,
+):
+    """Decide the doubtful rows of a tile by direct differences, and move their sums."""
+    for t in range(m):
+        if next_lows[t] - lows[t] > _doubt(squared[t], lows[t], bound):
+            continue
+        i = start + t
+        label = np.intp(nearests[t])
+        exact = _exact_nearest(x, i, centres, weights, uniform)
+        if exact != label:
+            if want_stats:
+                for j in range(sums.shape[1]):
+                    v = tile_weights[t] * np.float64(x[i, j])
+                    sums[label, j] -= v
+                    sums[exact, j] += v
+            nearests[t] = exact
+            squared[t] = _distance(x, i, centres, exact, weights, uniform)
 
 
 @njit(nogil=True, cache=True)
@@ -139,10 +300,9 @@ def _flush(hi, lo, sums, totals):
     """Add a segment's plain sums to the compensated totals, and start the next at 0."""
     p = sums.shape[1]
     for c in range(sums.shape[0]):
-        if totals[c, 0] == 0.0:
-            continue
-        add_plain(hi[c, :p], lo[c, :p], sums[c])
-        add_plain(hi[c, p:], lo[c, p:], totals[c])
+        if totals[c, 0] != 0.0:
+            add_plain(hi[c, :p], lo[c, :p], sums[c])
+            add_plain(hi[c, p:], lo[c, p:], totals[c])
         sums[c] = 0.0
         totals[c] = 0.0
 
@@ -161,7 +321,7 @@ def _scan(
     lanes,
     shift,
     active,
-    active_weights,
+    in_place,
     tile,
     ends,
     want_stats,
@@ -178,76 +338,71 @@ def _scan(
     whole = q == p
     dtype = x.dtype
     packed = np.zeros((tile, q), dtype)
-    norms = np.zeros(tile, dtype)
     best = np.empty((tile, lanes), dtype)
     second = np.empty((tile, lanes), dtype)
     index = np.empty((tile, lanes), np.int32)
     lows = np.empty(tile, dtype)
     next_lows = np.empty(tile, dtype)
     nearests = np.empty(tile, np.int32)
+    squared = np.empty(tile)
+    tile_weights = np.ones(tile)
     sums = np.zeros((k if want_stats else 0, p))
     totals = np.zeros((k if want_stats else 0, 2))
-    eps = np.finfo(dtype).eps
-    bound = dtype.type((q + 8) * eps)
+    bound = _rounding(consts, k, q)
 
     start = 0
     segment = 0
     while start < n:
         # A tile never crosses the end of a segment.
         m = min(tile, ends[segment] - start)
-        for t in range(m):
-            if whole:
-                norms[t] = pack_row(x, start + t, shift, active_weights, packed, t)
-            else:
-                norms[t] = _gather_row(x, start + t, shift, active, active_weights, packed, t)
-        if variant == _NARROW:
-            for row in range(0, m, ROWS):
-                few_narrow(packed, row, panels, consts, lows, next_lows, nearests)
-        elif variant == _WIDE:
-            for row in range(0, m, ROWS):
-                few_wide(packed, row, panels, consts, lows, next_lows, nearests)
+        if in_place and start + m + ROWS <= n:
+            _score_tile(
+                x, start, m, panels, consts, variant, best, second, index, lows, next_lows, nearests
+            )
         else:
-            for panel in range(panels.shape[0]):
-                for row in range(0, m, ROWS):
-                    if variant == _PANELS:
-                        score_wide(packed, row, panels, consts, panel, best, second, index)
-                    else:
-                        score_pair(packed, row, panels, consts, panel, best, second, index)
             for t in range(m):
-                lows[t], next_lows[t], nearests[t] = nearest_in_row(best, second, index, t)
-        for t in range(m):
-            i = start + t
-            low, next_low, label = lows[t], next_lows[t], np.intp(nearests[t])
-            spread = max(low + norms[t], dtype.type(0))
-            # `not >` so that overflow to inf or nan also takes the safe path.
-            if not (next_low - low > bound * (5 * norms[t] + 4 * spread)) and k > 1:
-                nearest_distance = np.inf
-                label = 0
-                for c in range(k):
-                    if uniform:
-                        d = row_distance(x, i, centres, c, feature_weights, 1.0, sums)
-                    else:
-                        d = row_distance_weighted(x, i, centres, c, feature_weights, 1.0, sums)
-                    if d < nearest_distance:
-                        nearest_distance = d
-                        label = c
-            w = 1.0
-            if weighted:
-                w = row_weights[i]
-            if want_stats and w != 0.0:
-                if uniform:
-                    d = add_row(x, i, centres, label, feature_weights, w, sums)
+                if whole:
+                    pack_row(x, start + t, shift, packed, t)
                 else:
-                    d = add_row_weighted(x, i, centres, label, feature_weights, w, sums)
-                totals[label, 0] += w
-                totals[label, 1] += w * d
-            if want_rows:
-                if uniform:
-                    d = row_distance(x, i, centres, label, feature_weights, 1.0, sums)
-                else:
-                    d = row_distance_weighted(x, i, centres, label, feature_weights, 1.0, sums)
-                labels[i] = label
-                distances[i] = d
+                    _gather_row(x, start + t, shift, active, packed, t)
+            _score_tile(
+                packed, 0, m, panels, consts, variant, best, second, index, lows, next_lows, nearests
+            )
+        if weighted:
+            for t in range(m):
+                tile_weights[t] = row_weights[start + t]
+        if want_stats:
+            _add_tile(
+                x, start, m, centres, feature_weights, uniform, nearests, tile_weights, sums, squared
+            )
+        else:
+            _measure_tile(x, start, m, centres, feature_weights, uniform, nearests, squared)
+        if k > 1 and _any_doubtful(lows, next_lows, squared, m, bound):
+            _settle(
+                x,
+                start,
+                m,
+                centres,
+                feature_weights,
+                uniform,
+                lows,
+                next_lows,
+                bound,
+                want_stats,
+                tile_weights,
+                nearests,
+                squared,
+                sums,
+            )
+        if want_stats:
+            for t in range(m):
+                label = np.intp(nearests[t])
+                totals[label, 0] += tile_weights[t]
+                totals[label, 1] += tile_weights[t] * squared[t]
+        if want_rows:
+            for t in range(m):
+                labels[start + t] = nearests[t]
+                distances[start + t] = squared[t]
         start += m
         if start == ends[segment]:
             segment += 1
@@ -295,7 +450,7 @@ def _sweep(
         laid.lanes,
         laid.shift,
         laid.active,
-        laid.weights,
+        laid.in_place,
         tile,
         np.array([len(x)]) if segments is None else segments,
         stats is not None,

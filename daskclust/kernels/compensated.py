@@ -7,11 +7,13 @@ blocks were grouped, which worker came first or how many threads there were.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["add_pairs", "add_plain"]
+__all__ = ["add_pairs", "add_plain", "sum_terms"]
 
 
 @njit(nogil=True, cache=True)
@@ -51,3 +53,21 @@ def add_pairs(
     # Renormalised so that `hi` alone is the sum rounded to double.
     hi = total + lo
     return hi, lo - (hi - total)
+
+
+def sum_terms(terms: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Sum arrays of one shape (at least one array) to a stacked pair ``[hi, lo]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sum_terms([np.array([1.0, 2.0]), np.array([3.0, 4.0])])
+    array([[4., 6.],
+           [0., 0.]])
+    """
+    first, *others = (np.asarray(term, dtype=np.float64) for term in terms)
+    zero = np.zeros_like(first)
+    pair = first, zero
+    for term in others:
+        pair = add_pairs(pair, (term, zero))
+    return np.stack(pair)

@@ -33,6 +33,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from daskclust.kernels._rows import row_distance_weighted
+
 __all__ = [
     "ImpliedPairs",
     "Penalty",
@@ -81,29 +83,9 @@ def _check_penalty(penalty: str) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _pair_lengths(x: Any, left: Any, right: Any, weights: Any, out: Any) -> None:
-    p = weights.size
+def _pair_lengths(x: Any, wide: Any, left: Any, right: Any, weights: Any, out: Any) -> None:
     for e in range(left.size):
-        i = left[e]
-        k = right[e]
-        # Four sums hide the latency of the addition; the compiler may not reorder them itself.
-        s0 = s1 = s2 = s3 = 0.0
-        j = 0
-        while j + 4 <= p:
-            d0 = np.float64(x[i, j]) - np.float64(x[k, j])
-            d1 = np.float64(x[i, j + 1]) - np.float64(x[k, j + 1])
-            d2 = np.float64(x[i, j + 2]) - np.float64(x[k, j + 2])
-            d3 = np.float64(x[i, j + 3]) - np.float64(x[k, j + 3])
-            s0 += weights[j] * d0 * d0
-            s1 += weights[j + 1] * d1 * d1
-            s2 += weights[j + 2] * d2 * d2
-            s3 += weights[j + 3] * d3 * d3
-            j += 4
-        while j < p:
-            d0 = np.float64(x[i, j]) - np.float64(x[k, j])
-            s0 += weights[j] * d0 * d0
-            j += 1
-        out[e] = (s0 + s1) + (s2 + s3)
+        out[e] = row_distance_weighted(x, left[e], wide, right[e], weights, 1.0, wide)
 
 
 def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: ArrayLike) -> Floats:
@@ -112,7 +94,7 @@ def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: Array
     Parameters
     ----------
     x : float array of shape (m, p)
-        Rows; float32 is converted value by value, not copied.
+        Rows.
     left, right : int array of shape (n_pairs,)
         Row numbers of the two ends.
     weights : array of shape (p,)
@@ -124,12 +106,16 @@ def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: Array
 
     Notes
     -----
-    Cost O(n_pairs p) time and no memory beyond the result: the differences are
-    never stored.  Differences are taken directly, in float64.
+    Cost O(n_pairs p) time; O(m p) memory for float32 rows, else none beyond the
+    result.  Differences are taken directly, in float64, and summed in the order of
+    :func:`daskclust.kernels.assign.direct_distances`: a row is to the last bit as
+    far from its partner as from a centre that lies on it, so that such ties are
+    ties.
     """
     left, right = _ints(left), _ints(right)
+    rows = _rows(x)
     out = np.empty(left.size)
-    _pair_lengths(_rows(x), left, right, _floats(weights), out)
+    _pair_lengths(rows, _floats(rows), left, right, _floats(weights), out)
     return out
 
 

@@ -144,8 +144,10 @@ def block_moments(
             if stop == start:
                 continue
             sums, squares = np.zeros(p), np.zeros(p)
-            # Squares about a row of the segment keep their digits whatever the offset of the data.
-            shift = x[start].astype(np.float64)
+            # Squares about a row of the segment keep their digits whatever the offset of the
+            # data; a row that counts, since one of weight 0 may lie anywhere.
+            first = start if weight is None else start + int(np.argmax(weight[start:stop] != 0))
+            shift = x[first].astype(np.float64)
             total = _segment(
                 x, start, stop, weights, weight is not None, sums, squares, low, high, shift, probe
             )

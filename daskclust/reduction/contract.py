@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -50,6 +51,11 @@ class RowBlock(NamedTuple):
         offsets = np.cumsum([0] + [size for _, size in self.runs])
         run = np.searchsorted(offsets, local, side="right") - 1
         return starts[run] + (local - offsets[run])
+
+    def slices(self) -> list[slice]:
+        """Places of the chunks, for sums that shall not show how chunks were joined."""
+        ends = np.cumsum([0] + [size for _, size in self.runs]).tolist()
+        return [slice(start, stop) for start, stop in pairwise(ends)]
 
     def uniforms(self, seed: int, round_: int) -> NDArray[np.float64]:
         """Draw a uniform number for each row (:func:`daskclust.kernels.rng.row_uniforms`)."""
@@ -142,6 +148,8 @@ def smallest_keys(records: NDArray[Any], count: int) -> NDArray[Any]:
     count : int
         At most m.
     """
+    if not len(records):
+        return records[..., :count]
     if records.ndim == 1:
         order = np.lexsort((records["row"], records["key"]))[:count]
         return records[order]
@@ -181,7 +189,9 @@ class Reduction:
 
     def combine(self, a: Partial, b: Partial, state: State) -> Partial:
         """Merge two partials; associative, and exact to the last bits in any order."""
-        return {name: f.combine(a[name], b[name]) for name, f in self.fields(state).items()}
+        # Infinities and overflow are found by the check of the values, not by NumPy's warnings.
+        with np.errstate(invalid="ignore", over="ignore"):
+            return {name: f.combine(a[name], b[name]) for name, f in self.fields(state).items()}
 
     def nbytes(self, state: State) -> int:
         """Bytes of one partial: what each task sends."""

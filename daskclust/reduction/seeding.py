@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.assign import nearest
+from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.sampling import race_keys
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
@@ -111,19 +112,25 @@ def _block(
 ) -> tuple[Partial, list[_Carry]]:
     partial = {name: field.identity() for name, field in _fields(state).items()}
     kept = []
+    chunks = rows.slices()
     for r, seed in enumerate(state.seeds):
         now = _measure(rows, state, r, None if carry is None else carry[r])
         kept.append(now)
         mass = now.distance if rows.weight is None else now.distance * rows.weight
-        partial["potential"][0, r] = mass.sum()
+        partial["potential"][:, r] = sum_terms(mass[s].sum() for s in chunks)
         if state.n_picks:
             keys = race_keys(rows.uniforms(seed, state.round), mass)
             partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
         if state.weigh:
-            attracted = np.bincount(
-                now.owner, weights=rows.weight, minlength=partial["mass"].shape[-1]
-            )
-            partial["mass"][0, r] = attracted
+            attracted = [
+                np.bincount(
+                    now.owner[s],
+                    weights=None if rows.weight is None else rows.weight[s],
+                    minlength=partial["mass"].shape[-1],
+                )
+                for s in chunks
+            ]
+            partial["mass"][:, r] = sum_terms(attracted)
     return partial, kept
 
 

@@ -1,0 +1,21 @@
+"""Help for testing algorithms that are built on this package.
+
+The Hypothesis strategies live in :mod:`daskclust.testing.strategies`, which is
+the only module that needs Hypothesis.
+"""
+
+from daskclust.testing.laws import (
+    assert_results_close,
+    check_reduction_laws,
+    reduce_blocks,
+    row_blocks,
+)
+from daskclust.testing.scheduling import CountingScheduler
+
+__all__ = [
+    "CountingScheduler",
+    "assert_results_close",
+    "check_reduction_laws",
+    "reduce_blocks",
+    "row_blocks",
+]

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from .published import bisection_threshold
 
 CONVERGED, OUTER_LIMIT, EMPTY, BAD_WEIGHT = -1, -3, 1, 3
+#: Not of the program: Eq. 15 has no solution, and the run ends with the weights it had.
+KEPT = 4
 
 
 @dataclass
@@ -95,10 +97,12 @@ def pcskm(
     stretched_box: bool = False,
     max_outer: int = 25,
     max_inner: int = 25,
+    penalised: bool = False,
 ) -> Fit:
     """PCSKM, and SKM when there are no pairs, as the published program runs them.
 
     The program stretches the bounding box to the origin; ``stretched_box=False`` does not.
+    It does not penalise the scores (Eq. 15) either.
     """
     find = closed_threshold if threshold == "closed" else bisection_threshold
     p = x.shape[1]
@@ -117,6 +121,14 @@ def pcskm(
         gamma = np.sum((x - x.mean(axis=0)) ** 2, axis=0)
         for k in range(len(centres)):
             gamma = gamma - np.sum((x[labels == k] - centres[k]) ** 2, axis=0)
+        if penalised:
+            for a, b in must_link:
+                gamma = gamma - (x[a] - x[b]) ** 2 * (labels[a] != labels[b])
+            for a, b in cannot_link:
+                gamma = gamma - (sides2 - (x[a] - x[b]) ** 2) * (labels[a] == labels[b])
+            gamma = np.maximum(gamma, 0.0)
+            if not gamma.any():
+                return Fit(labels, weights, assign, centres, passes, KEPT)
         kept = np.sign(gamma) * np.maximum(np.abs(gamma) - find(gamma, sparsity), 0.0)
         length = float(np.sqrt(np.sum(kept**2)))
         if length == 0 or np.any(kept < 0):

@@ -1,0 +1,217 @@
+"""What the commands share: choosing a cluster, progress on stderr, kinds of arguments."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import logging
+import shutil
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+__all__ = ["Progress", "add_cluster_arguments", "dashboard_link", "natural", "open_client"]
+
+#: Seconds between two lines about iterations where stderr is no terminal.
+_QUIET = 2.0
+#: Seconds to wait for a first worker.
+_PATIENCE = 60
+
+
+def natural(text: str) -> int:
+    """Read an integer of at least 1, for ``argparse``."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--local``, ``--scheduler`` and ``--scheduler-file``, of which one may be given."""
+    group = parser.add_argument_group("where to run").add_mutually_exclusive_group()
+    group.add_argument(
+        "--local",
+        type=natural,
+        metavar="N",
+        help="start N worker processes on this machine (default: one a usable core)",
+    )
+    group.add_argument("--scheduler", metavar="ADDRESS", help="use the Dask cluster at ADDRESS")
+    group.add_argument(
+        "--scheduler-file",
+        type=Path,
+        metavar="FILE",
+        help="use the Dask cluster whose scheduler wrote FILE",
+    )
+
+
+@contextmanager
+def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator[Any]:
+    """Yield a client of the cluster that was asked for.
+
+    A local cluster has processes of one thread each and ends with the context,
+    whatever happens inside; a given cluster is left running.
+
+    Parameters
+    ----------
+    options : Namespace
+        With the arguments of :func:`add_cluster_arguments`.
+    useful_workers : int
+        More workers than this are not started unless ``--local`` says so.
+
+    Raises
+    ------
+    OSError
+        Nothing answers at the address, or no worker appears.
+    """
+    from dask.system import CPU_COUNT
+    from distributed import Client, LocalCluster
+
+    if options.scheduler is not None or options.scheduler_file is not None:
+        with _connect(options) as client:
+            _wait_for_workers(client)
+            yield client
+        return
+    # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
+    # task is raised here.  After Ctrl-C asyncio would name whatever was under way.
+    for name in ("distributed", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with warnings.catch_warnings(), _ignoring_interrupts():
+        # The usual port is taken: another is, and the link names it.
+        warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
+        cluster = LocalCluster(
+            n_workers=options.local or max(1, min(CPU_COUNT, useful_workers)),
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:8787",
+            silence_logs=logging.CRITICAL,
+        )
+    try:
+        with Client(cluster, set_as_default=True) as client:
+            _wait_for_workers(client)
+            yield client
+    finally:
+        with _ignoring_interrupts():
+            cluster.close()
+
+
+def _connect(options: argparse.Namespace) -> Any:
+    from distributed import Client
+
+    if options.scheduler is not None:
+        try:
+            return Client(options.scheduler, set_as_default=True)
+        except ValueError as error:
+            raise ConnectionError(
+                f"{options.scheduler!r} is no address of a scheduler: {error}"
+            ) from error
+    if not options.scheduler_file.is_file():
+        # The client itself would wait for it for ever.
+        raise FileNotFoundError(
+            f"There is no scheduler file {str(options.scheduler_file)!r}; start the scheduler "
+            "with --scheduler-file first."
+        )
+    return Client(scheduler_file=str(options.scheduler_file), set_as_default=True)
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C for the second in which a cluster starts or stops.
+
+    Half of a start or a stop would leave processes behind.  Moreover, a terminal
+    sends Ctrl-C to all processes: those that start inside the context inherit
+    that they ignore it, so that workers end when they are told to.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _wait_for_workers(client: Any) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE)
+    except TimeoutError as error:
+        raise TimeoutError(
+            f"The scheduler at {client.scheduler.address} has no worker after {_PATIENCE} s; "
+            "start workers, or use --local."
+        ) from error
+
+
+def dashboard_link(client: Any) -> str | None:
+    """Address of the cluster's dashboard; None where Bokeh is missing and there is none."""
+    if importlib.util.find_spec("bokeh") is None:
+        return None
+    return client.dashboard_link or None
+
+
+class Progress:
+    """Progress on stderr: one live line on a terminal, plain lines elsewhere.
+
+    Parameters
+    ----------
+    stream : text stream, optional
+        Standard error by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._live = self._stream.isatty()
+        self._task = ""
+        self._last = 0.0
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[None]:
+        """Announce a piece of work, and at its end how long it took."""
+        began = time.perf_counter()
+        self._task, self._last = name, began
+        self.show(f"{name} ...")
+        try:
+            yield
+        except BaseException:
+            self.clear()
+            raise
+        finally:
+            self._task = ""
+        self.say(f"{name}: {time.perf_counter() - began:.1f} s")
+
+    def iteration(self, record: Mapping[str, Any]) -> None:
+        """Show a record of a fit's history; for :func:`daskclust.on_iteration`."""
+        now = time.perf_counter()
+        if not self._live and now - self._last < _QUIET:
+            return
+        self._last = now
+        where = f"round {record['round']}, " if "round" in record else ""
+        self.show(
+            f"{self._task}: {where}iteration {record['iteration']}, "
+            f"objective {record['objective']:.6g}, pass {record['passes']}"
+        )
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        self.clear()
+        print(text, file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        """Remove the live line."""
+        if self._live:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+
+    def show(self, text: str) -> None:
+        """Write a line that the next one replaces on a terminal."""
+        if not self._live:
+            print(text, file=self._stream, flush=True)
+            return
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write(f"\r\033[K{text[:width]}")
+        self._stream.flush()

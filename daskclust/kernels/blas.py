@@ -1,0 +1,54 @@
+"""One BLAS thread for each task, where several tasks share a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["one_blas_thread"]
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # Looking for the libraries takes milliseconds: once a process, not once a block.
+    return ThreadpoolController()
+
+
+class _Shared:
+    """How many threads are inside, and the limit they share."""
+
+    lock = threading.Lock()
+    inside = 0
+    limit: Any = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread while any thread of this process is inside.
+
+    The limit belongs to the process.  The first thread in sets it and the last
+    one out restores what was before; if each did both, they would restore one
+    another's limit.
+
+    Examples
+    --------
+    >>> with one_blas_thread():
+    ...     pass
+    """
+    with _Shared.lock:
+        if _Shared.inside == 0:
+            _Shared.limit = _controller().limit(limits=1, user_api="blas")
+            _Shared.limit.__enter__()
+        _Shared.inside += 1
+    try:
+        yield
+    finally:
+        with _Shared.lock:
+            _Shared.inside -= 1
+            if _Shared.inside == 0:
+                _Shared.limit.__exit__(None, None, None)

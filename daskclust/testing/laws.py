@@ -1,0 +1,226 @@
+"""The laws of a :class:`~daskclust.reduction.Reduction`, as one check."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.reduction import Partial, Reduction, RowBlock
+
+__all__ = ["assert_results_close", "check_reduction_laws", "reduce_blocks", "row_blocks"]
+
+#: Relative to the largest value of an array: what another cut of the rows may change.
+TOLERANCE = 1e-12
+
+
+def row_blocks(
+    x: NDArray[Any], weight: NDArray[np.float64] | None, lengths: Sequence[int]
+) -> list[RowBlock]:
+    """Cut rows into blocks of the given lengths, in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [block.runs for block in row_blocks(np.zeros((5, 2)), None, (2, 0, 3))]
+    [((0, 2),), ((2, 0),), ((2, 3),)]
+    """
+    if sum(lengths) != len(x):
+        raise ValueError(f"lengths {tuple(lengths)} sum to {sum(lengths)}; x has {len(x)} rows.")
+    blocks, start = [], 0
+    for size in lengths:
+        part = slice(start, start + size)
+        blocks.append(RowBlock(x[part], None if weight is None else weight[part], ((start, size),)))
+        start += size
+    return blocks
+
+
+def _joined(blocks: Sequence[RowBlock]) -> RowBlock:
+    """Join blocks into one with several runs, as the engine does with tiny chunks."""
+    weight = None
+    if blocks[0].weight is not None:
+        weight = np.concatenate([b.weight for b in blocks if b.weight is not None])
+    runs = tuple(run for block in blocks for run in block.runs)
+    return RowBlock(np.concatenate([block.x for block in blocks]), weight, runs)
+
+
+def _apply(reduction: Reduction, block: RowBlock, state: Any, carry: Any) -> tuple[Partial, Any]:
+    if reduction.carries:
+        partial, kept = reduction.block(block, state, carry)
+        return partial, kept
+    return reduction.block(block, state), None
+
+
+def reduce_blocks(
+    reduction: Reduction, states: Sequence[Any], blocks: Sequence[RowBlock]
+) -> list[Any]:
+    """Make one pass for each state, without an engine; return the finalized results.
+
+    What blocks carry is handed from pass to pass.
+    """
+    carries: list[Any] = [None] * len(blocks)
+    results = []
+    for state in states:
+        merged = reduction.identity(state)
+        for i, block in enumerate(blocks):
+            partial, carries[i] = _apply(reduction, block, state, carries[i])
+            merged = reduction.combine(merged, partial, state)
+        results.append(reduction.finalize(merged, state))
+    return results
+
+
+def assert_results_close(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
+    """Compare results of any nesting: floats to a tolerance, everything else exactly.
+
+    Parameters
+    ----------
+    found, expected : array, record array, number, tuple, list, mapping or dataclass
+    tolerance : float
+        Relative to the largest finite magnitude of each array.
+    """
+    if dataclasses.is_dataclass(expected) and not isinstance(expected, type):
+        expected, found = vars(expected), vars(found)
+    if isinstance(expected, Mapping):
+        assert set(found) == set(expected)
+        for name, value in expected.items():
+            assert_results_close(found[name], value, tolerance)
+        return
+    if isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_results_close(one, other, tolerance)
+        return
+    if expected is None:
+        assert found is None
+        return
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.dtype == expected.dtype, (found.dtype, expected.dtype)
+    assert found.shape == expected.shape, (found.shape, expected.shape)
+    if expected.dtype.names:
+        for name in expected.dtype.names:
+            assert_results_close(found[name], expected[name], tolerance)
+    elif expected.dtype.kind == "f":
+        finite = expected[np.isfinite(expected)]
+        size = float(np.abs(finite).max(initial=0.0))
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * size)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+def _assert_equal(found: Any, expected: Any) -> None:
+    assert_results_close(found, expected, 0.0)
+
+
+def _check_fields(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> None:
+    fields = reduction.fields(state)
+    for partial in (reduction.identity(state), *partials):
+        assert set(partial) == set(fields), f"{reduction.name}: fields {set(partial)}"
+        for name, field in fields.items():
+            array = np.asarray(partial[name])
+            assert array.shape == field.shape, (reduction.name, name, array.shape, field.shape)
+            assert array.dtype == np.dtype(field.dtype), (reduction.name, name, array.dtype)
+        assert sum(np.asarray(a).nbytes for a in partial.values()) == reduction.nbytes(state)
+
+
+def _check_monoid(
+    reduction: Reduction, state: Any, partials: Sequence[Partial], tolerance: float
+) -> None:
+    """``identity`` is neutral from both sides, ``combine`` associative and commutative."""
+    identity = reduction.identity(state)
+
+    def merge(a: Partial, b: Partial) -> Partial:
+        return reduction.combine(a, b, state)
+
+    def close(a: Partial, b: Partial) -> None:
+        assert_results_close(a, b, tolerance)
+
+    # Pairs of sums may come unnormalised from a block: any merge settles them.
+    settled = [merge(identity, partial) for partial in partials]
+    for partial, once in zip(partials, settled, strict=True):
+        _assert_equal(merge(partial, identity), once)
+        _assert_equal(merge(identity, once), once)
+    for i in range(len(settled)):
+        a, b, c = (settled[(i + j) % len(settled)] for j in range(3))
+        close(merge(merge(a, b), c), merge(a, merge(b, c)))
+        close(merge(a, b), merge(b, a))
+
+
+def check_reduction_laws(
+    reduction: Reduction,
+    states: Sequence[Any],
+    x: NDArray[Any],
+    weight: NDArray[np.float64] | None = None,
+    *,
+    lengths: Sequence[int] = (),
+    repetition_invariant: Callable[[Any], Any] = lambda result: result,
+    tolerance: float = TOLERANCE,
+) -> None:
+    """Check everything that the engine relies on, for one set of rows.
+
+    The laws: partials have the shapes and types of ``fields``; ``identity`` is
+    neutral; ``combine`` is associative; the result depends neither on where the
+    rows are cut (blocks of no rows included) nor on whether blocks are joined; a
+    weight counts as so many repetitions of its row, and 0 as none; inputs are
+    not written to; reduction and states survive the way to a worker.
+
+    Parameters
+    ----------
+    reduction : Reduction
+    states : sequence of state
+        One for each pass; what blocks carry goes from pass to pass.
+    x : ndarray of shape (n, p)
+    weight : ndarray of shape (n,), float64, optional
+        Repetition is only checked for integer weights.
+    lengths : sequence of int, optional
+        A cut of the n rows to compare with the uncut ones.
+    repetition_invariant : callable(result), optional
+        What of a result must be the same for repeated rows: all of it, unless it
+        names rows by their number.
+    tolerance : float
+        Relative to the largest value of each array.
+
+    Raises
+    ------
+    AssertionError
+        If a law is broken.
+    """
+    lengths = tuple(lengths) or (len(x),)
+    x, weight = x.copy(), None if weight is None else weight.copy()
+    before = pickle.dumps((x, weight, list(states)))
+    x.setflags(write=False)
+    if weight is not None:
+        weight.setflags(write=False)
+    blocks = row_blocks(x, weight, lengths)
+
+    carries: list[Any] = [None] * len(blocks)
+    for state in states:
+        frozen = pickle.dumps(carries)
+        made = [
+            _apply(reduction, *parts) for parts in zip(blocks, [state] * len(blocks), carries)  # noqa: B905
+        ]
+        assert pickle.dumps(carries) == frozen, f"{reduction.name} writes to what it carried"
+        carries = [carry for _, carry in made]
+        partials = [partial for partial, _ in made]
+        _check_fields(reduction, state, partials)
+        _check_monoid(reduction, state, partials, tolerance)
+
+    whole = reduce_blocks(reduction, states, row_blocks(x, weight, (len(x),)))
+    assert_results_close(reduce_blocks(reduction, states, blocks), whole, tolerance)
+    assert_results_close(reduce_blocks(reduction, states, [_joined(blocks)]), whole, tolerance)
+    sent = pickle.loads(pickle.dumps((reduction, list(states))))
+    assert_results_close(reduce_blocks(*sent, blocks), whole, tolerance)
+
+    if weight is not None and (weight == np.floor(weight)).all():
+        repeated = np.repeat(x, weight.astype(int), axis=0)
+        for unit in (None, np.ones(len(repeated))):
+            again = reduce_blocks(reduction, states, row_blocks(repeated, unit, (len(repeated),)))
+            assert_results_close(
+                [repetition_invariant(result) for result in again],
+                [repetition_invariant(result) for result in whole],
+                tolerance,
+            )
+    assert pickle.dumps((x, weight, list(states))) == before, f"{reduction.name} writes to inputs"

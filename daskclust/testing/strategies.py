@@ -1,0 +1,33 @@
+"""Hypothesis strategies; the only module that imports Hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+__all__ = ["row_chunks"]
+
+
+def row_chunks(n: int, *, max_chunks: int = 12) -> st.SearchStrategy[tuple[int, ...]]:
+    """Chunk lengths of ``n`` rows: uneven, chunks of no rows included.
+
+    Parameters
+    ----------
+    n : int
+    max_chunks : int, default=12
+
+    Returns
+    -------
+    strategy of tuple of int
+        Of sum ``n``; never empty.
+
+    Examples
+    --------
+    >>> sum(row_chunks(10).example()) # doctest: +SKIP
+    10
+    """
+
+    def lengths(cuts: list[int]) -> tuple[int, ...]:
+        ends = [*sorted(cuts), n]
+        return tuple(end - start for start, end in zip([0, *ends[:-1]], ends, strict=True))
+
+    return st.lists(st.integers(0, n), max_size=max_chunks - 1).map(lengths)

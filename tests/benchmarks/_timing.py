@@ -1,0 +1,75 @@
+"""What the benchmarks share: problems, processes of their own, tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A k-means problem: overlapping clusters, so that no peer converges early."""
+
+    n: int
+    p: int
+    k: int
+
+    def data(self, dtype: str = "float32", seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and starting centres."""
+        rng = np.random.default_rng(seed)
+        centres = rng.normal(size=(self.k, self.p))
+        x = np.empty((self.n, self.p), dtype=dtype)
+        for start in range(0, self.n, 65536):
+            part = slice(start, min(self.n, start + 65536))
+            size = part.stop - part.start
+            x[part] = centres[rng.integers(self.k, size=size)]
+            x[part] += rng.normal(size=(size, self.p)).astype(dtype)
+        return x, x[: self.k].astype(np.float64)
+
+
+PROBLEMS = {
+    "a": Problem(1_000_000, 20, 10),
+    "b": Problem(500_000, 126, 7),
+    "c": Problem(500_000, 50, 100),
+    "d": Problem(200_000, 16, 1000),
+}
+TOY = {name: Problem(4000, min(p.p, 20), min(p.k, 20)) for name, p in PROBLEMS.items()}
+
+
+def run_alone(script: str, *arguments: str, threads: int = THREADS) -> dict[str, Any]:
+    """Run a script in a process of its own and return the JSON it prints last."""
+    env = dict(os.environ)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        env[name] = str(threads)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", script, *arguments],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{script} {arguments} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def middle(values: list[float]) -> float:
+    """Return the median."""
+    return float(median(values))
+
+
+def print_table(header: list[str], rows: list[list[str]]) -> None:
+    """Print a Markdown table."""
+    print("| " + " | ".join(header) + " |")
+    print("|" + "---|" * len(header))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")

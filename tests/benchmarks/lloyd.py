@@ -1,0 +1,127 @@
+"""Time of one Lloyd iteration: daskclust on an in-memory Dask array, scikit-learn, dask-ml.
+
+``python tests/benchmarks/lloyd.py`` prints the table; each peer runs in a
+process of its own, alternating, medians of ``--repeats`` runs, two threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+from _timing import PROBLEMS, TOY, Problem, middle, print_table, run_alone
+
+PEERS = ("daskclust", "scikit-learn", "dask-ml")
+#: Least speed over scikit-learn, and over dask-ml, that we ask for.
+TARGETS = {"a": (1.0, 5.0), "b": (1.0, 5.0), "c": (1.5, 5.0), "d": (2.5, 3.0)}
+
+
+def _per_iteration(fit: Callable[[int], int], short: int, long: int) -> float:
+    """Seconds an iteration, from two fits of different length."""
+    fit(1)
+    spans = []
+    for limit in (short, long):
+        began = time.perf_counter()
+        made = fit(limit)
+        spans.append((time.perf_counter() - began, made))
+    (t0, n0), (t1, n1) = spans
+    return (t1 - t0) / (n1 - n0)
+
+
+def measure(peer: str, problem: Problem, dtype: str, long: int = 12) -> float:
+    """Return seconds an iteration of one peer, in this process."""
+    x, centres = problem.data(dtype)
+    if peer == "scikit-learn":
+        from sklearn.cluster import KMeans
+
+        def fit(limit: int) -> int:
+            model = KMeans(
+                problem.k, init=centres.astype(dtype), n_init=1, max_iter=limit, tol=0
+            ).fit(x)
+            return int(model.n_iter_)
+
+        return _per_iteration(fit, 2, long)
+    import dask.array as da
+
+    array = da.from_array(x, chunks=(-(-problem.n // 8), problem.p)).persist()
+    if peer == "dask-ml":
+        from dask_ml.cluster import KMeans as DaskKMeans
+
+        def fit(limit: int) -> int:
+            model = DaskKMeans(problem.k, init=centres.astype(dtype), max_iter=limit, tol=0)
+            return int(model.fit(array).n_iter_) + 1
+
+        return _per_iteration(fit, 1, 4)
+    from daskclust import KMeans as OurKMeans
+
+    def fit(limit: int) -> int:
+        return int(OurKMeans(problem.k, init=centres, max_iter=limit, tol=0).fit(array).n_iter_)
+
+    return _per_iteration(fit, 2, long)
+
+
+def compare(
+    problems: dict[str, Problem],
+    *,
+    dtypes: tuple[str, ...] = ("float32",),
+    repeats: int = 5,
+    peers: tuple[str, ...] = PEERS,
+) -> dict[tuple[str, str], dict[str, float]]:
+    """Measure all peers, alternating; milliseconds by (problem, dtype) and peer."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for _ in range(repeats):
+        for name in problems:
+            for dtype in dtypes:
+                for peer in peers:
+                    p = problems[name]
+                    argument = json.dumps([peer, p.n, p.p, p.k, dtype])
+                    seconds = run_alone(__file__, "--alone", argument)["seconds"]
+                    cell = found.setdefault((name, dtype), {})
+                    cell.setdefault(peer, []).append(1e3 * seconds)
+    return {key: {peer: middle(v) for peer, v in cell.items()} for key, cell in found.items()}
+
+
+def report(results: dict[tuple[str, str], dict[str, float]], problems: dict[str, Problem]) -> None:
+    """Print the table."""
+    rows = []
+    for (name, dtype), cell in results.items():
+        p = problems[name]
+        ours = cell["daskclust"]
+        row = [f"{name} ({p.n:.0e}, {p.p}, {p.k}) {dtype}", f"{ours:.1f}"]
+        for peer in PEERS[1:]:
+            row.append(f"{cell[peer]:.1f} ({cell[peer] / ours:.2f}x)" if peer in cell else "-")
+        rows.append(row)
+    print_table(["problem (n, p, k)", "daskclust ms", *(f"{p} ms (ours is)" for p in PEERS[1:])], rows)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--toy", action="store_true")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--problems", default="abcd")
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.alone:
+        peer, n, p, k, dtype = json.loads(options.alone)
+        print(json.dumps({"seconds": measure(peer, Problem(n, p, k), dtype)}))
+        return
+    source = TOY if options.toy else PROBLEMS
+    problems = {name: source[name] for name in options.problems}
+    results = compare(
+        problems,
+        dtypes=tuple(options.dtypes.split(",")),
+        repeats=options.repeats,
+        peers=tuple(options.peers.split(",")),
+    )
+    report(results, problems)
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    main()

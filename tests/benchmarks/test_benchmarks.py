@@ -1,0 +1,68 @@
+"""Benchmarks at toy size, so that they cannot rot, and at full size against their targets."""
+
+from __future__ import annotations
+
+import lloyd
+import memory
+import overhead
+import pcskm
+import pytest
+from _timing import PROBLEMS, TOY, Problem
+
+
+def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("dask_ml", reason="dask-ml is a peer of this benchmark")
+    results = lloyd.compare({"a": TOY["a"]}, repeats=1)
+    lloyd.report(results, TOY)
+    assert set(results["a", "float32"]) == set(lloyd.PEERS)
+    assert "| a (4e+03, 20, 10) float32 |" in capsys.readouterr().out
+
+
+def test_overhead_is_measured_on_a_cluster_at_toy_size() -> None:
+    assert set(overhead.compare((4, 8), repeats=2)) == {4, 8}
+
+
+def test_pcskm_is_measured_at_toy_size() -> None:
+    assert pcskm.small(n=200, n_pairs=100, repeats=1) > 0
+    ours, plain = pcskm.large(Problem(5000, 10, 4), n_pairs=100, passes=3)
+    assert ours > 0
+    assert plain > 0
+
+
+def test_memory_stays_under_the_limit_at_toy_size() -> None:
+    found = memory.measure(n_mib=64, limit_mib=1024, chunk_mib=4)
+    assert found["worker"] < found["limit"]
+    assert found["client_growth"] < memory.TARGET_CLIENT
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", list(PROBLEMS))
+def test_lloyd_reaches_its_targets(name: str) -> None:
+    cell = lloyd.compare({name: PROBLEMS[name]}, repeats=5)[name, "float32"]
+    over_sklearn, over_dask_ml = lloyd.TARGETS[name]
+    assert cell["scikit-learn"] / cell["daskclust"] >= over_sklearn
+    assert cell["dask-ml"] / cell["daskclust"] >= over_dask_ml
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(600)
+def test_null_iteration_reaches_its_target() -> None:
+    found = overhead.compare((512, 4096))
+    assert max(found.values()) < overhead.TARGET
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(900)
+def test_pcskm_reaches_its_targets() -> None:
+    assert pcskm.small() < pcskm.TARGET_SMALL
+    ours, plain = pcskm.large()
+    assert ours / plain <= pcskm.TARGET_RATIO
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(1800)
+def test_memory_of_a_fit_ten_times_larger_than_the_workers() -> None:
+    found = memory.measure(n_mib=20 * 1024, limit_mib=1024)
+    assert found["worker"] < found["limit"]
+    assert found["client_growth"] < memory.TARGET_CLIENT

@@ -1,0 +1,271 @@
+"""Every reduction of the package obeys the laws the engine relies on."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import daskclust
+from daskclust.cluster._metrics import COVARIANCE, MeanState
+from daskclust.reduction import (
+    ASSIGN,
+    CANDIDATES,
+    FARTHEST,
+    SURVEY,
+    CandidateRound,
+    CentreSets,
+    FarthestRequest,
+    Field,
+    Reduction,
+    RowBlock,
+    SurveyRequest,
+)
+from daskclust.reduction.contract import top_dtype
+from daskclust.testing import assert_results_close, check_reduction_laws, reduce_blocks, row_blocks
+from daskclust.testing.strategies import row_chunks
+
+#: The reductions that are tested below, and how to make their states from some rows.
+LAWS: dict[str, tuple[Reduction, Callable[..., tuple[list[Any], Callable[[Any], Any]]]]] = {}
+
+
+def law(reduction: Reduction):
+    """Register a maker of (states, what repetition leaves alone)."""
+
+    def register(maker):
+        LAWS[reduction.name] = (reduction, maker)
+        return maker
+
+    return register
+
+
+def everything(result):
+    return result
+
+
+@law(ASSIGN)
+def assign_states(rng, x):
+    p = x.shape[1]
+    centres = rng.integers(-2, 3, (2, 5, p)).astype(float)
+    plain = CentreSets(centres)
+    full = CentreSets(centres, rng.integers(0, 3, (2, p)) / 2.0, np.full(p, 0.25))
+    return [plain, full], everything
+
+
+@law(FARTHEST)
+def farthest_states(rng, x):
+    centres = rng.integers(-2, 3, (3, x.shape[1])).astype(float)
+
+    def keys(found):
+        # Repetition gives other row numbers, and other rows that tie at the last place.
+        return found["key"][:1]
+
+    return [FarthestRequest(centres, 4), FarthestRequest(centres, 100)], keys
+
+
+@law(SURVEY)
+def survey_states(rng, x):
+    def moments(survey):
+        return survey.weight, survey.mean, survey.variance, survey.low, survey.high
+
+    p = x.shape[1]
+    return [SurveyRequest(p), SurveyRequest(p, (3, 4), 2), SurveyRequest(p, (5,), 200)], moments
+
+
+@law(CANDIDATES)
+def candidate_states(rng, x):
+    p = x.shape[1]
+
+    def points(m):
+        return rng.integers(-2, 3, (m, p)).astype(float)
+
+    def sums(result):
+        return result.potential, result.mass
+
+    rounds = [
+        CandidateRound((points(1), points(1)), (0, 0), (1, 2), 1, 3),
+        # A restart without new candidates, then the weighing.
+        CandidateRound((points(2), points(0)), (1, 1), (1, 2), 2, 3, shift=np.full(p, 0.5)),
+        CandidateRound((points(1), points(3)), (3, 1), (1, 2), 3, 0, weigh=True),
+    ]
+    return rounds, sums
+
+
+@law(COVARIANCE)
+def covariance_states(rng, x):
+    return [MeanState(np.full(x.shape[1], 0.5))], everything
+
+
+def all_reductions() -> dict[str, Reduction]:
+    """Whatever is a Reduction in any module of the package."""
+    found = {}
+    for info in pkgutil.walk_packages(daskclust.__path__, "daskclust."):
+        if info.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(info.name)
+        found.update(
+            {f"{info.name}.{n}": v for n, v in vars(module).items() if isinstance(v, Reduction)}
+        )
+    return found
+
+
+def test_every_reduction_of_the_package_has_its_laws_tested_here():
+    found = all_reductions()
+    assert len({id(reduction) for reduction in found.values()}) >= 5
+    tested = {id(reduction) for reduction, _ in LAWS.values()}
+    missing = [name for name, reduction in found.items() if id(reduction) not in tested]
+    assert not missing, f"register a law for {missing}"
+
+
+def test_names_of_reductions_are_unique():
+    # They become Dask keys and the rows of a dashboard.
+    reductions = {id(r): r for r in all_reductions().values()}.values()
+    names = [reduction.name for reduction in reductions]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", LAWS)
+@given(data=st.data())
+def test_laws(name, data):
+    reduction, maker = LAWS[name]
+    n, p = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 5))
+    lengths = data.draw(row_chunks(n))
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    dtype = data.draw(st.sampled_from([np.float32, np.float64]))
+    weighting = data.draw(st.sampled_from(["none", "integer", "real"]))
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-3, 4, (n, p)).astype(dtype)
+    if data.draw(st.booleans()):
+        x += rng.standard_normal((n, p)).astype(dtype)
+    weight = None
+    if weighting == "integer":
+        weight = rng.integers(0, 4, n).astype(float)
+        weight[rng.integers(n)] = 2.0
+    elif weighting == "real":
+        weight = rng.random(n)
+    states, invariant = maker(rng, x)
+    check_reduction_laws(
+        reduction, states, x, weight, lengths=lengths, repetition_invariant=invariant
+    )
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_cuts_inside_long_blocks_only_change_the_last_bits(name):
+    # Long enough that sums are flushed segment by segment.
+    reduction, maker = LAWS[name]
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((10_000, 3)) + 100.0
+    states, _ = maker(rng, x)
+    whole = reduce_blocks(reduction, states, row_blocks(x, None, (10_000,)))
+    for lengths in [(1, 9999), (4096, 4096, 1808), (5000, 0, 5000), (100,) * 100]:
+        found = reduce_blocks(reduction, states, row_blocks(x, None, lengths))
+        assert_results_close(found, whole)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_sums_do_not_depend_on_where_groups_of_tiny_blocks_end(name):
+    # The engine joins tiny chunks within a group; groups differ between schedulers.
+    reduction, maker = LAWS[name]
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((120, 4))
+    weight = rng.random(120)
+    states, _ = maker(rng, x)
+    blocks = row_blocks(x, weight, (40, 40, 40))
+    joined = [
+        RowBlock(x[:80], weight[:80], ((0, 40), (40, 40))),
+        RowBlock(x[80:], weight[80:], ((80, 40),)),
+    ]
+    found = reduce_blocks(reduction, states, joined)
+    assert_results_close(found, reduce_blocks(reduction, states, blocks), 0.0)
+
+
+def test_survey_names_the_first_bad_value_whatever_the_cut():
+    x = np.zeros((9, 3))
+    x[4, 2], x[4, 1], x[7, 0] = np.nan, -np.inf, np.nan
+    for lengths in [(9,), (5, 4), (4, 0, 5), (8, 1), (1,) * 9]:
+        (survey,) = reduce_blocks(SURVEY, [SurveyRequest(3)], row_blocks(x, None, lengths))
+        assert survey.first_bad == (4, 1)
+        assert not survey.bad_is_nan
+        assert survey.bad_weight_row is None
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
+def test_survey_names_the_first_bad_weight_whatever_the_cut(bad):
+    x, weight = np.zeros((9, 1)), np.ones(9)
+    weight[[3, 8]] = bad
+    for lengths in [(9,), (5, 4), (3, 0, 6), (1,) * 9]:
+        (survey,) = reduce_blocks(SURVEY, [SurveyRequest(1)], row_blocks(x, weight, lengths))
+        assert survey.bad_weight_row == 3
+        assert survey.first_bad is None
+
+
+def test_farthest_rows_come_in_order_with_their_cluster_and_weight():
+    x = np.array([[0.0], [5.0], [-5.0], [1.0], [20.0], [9.0]])
+    weight = np.array([1.0, 2.0, 3.0, 1.0, 0.0, 1.0])
+    request = FarthestRequest(np.array([[0.0], [10.0]]), 4)
+    (found,) = reduce_blocks(FARTHEST, [request], row_blocks(x, weight, (2, 2, 2)))
+    # Row 4 has no weight; rows 1 (tie to cluster 0) and 2 tie by row number; row 0 has distance 0.
+    assert found["row"].tolist() == [1, 2, 3, 5]
+    assert found["x"].tolist() == [[5.0, 2.0, 0.0], [-5.0, 3.0, 0.0], [1.0, 1.0, 0.0], [9.0, 1, 1]]
+
+
+def test_a_row_carries_its_nearest_candidate_from_round_to_round():
+    x = np.array([[0.0], [4.0], [10.0]])
+    first = CandidateRound((np.array([[0.0]]),), (0,), (1,), 1, 1)
+    second = CandidateRound((np.array([[9.0], [3.0]]),), (1,), (1,), 2, 0, weigh=True)
+    one, two = reduce_blocks(CANDIDATES, [first, second], row_blocks(x, None, (1, 2)))
+    assert one.potential.tolist() == [116.0]
+    assert one.mass == []
+    assert two.potential.tolist() == [2.0]
+    assert two.mass[0].tolist() == [1.0, 1.0, 1.0]
+
+
+# The check itself must be able to fail.
+
+
+def broken(block, merge="sum"):
+    return Reduction(
+        "broken", lambda state: {"s": Field((2, 1), merge)}, block, lambda p, s: p["s"][0]
+    )
+
+
+def pair(value):
+    return {"s": np.array([[float(value)], [0.0]])}
+
+
+@pytest.mark.parametrize(
+    "reduction",
+    [
+        broken(lambda rows, state: pair(1)),
+        broken(lambda rows, state: pair(len(rows.x))),
+        broken(lambda rows, state: pair(rows.x.max(initial=0))),
+        broken(lambda rows, state: {"s": np.zeros((2, 2))}),
+        broken(lambda rows, state: rows.x.sort(axis=0) or pair(0)),
+        broken(lambda rows, state: state.append(1) or pair(0)),
+    ],
+    ids=["not split", "weights ignored", "not a sum", "wrong shape", "writes to x", "writes state"],
+)
+def test_a_reduction_that_breaks_a_law_is_caught(reduction, monkeypatch):
+    # Functions local to a test cannot be pickled; every other law is checked as ever.
+    monkeypatch.setattr("daskclust.testing.laws.pickle.loads", lambda _: (reduction, [[]]))
+    monkeypatch.setattr("daskclust.testing.laws.pickle.dumps", lambda o: repr(o).encode())
+    x = np.array([[1.0], [3.0], [2.0]])
+    with pytest.raises((AssertionError, ValueError)):
+        check_reduction_laws(reduction, [[]], x, np.array([3.0, 2.0, 0.0]), lengths=(1, 2))
+
+
+def test_top_records_with_equal_keys_keep_the_lowest_rows():
+    field = Field((2,), "top", top_dtype(1))
+    parts = []
+    for row in (7, 3, 5):
+        record = field.identity()
+        record["key"][0], record["row"][0] = 1.0, row
+        parts.append(record)
+    merged = field.combine(field.combine(parts[0], parts[1]), parts[2])
+    assert merged["row"].tolist() == [3, 5]
