@@ -111,7 +111,7 @@ def draw_label_map(
 
 
 def _renumbered(labels: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.int64]:
-    """Number the clusters of a map like the classes they cover; -1 stays."""
+    """Give the clusters of a map the numbers of the classes they cover; -1 stays."""
     out = np.full(labels.shape, -1, dtype=np.int64)
     valid = labels >= 0
     both = valid & (truth >= 0)

@@ -514,20 +514,12 @@ def test_each_pass_is_one_call_of_the_scheduler(container, options):
     data = big_pieces() if container == "graph" else container()
     scheduler = CountingScheduler()
     with dask.config.set({"scheduler": scheduler, "daskclust.persist": False}):
-        model = fit(data, max_iter=5, **options)
-    assert model.n_iter_ == 5
+        model = fit(data, max_iter=3, tol=0, **options)
+    assert len(model.history_) == 3
     # The centres still moved: one more pass makes labels, centres and inertia agree.
     assert scheduler.calls == model.history_[-1]["passes"] + 1
-    assert set(scheduler.names) <= {
-        "daskclust-survey",
-        "daskclust-candidates",
-        "daskclust-candidates-merge",
-        "daskclust-survey-merge",
-        "daskclust-assign-merge",
-        "daskclust-assign",
-    } | {name for name in scheduler.names if name.startswith("daskclust-")}
     start = {"random": 0}.get(options.get("init"), 6)
-    assert scheduler.calls == 1 + start + 5 + 1
+    assert scheduler.calls == 1 + start + 3 + 1
 
 
 def test_numpy_input_never_calls_dask():

@@ -150,11 +150,13 @@ def test_scores_violations_and_objective(
         )
 
 
-@given(seed=SEEDS, constrained=st.booleans())
-def test_inner_passes_lower_the_objective(seed: int, constrained: bool) -> None:
+@given(seed=SEEDS, constrained=st.booleans(), weigh=st.booleans())
+def test_inner_passes_lower_the_objective(seed: int, constrained: bool, weigh: bool) -> None:
     """Within a round; a row visited sees what the others cost it, so this holds for pairs too."""
-    problem = random_problem(seed, n=80)
-    model = quiet_fit(problem.model(), problem.X, **(problem.links if constrained else {}))
+    problem = random_problem(seed, n=80, n_pairs=(40, 40))
+    sample_weight = np.random.default_rng(seed).exponential(size=80) if weigh else None
+    links = problem.links if constrained else {}
+    model = quiet_fit(problem.model(), problem.X, **links, sample_weight=sample_weight)
     inner = 0
     for before, now in pairwise(model.history_):
         if now["round"] == before["round"] and not before["repaired"]:
@@ -372,7 +374,8 @@ def test_constraints_may_leave_a_cluster_empty() -> None:
     assert any("found smaller than n_clusters (3)" in str(w.message) for w in caught)
     assert {warning.filename for warning in caught} == {__file__}
     assert len(np.unique(model.labels_)) == 1
-    assert len(model.history_) < 30
+    # k attempts to found a cluster, and two passes that agree
+    assert len(model.history_) <= 3 + 2
 
 
 def test_fewer_distinct_rows_than_clusters() -> None:
@@ -398,13 +401,10 @@ def test_finds_the_informative_features(seed: int) -> None:
 def test_constraints_help_on_a_hard_set() -> None:
     """Clusters that overlap: a few labels lift agreement on the *other* rows."""
     free, helped = [], []
-    for seed in range(5):
-        X, y = make_sparse_blobs(
-            400, 3, 30, n_clusters=4, cluster_std=2.0, low=1.0, high=3.0, random_state=seed
-        )
-        known = np.arange(60)
-        rest = np.arange(60, 400)
+    for seed in range(10):
+        X, y = make_sparse_blobs(400, 4, 50, n_clusters=8, low=1.5, high=3.0, random_state=seed)
+        known, rest = np.arange(80), np.arange(80, 400)
         for scores, labels in ((free, None), (helped, (known, y[known]))):
-            model = quiet_fit(PCSKMeans(4, sparsity=2.0, random_state=seed), X, labels)
+            model = quiet_fit(PCSKMeans(8, sparsity=2.0, random_state=seed), X, labels)
             scores.append(adjusted_rand_score(y[rest], model.labels_[rest]))
     assert np.mean(helped) > np.mean(free) + 0.05

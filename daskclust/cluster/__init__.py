@@ -1,0 +1,1 @@
+"""Estimators: parameters, docstrings and the outer loops."""

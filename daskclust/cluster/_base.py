@@ -123,9 +123,7 @@ def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
     )
 
 
-class BaseClusterer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
-):
+class BaseClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Base of the centre-based clusterers: everything but the fit itself."""
 
     # Set by fit; the space in which rows and centres are compared.
@@ -181,9 +179,7 @@ class BaseClusterer(
             params.pop(name)
         params.update(more or {})
         name = type(self).__name__
-        return Checkpoint(
-            self.checkpoint, Fingerprint(name, params, data.rows.n_rows, data.survey)
-        )
+        return Checkpoint(self.checkpoint, Fingerprint(name, params, data.rows.n_rows, data.survey))
 
     def _row_function(self, dtype: Any, *, distances: bool = False) -> RowFunction:
         return RowFunction(

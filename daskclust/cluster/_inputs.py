@@ -7,7 +7,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from daskclust.engine import is_dask
 
@@ -95,16 +95,21 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
     if sample_weight is None:
         return None
     n = X.shape[0]
-    if is_dask(sample_weight) or is_dask(X):
-        if isinstance(sample_weight, int | float) or getattr(sample_weight, "ndim", 1) == 0:
-            return None if sample_weight == 1 else da.full(n, float(sample_weight))
-        weight = sample_weight if is_dask(sample_weight) else np.asarray(sample_weight)
-        known = not (np.isnan(n) or np.isnan(weight.shape[0]))
-        if weight.ndim != 1 or (known and weight.shape[0] != n):
-            raise ValueError(
-                f"sample_weight has shape {weight.shape}; X has {n} rows. Give one weight a row."
-            )
-        if not is_dask(X):
-            weight = weight.compute()
+    if isinstance(sample_weight, int | float):
+        if sample_weight == 1:
+            return None
+        return da.full(n, float(sample_weight)) if is_dask(X) else np.full(n, float(sample_weight))
+    weight = sample_weight
+    if not is_dask(weight):
+        weight = np.asarray(weight)
+        if weight.dtype.kind not in "fiub":
+            weight = weight.astype(np.float64)
+    known = not (np.isnan(n) or np.isnan(weight.shape[:1]).any())
+    if weight.ndim != 1 or (known and weight.shape[0] != n):
+        raise ValueError(
+            f"sample_weight has shape {weight.shape}; X has {n} rows. Give one weight a row, as a "
+            "1D array."
+        )
+    if is_dask(X):
         return weight
-    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=False)
+    return np.asarray(weight, dtype=np.float64)

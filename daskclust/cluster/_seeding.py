@@ -108,9 +108,7 @@ def sample_centres(
         return _padded(first, n_clusters)
     if init == "k-means++":
         return _sequential(rows, first, n_clusters, seeds, shift)
-    return _oversampled(
-        rows, first, n_clusters, seeds, oversampling_factor, init_rounds, shift
-    )
+    return _oversampled(rows, first, n_clusters, seeds, oversampling_factor, init_rounds, shift)
 
 
 def _sequential(
@@ -298,9 +296,7 @@ def recluster(points: Float, mass: Float, k: int, seed: int) -> Float:
         return np.concatenate([points[used], points[~used]])[:k]
     points, mass = _in_order(points[used], mass[used])
     centre = np.average(points, axis=0, weights=mass)
-    centres, _ = kmeans_plusplus(
-        points - centre, k, sample_weight=mass, random_state=seed % 2**32
-    )
+    centres, _ = kmeans_plusplus(points - centre, k, sample_weight=mass, random_state=seed % 2**32)
     centres += centre
     for _ in range(_RECLUSTER_ITER):
         stats = accumulate(points, centres, weight=mass, shift=centre)

@@ -129,8 +129,8 @@ default="k-means||"
     >>> model = daskclust.KMeans(n_clusters=2, random_state=0).fit(X)
     >>> model.inertia_
     0.0
-    >>> model.labels_
-    dask.array<daskclust-labels, shape=(100,), dtype=int32, chunksize=(25,), chunktype=numpy.ndarray>
+    >>> model.labels_.chunks
+    ((25, 25, 25, 25),)
     """
 
     def __init__(
@@ -225,9 +225,9 @@ default="k-means||"
         """Return the rows in the metric's space, the metric, and the tolerance there."""
         if self.metric == "mahalanobis":
             covariance = data.rows.reduce(COVARIANCE, MeanState(data.survey.mean))
-            metric = Whitened.from_covariance(data.survey.mean, covariance)
+            white = Whitened.from_covariance(data.survey.mean, covariance)
             # Whitened features have variance 1.
-            return data.rows.transformed(metric), metric, float(self.tol)
+            return data.rows.transformed(white), white, float(self.tol)
         metric = UnitSphere() if self.metric == "cosine" else EUCLIDEAN
         return data.rows, metric, float(self.tol * data.survey.variance.mean())
 

@@ -171,9 +171,7 @@ def _concatenate(held: list[RowBlock]) -> RowBlock:
         return held[0]
     weight = None
     if any(rows.weight is not None for rows in held):
-        weight = np.concatenate(
-            [np.ones(len(r.x)) if r.weight is None else r.weight for r in held]
-        )
+        weight = np.concatenate([np.ones(len(r.x)) if r.weight is None else r.weight for r in held])
     runs = tuple(run for rows in held for run in rows.runs)
     return RowBlock(np.concatenate([rows.x for rows in held]), weight, runs)
 
@@ -227,6 +225,5 @@ def collect_rows(
 def count_rows(group: Group) -> list[int]:
     """Lengths of a group's blocks, for arrays whose chunk sizes are not known."""
     return [
-        len(block.x.load() if isinstance(block.x, LazyChunk) else block.x)
-        for block in group.blocks
+        len(block.x.load() if isinstance(block.x, LazyChunk) else block.x) for block in group.blocks
     ]

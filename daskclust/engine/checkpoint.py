@@ -99,9 +99,8 @@ class Fingerprint:
             exact = key in ("low", "high")
             unit = {"mean": scale, "variance": scale**2}.get(key, np.abs(value))
             tolerance = 0.0 if exact else _MOMENT_TOLERANCE * unit
-            if np.shape(arrays.get(key)) != np.shape(value) or not np.all(
-                np.abs(arrays[key] - value) <= tolerance
-            ):
+            other = arrays.get(key, np.empty((0, 0)))
+            if other.shape != value.shape or not (np.abs(other - value) <= tolerance).all():
                 found.append(f"the {key} of the data is another")
         return found
 
@@ -118,7 +117,7 @@ def _pack(state: Any) -> tuple[dict[str, NDArray[Any]], list[str]]:
 
 
 def _unpack(kind: type, arrays: Mapping[str, NDArray[Any]], missing: list[str]) -> Any:
-    values = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if field.name in missing:
             values[field.name] = None
@@ -203,7 +202,7 @@ class Checkpoint:
         scratch = self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")
         try:
             with scratch.open("wb") as file:
-                np.savez(file, **arrays)
+                np.savez(file, **arrays)  # type: ignore[arg-type]
                 file.flush()
                 os.fsync(file.fileno())
             scratch.replace(self.path)

@@ -11,7 +11,7 @@ otherwise the graph is left whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from daskclust.engine.blocks import LazyChunk
 
 __all__ = ["CutGraph", "cut"]
 
-Key = Hashable
+Key = Any
 #: A constant is what at least this share of the blocks refer to.
 _CONSTANT_SHARE = 0.5
 #: and what has at most so many bytes; anything larger is data, not a statistic.
@@ -69,9 +69,7 @@ def _value(graph: Mapping[Key, Any], key: Key) -> Any:
     return dask.get({key: graph[key]}, key)
 
 
-def _resolved(
-    graph: Mapping[Key, Any], dependencies: Mapping[Key, list[Key]], key: Key
-) -> Key:
+def _resolved(graph: Mapping[Key, Any], dependencies: Mapping[Key, list[Key]], key: Key) -> Key:
     """Follow a key whose value is another key; expression arrays end in such."""
     while list(dependencies[key]) == [graph[key]]:
         key = graph[key]
@@ -96,7 +94,7 @@ class _Ownership:
                     # Met from a second block: shared, with all it stands on.
                     self.owner[key] = None
                 stack.extend(dependencies[key])
-        for number, root in enumerate(keys):
+        for root in keys:
             used: set[Key] = set()
             seen: set[Key] = set()
             stack = [root]
@@ -149,9 +147,7 @@ def cut(array: Any, compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]]
     keys = list(flatten(array.__dask_keys__()))
     graph, dependencies = cull(dict(array.__dask_graph__()), keys)
     # A value may also be another task's key: neither a task nor a leaf.
-    leaves = {
-        key for key, value in graph.items() if not istask(value) and not dependencies[key]
-    }
+    leaves = {key for key, value in graph.items() if not istask(value) and not dependencies[key]}
     keys = [_resolved(graph, dependencies, key) for key in keys]
     if leaves.issuperset(keys):
         return CutGraph(keys, [_value(graph, key) for key in keys], graph)
@@ -200,7 +196,9 @@ def _insert_constants(
     ]
     if not constants:
         return dict(graph), dict(dependencies)
-    probes = {("daskclust-constant", i): (_if_small, key) for i, key in enumerate(constants)}
+    probes: dict[Key, Any] = {
+        ("daskclust-constant", i): (_if_small, key) for i, key in enumerate(constants)
+    }
     values = compute({**graph, **probes}, list(probes))
     replaced = dict(graph)
     for key, value in zip(constants, values, strict=True):

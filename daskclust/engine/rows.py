@@ -163,13 +163,11 @@ def _share_out(blocks: list[Block], n_groups: int) -> list[Group]:
 
 
 def _deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
-    """Runs of consecutive blocks of about equal rows."""
+    """Return runs of consecutive blocks of about equal rows."""
     ends = np.cumsum([block.size for block in blocks])
     share = ends[-1] / n_groups if len(ends) else 1.0
     which = np.minimum((ends - 1) // max(share, 1.0), n_groups - 1).astype(int)
-    return [
-        [blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)
-    ]
+    return [[blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)]
 
 
 def _open_numpy(X: NDArray[Any], weight: NDArray[np.float64] | None) -> Rows:
@@ -393,7 +391,7 @@ def _by_location(
     for block, future in zip(blocks, futures, strict=True):
         holders = who_has.get(future.key) or [None]
         at.setdefault(next(iter(holders)), []).append(block)
-    parts = []
+    parts: list[tuple[str | None, list[Block]]] = []
     for worker, here in at.items():
         n_groups = threads.get(worker, 1) if worker is not None else 1
         parts.extend((worker, part) for part in _deal_out(here, max(1, n_groups)))
@@ -424,5 +422,3 @@ def open_rows(X: Any, sample_weight: Any = None) -> Rows:
     if is_dask(X):
         return _open_dask(X, sample_weight)
     return _open_numpy(X, sample_weight)
-
-

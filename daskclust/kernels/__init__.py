@@ -1,0 +1,1 @@
+"""Pure functions on one block: NumPy, SciPy and Numba, nothing else."""

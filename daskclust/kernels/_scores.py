@@ -52,11 +52,20 @@ NARROW_BYTES: int = max(LANE_BYTES // 2, 16)
 
 
 def _tile_scores(
-    builder: Any, rows: Any, first: Any, q: Any, panel: Any, consts: Any, n_vectors: int, vector: Any
+    builder: Any,
+    rows: Any,
+    first: Any,
+    q: Any,
+    panel: Any,
+    consts: Any,
+    n_vectors: int,
+    vector: Any,
 ) -> list[list[Any]]:
     """Emit the loop over features; return the scores, [row][vector]."""
     lanes = vector.count
-    starts = [builder.gep(rows, [builder.mul(builder.add(first, const(r)), q)]) for r in range(ROWS)]
+    starts = [
+        builder.gep(rows, [builder.mul(builder.add(first, const(r)), q)]) for r in range(ROWS)
+    ]
     initial = [
         load(builder, builder.gep(consts, [const(v * lanes)]), vector) for v in range(n_vectors)
     ]
@@ -165,9 +174,7 @@ def _make_score(lane_bytes: int, n_vectors: int) -> Any:
             width = const(n_vectors * lanes)
             panel_start = builder.gep(panel_data, [builder.mul(number, builder.mul(q, width))])
             const_start = builder.gep(const_data, [builder.mul(number, width)])
-            scores = _tile_scores(
-                builder, x, at, q, panel_start, const_start, n_vectors, vector
-            )
+            scores = _tile_scores(builder, x, at, q, panel_start, const_start, n_vectors, vector)
             infinite = ir.Constant(vector, [float("inf")] * lanes)
             none = ir.Constant(codes, [0] * lanes)
             # The first panel starts the minima: what memory held before is not looked at.
@@ -240,9 +247,7 @@ def _make_few(lane_bytes: int) -> Any:
 
 
 @intrinsic
-def nearest_in_row(
-    typingctx: Any, best: Any, second: Any, index: Any, row: Any
-) -> Any:
+def nearest_in_row(typingctx: Any, best: Any, second: Any, index: Any, row: Any) -> Any:
     """Reduce one row's lanes to (smallest score, second smallest, centre)."""
     require_contiguous(best, second, index)
     vector = vector_type(best.dtype, LANE_BYTES)

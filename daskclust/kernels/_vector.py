@@ -51,7 +51,7 @@ def _lane_bytes() -> int:
 LANE_BYTES: int = _lane_bytes()
 
 
-def require_contiguous(*arrays: types.Type) -> None:
+def require_contiguous(*arrays: Any) -> None:
     """Refuse, when a kernel is compiled, arrays whose rows do not lie one after another."""
     for array in arrays:
         if array.layout != "C":
@@ -210,9 +210,7 @@ def _row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> A
     return final
 
 
-def each_vector(
-    builder: Any, length: Any, lanes: int, body: Callable[[Any, Lanes], None]
-) -> None:
+def each_vector(builder: Any, length: Any, lanes: int, body: Callable[[Any, Lanes], None]) -> None:
     """Emit ``body(offset, lanes)`` for each vector of a row."""
 
     def carrying(offset: Any, at: Lanes, carried: Any) -> Any:

@@ -14,27 +14,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from daskclust.kernels._rows import (
-    add_row,
-    add_row_weighted,
-    pack_row,
-    row_distance,
-    row_distance_weighted,
-)
-from daskclust.kernels._scores import (
-    NARROW_BYTES,
-    ROWS,
-    few_narrow,
-    few_wide,
-    nearest_in_row,
-    score_pair,
-    score_wide,
-)
+from daskclust.kernels._scores import NARROW_BYTES, ROWS
+from daskclust.kernels._tiles import NARROW, PAIRS, PANELS, WIDE, all_direct, scan
 from daskclust.kernels._vector import LANE_BYTES
-from daskclust.kernels.compensated import add_plain
 
 __all__ = [
     "SEGMENT",
@@ -56,8 +40,6 @@ _TILE_ROWS = 64
 _NEAR_ORIGIN = 16.0
 # Bytes of rows that are scored where they lie; longer ones gain from the read-ahead of a copy.
 _SHORT_ROW = 128
-# How centres are laid out: one half-width vector, one vector, panels of one, panels of two.
-_NARROW, _WIDE, _PANELS, _PAIRS = range(4)
 
 
 class _Centres(NamedTuple):
@@ -104,7 +86,9 @@ def _lay_out(
         active = np.flatnonzero(feature_weights)
         weights = feature_weights[active]
     shift = shift.astype(dtype)
-    in_place = active.size == p and p * dtype.itemsize <= _SHORT_ROW and _near_origin(centres, shift)
+    in_place = (
+        active.size == p and p * dtype.itemsize <= _SHORT_ROW and _near_origin(centres, shift)
+    )
     if in_place:
         shift[:] = 0
     moved = centres[:, active] - shift[active].astype(np.float64)
@@ -113,13 +97,13 @@ def _lay_out(
     narrow = NARROW_BYTES // dtype.itemsize
     # Padding costs as much as centres do; panels of two reuse each broadcast twice.
     if k <= narrow:
-        variant, width = _NARROW, narrow
+        variant, width = NARROW, narrow
     elif k <= full:
-        variant, width = _WIDE, full
+        variant, width = WIDE, full
     elif -(-k // full) % 2 and k < 8 * full:
-        variant, width = _PANELS, full
+        variant, width = PANELS, full
     else:
-        variant, width = _PAIRS, 2 * full
+        variant, width = PAIRS, 2 * full
     n_panels = -(-k // width)
     flat = np.zeros((active.size, n_panels * width))
     consts = np.full(n_panels * width, np.inf)
@@ -137,277 +121,6 @@ def _lay_out(
             active,
             in_place,
         )
-
-
-@njit(nogil=True, cache=True)
-def _gather_row(x, i, shift, active, packed, t):
-    """As ``pack_row``, for some of the features only."""
-    for j in range(active.size):
-        packed[t, j] = x[i, active[j]] - shift[active[j]]
-
-
-@njit(nogil=True, cache=True)
-def _score_tile(
-    rows, first, m, panels, consts, variant, best, second, index, lows, next_lows, nearests
-):
-    """Smallest and second smallest score, and nearest centre, of a tile's rows.
-
-    Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
-    """
-    if variant == _NARROW:
-        for t in range(0, m, ROWS):
-            few_narrow(rows, first + t, panels, consts, lows, next_lows, nearests, t)
-    elif variant == _WIDE:
-        for t in range(0, m, ROWS):
-            few_wide(rows, first + t, panels, consts, lows, next_lows, nearests, t)
-    else:
-        for panel in range(panels.shape[0]):
-            if variant == _PANELS:
-                for t in range(0, m, ROWS):
-                    score_wide(rows, first + t, panels, consts, panel, best, second, index, t)
-            else:
-                for t in range(0, m, ROWS):
-                    score_pair(rows, first + t, panels, consts, panel, best, second, index, t)
-        for t in range(m):
-            lows[t], next_lows[t], nearests[t] = nearest_in_row(best, second, index, t)
-
-
-# The loops below hold one intrinsic each: several in one loop cost LLVM its registers.
-
-
-@njit(nogil=True, cache=True)
-def _distance(x, i, centres, c, weights, uniform):
-    """Squared distance of a row to a centre by direct differences."""
-    if uniform:
-        return row_distance(x, i, centres, c, weights, 1.0, centres)
-    return row_distance_weighted(x, i, centres, c, weights, 1.0, centres)
-
-
-@njit(nogil=True, cache=True)
-def _measure_tile(x, start, m, centres, weights, uniform, nearests, squared):
-    """Squared distances of a tile's rows to their centres."""
-    if uniform:
-        for t in range(m):
-            squared[t] = row_distance(
-                x, start + t, centres, np.intp(nearests[t]), weights, 1.0, centres
-            )
-    else:
-        for t in range(m):
-            squared[t] = row_distance_weighted(
-                x, start + t, centres, np.intp(nearests[t]), weights, 1.0, centres
-            )
-
-
-@njit(nogil=True, cache=True)
-def _add_tile(x, start, m, centres, weights, uniform, nearests, scales, sums, squared):
-    """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
-    if uniform:
-        for t in range(m):
-            squared[t] = add_row(
-                x, start + t, centres, np.intp(nearests[t]), weights, scales[t], sums
-            )
-    else:
-        for t in range(m):
-            squared[t] = add_row_weighted(
-                x, start + t, centres, np.intp(nearests[t]), weights, scales[t], sums
-            )
-
-
-@njit(nogil=True, cache=True)
-def _exact_nearest(x, i, centres, weights, uniform):
-    """Nearest centre by direct differences, ties to the lowest."""
-    nearest_distance = np.inf
-    label = 0
-    for c in range(centres.shape[0]):
-        d = _distance(x, i, centres, c, weights, uniform)
-        if d < nearest_distance:
-            nearest_distance = d
-            label = c
-    return label
-
-
-@njit(nogil=True, cache=True)
-def _doubt(squared, low, bound):
-    """Gap of two scores below which rounding may have swapped them.
-
-    In the precision of the scores, so that it overflows no later than they do.
-    """
-    return bound * (type(low)(9) * type(low)(squared) - type(low)(5) * low)
-
-
-@njit(nogil=True, cache=True)
-def _rounding(consts, k, q):
-    """Relative error of scores of q features; infinite where those of centres may overflow."""
-    width = consts.shape[1]
-    limit = np.finfo(consts.dtype).max / 16
-    for c in range(k):
-        # A score's terms are at most |x|^2 + |c|^2, and |x|^2 is bounded by the doubt.
-        if not consts[c // width, c % width] < limit:
-            return consts.dtype.type(np.inf)
-    return consts.dtype.type((q + 8) * np.finfo(consts.dtype).eps)
-
-
-@njit(nogil=True, cache=True)
-def _any_doubtful(lows, next_lows, squared, m, bound):
-    """Whether rounding may have swapped a row's two nearest centres, in any row of a tile.
-
-    |x|^2 of the shifted row is its squared distance minus its score; the bound
-    follows from |c| <= |x| + |x - c|.
-    """
-    doubtful = False
-    for t in range(m):
-        # `not >`: what overflowed is doubtful, too.
-        doubtful |= not (next_lows[t] - lows[t] > _doubt(squared[t], lows[t], bound))
-    return doubtful
-
-
-@njit(nogil=True, cache=True)
-def _settle(
-    x,
-    start,
-    m,
-    centres,
-    weights,
-    uniform,
-    lows,
-    next_lows,
-    bound,
-    want_stats,
-    tile_weights,
-    nearests,
-    squared,
-    sums,
-):
-    """Decide the doubtful rows of a tile by direct differences, and move their sums."""
-    for t in range(m):
-        if next_lows[t] - lows[t] > _doubt(squared[t], lows[t], bound):
-            continue
-        i = start + t
-        label = np.intp(nearests[t])
-        exact = _exact_nearest(x, i, centres, weights, uniform)
-        if exact != label:
-            if want_stats:
-                for j in range(sums.shape[1]):
-                    v = tile_weights[t] * np.float64(x[i, j])
-                    sums[label, j] -= v
-                    sums[exact, j] += v
-            nearests[t] = exact
-            squared[t] = _distance(x, i, centres, exact, weights, uniform)
-
-
-@njit(nogil=True, cache=True)
-def _flush(hi, lo, sums, totals):
-    """Add a segment's plain sums to the compensated totals, and start the next at 0."""
-    p = sums.shape[1]
-    for c in range(sums.shape[0]):
-        if totals[c, 0] != 0.0:
-            add_plain(hi[c, :p], lo[c, :p], sums[c])
-            add_plain(hi[c, p:], lo[c, p:], totals[c])
-        sums[c] = 0.0
-        totals[c] = 0.0
-
-
-@njit(nogil=True, cache=True)
-def _scan(
-    x,
-    row_weights,
-    weighted,
-    centres,
-    feature_weights,
-    uniform,
-    panels,
-    consts,
-    variant,
-    lanes,
-    shift,
-    active,
-    in_place,
-    tile,
-    ends,
-    want_stats,
-    hi,
-    lo,
-    want_rows,
-    labels,
-    distances,
-):
-    """One sweep over a block; see :func:`accumulate` and :func:`nearest`."""
-    n, p = x.shape
-    k = centres.shape[0]
-    q = panels.shape[1]
-    whole = q == p
-    dtype = x.dtype
-    packed = np.zeros((tile, q), dtype)
-    best = np.empty((tile, lanes), dtype)
-    second = np.empty((tile, lanes), dtype)
-    index = np.empty((tile, lanes), np.int32)
-    lows = np.empty(tile, dtype)
-    next_lows = np.empty(tile, dtype)
-    nearests = np.empty(tile, np.int32)
-    squared = np.empty(tile)
-    tile_weights = np.ones(tile)
-    sums = np.zeros((k if want_stats else 0, p))
-    totals = np.zeros((k if want_stats else 0, 2))
-    bound = _rounding(consts, k, q)
-
-    start = 0
-    segment = 0
-    while start < n:
-        # A tile never crosses the end of a segment.
-        m = min(tile, ends[segment] - start)
-        if in_place and start + m + ROWS <= n:
-            _score_tile(
-                x, start, m, panels, consts, variant, best, second, index, lows, next_lows, nearests
-            )
-        else:
-            for t in range(m):
-                if whole:
-                    pack_row(x, start + t, shift, packed, t)
-                else:
-                    _gather_row(x, start + t, shift, active, packed, t)
-            _score_tile(
-                packed, 0, m, panels, consts, variant, best, second, index, lows, next_lows, nearests
-            )
-        if weighted:
-            for t in range(m):
-                tile_weights[t] = row_weights[start + t]
-        if want_stats:
-            _add_tile(
-                x, start, m, centres, feature_weights, uniform, nearests, tile_weights, sums, squared
-            )
-        else:
-            _measure_tile(x, start, m, centres, feature_weights, uniform, nearests, squared)
-        if k > 1 and _any_doubtful(lows, next_lows, squared, m, bound):
-            _settle(
-                x,
-                start,
-                m,
-                centres,
-                feature_weights,
-                uniform,
-                lows,
-                next_lows,
-                bound,
-                want_stats,
-                tile_weights,
-                nearests,
-                squared,
-                sums,
-            )
-        if want_stats:
-            for t in range(m):
-                label = np.intp(nearests[t])
-                totals[label, 0] += tile_weights[t]
-                totals[label, 1] += tile_weights[t] * squared[t]
-        if want_rows:
-            for t in range(m):
-                labels[start + t] = nearests[t]
-                distances[start + t] = squared[t]
-        start += m
-        if start == ends[segment]:
-            segment += 1
-            if want_stats:
-                _flush(hi, lo, sums, totals)
 
 
 _NO_FLOATS = np.empty(0)
@@ -429,7 +142,6 @@ def _sweep(
     if not x.flags.c_contiguous:
         x = np.ascontiguousarray(x)
     centres = np.ascontiguousarray(centres, dtype=np.float64)
-    k, p = centres.shape
     laid = _lay_out(
         centres, feature_weights, centres.mean(axis=0) if shift is None else shift, x.dtype
     )
@@ -437,7 +149,7 @@ def _sweep(
     tile = _TILE_BYTES // max(1, q * x.dtype.itemsize) // ROWS * ROWS
     tile = min(_TILE_ROWS, max(ROWS, tile))
     want_rows = labels is not None
-    _scan(
+    scan(
         x,
         _NO_FLOATS if weight is None else weight,
         weight is not None,
@@ -551,16 +263,6 @@ def nearest(
     return labels, distances
 
 
-@njit(nogil=True, cache=True)
-def _all_direct(x, centres, weights, uniform, out):
-    for i in range(x.shape[0]):
-        for c in range(centres.shape[0]):
-            if uniform:
-                out[i, c] = row_distance(x, i, centres, c, weights, 1.0, centres)
-            else:
-                out[i, c] = row_distance_weighted(x, i, centres, c, weights, 1.0, centres)
-
-
 def direct_distances(x: NDArray, centres: Float, feature_weights: Float | None = None) -> Float:
     """Squared distances of all rows to all centres by direct differences.
 
@@ -585,5 +287,5 @@ def direct_distances(x: NDArray, centres: Float, feature_weights: Float | None =
     out = np.empty((len(x), len(centres)))
     centres = np.ascontiguousarray(centres, dtype=np.float64)
     weights = _NO_FLOATS if feature_weights is None else feature_weights
-    _all_direct(np.ascontiguousarray(x), centres, weights, feature_weights is None, out)
+    all_direct(np.ascontiguousarray(x), centres, weights, feature_weights is None, out)
     return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -39,7 +39,19 @@ class BlockMoments(NamedTuple):
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _segment(x, start, stop, weights, weighted, sums, squares, low, high, shift, probe):
+def _segment(
+    x: Any,
+    start: Any,
+    stop: Any,
+    weights: Any,
+    weighted: Any,
+    sums: Any,
+    squares: Any,
+    low: Any,
+    high: Any,
+    shift: Any,
+    probe: Any,
+) -> float:
     """Add rows ``start .. stop - 1``: sums, squares about ``shift``, ranges; return weight."""
     p = x.shape[1]
     total = 0.0
@@ -65,7 +77,7 @@ def _segment(x, start, stop, weights, weighted, sums, squares, low, high, shift,
 
 
 @njit(nogil=True, cache=True)
-def _first_nonfinite(x):
+def _first_nonfinite(x: Any) -> tuple[int, int]:
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             if not np.isfinite(x[i, j]):

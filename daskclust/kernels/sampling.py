@@ -12,7 +12,7 @@ Float = NDArray[np.float64]
 
 
 @njit(nogil=True, cache=True)
-def _race(uniforms, mass, keys):
+def _race(uniforms: Float, mass: Float, keys: Float) -> None:
     for i in range(keys.size):
         if mass[i] > 0.0:
             keys[i] = -np.log(uniforms[i]) / mass[i]

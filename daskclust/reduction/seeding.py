@@ -127,7 +127,7 @@ def _block(
                     now.owner[s],
                     weights=None if rows.weight is None else rows.weight[s],
                     minlength=partial["mass"].shape[-1],
-                )
+                ).astype(np.float64)
                 for s in chunks
             ]
             partial["mass"][:, r] = sum_terms(attracted)

@@ -73,7 +73,7 @@ class Survey:
 
 
 def pick_rows(rows: RowBlock, keys: NDArray[np.float64], count: int) -> NDArray[Any]:
-    """Records of the ``count`` rows of smallest key of one block, padded with none.
+    """Return records of the ``count`` rows of smallest key of one block, padded with none.
 
     Parameters
     ----------

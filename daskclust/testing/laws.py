@@ -200,7 +200,8 @@ def check_reduction_laws(
     for state in states:
         frozen = pickle.dumps(carries)
         made = [
-            _apply(reduction, *parts) for parts in zip(blocks, [state] * len(blocks), carries)  # noqa: B905
+            _apply(reduction, *parts)
+            for parts in zip(blocks, [state] * len(blocks), carries)  # noqa: B905
         ]
         assert pickle.dumps(carries) == frozen, f"{reduction.name} writes to what it carried"
         carries = [carry for _, carry in made]

@@ -94,7 +94,9 @@ def report(results: dict[tuple[str, str], dict[str, float]], problems: dict[str,
         for peer in PEERS[1:]:
             row.append(f"{cell[peer]:.1f} ({cell[peer] / ours:.2f}x)" if peer in cell else "-")
         rows.append(row)
-    print_table(["problem (n, p, k)", "daskclust ms", *(f"{p} ms (ours is)" for p in PEERS[1:])], rows)
+    print_table(
+        ["problem (n, p, k)", "daskclust ms", *(f"{p} ms (ours is)" for p in PEERS[1:])], rows
+    )
 
 
 def main() -> None:

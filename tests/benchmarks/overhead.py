@@ -51,7 +51,9 @@ def main() -> None:
     parser.add_argument("--blocks", default="8,64,512,4096")
     options = parser.parse_args()
     found = compare(tuple(int(n) for n in options.blocks.split(",")))
-    print_table(["blocks", "null iteration, ms"], [[str(n), f"{ms:.0f}"] for n, ms in found.items()])
+    print_table(
+        ["blocks", "null iteration, ms"], [[str(n), f"{ms:.0f}"] for n, ms in found.items()]
+    )
 
 
 if __name__ == "__main__":

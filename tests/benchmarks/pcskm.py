@@ -17,6 +17,7 @@ import daskclust
 
 #: Seconds of the small fit, and a pass of PCSKMeans over one of KMeans, at most.
 TARGET_SMALL, TARGET_RATIO = 0.1, 1.5
+LARGE = Problem(1_000_000, 50, 8)
 
 
 def small(n: int = 2000, n_pairs: int = 4000, repeats: int = 9) -> float:
@@ -38,9 +39,7 @@ def small(n: int = 2000, n_pairs: int = 4000, repeats: int = 9) -> float:
     return middle(spans[1:])
 
 
-def large(
-    problem: Problem = Problem(1_000_000, 50, 8), n_pairs: int = 10_000, passes: int = 12
-) -> tuple[float, float]:
+def large(problem: Problem = LARGE, n_pairs: int = 10_000, passes: int = 12) -> tuple[float, float]:
     """Return milliseconds a pass of PCSKMeans with pairs, and of KMeans."""
     x, centres = problem.data()
     array = da.from_array(x, chunks=(-(-problem.n // 8), problem.p)).persist()

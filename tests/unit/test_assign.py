@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskclust.kernels import assign
+from daskclust.kernels import _tiles, assign
 from daskclust.kernels._vector import LANE_BYTES
 from daskclust.kernels.assign import SEGMENT, accumulate, direct_distances, nearest
 
@@ -182,10 +182,10 @@ def layouts(dtype: type) -> dict[int, int]:
     """Number of centres that leads to each of the four layouts."""
     lanes = LANE_BYTES // np.dtype(dtype).itemsize
     return {
-        assign._NARROW: lanes // 2 if LANE_BYTES > 16 else lanes,
-        assign._WIDE: lanes,
-        assign._PANELS: 2 * lanes + 1,
-        assign._PAIRS: 3 * lanes + 1,
+        _tiles.NARROW: lanes // 2 if LANE_BYTES > 16 else lanes,
+        _tiles.WIDE: lanes,
+        _tiles.PANELS: 2 * lanes + 1,
+        _tiles.PAIRS: 3 * lanes + 1,
     }
 
 
@@ -193,13 +193,13 @@ def layouts(dtype: type) -> dict[int, int]:
 def test_every_layout_of_centres_equals_the_direct_search(dtype, n):
     seen = set()
     for variant, k in layouts(dtype).items():
-        if variant == assign._WIDE and LANE_BYTES == 16:
+        if variant == _tiles.WIDE and LANE_BYTES == 16:
             continue
         for p in (1, 3, 16, 33):
             case = make(n * k + p, n, k, p, dtype, integers=False)
             seen.add(assign._lay_out(case.centres, None, np.zeros(p), np.dtype(dtype)).variant)
             check(case)
-    assert seen == {0, 1, 2, 3} - ({assign._WIDE} if LANE_BYTES == 16 else set())
+    assert seen == {0, 1, 2, 3} - ({_tiles.WIDE} if LANE_BYTES == 16 else set())
 
 
 def test_all_numbers_of_centres_around_register_widths(dtype):

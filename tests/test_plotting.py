@@ -1,0 +1,62 @@
+"""Pictures: what is drawn, not how it looks."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from daskclust import plotting
+
+
+@pytest.fixture
+def ax():
+    return plotting.new_figure().add_subplot()
+
+
+def test_label_map_has_a_colour_each_and_one_for_nothing(ax) -> None:
+    image = plotting.draw_label_map(ax, [[0, 1], [-1, 2]])
+    colours = image.cmap(image.norm(np.array([-1, 0, 1, 2])))
+    assert len(np.unique(colours, axis=0)) == 4
+
+
+def test_clusters_take_the_colours_of_their_classes(ax) -> None:
+    truth = np.array([[0, 0, 1], [1, 2, -1]])
+    image = plotting.draw_label_map(ax, [[2, 2, 0], [0, 1, -1]], like=truth, n_labels=3)
+    np.testing.assert_array_equal(image.get_array(), truth)
+
+
+def test_clusters_without_any_class_are_drawn(ax) -> None:
+    image = plotting.draw_label_map(ax, [[0, 1], [3, -1]], like=[[0, -1], [-1, -1]])
+    np.testing.assert_array_equal(image.get_array(), [[0, 1], [3, -1]])
+    plotting.draw_label_map(ax, [[-1, -1]], like=[[-1, -1]])
+
+
+def test_bands_shade_runs_of_informative_ones(ax) -> None:
+    informative = np.array([True, False, True, True])
+    plotting.draw_bands(
+        ax, [0.5, 0, 0.5, 0.1], wavelengths=[400, 500, 600, 700], informative=informative
+    )
+    spans = sorted((p.get_x(), p.get_x() + p.get_width()) for p in ax.patches[:2])
+    assert spans == [(350, 450), (550, 750)]
+    assert len(ax.patches) == 2 + 3
+    plotting.draw_bands(ax, [0.0])
+
+
+def test_composite_takes_the_bands_nearest_to_red_green_and_blue() -> None:
+    cube = np.random.default_rng(0).random((4, 5, 6))
+    cube[0, 0] = np.nan
+    picture = plotting.rgb_composite(cube, np.array([400, 470, 550, 660, 800, 900.0]))
+    assert picture.shape == (4, 5, 3)
+    assert picture.min() >= 0
+    assert picture.max() <= 1
+    red = cube[..., 3][np.isfinite(cube[..., 3])]
+    assert np.corrcoef(red, picture[..., 0].ravel()[1:])[0, 1] > 0.9
+    assert plotting.rgb_composite(cube, None).shape == (4, 5, 3)
+
+
+def test_without_matplotlib_the_remedy_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'daskclust\[plot\]'"):
+        plotting.new_figure()

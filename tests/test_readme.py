@@ -1,0 +1,78 @@
+"""The README's commands and examples are what they seem."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import dask.config
+import pytest
+
+import daskclust
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """Fenced blocks of the README in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_opens_with_two_commands_that_set_up_everything() -> None:
+    demo, tests = (block.strip() for block in blocks("sh")[:2])
+    for command in (demo, tests):
+        assert "\n" not in command
+        assert command.startswith("python3.11 -m venv .venv && .venv/bin/pip install ")
+    assert demo.endswith("&& .venv/bin/daskclust demo")
+    assert "&& .venv/bin/python -m pytest" in tests
+    assert README.index(tests) < README.index("## ")
+
+
+@pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="no .ci here, as in a source release")
+def test_ci_runs_the_test_command_literally() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    lines = script.read_text().splitlines()
+    assert lines[0].startswith("#!")
+    assert "set -euo pipefail" in lines
+    commands = [line for line in lines if line and not line.startswith("#")]
+    assert commands[-1] == blocks("sh")[1].strip()
+    assert sum("pytest" in line for line in commands) == 1
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_markers_of_the_test_commands_are_complementary() -> None:
+    short, long = (re.search(r'-m "([^"]+)"', block) for block in blocks("sh")[1:3])
+    assert short is not None
+    assert long is not None
+    assert short[1] == "not slow and not benchmark"
+    assert long[1] == "slow or benchmark"
+
+
+def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = blocks("python")
+    assert examples
+    names: dict[str, object] = {}
+    for number, example in enumerate(examples):
+        exec(compile(example, f"README.md, example {number + 1}", "exec"), names)
+    assert (tmp_path / "labels.zarr").is_dir()
+    assert os.listdir(tmp_path / "scene.zarr")
+
+
+def test_configuration_keys_are_those_of_the_package() -> None:
+    section = README.split("## Configuration", 1)[1].split("\n## ", 1)[0]
+    keys = set(re.findall(r"^\| `([a-z-]+)` \|", section, flags=re.MULTILINE))
+    assert keys == set(dask.config.get("daskclust"))
+
+
+def test_links_and_names_exist() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if "://" not in target:
+            assert (ROOT / target).is_file(), target
+    for name in ("KMeans", "PCSKMeans", "open_cube", "datasets", "on_iteration"):
+        assert name in daskclust.__all__
+        assert name in README
