@@ -72,7 +72,7 @@ def add_command(commands: Any) -> None:
         type=Path,
         default=Path("daskclust-demo"),
         metavar="DIR",
-        help="folder to write (default: %(default)s)",
+        help="folder to write, which workers must see under the same path (default: %(default)s)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier output")
     parser.add_argument(

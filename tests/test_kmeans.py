@@ -498,17 +498,27 @@ def test_n_init_auto_is_10_for_random_and_callable_starts_else_1(states):
     assert list(counts.values()) == [1, 1, 10, 1, 10]
 
 
+def test_equal_restarts_are_not_chosen_between_by_rounding():
+    # Two blobs: all restarts find them, numbered one way or the other.
+    data = np.concatenate([X[:100], X[:100] + 40.0])
+    for seed in range(10):
+        whole = KMeans(2, n_init=6, random_state=seed).fit(data)
+        cut = KMeans(2, n_init=6, random_state=seed).fit(chunked(data, 37))
+        np.testing.assert_array_equal(values(cut.labels_), whole.labels_)
+
+
 @pytest.mark.parametrize("init", INITS)
 def test_restarts_share_the_passes_of_the_slowest(init, monkeypatch):
+    data, _ = blobs(spread=4.0)
     seeds = _base.draw_seeds(4, 5)
     single = []
     for seed in seeds:
         with monkeypatch.context() as patch:
             patch.setattr(_base, "draw_seeds", lambda *_, seed=seed: (seed,))
-            single.append(KMeans(6, init=init, n_init=1).fit(X))
+            single.append(KMeans(6, init=init, n_init=1).fit(data))
     scheduler = CountingScheduler()
     with dask.config.set(scheduler=scheduler):
-        model = KMeans(6, init=init, n_init=5, random_state=4).fit(chunked(X))
+        model = KMeans(6, init=init, n_init=5, random_state=4).fit(chunked(data))
     slowest = max(one.n_iter_ for one in single)
     assert slowest > min(one.n_iter_ for one in single)
     assert len(model.history_) == slowest
@@ -636,7 +646,9 @@ def test_cosine_takes_a_row_of_zeros():
     model = KMeans(6, metric="cosine", random_state=0).fit(data)
     assert np.isfinite(model.cluster_centers_).all()
     assert np.isfinite(model.inertia_)
-    assert model.labels_[-1] == 0
+    without = KMeans(6, metric="cosine", init=model.cluster_centers_).fit(X)
+    np.testing.assert_allclose(model.cluster_centers_, without.cluster_centers_, rtol=1e-12)
+    assert model.inertia_ == pytest.approx(without.inertia_ + 1.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("container", [np.asarray, chunked])
@@ -786,7 +798,7 @@ def test_bad_values_are_named_when_rows_are_scored(container):
         model.score(container(data))
 
 
-CONTAINERS = pytest.mark.parametrize("container", [np.asarray, lambda x: da.from_array(x)])
+CONTAINERS = pytest.mark.parametrize("container", [np.asarray, lambda x: da.from_array(x, chunks=-1)])
 
 
 @CONTAINERS

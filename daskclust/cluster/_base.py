@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,12 +45,17 @@ def draw_seeds(random_state: Any, count: int) -> tuple[int, ...]:
         root = int(random_state.randint(2**32, dtype=np.uint32))
     elif random_state is None:
         root = int(np.random.SeedSequence().generate_state(1)[0])
-    else:
+    elif isinstance(random_state, numbers.Integral):
         root = int(random_state)
         if root < 0:
             raise ValueError(
                 f"random_state={random_state} is negative; give a non-negative integer."
             )
+    else:
+        raise ValueError(
+            f"random_state={random_state!r} is no seed; give a non-negative integer, a NumPy "
+            "Generator or RandomState, or None."
+        )
     words = np.random.SeedSequence(root).generate_state(count, np.uint64)
     return tuple(int(word >> np.uint64(1)) for word in words)
 
@@ -60,6 +66,17 @@ def _nonfinite_message(is_nan: bool, row: int, column: int) -> str:
         f"Input X contains {what}: the first at row {row}, column {column}. Drop or mask such "
         "rows, or use an estimator that models missing values."
     )
+
+
+def _check_values(survey: Survey) -> None:
+    """Raise for the first NaN or infinity, and the first unusable weight."""
+    if survey.first_bad is not None:
+        raise ValueError(_nonfinite_message(survey.bad_is_nan, *survey.first_bad))
+    if survey.bad_weight_row is not None:
+        raise ValueError(
+            f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative; "
+            "weights must be finite and non-negative."
+        )
 
 
 @dataclass(frozen=True)
@@ -150,13 +167,7 @@ class BaseClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         seeds = draw_seeds(self.random_state, n_restarts)
         request = SurveyRequest(rows.n_features, seeds, n_picks)
         survey: Survey = rows.reduce(SURVEY, request)
-        if survey.first_bad is not None:
-            raise ValueError(_nonfinite_message(survey.bad_is_nan, *survey.first_bad))
-        if survey.bad_weight_row is not None:
-            raise ValueError(
-                f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative; "
-                "weights must be finite and non-negative."
-            )
+        _check_values(survey)
         if survey.weight <= 0:
             raise ValueError("All sample weights are zero; at least one must be positive.")
         return OpenData(X, rows, survey, seeds)
@@ -275,7 +286,11 @@ class BaseClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         state = CentreSets(
             self._centres[None], feature_weights=None if weights is None else weights[None]
         )
-        return -float(rows.reduce(ASSIGN, state).inertia.sum())
+        inertia = float(rows.reduce(ASSIGN, state).inertia.sum())
+        if not np.isfinite(inertia):
+            # Only now is a second look worth its pass: to say where the fault lies.
+            _check_values(rows.reduce(SURVEY, SurveyRequest(X.shape[1])))
+        return -inertia
 
     @property
     def _n_features_out(self) -> int:

@@ -19,7 +19,7 @@ from daskclust.cluster._inputs import unwrap
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows, is_dask, labelled_rows
 from daskclust.exceptions import ConstraintError, ConstraintWarning
-from daskclust.kernels.assign import direct_distances
+from daskclust.kernels.assign import direct_distances, label_sums
 from daskclust.kernels.constraints import (
     ImpliedPairs,
     Penalty,
@@ -229,9 +229,7 @@ class TouchedRows:
             c.is_must_link,
             prices.implied,
         )
-        sums = np.zeros((k, p))
-        np.add.at(sums, after, self.x * self.weight[:, None])
-        counts = np.bincount(after, weights=self.weight, minlength=k).astype(np.float64)
+        sums, counts = label_sums(self.x, self.weight, after, k)
         inertia = float(distances[np.arange(len(after)), after].sum())
         return Assignment(after, n_changed, sums, counts, inertia)
 
@@ -278,8 +276,6 @@ class TouchedRows:
         if not len(rows):
             return np.empty((0, self.x.shape[1])), np.empty(0)
         _, group = np.unique(component[rows], return_inverse=True)
-        weights = np.bincount(group, weights=self.weight[rows]).astype(np.float64)
-        sums = np.zeros((len(weights), self.x.shape[1]))
-        np.add.at(sums, group, self.x[rows] * self.weight[rows, None])
+        sums, weights = label_sums(self.x[rows], self.weight[rows], group, int(group.max()) + 1)
         order = np.argsort(-weights, kind="stable")
         return (sums / weights[:, None])[order], weights[order]

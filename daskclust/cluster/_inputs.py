@@ -72,6 +72,9 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         else:
             validate_data(estimator, data, reset=reset, skip_check_array=True)
         return data
+    if getattr(getattr(data, "dtype", None), "kind", "f") in "mM":
+        # scikit-learn would take the nanoseconds for numbers.
+        raise ValueError(f"X has dtype {data.dtype}; daskclust needs real numbers.")
     return validate_data(
         estimator,
         X if data is X else data,

@@ -50,7 +50,7 @@ class UnitSphere(Euclidean):
     """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
 
     A row of zeros has no direction; it stays at the origin, at distance 1 from
-    every centre, and goes to the lowest cluster.
+    every centre, and counts for none.
     """
 
     @property

@@ -21,6 +21,9 @@ from daskclust.engine import Rows, iterate, map_rows
 
 __all__ = ["KMeans"]
 
+#: Inertias that differ by less, relatively, are those of the same clusters.
+_SAME = 1e-9
+
 
 class KMeans(BaseClusterer):
     """K-means clustering of data of any size (Algorithm 1 of the lecture notes).
@@ -198,6 +201,10 @@ default="k-means||"
         """
         self._check_parameters()
         X, weight = self._check_data(X, sample_weight)
+        # What is known without a pass is checked without one.
+        if not (isinstance(self.init, str) or callable(self.init)):
+            check_init_array(self.init, self.n_clusters, X.shape[1])
+        self._check_n_clusters(X.shape[0])
         data = self._open(
             X,
             weight,
@@ -262,7 +269,7 @@ default="k-means||"
         return Start(np.stack(centres), k)
 
     def _finish(self, data: OpenData, metric: Metric, state: LloydState, history: list) -> None:
-        best = int(np.argmin(state.inertia))
+        best = _best_restart(state.inertia)
         self._metric = metric
         self._centres = state.centres[best]
         self.cluster_centers_ = metric.restore(self._centres)
@@ -278,6 +285,15 @@ default="k-means||"
             dtype=np.int32,
             lengths=data.rows.lengths,
         )
+
+
+def _best_restart(inertia: Any) -> int:
+    """Return the first restart whose inertia is the least, but for rounding.
+
+    Restarts often end in the same clusters, numbered differently; the last bits
+    of their sums depend on the chunks and must not choose between them.
+    """
+    return int(np.flatnonzero(inertia <= inertia.min() * (1 + _SAME))[0])
 
 
 def _with_picks(survey: Any, picks: Any) -> Any:

@@ -29,7 +29,7 @@ from daskclust.kernels._scores import (
 )
 from daskclust.kernels.compensated import add_plain
 
-__all__ = ["NARROW", "PAIRS", "PANELS", "WIDE", "all_direct", "scan"]
+__all__ = ["NARROW", "PAIRS", "PANELS", "WIDE", "all_direct", "scan", "sum_by_label"]
 
 #: How centres are laid out: one half-width vector, one vector, panels of one, panels of two.
 NARROW, WIDE, PANELS, PAIRS = range(4)
@@ -364,3 +364,11 @@ def all_direct(x: Any, centres: Any, weights: Any, uniform: Any, out: Any) -> No
                 out[i, c] = row_distance(x, i, centres, c, weights, 1.0, centres)
             else:
                 out[i, c] = row_distance_weighted(x, i, centres, c, weights, 1.0, centres)
+
+
+@njit(nogil=True, cache=True)
+def sum_by_label(x: Any, weights: Any, labels: Any, sums: Any) -> None:
+    """Add each row, times its weight, to the sums of its label."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            sums[labels[i], j] += weights[i] * np.float64(x[i, j])

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels._scores import NARROW_BYTES, ROWS
-from daskclust.kernels._tiles import NARROW, PAIRS, PANELS, WIDE, all_direct, scan
+from daskclust.kernels._tiles import (
+    NARROW,
+    PAIRS,
+    PANELS,
+    WIDE,
+    all_direct,
+    scan,
+    sum_by_label,
+)
 from daskclust.kernels._vector import LANE_BYTES
 
 __all__ = [
@@ -25,6 +33,7 @@ __all__ = [
     "BlockStatistics",
     "accumulate",
     "direct_distances",
+    "label_sums",
     "nearest",
 ]
 
@@ -289,3 +298,34 @@ def direct_distances(x: NDArray, centres: Float, feature_weights: Float | None =
     weights = _NO_FLOATS if feature_weights is None else feature_weights
     all_direct(np.ascontiguousarray(x), centres, weights, feature_weights is None, out)
     return out
+
+
+def label_sums(x: NDArray, weight: Float, labels: NDArray[np.int64], k: int) -> tuple[Float, Float]:
+    """Weighted sums and weights of rows by their labels.
+
+    Parameters
+    ----------
+    x : ndarray of shape (m, p)
+    weight : ndarray of shape (m,), float64
+    labels : ndarray of shape (m,), int64, in [0, k)
+    k : int
+
+    Returns
+    -------
+    sums : ndarray of shape (k, p), float64
+    weights : ndarray of shape (k,), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> label_sums(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), np.array([1, 1]), 2)
+    (array([[0.],
+           [7.]]), array([0., 4.]))
+    """
+    labels = np.ascontiguousarray(labels, dtype=np.int64)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < k:
+        # Compiled code does not check its indices.
+        raise ValueError(f"labels lie in [{labels.min()}, {labels.max()}]; expected [0, {k}).")
+    sums = np.zeros((k, x.shape[1]))
+    sum_by_label(np.ascontiguousarray(x), weight, labels, sums)
+    return sums, np.bincount(labels, weights=weight, minlength=k)
