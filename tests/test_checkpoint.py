@@ -375,9 +375,7 @@ def test_the_driver_stops_when_finished_or_at_max_iter():
         return Step(Counter(state.value + 1), 10.0 - state.value, 0.5, state.value == 3, moved=2)
 
     def run(max_iter):
-        return iterate(
-            rows, lambda: Counter(0), step, kind=Counter, max_iter=max_iter, name="Test"
-        )
+        return iterate(rows, lambda: Counter(0), step, kind=Counter, max_iter=max_iter, name="Test")
 
     done = run(99)
     assert (done.state.value, done.finished, len(done.history)) == (4, True, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import warnings
 
 import dask
@@ -314,7 +315,9 @@ def test_transform_equals_euclidean_distances_in_the_type_of_the_data(dtype):
         found = model.transform(container(data))
         assert found.dtype == dtype
         assert values(found).dtype == dtype
-        np.testing.assert_allclose(values(found), expected, rtol=1e-5 if dtype == np.float32 else 1e-9)
+        np.testing.assert_allclose(
+            values(found), expected, rtol=1e-5 if dtype == np.float32 else 1e-9
+        )
     assert model.get_feature_names_out().tolist() == [f"kmeans{i}" for i in range(6)]
 
 
@@ -348,10 +351,14 @@ def test_inputs_are_not_written_to(container, metric):
     np.testing.assert_array_equal(init, INIT)
 
 
-@pytest.mark.parametrize("kind", ["float16", "int8", "uint8", "int32", "int64", "bool", ">f8", ">f4"])
+@pytest.mark.parametrize(
+    "kind", ["float16", "int8", "uint8", "int32", "int64", "bool", ">f8", ">f4"]
+)
 @pytest.mark.parametrize("container", [np.asarray, chunked])
 def test_any_real_dtype_gives_the_labels_of_its_values(kind, container):
-    data = (np.random.default_rng(3).integers(0, 100, (300, 3)) % (2 if kind == "bool" else 101)).astype(kind)
+    data = (
+        np.random.default_rng(3).integers(0, 100, (300, 3)) % (2 if kind == "bool" else 101)
+    ).astype(kind)
     expected = KMeans(3, random_state=0).fit(data.astype(float))
     model = KMeans(3, random_state=0).fit(container(data))
     np.testing.assert_array_equal(values(model.labels_), expected.labels_)
@@ -773,7 +780,7 @@ def test_the_first_bad_value_is_named_after_one_pass(bad, name, metric, weighted
         model = KMeans(6, metric=metric, random_state=0)
         with (
             dask.config.set(scheduler=scheduler),
-            pytest.raises(ValueError, match=f"contains {name}.*row 321, column 2"),
+            pytest.raises(ValueError, match=rf"contains {name}.*row 321, column 2"),
         ):
             model.fit(container(data), sample_weight=weight)
     assert scheduler.names == ["daskclust-survey"]
@@ -785,7 +792,7 @@ def test_bad_values_are_named_when_rows_are_predicted(method):
     data = X.copy()
     data[401, 1] = np.nan
     for container in (np.asarray, chunked):
-        with pytest.raises(ValueError, match="contains NaN.*row 401, column 1"):
+        with pytest.raises(ValueError, match=r"contains NaN.*row 401, column 1"):
             values(getattr(model, method)(container(data)))
 
 
@@ -794,11 +801,13 @@ def test_bad_values_are_named_when_rows_are_scored(container):
     model = KMeans(6, random_state=0).fit(X)
     data = X.copy()
     data[401, 1] = np.nan
-    with pytest.raises(ValueError, match="contains NaN.*row 401, column 1"):
+    with pytest.raises(ValueError, match=r"contains NaN.*row 401, column 1"):
         model.score(container(data))
 
 
-CONTAINERS = pytest.mark.parametrize("container", [np.asarray, lambda x: da.from_array(x, chunks=-1)])
+CONTAINERS = pytest.mark.parametrize(
+    "container", [np.asarray, lambda x: da.from_array(x, chunks=-1)]
+)
 
 
 @CONTAINERS
@@ -837,7 +846,7 @@ def test_rows_that_all_vanish_on_counting_are_refused():
 @CONTAINERS
 def test_values_that_are_no_real_numbers_are_refused(dtype, container):
     data = np.array([["a", "b"], ["c", "d"]]) if dtype in (str, object) else np.ones((2, 2))
-    with pytest.raises((ValueError, TypeError), match=r"(?i)complex|real numbers|string|date|dtype"):
+    with pytest.raises((ValueError, TypeError), match=r"(?i)complex|numbers|string|dtype"):
         KMeans(2).fit(container(data.astype(dtype)))
 
 
@@ -877,7 +886,7 @@ def test_weights_of_another_shape_are_refused(data, weight, shape):
 @pytest.mark.parametrize("init", [INIT[:5], INIT[:, :3], INIT[0], np.ones((6, 4, 1))])
 def test_a_start_of_another_shape_is_refused(init):
     for start in (init, lambda X, k, r: init):
-        with pytest.raises(ValueError, match=r"starting centres have shape .*must have shape \(6, 4\)"):
+        with pytest.raises(ValueError, match=r"centres have shape .*must have shape \(6, 4\)"):
             KMeans(6, init=start).fit(X)
 
 
@@ -961,8 +970,6 @@ def test_a_clone_has_the_parameters_and_no_fit():
 
 
 def test_a_second_fit_of_lazy_data_with_a_failed_pass_leaves_no_thread_or_pool_behind():
-    import threading
-
     before = threading.active_count()
     data = X.copy()
     data[5, 0] = np.nan

@@ -328,4 +328,5 @@ def label_sums(x: NDArray, weight: Float, labels: NDArray[np.int64], k: int) -> 
         raise ValueError(f"labels lie in [{labels.min()}, {labels.max()}]; expected [0, {k}).")
     sums = np.zeros((k, x.shape[1]))
     sum_by_label(np.ascontiguousarray(x), weight, labels, sums)
-    return sums, np.bincount(labels, weights=weight, minlength=k)
+    weights: Float = np.bincount(labels, weights=weight, minlength=k).astype(np.float64)
+    return sums, weights

@@ -212,8 +212,8 @@ def check_reduction_laws(
     whole = reduce_blocks(reduction, states, row_blocks(x, weight, (len(x),)))
     assert_results_close(reduce_blocks(reduction, states, blocks), whole, tolerance)
     assert_results_close(reduce_blocks(reduction, states, [_joined(blocks)]), whole, tolerance)
-    sent = pickle.loads(pickle.dumps((reduction, list(states))))
-    assert_results_close(reduce_blocks(*sent, blocks), whole, tolerance)
+    sent, sent_states = pickle.loads(pickle.dumps((reduction, list(states))))
+    assert_results_close(reduce_blocks(sent, sent_states, blocks), whole, tolerance)
 
     if weight is not None and (weight == np.floor(weight)).all():
         repeated = np.repeat(x, weight.astype(int), axis=0)

@@ -161,9 +161,7 @@ def test_no_feature_of_any_weight_puts_all_rows_in_cluster_0(dtype):
     feature_weighted=st.booleans(),
 )
 @example(0, 0, 3, 2, np.float32, False, True, True)
-def test_equals_the_direct_search(
-    seed, n, k, p, dtype, integers, weighted, feature_weighted
-):
+def test_equals_the_direct_search(seed, n, k, p, dtype, integers, weighted, feature_weighted):
     check(
         make(
             seed,

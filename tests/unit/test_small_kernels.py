@@ -234,8 +234,11 @@ def test_the_smallest_keys_come_in_order_with_ties_by_position(keys, count):
 def test_draws_do_not_depend_on_chunks(seed, round_, chunks, offset):
     n = sum(chunks)
     whole = row_uniforms(seed, round_, offset, n)
-    starts = np.cumsum([0, *chunks])
-    parts = [row_uniforms(seed, round_, offset + int(s), c) for s, c in zip(starts, chunks)]  # noqa: B905
+    starts = np.cumsum([0, *chunks[:-1]]).tolist()
+    parts = [
+        row_uniforms(seed, round_, offset + start, size)
+        for start, size in zip(starts, chunks, strict=True)
+    ]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
