@@ -32,6 +32,9 @@ Float = NDArray[np.float64]
 STRING_INITS = ("k-means||", "k-means++", "random")
 #: Iterations of weighted Lloyd on the candidates; they are few and it converges fast.
 _RECLUSTER_ITER = 100
+#: Runs on the candidates, of which the best is kept; fewer where candidates times k is large.
+_RECLUSTER_TRIES = 8
+_RECLUSTER_WORK = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -244,19 +247,32 @@ def fill_up(
     (points,), (mass,) = _candidates(
         rows, [known], k - len(known), (seed,), factor, n_rounds, survey.mean
     )
-    rng = np.random.Generator(np.random.Philox(seed))
-    centres = known
     fresh, mass = _in_order(points[len(known) :], mass[len(known) :])
+    rng = np.random.Generator(np.random.Philox(seed))
+    return _padded([_spread(fresh, mass, known, k, rng)], k).centres[0]
+
+
+def _spread(points: Float, mass: Float, chosen: Float, k: int, rng: np.random.Generator) -> Float:
+    """Add points to those chosen, one after another, with probability ``mass D^2``.
+
+    Fewer than k come back where no point is away from those chosen.
+    """
+    centres = list(chosen)
+    if not centres and len(points):
+        centres = [points[rng.choice(len(points), p=mass / mass.sum())]]
+    if not len(points):
+        return np.array(centres)
+    squared = nearest(points, np.array(centres))[1]
     while len(centres) < k:
-        if not len(fresh):
-            return _padded([centres], k).centres[0]
-        squared = nearest(fresh, centres, shift=survey.mean)[1]
-        odds = squared * mass if (squared * mass).sum() > 0 else squared
-        if odds.sum() <= 0:
-            return _padded([centres], k).centres[0]
-        pick = rng.choice(len(fresh), p=odds / odds.sum())
-        centres = np.concatenate([centres, fresh[pick : pick + 1]])
-    return centres
+        # Where all that is left attracts no row, it is still better than a repeated centre.
+        odds = squared * mass if (squared * mass).any() else squared
+        steps = odds.cumsum()
+        if steps[-1] == 0:
+            break
+        pick = min(int(np.searchsorted(steps, rng.random() * steps[-1], "right")), len(points) - 1)
+        centres.append(points[pick])
+        squared = np.minimum(squared, nearest(points, points[pick : pick + 1])[1])
+    return np.array(centres)
 
 
 def _in_order(points: Float, mass: Float) -> tuple[Float, Float]:
@@ -285,9 +301,6 @@ def recluster(points: Float, mass: Float, k: int, seed: int) -> Float:
     -------
     ndarray of shape (min(k, m), p), float64
     """
-    # Imported here: scikit-learn's cluster package brings half a second of imports.
-    from sklearn.cluster import kmeans_plusplus
-
     if len(points) <= k:
         return points
     used = mass > 0
@@ -295,17 +308,27 @@ def recluster(points: Float, mass: Float, k: int, seed: int) -> Float:
         # Candidates nobody is nearest to are still better than repeated ones.
         return np.concatenate([points[used], points[~used]])[:k]
     points, mass = _in_order(points[used], mass[used])
+    tries = max(1, min(_RECLUSTER_TRIES, _RECLUSTER_WORK // (len(points) * k)))
+    found = [
+        _cluster_candidates(points, mass, k, int(word))
+        for word in np.random.SeedSequence(seed).generate_state(tries)
+    ]
+    return min(found, key=lambda result: result[1])[0]
+
+
+def _cluster_candidates(points: Float, mass: Float, k: int, seed: int) -> tuple[Float, float]:
+    """Return k centres of weighted points, and the weighted squared distances to them."""
+    p = points.shape[1]
     centre = np.average(points, axis=0, weights=mass)
-    centres, _ = kmeans_plusplus(points - centre, k, sample_weight=mass, random_state=seed % 2**32)
-    centres += centre
+    rng = np.random.Generator(np.random.Philox(seed))
+    centres = _spread(points, mass, np.empty((0, p)), k, rng)
     for _ in range(_RECLUSTER_ITER):
         stats = accumulate(points, centres, weight=mass, shift=centre)
         total = stats.hi + stats.lo
-        p = points.shape[1]
         filled = total[:, p] > 0
         moved = centres.copy()
         moved[filled] = total[filled, :p] / total[filled, p : p + 1]
         if np.array_equal(moved, centres):
             break
         centres = moved
-    return centres
+    return centres, float(total[:, p + 1].sum())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -127,13 +128,15 @@ class SparseProblem:
     max_inner: int
     max_outer: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_others", self.rows.excluding(self.touched.constraints.rows))
+    @cached_property
+    def _others(self) -> Rows:
+        """The rows that no constraint touches."""
+        return self.rows.excluding(self.touched.constraints.rows)
 
     def step(self, state: SparseState) -> Step[SparseState]:
         """Make one pass, and at the end of an inner run re-weight the features."""
         w = state.assignment_weights
-        stats = self._others.reduce(  # type: ignore[attr-defined]
+        stats = self._others.reduce(
             ASSIGN,
             CentreSets(state.centres[None], None if (w == 1).all() else w[None], shift=self.mean),
         )
@@ -204,7 +207,7 @@ class SparseProblem:
         w = state.assignment_weights
         before = counts
         sums, counts = relocate_empty(
-            self._others,  # type: ignore[attr-defined]
+            self._others,
             state.centres,
             sums,
             counts,

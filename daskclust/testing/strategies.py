@@ -19,11 +19,6 @@ def row_chunks(n: int, *, max_chunks: int = 12) -> st.SearchStrategy[tuple[int, 
     -------
     strategy of tuple of int
         Of sum ``n``; never empty.
-
-    Examples
-    --------
-    >>> sum(row_chunks(10).example()) # doctest: +SKIP
-    10
     """
 
     def lengths(cuts: list[int]) -> tuple[int, ...]:
