@@ -205,6 +205,18 @@ def test_the_number_of_threads_does_not_change_a_bit_for_numpy(n_threads):
     assert many.inertia_ == one.inertia_
 
 
+@pytest.mark.parametrize("lengths", [(1000, 14_000), (5000, 3, 9997)])
+def test_the_number_of_groups_does_not_change_a_bit_for_chunks_in_memory(lengths):
+    # Long chunks are cut between groups, inside: only where sums are cut anyway.
+    data = da.from_array(np.random.default_rng(7).normal(size=(15_000, 3)), chunks=(lengths, 3))
+    found = []
+    for n_workers in (1, 2, 3):
+        with dask.config.set(scheduler="sync", num_workers=n_workers):
+            assert len(open_rows(data)._executor.groups) == n_workers
+            found.append(digest(KMeans(4, random_state=0, max_iter=3).fit(data)))
+    assert found[0] == found[1] == found[2]
+
+
 @given(lengths=row_chunks(400), weighted=st.booleans(), groups=st.integers(1, 5))
 def test_any_chunks_give_the_same_labels(lengths, weighted, groups):
     rows, weight = X[:400], WEIGHT[:400] if weighted else None

@@ -143,22 +143,21 @@ def _share_out(blocks: list[Block], n_groups: int) -> list[Group]:
     Cutting there leaves every sum as it was, to the last bit.
     """
     total = sum(block.size for block in blocks)
-    share = -(-total // n_groups)
-    share = max(SEGMENT, -(-share // SEGMENT) * SEGMENT)
+    # Nearest ends of segments to equal shares; global row numbers, as the blocks are all rows.
+    ends = [round(total * g / n_groups / SEGMENT) * SEGMENT for g in range(1, n_groups)]
     groups: list[list[Block]] = [[]]
-    room = share
     for block in blocks:
         done = 0
         while done < block.size:
-            if room == 0:
+            at = block.start + done
+            while len(groups) <= len(ends) and at >= ends[len(groups) - 1]:
                 groups.append([])
-                room = share
-            take = min(room, block.size - done)
+            stop = ends[len(groups) - 1] if len(groups) <= len(ends) else total
+            take = min(stop - at, block.size - done)
             part = slice(done, done + take)
             weight = None if block.weight is None else block.weight[part]
-            groups[-1].append(Block(block.start + done, take, block.x[part], weight))
+            groups[-1].append(Block(at, take, block.x[part], weight))
             done += take
-            room -= take
     return [Group(part) for part in groups if part]
 
 
