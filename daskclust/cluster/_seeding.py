@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from daskclust.engine import Rows
 from daskclust.kernels.assign import accumulate, nearest
-from daskclust.reduction import CANDIDATES, CandidateRound, Survey
+from daskclust.reduction import CANDIDATES, CARRY_BYTES, CandidateRound, Survey
 
 __all__ = [
     "STRING_INITS",
@@ -120,10 +120,14 @@ def _sequential(
     """Draw one row after another with probability ``w D^2`` (Algorithm 2 of the notes)."""
     centres = list(first)
     fresh, carry = tuple(first), None
+    keep = rows.can_keep(CARRY_BYTES * len(seeds))
+    sampling = CANDIDATES if keep else CANDIDATES.without_carry()
     for round_ in range(1, k):
+        if not keep:
+            fresh, carry = tuple(centres), None
         known = tuple(len(c) - len(f) for c, f in zip(centres, fresh, strict=True))
         state = CandidateRound(fresh, known, seeds, round_, 1, shift=shift)
-        result, carry = rows.scan(CANDIDATES, state, carry)
+        result, carry = rows.scan(sampling, state, carry)
         fresh = tuple(_picked(picks) for picks in result.picks)
         centres = [np.concatenate(pair) for pair in zip(centres, fresh, strict=True)]
         if not any(len(f) for f in fresh):
@@ -166,19 +170,24 @@ def _candidates(
     per_round = max(1, round(factor * k))
     candidates = list(first)
     fresh, carry = tuple(first), None
-    round_ = 1
+    keep = rows.can_keep(CARRY_BYTES * len(seeds))
+    sampling = CANDIDATES if keep else CANDIDATES.without_carry()
+    round_, drawn = 1, True
     while True:
+        if not keep:
+            fresh, carry = tuple(candidates), None
         known = tuple(len(c) - len(f) for c, f in zip(candidates, fresh, strict=True))
         # Rounds go on beyond `init_rounds` only while a restart has too few candidates.
-        hungry = any(len(c) < k for c in candidates) and any(len(f) for f in fresh)
+        hungry = any(len(c) < k for c in candidates) and drawn
         last = round_ > n_rounds and not hungry
         state = CandidateRound(
             fresh, known, seeds, round_, 0 if last else per_round, weigh=last, shift=shift
         )
-        result, carry = rows.scan(CANDIDATES, state, carry)
+        result, carry = rows.scan(sampling, state, carry)
         if last:
             break
         fresh = tuple(_picked(picks) for picks in result.picks)
+        drawn = any(len(f) for f in fresh)
         candidates = [np.concatenate(pair) for pair in zip(candidates, fresh, strict=True)]
         round_ += 1
     return candidates, result.mass

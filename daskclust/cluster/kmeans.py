@@ -112,7 +112,9 @@ default="k-means||"
     or 0), 1 an iteration, 1 whenever a cluster is empty, and 1 at the end unless
     the centres stood still.  *Memory* of a worker thread: one block (two, when
     blocks are read on the way) and O(r k p) for r restarts; k-means|| keeps 12
-    bytes a row and restart while it samples.  *To the client*: O(r k p) a
+    bytes a row and restart while it samples, where twice that fits
+    ``daskclust.persist-fraction`` of the free memory; else it measures all
+    candidates again in each round, with the same result.  *To the client*: O(r k p) a
     worker thread and pass, never anything of length n.
 
     Labels are exact: a row whose two nearest centres cannot be told apart in the

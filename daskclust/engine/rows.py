@@ -66,6 +66,7 @@ class Rows:
         lengths: tuple[int, ...],
         n_features: int,
         passes: list[int] | None = None,
+        room: float = np.inf,
     ) -> None:
         self._executor = executor
         self._prepare = prepare
@@ -73,6 +74,7 @@ class Rows:
         self.n_rows = sum(lengths)
         self.n_features = n_features
         self._passes = [0] if passes is None else passes
+        self._room = room
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -83,6 +85,14 @@ class Rows:
     def passes(self) -> int:
         """Passes over the data so far."""
         return self._passes[0]
+
+    def can_keep(self, bytes_a_row: int) -> bool:
+        """Whether so much may be kept for each row between passes.
+
+        Two generations exist while one follows from the other.  Data much larger
+        than memory leave no room for that; what is not kept is worked out again.
+        """
+        return 2 * bytes_a_row * self.n_rows <= self._room
 
     def reduce(self, reduction: Reduction, state: Any) -> Any:
         """Make one pass and return the finalized result."""
@@ -115,12 +125,16 @@ class Rows:
         if not len(rows):
             return self
         executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
-        return Rows(executor, self._prepare, self.lengths, self.n_features, self._passes)
+        return Rows(
+            executor, self._prepare, self.lengths, self.n_features, self._passes, self._room
+        )
 
     def transformed(self, transform: Any) -> Rows:
         """Return the same data with each block passed through ``transform``."""
         prepare = replace(self._prepare, transform=transform)
-        return Rows(self._executor, prepare, self.lengths, self.n_features, self._passes)
+        return Rows(
+            self._executor, prepare, self.lengths, self.n_features, self._passes, self._room
+        )
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -271,7 +285,8 @@ def _open_dask(X: Any, weight: Any) -> Rows:
         executor: Executor = _bind_local(X, weight, lengths, get)
     else:
         executor = _bind_cluster(X, weight, lengths, client)
-    return Rows(executor, prepare, lengths, X.shape[1])
+    fraction = float(dask.config.get("daskclust.persist-fraction"))
+    return Rows(executor, prepare, lengths, X.shape[1], room=fraction * _free_memory(client))
 
 
 def _present(lengths: tuple[int, ...]) -> list[int]:

@@ -8,12 +8,13 @@ from daskclust.reduction.assign import (
     FarthestRequest,
 )
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
-from daskclust.reduction.seeding import CANDIDATES, CandidateRound, RoundResult
+from daskclust.reduction.seeding import CANDIDATES, CARRY_BYTES, CandidateRound, RoundResult
 from daskclust.reduction.survey import SURVEY, Survey, SurveyRequest
 
 __all__ = [
     "ASSIGN",
     "CANDIDATES",
+    "CARRY_BYTES",
     "FARTHEST",
     "SURVEY",
     "CandidateRound",

@@ -11,7 +11,8 @@ integer weight equals repetition, and inputs are never written to.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -156,6 +157,11 @@ def smallest_keys(records: NDArray[Any], count: int) -> NDArray[Any]:
     return np.stack([smallest_keys(part, count) for part in records])
 
 
+def _partial_only(block: Callable[..., Any], rows: RowBlock, state: State) -> Partial:
+    made: Partial = block(rows, state, None)[0]
+    return made
+
+
 @dataclass(frozen=True)
 class Reduction:
     """A map-reduce over row blocks, as data.
@@ -192,6 +198,10 @@ class Reduction:
         # Infinities and overflow are found by the check of the values, not by NumPy's warnings.
         with np.errstate(invalid="ignore", over="ignore"):
             return {name: f.combine(a[name], b[name]) for name, f in self.fields(state).items()}
+
+    def without_carry(self) -> Reduction:
+        """Return the same reduction for data too long to keep anything for each row."""
+        return replace(self, carries=False, block=partial(_partial_only, self.block))
 
     def nbytes(self, state: State) -> int:
         """Bytes of one partial: what each task sends."""

@@ -22,7 +22,7 @@ from daskclust.kernels.sampling import race_keys
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 
-__all__ = ["CANDIDATES", "CandidateRound", "RoundResult"]
+__all__ = ["CANDIDATES", "CARRY_BYTES", "CandidateRound", "RoundResult"]
 
 Float = NDArray[np.float64]
 
@@ -78,6 +78,10 @@ class RoundResult(NamedTuple):
 class _Carry(NamedTuple):
     distance: Float
     owner: NDArray[np.int32]
+
+
+#: Bytes that a row and restart keep between rounds.
+CARRY_BYTES = 12
 
 
 def _n_candidates(state: CandidateRound) -> int:
