@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,11 +13,38 @@ from daskclust.cluster._metrics import Metric
 from daskclust.engine import Rows, Step
 from daskclust.reduction import ASSIGN, FARTHEST, CentreSets, FarthestRequest
 
-__all__ = ["LloydState", "found_clusters", "lloyd_step", "means", "relocate_empty", "settle"]
+__all__ = [
+    "LloydState",
+    "first_least",
+    "found_clusters",
+    "lloyd_step",
+    "means",
+    "relocate_empty",
+    "settle",
+]
 
 Float = NDArray[np.float64]
 #: Farthest rows asked for, for each empty cluster: some may be unfit.
 _SPARE = 4
+
+
+#: Inertias that differ by less, relatively, are those of the same clusters.
+_SAME = 1e-9
+
+
+def first_least(inertia: Sequence[float] | Float) -> int:
+    """Return the number of the first try whose inertia is the least, but for rounding.
+
+    Tries often end in the same clusters, numbered differently; the last bits of
+    their sums depend on the chunks and must not choose between them.
+
+    Examples
+    --------
+    >>> first_least([3.0, 2.0 + 1e-12, 2.0])
+    1
+    """
+    costs = np.asarray(inertia)
+    return int(np.flatnonzero(costs <= costs.min() * (1 + _SAME))[0])
 
 
 @dataclass(frozen=True)

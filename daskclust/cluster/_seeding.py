@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cluster._lloyd import first_least
 from daskclust.engine import Rows
 from daskclust.kernels.assign import accumulate, nearest
 from daskclust.reduction import CANDIDATES, CARRY_BYTES, CandidateRound, Survey
@@ -322,7 +323,7 @@ def recluster(points: Float, mass: Float, k: int, seed: int) -> Float:
         _cluster_candidates(points, mass, k, int(word))
         for word in np.random.SeedSequence(seed).generate_state(tries)
     ]
-    return min(found, key=lambda result: result[1])[0]
+    return found[first_least([cost for _, cost in found])][0]
 
 
 def _cluster_candidates(points: Float, mass: Float, k: int, seed: int) -> tuple[Float, float]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
-from daskclust.cluster._lloyd import LloydState, lloyd_step, settle
+from daskclust.cluster._lloyd import LloydState, first_least, lloyd_step, settle
 from daskclust.cluster._metrics import COVARIANCE, MeanState, Metric, UnitSphere, Whitened
 from daskclust.cluster._parameters import (
     check_choice,
@@ -20,9 +21,6 @@ from daskclust.cluster._seeding import STRING_INITS, Start, n_survey_picks, samp
 from daskclust.engine import Rows, iterate, map_rows
 
 __all__ = ["KMeans"]
-
-#: Inertias that differ by less, relatively, are those of the same clusters.
-_SAME = 1e-9
 
 
 class KMeans(BaseClusterer):
@@ -252,7 +250,7 @@ default="k-means||"
                 )
                 picks["key"], picks["row"] = survey.picks["key"], survey.picks["row"]
                 picks["x"] = metric(survey.picks["x"].reshape(-1, p)).reshape(picks["x"].shape)
-                survey = _with_picks(survey, picks)
+                survey = replace(survey, picks=picks)
             return sample_centres(
                 rows,
                 survey,
@@ -271,7 +269,7 @@ default="k-means||"
         return Start(np.stack(centres), k)
 
     def _finish(self, data: OpenData, metric: Metric, state: LloydState, history: list) -> None:
-        best = _best_restart(state.inertia)
+        best = first_least(state.inertia)
         self._metric = metric
         self._centres = state.centres[best]
         self.cluster_centers_ = metric.restore(self._centres)
@@ -287,18 +285,3 @@ default="k-means||"
             dtype=np.int32,
             lengths=data.rows.lengths,
         )
-
-
-def _best_restart(inertia: Any) -> int:
-    """Return the first restart whose inertia is the least, but for rounding.
-
-    Restarts often end in the same clusters, numbered differently; the last bits
-    of their sums depend on the chunks and must not choose between them.
-    """
-    return int(np.flatnonzero(inertia <= inertia.min() * (1 + _SAME))[0])
-
-
-def _with_picks(survey: Any, picks: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(survey, picks=picks)
