@@ -107,8 +107,8 @@ class Rows:
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Fetch rows by (sorted, unique) global number: values and weights.
 
-        One pass that reads only the chunks concerned; cost of the client:
-        ``len(rows) x p``.
+        One pass that reads only the chunks concerned (all of them where blocks
+        share costly tasks); cost of the client: ``len(rows) x p``.
         """
         self._passes[0] += 1
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
