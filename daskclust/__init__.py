@@ -12,6 +12,7 @@ from daskclust.engine import on_iteration
 if TYPE_CHECKING:
     from daskclust import datasets
     from daskclust.cube import Cube, open_cube
+    from daskclust.persistence import load
 
 load_defaults()
 
@@ -23,13 +24,19 @@ __all__ = [
     "PCSKMeans",
     "__version__",
     "datasets",
+    "load",
     "on_iteration",
     "open_cube",
     "pairs_from_labels",
 ]
 
 # Imported when first asked for: Zarr and scipy.stats would double the time of the import.
-_LATE = {"datasets": "daskclust.datasets", "Cube": "daskclust.cube", "open_cube": "daskclust.cube"}
+_LATE = {
+    "Cube": "daskclust.cube",
+    "datasets": "daskclust.datasets",
+    "load": "daskclust.persistence",
+    "open_cube": "daskclust.cube",
+}
 
 
 def __getattr__(name: str) -> Any:

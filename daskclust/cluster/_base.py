@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from daskclust._saving import Array, Entry, Number, OneOf, Plain, Saveable
 from daskclust._warnings import warn
 from daskclust.cluster._inputs import check_rows, check_weight
-from daskclust.cluster._metrics import Euclidean, Metric
-from daskclust.engine import Checkpoint, Fingerprint, Rows, is_dask, map_rows, open_rows
+from daskclust.cluster._metrics import METRICS, Euclidean, Metric
+from daskclust.engine import Checkpoint, Fingerprint, Rows, map_rows, open_rows
 from daskclust.kernels.assign import nearest
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.reduction import ASSIGN, SURVEY, CentreSets, Survey, SurveyRequest
@@ -140,8 +141,18 @@ def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
     )
 
 
-class BaseClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class BaseClusterer(
+    Saveable, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
     """Base of the centre-based clusterers: everything but the fit itself."""
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "cluster_centers_": Array("k", "p"),
+        "n_iter_": Number(int, low=0),
+        "history_": Plain(list),
+        "_centres": Array("k", "q"),
+        "_metric": OneOf(METRICS),
+    }
 
     # Set by fit; the space in which rows and centres are compared.
     _metric: Metric
@@ -295,13 +306,6 @@ class BaseClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     @property
     def _n_features_out(self) -> int:
         return len(self._centres)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle the model without the lazy labels, which would drag the data along."""
-        state = dict(super().__getstate__())
-        if is_dask(state.get("labels_")):
-            del state["labels_"]
-        return state
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._saving import Array, Fields
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compensated import sum_terms
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
-__all__ = ["COVARIANCE", "Euclidean", "MeanState", "Metric", "UnitSphere", "Whitened"]
+__all__ = ["COVARIANCE", "METRICS", "Euclidean", "MeanState", "Metric", "UnitSphere", "Whitened"]
 
 Float = NDArray[np.float64]
 #: Directions whose variance is below this share of the largest carry no information.
@@ -118,6 +119,13 @@ class Whitened(Euclidean):
 
 
 Metric = Euclidean
+
+#: What a saved model may hold as its metric.
+METRICS = {
+    Euclidean: Fields(same=("p", "q")),
+    UnitSphere: Fields(same=("p", "q")),
+    Whitened: Fields({"mean": Array("p"), "forward": Array("p", "q"), "backward": Array("q", "p")}),
+}
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from daskclust._saving import Entry, Number
 from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
 from daskclust.cluster._lloyd import LloydState, first_least, lloyd_step, settle
 from daskclust.cluster._metrics import COVARIANCE, MeanState, Metric, UnitSphere, Whitened
@@ -135,6 +137,8 @@ default="k-means||"
     >>> model.labels_.chunks
     ((25, 25, 25, 25),)
     """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {"inertia_": Number(low=0)}
 
     def __init__(
         self,

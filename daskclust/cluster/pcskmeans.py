@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._saving import VIOLATIONS, Array, Entry, Number
 from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
 from daskclust.cluster._constrained import TouchedRows, partial_labels
 from daskclust.cluster._parameters import (
@@ -174,6 +176,14 @@ array of shape (k, p) or callable, default="auto"
     >>> int(model.feature_weights_.argmax()), len(model.constraint_violations_)
     (0, 0)
     """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "feature_weights_": Array("p", low=0),
+        "feature_scores_": Array("p"),
+        "assignment_weights_": Array("p", low=0),
+        "objective_": Number(),
+        "constraint_violations_": VIOLATIONS,
+    }
 
     def __init__(
         self,
