@@ -19,7 +19,6 @@ from daskclust.cluster._parameters import (
 )
 from daskclust.cluster._seeding import (
     STRING_INITS,
-    fill_up,
     n_survey_picks,
     neighbourhood_centres,
     sample_centres,
@@ -336,13 +335,9 @@ array of shape (k, p) or callable, default="auto"
             if callable(self.init):
                 given = self.init(data.X, k, np.random.RandomState(data.seeds[0] % 2**32))
             return check_init_array(given, k, p)
-        if self.init in ("auto", "neighborhoods"):
-            known = neighbourhood_centres(*touched.neighbourhoods(), k)
-            if len(known) == k:
-                return known
-            if len(known):
-                return fill_up(rows, known, k, data.seeds[0], _OVERSAMPLING, _ROUNDS, data.survey)
-        init = "k-means||" if self.init in ("auto", "neighborhoods") else self.init
+        init, known = self.init, None
+        if init in ("auto", "neighborhoods"):
+            init, known = "k-means||", neighbourhood_centres(*touched.neighbourhoods(), k)
         return sample_centres(
             rows,
             data.survey,
@@ -352,6 +347,7 @@ array of shape (k, p) or callable, default="auto"
             oversampling_factor=_OVERSAMPLING,
             init_rounds=_ROUNDS,
             shift=data.survey.mean,
+            fixed=known,
         ).centres[0]
 
     def _prediction_weights(self) -> NDArray[np.float64] | None:
