@@ -4,7 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from daskclust.cluster.kmeans import KMeans
+from daskclust.cluster.pckmeans import PCKMeans
 from daskclust.cluster.pcskmeans import PCSKMeans
+from daskclust.cluster.sparsekmeans import SparseKMeans
 from daskclust.config import load_defaults
 from daskclust.constraints import pairs_from_labels
 from daskclust.engine import on_iteration
@@ -21,7 +23,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Cube",
     "KMeans",
+    "PCKMeans",
     "PCSKMeans",
+    "SparseKMeans",
     "__version__",
     "datasets",
     "load",

@@ -90,9 +90,9 @@ class RowFunction:
     dtype: np.dtype[Any]
     distances: bool = False
 
-    def with_centres(self, centres: Float) -> RowFunction:
-        """Return the same function for other centres."""
-        return replace(self, centres=centres)
+    def with_centres(self, centres: Float, feature_weights: Float | None) -> RowFunction:
+        """Return the same function for other centres and weights."""
+        return replace(self, centres=centres, feature_weights=feature_weights)
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Labels of the rows, or their distances to all centres."""

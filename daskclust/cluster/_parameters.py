@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_scalar
 
-__all__ = ["check_choice", "check_init_array", "check_integer", "check_real"]
+__all__ = ["check_choice", "check_init_array", "check_integer", "check_penalty", "check_real"]
 
 
 def check_integer(value: Any, name: str, minimum: int) -> None:
@@ -39,6 +39,11 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
     if value not in choices:
         options = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name}={value!r} is not known; it must be one of {options}.")
+
+
+def check_penalty(value: Any) -> None:
+    """Raise unless ``value`` names a price of violated constraints."""
+    check_choice(value, "penalty", ("distance", "constant"))
 
 
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> NDArray[np.float64]:

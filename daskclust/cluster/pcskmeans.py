@@ -6,34 +6,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from daskclust._saving import VIOLATIONS, Array, Entry, Number
-from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
-from daskclust.cluster._constrained import TouchedRows, partial_labels
-from daskclust.cluster._parameters import (
-    check_choice,
-    check_init_array,
-    check_integer,
-    check_real,
-)
-from daskclust.cluster._seeding import (
-    STRING_INITS,
-    n_survey_picks,
-    neighbourhood_centres,
-    sample_centres,
-)
+from daskclust._saving import VIOLATIONS, Entry
+from daskclust.cluster._parameters import check_penalty
 from daskclust.cluster._sparse import SparseProblem, SparseState
-from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import Rows, iterate, map_rows
+from daskclust.cluster._sparse_base import SparseClusterer
 
 __all__ = ["PCSKMeans"]
 
-#: Of the k-means|| start: enough for a start that is refined anyway.
-_OVERSAMPLING, _ROUNDS = 2.0, 5
 
-
-class PCSKMeans(BaseClusterer):
+class PCSKMeans(SparseClusterer):
     """Pairwise-constrained sparse k-means, PCSKM [1]_, for data of any size.
 
     Finds clusters that respect must-links, cannot-links and partial labels where
@@ -176,13 +158,7 @@ array of shape (k, p) or callable, default="auto"
     (0, 0)
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "feature_weights_": Array("p", low=0),
-        "feature_scores_": Array("p"),
-        "assignment_weights_": Array("p", low=0),
-        "objective_": Number(),
-        "constraint_violations_": VIOLATIONS,
-    }
+    _saved_state: ClassVar[Mapping[str, Entry]] = {"constraint_violations_": VIOLATIONS}
 
     def __init__(
         self,
@@ -210,178 +186,16 @@ array of shape (k, p) or callable, default="auto"
         self.checkpoint = checkpoint
 
     def _check_parameters(self) -> None:
-        check_integer(self.n_clusters, "n_clusters", 1)
-        check_integer(self.max_iter, "max_iter", 1)
-        check_integer(self.max_outer_iter, "max_outer_iter", 1)
-        check_real(self.tol, "tol", 0)
-        check_choice(self.penalty, "penalty", ("distance", "constant"))
+        super()._check_parameters()
+        check_penalty(self.penalty)
         if not isinstance(self.penalized_scores, bool | np.bool_):
             raise TypeError(
                 f"penalized_scores={self.penalized_scores!r} must be True (Eq. 15) or False "
                 "(Eq. 6)."
             )
-        if isinstance(self.init, str):
-            check_choice(self.init, "init", ("auto", "neighborhoods", *STRING_INITS))
 
-    def _bound(self, p: int) -> float:
-        if self.sparsity is None:
-            return float(np.sqrt(p))
-        check_real(self.sparsity, "sparsity", -np.inf)
-        # sqrt(p) written with a few digits is meant as sqrt(p).
-        if not 1 <= self.sparsity <= np.sqrt(p) * (1 + 1e-3):
-            raise ValueError(
-                f"sparsity={self.sparsity} is out of range; expected 1 <= sparsity <= "
-                f"sqrt(n_features) = {np.sqrt(p):.6g}, the L1 norms that weights of unit length "
-                "can have. Use sparsity=None for no bound."
-            )
-        return min(float(self.sparsity), float(np.sqrt(p)))
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        must_link: Any = None,
-        cannot_link: Any = None,
-        must_link_weight: Any = None,
-        cannot_link_weight: Any = None,
-        sample_weight: Any = None,
-    ) -> PCSKMeans:
-        """Find clusters and feature weights.
-
-        Parameters
-        ----------
-        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
-            Rows to cluster.
-        y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, integers (or whole floats), -1 = none; or global row
-            numbers and their labels.  Two labelled rows are must-linked when
-            their labels agree, else cannot-linked; labels are not names of clusters.
-        must_link, cannot_link : array-like of shape (m, 2), int, optional
-            Pairs of global row numbers.  A repeated pair counts repeatedly.
-        must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
-            Weights of the pairs, 1 by default, 0 for none; a single number
-            holds for the pairs that labels imply, too.
-        sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        X, weight = self._check_data(X, sample_weight)
-        sparsity = self._bound(X.shape[1])
-        if not isinstance(self.init, str) and not callable(self.init):
-            check_init_array(self.init, self.n_clusters, X.shape[1])
-
-        def read_constraints(n_rows: int) -> PairwiseConstraints:
-            self._check_n_clusters(n_rows)
-            return PairwiseConstraints.from_fit_arguments(
-                n_rows,
-                must_link,
-                cannot_link,
-                must_link_weight,
-                cannot_link_weight,
-                partial_labels(y, n_rows),
-            )
-
-        # Before the first pass, which may take long, wherever the number of rows is known.
-        constraints = None if np.isnan(X.shape[0]) else read_constraints(X.shape[0])
-        data = self._open(
-            X,
-            weight,
-            n_restarts=1,
-            # Which start is taken may depend on the labels; the pick costs nothing.
-            n_picks=max(1, n_survey_picks(self.init, self.n_clusters)),
-            metric=EUCLIDEAN,
-        )
-        rows, survey = data.rows, data.survey
-        if constraints is None:
-            constraints = read_constraints(rows.n_rows)
-        touched = TouchedRows.fetch(
-            rows,
-            constraints,
-            (survey.high - survey.low) ** 2,
-            self.penalty,  # type: ignore[arg-type]
-        )
-        problem = SparseProblem(
-            rows,
-            touched,
-            survey.mean,
-            np.maximum(np.abs(survey.low), np.abs(survey.high)),
-            sparsity,
-            bool(self.penalized_scores),
-            float(self.tol),
-            int(self.max_iter),
-            int(self.max_outer_iter),
-        )
-        fitted = iterate(
-            rows,
-            lambda: SparseState.begin(self._start(data, rows, touched), len(touched)),
-            problem.step,
-            kind=SparseState,
-            max_iter=self.max_iter * self.max_outer_iter,
-            name=type(self).__name__,
-            checkpoint=self._checkpoint(data, more={"constraints": touched.constraints.digest()}),
-        )
-        self._finish(data, problem, fitted.state, fitted.history)
-        return self
-
-    def _start(self, data: OpenData, rows: Rows, touched: TouchedRows) -> NDArray[np.float64]:
-        k, p = self.n_clusters, rows.n_features
-        if not isinstance(self.init, str):
-            given = self.init
-            if callable(self.init):
-                given = self.init(data.X, k, np.random.RandomState(data.seeds[0] % 2**32))
-            return check_init_array(given, k, p)
-        init, known = self.init, None
-        if init in ("auto", "neighborhoods"):
-            init, known = "k-means||", neighbourhood_centres(*touched.neighbourhoods(), k)
-        return sample_centres(
-            rows,
-            data.survey,
-            init,
-            k,
-            data.seeds,
-            oversampling_factor=_OVERSAMPLING,
-            init_rounds=_ROUNDS,
-            shift=data.survey.mean,
-            fixed=known,
-        ).centres[0]
-
-    def _prediction_weights(self) -> NDArray[np.float64] | None:
-        w = self.assignment_weights_
-        return None if (w == 1).all() else w
-
-    def _finish(
-        self, data: OpenData, problem: SparseProblem, state: SparseState, history: list
+    def _take(
+        self, problem: SparseProblem, state: SparseState, history: list[dict[str, Any]]
     ) -> None:
-        touched = problem.touched
-        self._metric = EUCLIDEAN
-        self._centres = self.cluster_centers_ = state.centres
-        self.feature_weights_ = state.weights
-        self.feature_scores_ = state.scores
-        self.assignment_weights_ = state.assignment_weights
-        self.n_iter_ = state.round
-        self.history_ = history
-        self.constraint_violations_ = touched.constraints.violations(state.labels)
-        violations = touched.violations(state.labels)
-        gamma = state.scores
-        if problem.penalized:
-            gamma = gamma + violations.feature_sums
-        self.objective_ = float(state.weights @ gamma) - violations.objective(
-            state.weights, penalty=touched.penalty
-        )
-        problem.warn(state, history[-1])
-        function = self._row_function(data.rows.dtype)
-        if not state.settled:
-            # Cut off by max_iter: labels are those of the last pass, before the centres moved.
-            function = function.with_centres(state.assignment_centres)
-        self.labels_ = map_rows(
-            data.X,
-            function,
-            dtype=np.int32,
-            lengths=data.rows.lengths,
-            patch=(touched.constraints.rows, state.labels.astype(np.int32)),
-        )
+        super()._take(problem, state, history)
+        self.constraint_violations_ = problem.touched.constraints.violations(state.labels)

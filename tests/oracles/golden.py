@@ -11,7 +11,7 @@ import pytest
 
 from .pcskm_reference import EMPTY
 
-__all__ = ["DATA_SETS", "Case", "edge_cases", "load", "sparse_cases"]
+__all__ = ["DATA_SETS", "Case", "cases", "edge_cases", "load", "sparse_cases"]
 
 Case = tuple[str, dict[str, Any]]
 
@@ -34,18 +34,24 @@ def _fields(golden: dict[str, Any], case: str) -> dict[str, Any]:
     }
 
 
-def sparse_cases(data_dir: Path, name: str) -> Iterator[Case]:
-    """Every usable SKM and PCSKM case of a data set: inputs and expected outputs."""
+def cases(data_dir: Path, name: str, *algorithms: str) -> Iterator[Case]:
+    """Every case of these algorithms on a data set: inputs and expected outputs."""
     golden = load(data_dir, name)
     none = np.empty((0, 2), dtype=np.int64)
     for case in golden["case_names"].tolist():
         parts = case.split("__")
-        if parts[:2] not in (["case", "skm"], ["case", "pcskm"]):
+        if parts[1] not in algorithms:
             continue
         given = _fields(golden, case)
         given["X"] = golden["X"]
         given["must_link"] = golden.get(f"{parts[2]}_must_link", none)
         given["cannot_link"] = golden.get(f"{parts[2]}_cannot_link", none)
+        yield case, given
+
+
+def sparse_cases(data_dir: Path, name: str) -> Iterator[Case]:
+    """Every usable SKM and PCSKM case of a data set: inputs and expected outputs."""
+    for case, given in cases(data_dir, name, "skm", "pcskm"):
         if int(given["status"]) != EMPTY:
             yield case, given
 

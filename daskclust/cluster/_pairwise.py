@@ -1,0 +1,226 @@
+"""What the estimators that take pairwise constraints share: ``fit`` from end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._saving import Entry, Number
+from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
+from daskclust.cluster._constrained import TouchedRows, partial_labels
+from daskclust.cluster._parameters import (
+    check_choice,
+    check_init_array,
+    check_integer,
+    check_real,
+)
+from daskclust.cluster._passes import PassProblem
+from daskclust.cluster._seeding import (
+    STRING_INITS,
+    n_survey_picks,
+    neighbourhood_centres,
+    sample_centres,
+)
+from daskclust.constraints import PairwiseConstraints
+from daskclust.engine import iterate, map_rows
+from daskclust.reduction import Survey
+
+__all__ = ["GivenConstraints", "PairwiseClusterer"]
+
+Float = NDArray[np.float64]
+#: Of the k-means|| start: enough for a start that is refined anyway.
+_OVERSAMPLING, _ROUNDS = 2.0, 5
+
+
+class GivenConstraints(NamedTuple):
+    """Constraints as ``fit`` was given them."""
+
+    y: Any = None
+    must_link: Any = None
+    cannot_link: Any = None
+    must_link_weight: Any = None
+    cannot_link_weight: Any = None
+
+    def read(self, n_rows: int, *, hard: bool) -> PairwiseConstraints:
+        """Check them against the number of rows, and index them."""
+        return PairwiseConstraints.from_fit_arguments(
+            n_rows,
+            self.must_link,
+            self.cannot_link,
+            self.must_link_weight,
+            self.cannot_link_weight,
+            partial_labels(self.y, n_rows),
+            hard=hard,
+        )
+
+
+class PairwiseClusterer(BaseClusterer):
+    """Base of the clusterers in which rows may be constrained.
+
+    A subclass states its parameters, makes the :class:`PassProblem` that is
+    iterated (:meth:`_problem`), and takes its attributes from the last state
+    (:meth:`_take`).
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {"objective_": Number()}
+
+    #: Starts by name.
+    _inits: ClassVar[tuple[str, ...]] = ("auto", "neighborhoods", *STRING_INITS)
+    #: Whether every constraint has to hold.
+    _hard: ClassVar[bool] = False
+
+    # --- what a subclass says ------------------------------------------------------------------
+
+    def _problem(self, data: OpenData, touched: TouchedRows) -> PassProblem:
+        """Return what is iterated."""
+        raise NotImplementedError
+
+    def _take(self, problem: Any, state: Any, history: list[dict[str, Any]]) -> None:
+        """Set the attributes that not all estimators have."""
+        self.constraint_violations_ = problem.touched.constraints.violations(state.labels)
+        self.objective_ = float(history[-1]["objective"])
+
+    def _box2(self, survey: Survey) -> Float:
+        """Squared sides of the box that bounds a cannot-link's price."""
+        box2: Float = (survey.high - survey.low) ** 2
+        return box2
+
+    def _check_parameters(self) -> None:
+        check_integer(self.n_clusters, "n_clusters", 1)
+        check_integer(self.max_iter, "max_iter", 1)
+        check_real(self.tol, "tol", 0)
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", self._inits)
+
+    # --- the fit -------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        must_link_weight: Any = None,
+        cannot_link_weight: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Find the clusters.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows to cluster.
+        y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
+            Partial labels, integers (or whole floats), -1 = none; or global row
+            numbers and their labels.  Two labelled rows are must-linked when
+            their labels agree, else cannot-linked; labels are not names of clusters.
+        must_link, cannot_link : array-like of shape (m, 2), int, optional
+            Pairs of global row numbers.  A repeated pair counts repeatedly.
+        must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
+            Weights of the pairs, 1 by default, 0 for none; a single number
+            holds for the pairs that labels imply, too.
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        given = GivenConstraints(y, must_link, cannot_link, must_link_weight, cannot_link_weight)
+        return self._fit(X, given, sample_weight)
+
+    def _fit(self, X: Any, given: GivenConstraints, sample_weight: Any) -> Self:
+        self._check_parameters()
+        X, weight = self._check_data(X, sample_weight)
+        self._check_features(X.shape[1])
+        if not isinstance(self.init, str) and not callable(self.init):
+            check_init_array(self.init, self.n_clusters, X.shape[1])
+        # Before the first pass, which may take long, wherever the number of rows is known.
+        constraints = None if np.isnan(X.shape[0]) else self._read(given, X.shape[0])
+        data = self._open(
+            X,
+            weight,
+            n_restarts=1,
+            # Which start is taken may depend on the labels; the pick costs nothing.
+            n_picks=max(1, n_survey_picks(self.init, self.n_clusters)),
+            metric=EUCLIDEAN,
+        )
+        if constraints is None:
+            constraints = self._read(given, data.rows.n_rows)
+        touched = self._touch(data, constraints)
+        problem = self._problem(data, touched)
+        fitted = iterate(
+            data.rows,
+            lambda: problem.kind.begin(self._start(data, touched), len(touched)),
+            problem.step,
+            kind=problem.kind,
+            max_iter=problem.max_passes,
+            name=type(self).__name__,
+            checkpoint=self._checkpoint(data, more={"constraints": touched.constraints.digest()}),
+        )
+        self._finish(data, problem, fitted.state, fitted.history)
+        return self
+
+    def _check_features(self, p: int) -> None:
+        """Check parameters that depend on the number of features."""
+
+    def _read(self, given: GivenConstraints, n_rows: int) -> PairwiseConstraints:
+        self._check_n_clusters(n_rows)
+        return given.read(n_rows, hard=self._hard)
+
+    def _touch(self, data: OpenData, constraints: PairwiseConstraints) -> TouchedRows:
+        """Fetch the constrained rows."""
+        return TouchedRows.fetch(
+            data.rows, constraints, self._box2(data.survey), getattr(self, "penalty", "distance")
+        )
+
+    def _start(self, data: OpenData, touched: TouchedRows) -> Float:
+        k, rows = self.n_clusters, data.rows
+        if not isinstance(self.init, str):
+            given = self.init
+            if callable(self.init):
+                given = self.init(data.X, k, np.random.RandomState(data.seeds[0] % 2**32))
+            return check_init_array(given, k, rows.n_features)
+        init, known = self.init, None
+        if init in ("auto", "neighborhoods"):
+            init, known = "k-means||", neighbourhood_centres(*touched.neighbourhoods(), k)
+        return sample_centres(
+            rows,
+            data.survey,
+            init,
+            k,
+            data.seeds,
+            oversampling_factor=_OVERSAMPLING,
+            init_rounds=_ROUNDS,
+            shift=data.survey.mean,
+            fixed=known,
+        ).centres[0]
+
+    def _finish(
+        self, data: OpenData, problem: PassProblem, state: Any, history: list[dict[str, Any]]
+    ) -> None:
+        constraints = problem.touched.constraints
+        self._metric = EUCLIDEAN
+        self._centres = self.cluster_centers_ = state.centres
+        self.history_ = history
+        self.n_iter_ = len(history)
+        self._take(problem, state, history)
+        problem.warn(state, history[-1])
+        function = self._row_function(data.rows.dtype)
+        if not state.settled:
+            # Cut off: labels are those of the last pass, before the centres moved.
+            w = state.assignment_weights
+            function = function.with_centres(
+                state.assignment_centres, None if (w == 1).all() else w
+            )
+        self.labels_ = map_rows(
+            data.X,
+            function,
+            dtype=np.int32,
+            lengths=data.rows.lengths,
+            patch=(constraints.rows, state.labels.astype(np.int32)),
+        )

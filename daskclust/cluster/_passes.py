@@ -1,0 +1,280 @@
+"""One pass of a constrained fit: assign all rows, repair empty clusters, move the centres.
+
+Every estimator of the family makes such passes; they differ in what happens
+between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from daskclust._warnings import warn
+from daskclust.cluster._base import warn_few_distinct
+from daskclust.cluster._constrained import Assignment, TouchedRows
+from daskclust.cluster._lloyd import found_clusters, means, relocate_empty
+from daskclust.engine import Rows, Step
+from daskclust.reduction import ASSIGN, CentreSets
+
+__all__ = ["Pass", "PassProblem", "PassState"]
+
+Float = NDArray[np.float64]
+S = TypeVar("S", bound="PassState")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassState:
+    """What a pass starts from, and what it leaves.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, p), float64
+        Means of the clusters, in the space of the data.
+    assignment_weights : ndarray of shape (p,), float64
+        Feature weights of the distances, ones for plain ones.
+    assignment_centres : ndarray of shape (k, p), float64
+        Centres by which rows were last assigned.
+    labels : ndarray of shape (m,), int64
+        Labels of the touched rows, -1 before their first pass.
+    sums, counts : ndarray of shape (k, p) and (k,), float64, or None
+        Statistics of the last pass of this run; None before the first.
+    passes : int
+        Passes made in this run.
+    settled : bool
+        Whether the last pass changed nothing.
+    restarts : int
+        How often a constrained row has founded an empty cluster anew.
+    """
+
+    centres: Float
+    assignment_weights: Float
+    assignment_centres: Float
+    labels: NDArray[np.int64]
+    sums: Float | None = None
+    counts: Float | None = None
+    passes: int = 0
+    settled: bool = False
+    restarts: int = 0
+
+    @classmethod
+    def begin(cls, centres: Float, n_touched: int) -> Self:
+        """Return the state before the first pass."""
+        return cls(
+            centres=centres,
+            assignment_weights=np.ones(centres.shape[1]),
+            assignment_centres=centres,
+            labels=np.full(n_touched, -1, dtype=np.int64),
+        )
+
+
+@dataclass(frozen=True)
+class Pass(Generic[S]):
+    """What one pass did.
+
+    Attributes
+    ----------
+    state : PassState
+        After the pass.
+    objective : float
+        Weighted squared distances to the centres given, and the violated pairs.
+    squared_shift : float
+        Weighted squared shift of all centres.
+    moved : int or None
+        Rows that changed their cluster, where all are constrained.
+    repaired : bool
+        Whether an empty cluster was given a row.
+    """
+
+    state: S
+    objective: float
+    squared_shift: float
+    moved: int | None
+    repaired: bool
+
+    def step(self, state: S, finished: bool, extra: Mapping[str, Any] | None = None) -> Step[S]:
+        """Put the pass on record; the next goes on from ``state``."""
+        return Step(
+            state=state,
+            objective=self.objective,
+            centre_shift=float(np.sqrt(self.squared_shift)),
+            finished=finished,
+            moved=self.moved,
+            extra={**(extra or {}), "repaired": self.repaired},
+        )
+
+
+@dataclass(frozen=True)
+class PassProblem:
+    """Clusters under fixed weights, pass after pass (Eq. 8).
+
+    Parameters
+    ----------
+    rows : Rows
+        All data.
+    touched : TouchedRows
+        Constrained rows; there may be none.
+    mean : ndarray of shape (p,), float64
+        Mean of each feature.
+    max_iter : int
+        Passes of a run at most.
+    tolerance : float
+        Squared shift of all centres up to which a run has converged; 0 for none at all.
+    """
+
+    #: Of the state, for checkpoints.
+    kind: ClassVar[type[PassState]] = PassState
+
+    rows: Rows
+    touched: TouchedRows
+    mean: Float
+    max_iter: int
+    tolerance: float
+
+    @property
+    def max_passes(self) -> int:
+        """Passes of all runs at most."""
+        return self.max_iter
+
+    @cached_property
+    def _others(self) -> Rows:
+        """The rows that no constraint touches."""
+        return self.rows.excluding(self.touched.constraints.rows)
+
+    def step(self, state: Any) -> Step[Any]:
+        """Make one pass, and end where nothing changes any more."""
+        done = self.advance(state, last=state.passes + 1 == self.max_iter)
+        after = done.state
+        still = not done.repaired and done.squared_shift <= self.tolerance
+        converged = after.settled or (self.tolerance > 0 and still)
+        return done.step(after, converged, {"converged": converged})
+
+    def advance(self, state: S, *, last: bool) -> Pass[S]:
+        """Make one pass.
+
+        Parameters
+        ----------
+        state : PassState
+        last : bool
+            Whether no pass of this run may follow.
+        """
+        w = state.assignment_weights
+        stats = self._others.reduce(
+            ASSIGN,
+            CentreSets(state.centres[None], None if (w == 1).all() else w[None], shift=self.mean),
+        )
+        own = self.touched.assign(state.centres, w, state.labels)
+        sums, counts = stats.sums[0] + own.sums, stats.counts[0] + own.counts
+        objective = float(stats.inertia.sum()) + own.inertia + self._penalty(own, w)
+        sums, counts, repaired, again = self._repair(state, own, sums, counts, last)
+        unchanged = (
+            not repaired
+            and own.n_changed == 0
+            and state.sums is not None
+            and state.counts is not None
+            and np.array_equal(sums, state.sums)
+            and np.array_equal(counts, state.counts)
+        )
+        centres = means(state.centres, sums, counts)
+        after = replace(
+            state,
+            centres=centres,
+            assignment_centres=state.centres,
+            labels=own.labels,
+            sums=sums,
+            counts=counts,
+            passes=state.passes + 1,
+            settled=bool(unchanged),
+        )
+        if again:
+            after = replace(after, restarts=state.restarts + 1, **self.forgotten())
+        return Pass(
+            state=after,
+            objective=objective,
+            squared_shift=float((w * (centres - state.centres) ** 2).sum()),
+            moved=None if len(own.labels) < self.rows.n_rows else own.n_changed,
+            repaired=bool(repaired),
+        )
+
+    def _penalty(self, own: Assignment, w: Float) -> float:
+        if not len(self.touched):
+            return 0.0
+        violations = self.touched.violations(own.labels)
+        return violations.objective(w, penalty=self.touched.penalty)
+
+    def _repair(
+        self, state: PassState, own: Assignment, sums: Float, counts: Float, last: bool
+    ) -> tuple[Float, Float, bool, bool]:
+        """Give empty clusters the farthest rows; the published program gives up.
+
+        Unconstrained rows come first.  A constrained row would be called back by
+        its partners, so the run begins again after one has founded a cluster;
+        that may happen k times a fit, since constraints may want fewer clusters.
+
+        Returns
+        -------
+        sums, counts : ndarray
+        repaired : bool
+        again : bool
+            Whether labels are to be forgotten.
+        """
+        if (counts > 0).all():
+            return sums, counts, False, False
+        w = state.assignment_weights
+        before = counts
+        sums, counts = relocate_empty(
+            self._others,
+            state.centres,
+            sums,
+            counts,
+            feature_weights=w,
+            shift=self.mean,
+        )
+        again = False
+        may_restart = state.restarts < len(counts) and not last
+        if len(self.touched) and may_restart and (counts <= 0).any():
+            left = counts
+            founders = self.touched.founders(state.centres, w, own.labels)
+            sums, counts = found_clusters(sums, counts, founders)
+            again = not np.array_equal(counts, left)
+        return sums, counts, not np.array_equal(counts, before), again
+
+    def forgotten(self) -> dict[str, Any]:
+        """Fields of a state whose labels are forgotten."""
+        return {
+            "labels": self.touched.unlabelled(),
+            "sums": None,
+            "counts": None,
+            "settled": False,
+        }
+
+    def warn(self, state: Any, record: Mapping[str, Any]) -> None:
+        """Say what is not as one would wish at the end of a fit.
+
+        Parameters
+        ----------
+        state : PassState
+            The last one.
+        record : mapping
+            Of the last pass.
+        """
+        if not record["converged"]:
+            warn(
+                f"The clusters had not converged after {state.passes} passes (max_iter). Raise "
+                "max_iter, or tol.",
+                ConvergenceWarning,
+            )
+        self.warn_empty(state)
+
+    @staticmethod
+    def warn_empty(state: PassState) -> None:
+        """Warn of clusters that could not be given a row."""
+        assert state.counts is not None
+        n_filled = int((state.counts > 0).sum())
+        if n_filled < len(state.counts):
+            warn_few_distinct(n_filled, len(state.counts))

@@ -1,0 +1,145 @@
+"""Pairwise-constrained k-means on row blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from daskclust._saving import VIOLATIONS, Entry
+from daskclust.cluster._base import OpenData
+from daskclust.cluster._constrained import TouchedRows
+from daskclust.cluster._pairwise import PairwiseClusterer
+from daskclust.cluster._parameters import check_penalty
+from daskclust.cluster._passes import PassProblem
+
+__all__ = ["PCKMeans"]
+
+
+class PCKMeans(PairwiseClusterer):
+    """Pairwise-constrained k-means, PCKM [1]_, for data of any size.
+
+    Constraints are soft: a violated one costs, and is accepted where the clusters
+    gain more.  Minimises Eq. 8 of [2]_,
+
+    ``sum_i |x_i - m|^2 + violated must-links f + violated cannot-links f-bar``
+
+    over clusters and their means m.  Without constraints it is k-means.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters k.
+    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random"}, \
+array of shape (k, p) or callable, default="auto"
+        Start, as in :class:`PCSKMeans`.
+    penalty : {"distance", "constant"}, default="distance"
+        Price of a violation: ``f = |x - x'|^2`` for a must-link and
+        ``f-bar = |Delta|^2 - |x - x'|^2`` for a cannot-link, with Delta the
+        diagonal of the data's bounding box; or 1 for either, times the weight of
+        the pair.
+    max_iter : int, default=100
+        Passes at most.
+    tol : float, default=0.0
+        The fit has converged when the squared shift of all centres is at most
+        ``tol`` times the mean variance of the features; 0: when a pass changes
+        nothing at all.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the
+        number of workers.
+    checkpoint : path-like, default=None
+        As in :class:`KMeans`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, p), float64
+        Means of the clusters.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row.  Constrained rows have the labels of the last ordered
+        pass.  Lazy for Dask input.
+    constraint_violations_ : record array of (i, j, kind)
+        Explicit pairs that ``labels_`` violate.
+    objective_ : float
+        Eq. 8 for ``labels_`` and the centres by which they were made; these are
+        ``cluster_centers_`` where the last pass changed nothing.
+    n_iter_ : int
+        Passes, the last that changes nothing included.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    history_ : list of dict
+        One record a pass: ``iteration``, ``objective`` (Eq. 8), ``centre_shift``,
+        ``moved`` (rows that changed, where all are constrained), ``repaired``
+        (whether an empty cluster was given a row), ``converged``, ``seconds``,
+        ``passes``.
+
+    Raises
+    ------
+    ConstraintError, ValueError, CheckpointError
+        As in :class:`PCSKMeans`.
+
+    Warns
+    -----
+    ConstraintWarning
+        If constraints contradict each other, naming the chain, or belong to rows
+        of ``sample_weight`` 0, which are absent.
+    ConvergenceWarning
+        If the fit was cut off by ``max_iter``; if a cluster is left empty, since
+        there are fewer distinct rows than clusters or the constraints leave none
+        for it.
+
+    Notes
+    -----
+    *Order*, *memory* and what reaches the client are as in :class:`PCSKMeans`.
+    *Passes*: 1 to look at the data, 1 to fetch the constrained rows, those of the
+    start, and 1 an iteration.
+
+    References
+    ----------
+    .. [1] Basu, S., Banerjee, A., Mooney, R. (2004). Active semi-supervision for
+       pairwise constrained clustering. SDM.
+    .. [2] Vouros, A., Vasilaki, E. (2021). A semi-supervised sparse K-Means
+       algorithm. Pattern Recognition Letters 142.
+
+    Examples
+    --------
+    >>> import daskclust
+    >>> X = [[0.0], [1.0], [5.0], [6.0], [7.0]]
+    >>> model = daskclust.PCKMeans(2, init=[[0.0], [7.0]])
+    >>> model.fit(X).labels_.tolist()
+    [0, 0, 1, 1, 1]
+    >>> model.fit(X, must_link=[[1, 2], [0, 2]]).labels_.tolist()
+    [0, 0, 0, 1, 1]
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {"constraint_violations_": VIOLATIONS}
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: Any = "auto",
+        penalty: str = "distance",
+        max_iter: int = 100,
+        tol: float = 0.0,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.penalty = penalty
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_penalty(self.penalty)
+
+    def _problem(self, data: OpenData, touched: TouchedRows) -> PassProblem:
+        return PassProblem(
+            data.rows,
+            touched,
+            data.survey.mean,
+            max_iter=int(self.max_iter),
+            tolerance=float(self.tol * data.survey.variance.mean()),
+        )

@@ -1,0 +1,167 @@
+"""Sparse k-means on row blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from daskclust._saving import Entry, Number
+from daskclust.cluster._pairwise import GivenConstraints
+from daskclust.cluster._seeding import STRING_INITS
+from daskclust.cluster._sparse import SparseProblem, SparseState
+from daskclust.cluster._sparse_base import SparseClusterer
+
+__all__ = ["SparseKMeans"]
+
+
+class SparseKMeans(SparseClusterer):
+    """Sparse k-means [1]_ for data of any size.
+
+    Finds clusters and at the same time weights ``w_j >= 0`` of the features, of
+    which the uninformative ones become 0.  Maximises Eq. 4 of [2]_, the weighted
+    between-cluster sum of squares,
+
+    ``sum_j w_j [TSS_j - WCSS_j]``
+
+    subject to ``|w|_2 <= 1`` and ``|w|_1 <= s``.  It is :class:`PCSKMeans`
+    without constraints.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters k.
+    sparsity : float or None, default=None
+        L1 bound s, ``1 <= s <= sqrt(p)``: the smaller, the fewer features.  None
+        is ``sqrt(p)``: weights differ, but none is forced to 0.
+    init : {"k-means||", "k-means++", "random"}, array of shape (k, p) or callable, \
+default="k-means||"
+        Start, as in :class:`KMeans`.
+    max_iter : int, default=25
+        Passes of one inner run (clusters under fixed weights) at most.
+    max_outer_iter : int, default=25
+        Rounds (weights) at most.
+    tol : float, default=1e-4
+        The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the
+        number of workers.
+    checkpoint : path-like, default=None
+        As in :class:`KMeans`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, p), float64
+        Means of the clusters.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row, under ``assignment_weights_``.  Lazy for Dask input.
+    feature_weights_ : ndarray of shape (p,), float64
+        Weights w, of unit Euclidean length.
+    feature_scores_ : ndarray of shape (p,), float64
+        gamma, the between-cluster sum of squares of each feature (Eq. 6).
+    assignment_weights_ : ndarray of shape (p,), float64
+        Weights of the distances by which ``labels_`` were made and by which
+        ``predict`` assigns: those of the round before the last, hence within
+        ``tol`` of ``feature_weights_`` on convergence; ones after a single
+        round.
+    inertia_ : float
+        Sum of squared distances, weighted by ``assignment_weights_``, of the
+        rows to the centres by which ``labels_`` were made; these are
+        ``cluster_centers_`` unless the last inner run was cut off.
+    objective_ : float
+        Eq. 4 under ``feature_weights_``.
+    n_iter_ : int
+        Outer rounds; inner passes are in ``history_``.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    history_ : list of dict
+        As of :class:`PCSKMeans`.
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X, fewer rows than clusters, sparsity out of
+        range.
+    CheckpointError
+        As in :class:`KMeans`.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the outer loop was cut off by its limit; if no feature has a positive
+        score, as with one cluster, so that the last weights are kept; if more than
+        s^2 features share the largest score, so that the bound s cannot be met; if
+        there are fewer distinct rows than clusters.
+
+    Notes
+    -----
+    *Passes*: 1 to look at the data, those of the start, and 1 an inner iteration.
+    Features of weight 0 are skipped in the distance work.  *Memory* of a worker
+    thread: one block (two, when blocks are read on the way) and O(k p).  *To the
+    client*: O(k p) a worker thread and pass, never anything of length n.
+
+    The threshold of the weights is found in closed form, O(p log p).
+
+    References
+    ----------
+    .. [1] Witten, D., Tibshirani, R. (2010). A framework for feature selection in
+       clustering. JASA 105.
+    .. [2] Vouros, A., Vasilaki, E. (2021). A semi-supervised sparse K-Means
+       algorithm. Pattern Recognition Letters 142.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.random.default_rng(0).normal(size=(100, 6))
+    >>> X[:50, 2] += 8
+    >>> model = daskclust.SparseKMeans(2, sparsity=1.1, random_state=0).fit(X)
+    >>> int(model.feature_weights_.argmax()), int((model.labels_[:50] == model.labels_[0]).sum())
+    (2, 50)
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {"inertia_": Number(low=0)}
+    _inits: ClassVar[tuple[str, ...]] = STRING_INITS
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        sparsity: float | None = None,
+        init: Any = "k-means||",
+        max_iter: int = 25,
+        max_outer_iter: int = 25,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.sparsity = sparsity
+        self.init = init
+        self.max_iter = max_iter
+        self.max_outer_iter = max_outer_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:  # type: ignore[override]
+        """Find clusters and feature weights.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows to cluster.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, GivenConstraints(), sample_weight)
+
+    def _take(
+        self, problem: SparseProblem, state: SparseState, history: list[dict[str, Any]]
+    ) -> None:
+        super()._take(problem, state, history)
+        self.inertia_ = float(history[-1]["objective"])
