@@ -18,9 +18,11 @@ from daskclust.reduction import (
     ASSIGN,
     CANDIDATES,
     FARTHEST,
+    FARTHEST_FIRST,
     SURVEY,
     CandidateRound,
     CentreSets,
+    FarthestFirst,
     FarthestRequest,
     Field,
     Reduction,
@@ -67,6 +69,20 @@ def farthest_states(rng, x):
         return found["key"][:1]
 
     return [FarthestRequest(centres, 4), FarthestRequest(centres, 100)], keys
+
+
+@law(FARTHEST_FIRST)
+def farthest_first_states(rng, x):
+    p = x.shape[1]
+
+    def keys(found):
+        return found["key"]
+
+    points = [rng.integers(-2, 3, (m, p)).astype(float) for m in (1, 2, 1)]
+    return [
+        FarthestFirst(points[0]),
+        *(FarthestFirst(c, np.full(p, 0.5)) for c in points[1:]),
+    ], keys
 
 
 @law(SURVEY)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from daskclust._saving import Entry, Number
 from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
 from daskclust.cluster._constrained import TouchedRows, partial_labels
+from daskclust.cluster._density_seeding import note_start
 from daskclust.cluster._parameters import (
     check_choice,
     check_init_array,
@@ -146,7 +147,7 @@ class PairwiseClusterer(BaseClusterer):
             weight,
             n_restarts=1,
             # Which start is taken may depend on the labels; the pick costs nothing.
-            n_picks=max(1, n_survey_picks(self.init, self.n_clusters)),
+            n_picks=max(1, n_survey_picks(self.init, self.n_clusters, X.shape[0])),
             metric=EUCLIDEAN,
         )
         if constraints is None:
@@ -162,6 +163,7 @@ class PairwiseClusterer(BaseClusterer):
             name=type(self).__name__,
             checkpoint=self._checkpoint(data, more={"constraints": touched.constraints.digest()}),
         )
+        note_start(fitted.history, self.init, data.rows.n_rows, self.n_clusters)
         self._finish(data, problem, fitted.state, fitted.history)
         return self
 

@@ -12,11 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cluster._density_seeding import (
+    DENSITY_INITS,
+    density_centres,
+    density_picks,
+    maximin_centres,
+)
 from daskclust.cluster._recluster import recluster
 from daskclust.engine import Rows
 from daskclust.reduction import CANDIDATES, CARRY_BYTES, CandidateRound, RoundResult, Survey
 
 __all__ = [
+    "DETERMINISTIC_INITS",
     "STRING_INITS",
     "Start",
     "n_survey_picks",
@@ -26,8 +33,10 @@ __all__ = [
 
 Float = NDArray[np.float64]
 
-#: Starts that sample rows; arrays and callables are taken as they are.
-STRING_INITS = ("k-means||", "k-means++", "random")
+#: Starts in which chance has no part (but for the sample of rows, where there are too many).
+DETERMINISTIC_INITS = ("maximin", *DENSITY_INITS)
+#: Starts that find rows; arrays and callables are taken as they are.
+STRING_INITS = ("k-means||", "k-means++", "random", *DETERMINISTIC_INITS)
 
 
 @dataclass(frozen=True)
@@ -46,10 +55,15 @@ class Start:
     n_distinct: int
 
 
-def n_survey_picks(init: Any, n_clusters: int) -> int:
-    """How many rows of each restart the first pass shall draw for a start."""
-    if not isinstance(init, str):
+def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
+    """How many rows of each restart the first pass shall draw for a start.
+
+    ``n_rows`` is NaN where it is not known yet.
+    """
+    if not isinstance(init, str) or init == "maximin":
         return 0
+    if init in DENSITY_INITS:
+        return density_picks(init, n_clusters, n_rows)
     return n_clusters if init == "random" else 1
 
 
@@ -75,14 +89,14 @@ def sample_centres(
     shift: Float | None,
     fixed: Float | None = None,
 ) -> Start:
-    """Sample starting centres.
+    """Find starting centres.
 
     Parameters
     ----------
     rows : Rows
     survey : Survey
         Of the first pass, with the rows it drew.
-    init : {"k-means||", "k-means++", "random"}
+    init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}
     n_clusters : int
     seeds : tuple of int
         One for each restart.
@@ -91,7 +105,7 @@ def sample_centres(
     shift : ndarray of shape (p,), optional
         A point amid the data.
     fixed : ndarray of shape (m, p), m <= n_clusters, optional
-        Centres that are known beforehand: they come first and stay as they are,
+        Centres known before a start that samples: they come first, stay as they are,
         and the others are sampled away from them.
 
     Returns
@@ -101,10 +115,18 @@ def sample_centres(
     Notes
     -----
     Passes: 0 more for ``"random"``, one for each centre but the first for
-    ``"k-means++"`` and ``init_rounds + 1`` for ``"k-means||"``, however many
-    restarts there are; with ``fixed`` centres one for each other centre, and none
-    if there are no others.
+    ``"k-means++"``, one for each centre for ``"maximin"``, at most 1 for ``"dkm++"`` and
+    ``"robin"``, and ``init_rounds + 1`` for ``"k-means||"``, however many restarts
+    there are; with ``fixed`` centres one for each other centre, and none if there are
+    no others.
     """
+    if init in DETERMINISTIC_INITS:
+        found = (
+            maximin_centres(rows, n_clusters, shift)
+            if init == "maximin"
+            else density_centres(rows, survey, init, n_clusters)
+        )
+        return _padded([found] * len(seeds), n_clusters)
     picks = [_picked(picks) for picks in survey.picks]
     known = picks[0][:0] if fixed is None else fixed
     if len(known) == n_clusters:

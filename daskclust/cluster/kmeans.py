@@ -11,6 +11,7 @@ import numpy as np
 
 from daskclust._saving import Entry, Number
 from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
+from daskclust.cluster._density_seeding import note_start
 from daskclust.cluster._lloyd import LloydState, first_least, lloyd_step, settle
 from daskclust.cluster._metrics import COVARIANCE, MeanState, Metric, UnitSphere, Whitened
 from daskclust.cluster._parameters import (
@@ -19,7 +20,13 @@ from daskclust.cluster._parameters import (
     check_integer,
     check_real,
 )
-from daskclust.cluster._seeding import STRING_INITS, Start, n_survey_picks, sample_centres
+from daskclust.cluster._seeding import (
+    DETERMINISTIC_INITS,
+    STRING_INITS,
+    Start,
+    n_survey_picks,
+    sample_centres,
+)
 from daskclust.engine import Rows, iterate, map_rows
 
 __all__ = ["KMeans"]
@@ -32,18 +39,25 @@ class KMeans(BaseClusterer):
     ----------
     n_clusters : int, default=8
         Number of clusters k.
-    init : {"k-means||", "k-means++", "random"}, array of shape (k, p) or callable, \
-default="k-means||"
+    init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
+array of shape (k, p) or callable, default="k-means||"
         Start.  ``"k-means||"`` draws ``oversampling_factor * k`` candidates in
         each of ``init_rounds`` rounds with probability proportional to ``w D^2``
         and clusters the candidates, weighted by the rows they attract.
         ``"k-means++"`` draws one centre a pass (Algorithm 2 of the notes).
-        ``"random"`` draws rows.  A callable is given
+        ``"random"`` draws rows.  Chance has no part in the next three:
+        ``"maximin"`` takes the row of the largest norm, then always the row
+        farthest from those taken, one a pass [3]_; ``"dkm++"`` the rows of the
+        largest local density times distance to those taken [4]_; ``"robin"``
+        rows far from each other whose local outlier factor is near 1 [5]_.  The
+        last two compare all rows up to ``daskclust.init-rows`` (5000), and a
+        uniform sample of so many beyond that.  A callable is given
         ``(X, n_clusters, random_state)`` and returns the centres.
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept.  They advance
         together and share every pass over the data.  ``"auto"`` is 10 for
-        ``init="random"`` and callables, else 1.
+        ``init="random"`` and callables, else 1.  Starts in which chance has no
+        part are made once.
     max_iter : int, default=300
         Iterations at most.
     tol : float, default=1e-4
@@ -89,7 +103,9 @@ default="k-means||"
         One record an iteration: ``iteration``, ``objective`` (inertia of the
         assignment, the least of all restarts), ``centre_shift`` (the largest of
         the restarts still moving), ``moved`` (None: not known), ``seconds``,
-        ``passes`` (over the data so far).
+        ``passes`` (over the data so far).  For ``"dkm++"`` and ``"robin"`` the
+        first also has ``init_rows``, how many rows they compared; a sample is
+        logged as a warning, too.
 
     Raises
     ------
@@ -108,9 +124,10 @@ default="k-means||"
 
     Notes
     -----
-    *Passes*: 1 to look at the data, those of the start (``init_rounds + 1``, k - 1
-    or 0), 1 an iteration, 1 whenever a cluster is empty, and 1 at the end unless
-    the centres stood still.  *Memory* of a worker thread: one block (two, when
+    *Passes*: 1 to look at the data, those of the start (``init_rounds + 1``; k - 1
+    of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an
+    iteration, 1 whenever a cluster is empty, and 1 at the end unless the centres
+    stood still.  *Memory* of a worker thread: one block (two, when
     blocks are read on the way) and O(r k p) for r restarts; k-means|| keeps 12
     bytes a row and restart while it samples, where twice that fits
     ``daskclust.persist-fraction`` of the free memory; else it measures all
@@ -125,6 +142,14 @@ default="k-means||"
     .. [1] Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of
        careful seeding. SODA.
     .. [2] Bahmani, B. et al. (2012). Scalable k-means++. VLDB.
+    .. [3] Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization
+       technique for generalized Lloyd iteration. IEEE Signal Processing Letters 1.
+    .. [4] Nidheesh, N., Abdul Nazeer, K., Ameer, P. (2017). An enhanced
+       deterministic k-means clustering algorithm for cancer subtype prediction
+       from gene expression data. Computers in Biology and Medicine 91.
+    .. [5] Al Hasan, M., Chaoji, V., Salem, S., Zaki, M. (2009). Robust partitional
+       clustering by outlier and density insensitive seeding. Pattern Recognition
+       Letters 30.
 
     Examples
     --------
@@ -181,7 +206,8 @@ default="k-means||"
             check_choice(self.init, "init", STRING_INITS)
 
     def _n_restarts(self) -> int:
-        if isinstance(self.init, str) or callable(self.init):
+        chance = isinstance(self.init, str) and self.init not in DETERMINISTIC_INITS
+        if chance or callable(self.init):
             if self.n_init == "auto":
                 return 10 if callable(self.init) or self.init == "random" else 1
             return int(self.n_init)
@@ -213,7 +239,7 @@ default="k-means||"
             X,
             weight,
             n_restarts=self._n_restarts(),
-            n_picks=n_survey_picks(self.init, self.n_clusters),
+            n_picks=n_survey_picks(self.init, self.n_clusters, X.shape[0]),
             metric=UnitSphere() if self.metric == "cosine" else EUCLIDEAN,
         )
         self._check_n_clusters(data.rows.n_rows)
@@ -228,6 +254,7 @@ default="k-means||"
             name=type(self).__name__,
             checkpoint=self._checkpoint(data, ignore=("max_iter",)),
         )
+        note_start(fitted.history, self.init, rows.n_rows, self.n_clusters)
         state = settle(rows, shift, fitted.state)
         self._finish(data, metric, state, fitted.history)
         return self

@@ -40,8 +40,8 @@ class PCSKMeans(SparseClusterer):
         only.  True subtracts the violated constraints (gamma', Eq. 15, with
         distances whatever ``penalty`` is); where they outweigh every feature's
         score, the fit ends with the last weights and a warning.
-    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random"}, \
-array of shape (k, p) or callable, default="auto"
+    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random", "maximin", "dkm++", \
+"robin"}, array of shape (k, p) or callable, default="auto"
         Start.  ``"neighborhoods"``: centroids of the must-link neighbourhoods
         (rows of one label are one), the largest first, then farthest-first
         with distances weighted by ``sqrt(n_a n_b)``; where there are fewer

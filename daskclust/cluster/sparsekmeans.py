@@ -33,8 +33,8 @@ class SparseKMeans(SparseClusterer):
     sparsity : float or None, default=None
         L1 bound s, ``1 <= s <= sqrt(p)``: the smaller, the fewer features.  None
         is ``sqrt(p)``: weights differ, but none is forced to 0.
-    init : {"k-means||", "k-means++", "random"}, array of shape (k, p) or callable, \
-default="k-means||"
+    init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
+array of shape (k, p) or callable, default="k-means||"
         Start, as in :class:`KMeans`.
     max_iter : int, default=25
         Passes of one inner run (clusters under fixed weights) at most.

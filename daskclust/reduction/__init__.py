@@ -8,6 +8,11 @@ from daskclust.reduction.assign import (
     FarthestRequest,
 )
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
+from daskclust.reduction.farthest_first import (
+    FARTHEST_FIRST,
+    FARTHEST_FIRST_BYTES,
+    FarthestFirst,
+)
 from daskclust.reduction.seeding import CANDIDATES, CARRY_BYTES, CandidateRound, RoundResult
 from daskclust.reduction.survey import SURVEY, Survey, SurveyRequest
 
@@ -16,10 +21,13 @@ __all__ = [
     "CANDIDATES",
     "CARRY_BYTES",
     "FARTHEST",
+    "FARTHEST_FIRST",
+    "FARTHEST_FIRST_BYTES",
     "SURVEY",
     "CandidateRound",
     "CentreSets",
     "ClusterStatistics",
+    "FarthestFirst",
     "FarthestRequest",
     "Field",
     "Partial",

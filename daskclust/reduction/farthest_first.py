@@ -1,0 +1,62 @@
+"""Farthest-first traversal: a pass for each row that is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.assign import nearest
+from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
+from daskclust.reduction.survey import pick_rows
+
+__all__ = ["FARTHEST_FIRST", "FARTHEST_FIRST_BYTES", "FarthestFirst"]
+
+Float = NDArray[np.float64]
+
+#: Bytes that a row keeps between the passes.
+FARTHEST_FIRST_BYTES = 8
+
+
+@dataclass(frozen=True)
+class FarthestFirst:
+    """Ask for the row farthest from all points so far.
+
+    Parameters
+    ----------
+    fresh : ndarray of shape (m, p), float64
+        Points that no row has been measured against.
+    shift : ndarray of shape (p,), float64, optional
+        A point amid the data.
+    """
+
+    fresh: Float
+    shift: Float | None = None
+
+
+def _fields(state: FarthestFirst) -> Mapping[str, Field]:
+    return {"row": Field((1,), "top", top_dtype(state.fresh.shape[1]))}
+
+
+def _block(rows: RowBlock, state: FarthestFirst, carry: Float | None) -> tuple[Partial, Float]:
+    _, distances = nearest(rows.x, state.fresh, shift=state.shift)
+    if carry is not None:
+        distances = np.minimum(distances, carry)
+    # A row on a chosen point is none to choose; a row of no weight is absent.
+    usable = distances > 0
+    if rows.weight is not None:
+        usable &= rows.weight > 0
+    keys = np.where(usable, -distances, np.inf)
+    return {"row": pick_rows(rows, keys, 1)}, distances
+
+
+def _finalize(partial: Partial, state: FarthestFirst) -> NDArray[Any]:
+    found = partial["row"]
+    return found[found["row"] >= 0]
+
+
+#: The row farthest from its nearest point, as one record (ties by row number), or none.
+FARTHEST_FIRST = Reduction("farthest-first", _fields, _block, _finalize, carries=True)
