@@ -121,12 +121,12 @@ def sample_centres(
     no others.
     """
     if init in DETERMINISTIC_INITS:
-        found = (
+        only = (
             maximin_centres(rows, n_clusters, shift)
             if init == "maximin"
             else density_centres(rows, survey, init, n_clusters)
         )
-        return _padded([found] * len(seeds), n_clusters)
+        return _padded([only] * len(seeds), n_clusters)
     picks = [_picked(picks) for picks in survey.picks]
     known = picks[0][:0] if fixed is None else fixed
     if len(known) == n_clusters:
