@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oracles.golden import load
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust import KMeans, PCSKMeans
+from daskclust import KMeans, PCKMeans, PCSKMeans, SparseKMeans
 from daskclust.cluster import kmeans
 from daskclust.cluster._density_seeding import (
     maximin_centres,
@@ -175,7 +175,7 @@ def test_without_chance_seeds_and_restarts_do_not_matter(init, starts):
 
 
 @pytest.mark.parametrize("init", ["dkm++", "robin"])
-@pytest.mark.parametrize("make", [KMeans, PCSKMeans])
+@pytest.mark.parametrize("make", [KMeans, SparseKMeans, PCKMeans, PCSKMeans])
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.filterwarnings("ignore:X has chunks of unknown length")
 def test_above_the_budget_a_sample_is_drawn_and_said_so(init, make, known, caplog):
