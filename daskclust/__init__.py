@@ -12,7 +12,7 @@ from daskclust.constraints import pairs_from_labels
 from daskclust.engine import on_iteration
 
 if TYPE_CHECKING:
-    from daskclust import datasets
+    from daskclust import datasets, metrics
     from daskclust.cube import Cube, open_cube
     from daskclust.persistence import load
 
@@ -29,6 +29,7 @@ __all__ = [
     "__version__",
     "datasets",
     "load",
+    "metrics",
     "on_iteration",
     "open_cube",
     "pairs_from_labels",
@@ -37,17 +38,18 @@ __all__ = [
 # Imported when first asked for: Zarr and scipy.stats would double the time of the import.
 _LATE = {
     "Cube": "daskclust.cube",
-    "datasets": "daskclust.datasets",
     "load": "daskclust.persistence",
     "open_cube": "daskclust.cube",
 }
+_LATE_MODULES = ("datasets", "metrics")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LATE_MODULES:
+        return import_module(f"daskclust.{name}")
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_LATE[name])
-    return module if name == "datasets" else getattr(module, name)
+    return getattr(import_module(_LATE[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,6 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from daskclust._agreement import agreement
 from daskclust._console import (
     Progress,
     add_cluster_arguments,
@@ -24,6 +23,7 @@ from daskclust._console import (
 )
 from daskclust._folders import check_folder, new_folder
 from daskclust.exceptions import ConstraintError
+from daskclust.metrics import agreement_scores
 
 __all__ = ["add_command", "run_demo"]
 
@@ -218,7 +218,7 @@ def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> d
         plain_map = cube.to_map(plain.labels_).compute()
     judged = truth.judged
     for name, found in (("PCSKMeans", label_map), ("KMeans", plain_map)):
-        results[name].update(agreement(truth.classes[judged], found[judged]))
+        results[name].update(agreement_scores(truth.classes[judged], found[judged]))
     weights = model.feature_weights_
     results["PCSKMeans"]["rounds"] = model.n_iter_
     results["PCSKMeans"]["bands_used"] = int((weights > 0).sum())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskclust._agreement import match_labels
+from daskclust.metrics import match_labels
 
 __all__ = ["draw_bands", "draw_label_map", "new_figure", "rgb_composite"]
 

@@ -19,6 +19,7 @@ from daskclust.reduction import (
     CANDIDATES,
     FARTHEST,
     FARTHEST_FIRST,
+    SPREAD,
     SURVEY,
     CandidateRound,
     CentreSets,
@@ -27,6 +28,7 @@ from daskclust.reduction import (
     Field,
     Reduction,
     RowBlock,
+    SpreadRequest,
     SurveyRequest,
 )
 from daskclust.reduction.contract import top_dtype
@@ -111,6 +113,20 @@ def candidate_states(rng, x):
         CandidateRound((points(1), points(3)), (3, 1), (1, 2), 3, 0, weigh=True),
     ]
     return rounds, sums
+
+
+@law(SPREAD)
+def spread_states(rng, x):
+    p = x.shape[1]
+
+    def sums(spread):
+        return spread[:-1]
+
+    nearest = SpreadRequest(rng.integers(-2, 3, (3, p)).astype(float))
+    # Labels in the last column, which may be no label of a centre.
+    labelled = SpreadRequest(rng.random((2, p - 1)), np.array([-1, 2]), ignored=0)
+    weighted = SpreadRequest(rng.random((2, p)), feature_weights=rng.random(p))
+    return [nearest, labelled, weighted] if p > 1 else [nearest, weighted], sums
 
 
 @law(COVARIANCE)

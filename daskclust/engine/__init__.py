@@ -2,6 +2,7 @@
 
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
 from daskclust.engine.driver import Fitted, Step, iterate
+from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labelled_rows
 from daskclust.engine.lazy import labelled_rows, map_rows
 from daskclust.engine.progress import on_iteration
 from daskclust.engine.rows import Rows, is_dask, open_rows
@@ -12,10 +13,13 @@ __all__ = [
     "Fitted",
     "Rows",
     "Step",
+    "as_label_vector",
     "is_dask",
     "iterate",
     "labelled_rows",
     "map_rows",
     "on_iteration",
+    "open_label_pairs",
+    "open_labelled_rows",
     "open_rows",
 ]

@@ -6,7 +6,7 @@ here knows a scheduler: these functions are what runs inside the tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 
 from daskclust.reduction import Partial, Reduction, RowBlock
 
-__all__ = ["Block", "Group", "LazyChunk", "Prepare", "collect_rows", "count_rows", "fold"]
+__all__ = [
+    "Block",
+    "Group",
+    "LazyChunk",
+    "Prepare",
+    "collect_rows",
+    "count_rows",
+    "fold",
+    "over_blocks",
+]
 
 
 #: Blocks of fewer rows are joined with their neighbours, up to so many rows.
@@ -220,6 +229,13 @@ def collect_rows(
     if not found:
         return rows[:0], np.empty((0, 0)), np.empty(0)
     return np.concatenate(found), np.concatenate(values), np.concatenate(weights)
+
+
+def over_blocks(
+    group: Group, prepare: Prepare, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Any:
+    """Return what a function makes of a group's blocks, which it is given one by one."""
+    return function(group.load(prepare), *arguments)
 
 
 def count_rows(group: Group) -> list[int]:

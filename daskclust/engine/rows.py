@@ -6,9 +6,9 @@ passes over them, and a count of those passes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 import dask.array as da
@@ -19,7 +19,7 @@ from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
-from daskclust.engine.blocks import Block, Group, Prepare, collect_rows
+from daskclust.engine.blocks import Block, Group, Prepare, collect_rows, over_blocks
 from daskclust.engine.executors import (
     ClusterExecutor,
     Executor,
@@ -34,7 +34,9 @@ from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.assign import SEGMENT
 from daskclust.reduction import Reduction
 
-__all__ = ["Rows", "is_dask", "open_rows"]
+__all__ = ["Rows", "is_dask", "open_rows", "working_dtype"]
+
+T = TypeVar("T")
 
 #: Values below which a second thread costs more than it saves.
 _THREADING_SIZE = 2**18
@@ -103,6 +105,22 @@ class Rows:
         self._passes[0] += 1
         partial, kept = self._executor.reduce(self._prepare, reduction, state, carry)
         return reduction.finalize(partial, state), kept
+
+    def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
+        """Make one pass and return what ``function`` makes of each group of blocks.
+
+        For partials whose size the data decide; anything else is a `reduce`.
+
+        Parameters
+        ----------
+        name : str
+            Appears in Dask keys.
+        function : callable(blocks, *arguments)
+            Of an iterator of :class:`RowBlock`, in row order; picklable.
+        """
+        self._passes[0] += 1
+        found: list[T] = self._executor.map(name, over_blocks, self._prepare, function, arguments)
+        return found
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Fetch rows by (sorted, unique) global number: values and weights.

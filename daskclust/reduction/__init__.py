@@ -14,6 +14,7 @@ from daskclust.reduction.farthest_first import (
     FarthestFirst,
 )
 from daskclust.reduction.seeding import CANDIDATES, CARRY_BYTES, CandidateRound, RoundResult
+from daskclust.reduction.spread import SPREAD, Spread, SpreadRequest, split_labels
 from daskclust.reduction.survey import SURVEY, Survey, SurveyRequest
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "FARTHEST",
     "FARTHEST_FIRST",
     "FARTHEST_FIRST_BYTES",
+    "SPREAD",
     "SURVEY",
     "CandidateRound",
     "CentreSets",
@@ -34,6 +36,9 @@ __all__ = [
     "Reduction",
     "RoundResult",
     "RowBlock",
+    "Spread",
+    "SpreadRequest",
     "Survey",
     "SurveyRequest",
+    "split_labels",
 ]

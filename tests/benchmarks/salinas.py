@@ -22,7 +22,7 @@ import zarr
 from _timing import print_table
 
 import daskclust
-from daskclust._agreement import agreement
+from daskclust.metrics import agreement_scores
 
 SCORES = {"ari": "ARI", "nmi": "NMI", "pairwise_f": "pairwise F"}
 SCALES = {"none": "raw", "standard": "standardised"}
@@ -83,7 +83,7 @@ def compare(seeds: int, scales: tuple[str, ...] = tuple(SCALES)) -> dict[tuple[s
             judged[drawn] = False
             for name, fit in methods(cube.shape[2]).items():
                 labels = np.asarray(fit(cube.samples, (drawn, classes[drawn]), seed).labels_)
-                scores = agreement(classes[judged], labels[judged])
+                scores = agreement_scores(classes[judged], labels[judged])
                 found.setdefault((name, scale), []).append([scores[key] for key in SCORES])
     return {key: np.array(scores) for key, scores in found.items()}
 

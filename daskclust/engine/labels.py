@@ -1,0 +1,168 @@
+"""Label vectors beside each other and beside their rows, as rows of one array.
+
+Labels travel as a column, so that each block is read once with its labels and
+nothing of their length reaches the client.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.engine.rows import Rows, is_dask, open_rows, working_dtype
+from daskclust.exceptions import ChunkError
+
+__all__ = ["as_label_vector", "open_label_pairs", "open_labelled_rows"]
+
+
+def as_label_vector(labels: Any, name: str) -> Any:
+    """Return labels as a one-dimensional NumPy or Dask array of numbers.
+
+    NumPy labels of any sortable type are numbered; Dask labels must be numbers.
+    """
+    if hasattr(labels, "to_dask_array"):
+        labels = labels.to_dask_array()
+    elif hasattr(labels, "dims") and hasattr(labels, "data"):
+        labels = labels.data
+    if not is_dask(labels):
+        labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name} has shape {labels.shape}; expected one label a row, shape (n,). Use "
+            f"{name}.ravel() for a map of labels."
+        )
+    if labels.dtype.kind in "iubf":
+        return labels if is_dask(labels) else _whole(labels, name, np.dtype(np.int64))
+    if is_dask(labels):
+        raise TypeError(
+            f"{name} is a Dask array of dtype {labels.dtype}; expected integer labels. Number the "
+            "classes first."
+        )
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def _whole(labels: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return labels as whole numbers of ``dtype``, or say that they are none."""
+    whole = np.isfinite(labels) & (labels == np.floor(labels))
+    if not whole.all():
+        bad = labels[~whole][0]
+        raise ValueError(
+            f"{name} contains {bad}; labels must be whole numbers, -1 for masked rows."
+        )
+    out: NDArray[Any] = labels.astype(dtype)
+    if labels.size and dtype.kind == "f" and (out.astype(np.int64) != labels).any():
+        raise ValueError(
+            f"{name} contains {labels[out.astype(np.int64) != labels][0]}, which {dtype} cannot "
+            "hold. Number the classes from 0."
+        )
+    return out
+
+
+def _columns(first: NDArray[Any], labels: NDArray[Any], name: str, dtype: Any) -> NDArray[Any]:
+    """Put labels in a column beside a block of rows or of other labels."""
+    if len(first) != len(labels):
+        raise ChunkError(
+            f"A block of {len(first)} rows has {len(labels)} {name}: the arrays are of different "
+            "length, or cut differently. Give both the same chunks."
+        )
+    if first.ndim == 1:
+        first = _whole(first, "labels_true", dtype)
+    return np.column_stack([first.astype(dtype, copy=False), _whole(labels, name, dtype)])
+
+
+def _aligned(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+    """Cut two arrays at the same rows, or say why that cannot be done."""
+    n, m = first.shape[0], second.shape[0]
+    unknown = [bool(np.isnan(length)) for length in (n, m)]
+    if not any(unknown) and n != m:
+        raise ValueError(
+            f"{names[0]} has {n} rows, {names[1]} has {m}; they must be of the same length."
+        )
+    if not (is_dask(first) or is_dask(second)):
+        return first, second
+    if not is_dask(first):
+        first = _like(first, second, names)
+    elif not is_dask(second):
+        second = _like(second, first, names)
+    elif not any(unknown):
+        second = second.rechunk((first.chunks[0], *second.chunks[1:]))
+    elif first.numblocks[0] != second.numblocks[0]:
+        raise ChunkError(
+            f"{names[0]} has {first.numblocks[0]} chunks and {names[1]} {second.numblocks[0]}, of "
+            "unknown length, so their rows cannot be matched. Use compute_chunk_sizes() on both."
+        )
+    return first, second
+
+
+def _like(array: NDArray[Any], other: Any, names: tuple[str, str]) -> Any:
+    if np.isnan(other.shape[0]):
+        raise ChunkError(
+            f"One of {names[0]} and {names[1]} has chunks of unknown length, so its rows cannot be "
+            "matched with an array in memory. Use compute_chunk_sizes()."
+        )
+    return da.from_array(array, chunks=(other.chunks[0], *((-1,) * (array.ndim - 1))))
+
+
+def _beside(first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[Any]) -> Any:
+    if not is_dask(first):
+        return _columns(first, labels, name, dtype)
+    if first.ndim == 2 and first.numblocks[1] > 1:
+        first = first.rechunk({1: -1})
+    return da.blockwise(
+        partial(_columns, name=name, dtype=dtype),
+        "ik",
+        first,
+        "ij" if first.ndim == 2 else "i",
+        labels,
+        "i",
+        dtype=dtype,
+        new_axes={"k": n_columns},
+        align_arrays=False,
+        concatenate=True,
+        meta=np.empty((0, 0), dtype),
+        # A prefix, not a name: expression arrays are not lowered under a fixed name.
+        token="daskclust-labels",
+    )
+
+
+def open_label_pairs(labels_true: Any, labels_pred: Any) -> Rows:
+    """Bind two label vectors as the two columns of rows.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : array of shape (n,)
+        Of :func:`as_label_vector`; Dask arrays of other chunks are recut.
+
+    Raises
+    ------
+    ValueError
+        For vectors of different length.
+    ChunkError
+        For chunks of unknown length that cannot be matched.
+    """
+    first, second = _aligned(labels_true, labels_pred, ("labels_true", "labels_pred"))
+    return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64)))
+
+
+def open_labelled_rows(X: Any, labels: Any, sample_weight: Any = None) -> Rows:
+    """Bind rows with their labels in one more, last column.
+
+    Parameters
+    ----------
+    X : array of shape (n, p)
+    labels : array of shape (n,)
+        Of :func:`as_label_vector`.
+    sample_weight : array of shape (n,), optional
+
+    Raises
+    ------
+    ValueError, ChunkError
+        As :func:`open_label_pairs`.
+    """
+    X, labels = _aligned(X, labels, ("X", "labels"))
+    dtype = working_dtype(X.dtype)
+    return open_rows(_beside(X, labels, X.shape[1] + 1, "labels", dtype), sample_weight)

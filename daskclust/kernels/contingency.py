@@ -1,0 +1,77 @@
+"""How often labels occur, alone and in pairs: tables of counts that can be merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["count_pairs", "merge_counts"]
+
+Table = NDArray[np.int64]
+
+#: Cells up to which pairs are counted in a dense table: no sorting.
+_DENSE = 2**20
+
+
+def _sorted_table(a: NDArray[np.int64], b: NDArray[np.int64], count: NDArray[np.int64]) -> Table:
+    """Add up the counts of equal pairs."""
+    order = np.lexsort((b, a))
+    a, b, count = a[order], b[order], count[order]
+    first = np.ones(len(a), dtype=bool)
+    first[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
+    starts = np.flatnonzero(first)
+    total = np.add.reduceat(count, starts) if len(starts) else count[:0]
+    return np.stack([a[starts], b[starts], total], axis=1)
+
+
+def count_pairs(a: NDArray[np.int64], b: NDArray[np.int64]) -> Table:
+    """Count how often each pair of labels occurs.
+
+    Parameters
+    ----------
+    a, b : ndarray of shape (n,), int64
+
+    Returns
+    -------
+    ndarray of shape (m, 3), int64
+        Label of a, label of b and count of each pair that occurs, sorted.
+
+    Notes
+    -----
+    O(n) for labels in a small range, else O(n log n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> count_pairs(np.array([0, 0, 1, 0]), np.array([5, 5, 5, 7]))
+    array([[0, 5, 2],
+           [0, 7, 1],
+           [1, 5, 1]])
+    """
+    if not len(a):
+        return np.empty((0, 3), np.int64)
+    low_a, low_b = int(a.min()), int(b.min())
+    width = int(b.max()) - low_b + 1
+    if (int(a.max()) - low_a + 1) * width > _DENSE:
+        return _sorted_table(a, b, np.ones(len(a), np.int64))
+    cells = np.bincount((a - low_a) * width + (b - low_b))
+    found = np.flatnonzero(cells)
+    return np.stack([found // width + low_a, found % width + low_b, cells[found]], axis=1)
+
+
+def merge_counts(tables: Sequence[Table]) -> Table:
+    """Merge tables of :func:`count_pairs`: associative, in any order the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = np.array([[0, 1, 3]])
+    >>> merge_counts([one, np.array([[0, 0, 1], [0, 1, 2]])]).tolist()
+    [[0, 0, 1], [0, 1, 5]]
+    """
+    if not tables:
+        return np.empty((0, 3), np.int64)
+    joined = np.concatenate(tables)
+    return _sorted_table(joined[:, 0], joined[:, 1], joined[:, 2])

@@ -1,0 +1,39 @@
+"""Scores of clusterings, on arrays of any size.
+
+Two label vectors are compared by their table of counts, in one pass.  Rows are
+compared with the means of their clusters in O(n k): one pass where the means are
+known (``centers``), else one more to find them.  NumPy and Dask arrays may be
+mixed; nothing as long as the data reaches the client.
+"""
+
+from daskclust.metrics._agreement import (
+    adjusted_rand_score,
+    agreement_scores,
+    clustering_accuracy,
+    contingency_table,
+    match_labels,
+    normalized_mutual_info_score,
+    pairwise_f_score,
+)
+from daskclust.metrics._centroid import (
+    CentroidScores,
+    calinski_harabasz_score,
+    centroid_scores,
+    davies_bouldin_score,
+    silhouette_score,
+)
+
+__all__ = [
+    "CentroidScores",
+    "adjusted_rand_score",
+    "agreement_scores",
+    "calinski_harabasz_score",
+    "centroid_scores",
+    "clustering_accuracy",
+    "contingency_table",
+    "davies_bouldin_score",
+    "match_labels",
+    "normalized_mutual_info_score",
+    "pairwise_f_score",
+    "silhouette_score",
+]

@@ -1,0 +1,387 @@
+"""Scores of rows against the means of their clusters, in O(n k)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sklearn.metrics
+from numpy.typing import NDArray
+
+from daskclust.cluster._parameters import check_choice
+from daskclust.engine import Rows, as_label_vector, is_dask, open_labelled_rows
+from daskclust.kernels.moments import first_nonfinite
+from daskclust.kernels.spread import LabelMoments, label_moments, merge_label_moments
+from daskclust.reduction import SPREAD, RowBlock, Spread, SpreadRequest, split_labels
+
+__all__ = [
+    "CentroidScores",
+    "calinski_harabasz_score",
+    "centroid_scores",
+    "davies_bouldin_score",
+    "silhouette_score",
+]
+
+Float = NDArray[np.float64]
+_MASKED = -1
+
+
+@dataclass(frozen=True)
+class CentroidScores:
+    """Scores of a clustering and the statistics they come from.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (k,), int64
+        Labels of the clusters, sorted.
+    centers : ndarray of shape (k, p), float64
+    spread : Spread
+        Weights, and sums by cluster over its rows.
+    feature_weights : ndarray of shape (p,), optional
+        Of the squared distance.
+    """
+
+    labels: NDArray[np.int64]
+    centers: Float
+    spread: Spread
+    feature_weights: Float | None = None
+
+    @property
+    def weights(self) -> Float:
+        """Rows (their weight) of each cluster, of shape (k,)."""
+        return self.spread.weights
+
+    @cached_property
+    def silhouette(self) -> float:
+        """Mean of ``(b - a) / max(a, b)``, in [-1, 1]; the larger the better."""
+        return float(self._row_silhouettes[0].sum() / self.weights.sum())
+
+    @cached_property
+    def silhouette_error(self) -> float:
+        """Standard error of :attr:`silhouette`, as a mean over independent rows."""
+        n = self.weights.sum()
+        variance = self._row_silhouettes[1].sum() / n - self.silhouette**2
+        return float(np.sqrt(max(variance, 0.0) / n))
+
+    @property
+    def _row_silhouettes(self) -> tuple[Float, Float]:
+        # A row alone in its cluster scores 0 (Rousseeuw), not 1.
+        alone = self.weights <= 1
+        return (
+            np.where(alone, 0.0, self.spread.silhouettes),
+            np.where(alone, 0.0, self.spread.silhouette_squares),
+        )
+
+    @cached_property
+    def calinski_harabasz(self) -> float:
+        """Between- over within-cluster variance, each by its degrees of freedom."""
+        within = float(self.spread.squares.sum())
+        return _calinski_harabasz(self.weights, self.centers, within, self.feature_weights)
+
+    @cached_property
+    def davies_bouldin(self) -> float:
+        """Mean over clusters of the worst ``(s_i + s_j) / d_ij``; the smaller the better."""
+        within = self.spread.distances / self.weights
+        scale = 1.0 if self.feature_weights is None else np.sqrt(self.feature_weights)
+        scaled = self.centers * scale
+        gaps = np.linalg.norm(scaled[:, None] - scaled[None], axis=2)
+        if np.allclose(within, 0) or np.allclose(gaps, 0):
+            return 0.0
+        gaps[gaps == 0] = np.inf
+        ratios = (within[:, None] + within) / gaps
+        np.fill_diagonal(ratios, -np.inf)
+        return float(ratios.max(axis=1).mean())
+
+
+def _calinski_harabasz(
+    weights: Float, centers: Float, within: float, feature_weights: Float | None = None
+) -> float:
+    n, k = weights.sum(), len(weights)
+    gaps = (centers - np.average(centers, axis=0, weights=weights)) ** 2
+    if feature_weights is not None:
+        gaps = gaps * feature_weights
+    between = float(weights @ gaps.sum(axis=1))
+    return 1.0 if within == 0 else float(between * (n - k) / (within * (k - 1)))
+
+
+def _kept(rows: RowBlock, ignore_masked: bool) -> tuple[RowBlock, NDArray[np.int64], Any]:
+    """Rows that count, their labels and weights; the first bad value is an error."""
+    whole, labels = split_labels(rows)
+    keep = np.ones(len(labels), bool) if not ignore_masked else labels != _MASKED
+    if rows.weight is not None:
+        wrong = keep & ~(np.isfinite(rows.weight) & (rows.weight >= 0))
+        if wrong.any():
+            row = int(rows.numbers(np.flatnonzero(wrong)[:1])[0])
+            raise ValueError(
+                f"sample_weight of row {row} is NaN, infinite or negative; weights must be finite "
+                "and non-negative."
+            )
+        keep &= rows.weight > 0
+    if keep.all():
+        local, x, weight = np.arange(len(labels)), whole.x, whole.weight
+    else:
+        local = np.flatnonzero(keep)
+        x, labels = whole.x[local], labels[local]
+        weight = None if whole.weight is None else whole.weight[local]
+    row, column = first_nonfinite(x)
+    if row >= 0:
+        number = int(rows.numbers(local[[row]])[0])
+        raise ValueError(
+            f"Input X contains {x[row, column]} at row {number}, column {column}. Label such "
+            "rows -1 and use ignore_masked=True to leave them out."
+        )
+    return whole._replace(x=x), labels, weight
+
+
+def _moments_of_blocks(blocks: Iterator[RowBlock], ignore_masked: bool) -> LabelMoments | None:
+    found: LabelMoments | None = None
+    for rows in blocks:
+        kept, labels, weight = _kept(rows, ignore_masked)
+        if len(labels):
+            part = label_moments(kept.x, labels, weight)
+            found = part if found is None else merge_label_moments([found, part])
+    return found
+
+
+def _check_number(k: int, n: float) -> None:
+    """Raise unless k clusters of n rows can be scored."""
+    if not 2 <= k < n:
+        why = "a single cluster" if k == 1 else f"{k} clusters of {n:g} rows"
+        raise ValueError(
+            f"Number of labels is {k}. Valid values are 2 to n_samples - 1 (inclusive): the score "
+            f"is not defined for {why}."
+        )
+
+
+def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
+    if not isinstance(ignore_masked, bool | np.bool_):
+        raise TypeError(f"ignore_masked={ignore_masked!r} must be True or False.")
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array()
+    elif hasattr(X, "dims") and hasattr(X, "data"):
+        X = X.data
+    if not is_dask(X):
+        X = np.asarray(X)
+    if X.ndim != 2 or X.dtype.kind not in "fiub":
+        raise ValueError(
+            f"X has shape {X.shape} and dtype {X.dtype}; expected real numbers of shape (n, p)."
+        )
+    if sample_weight is not None and not is_dask(sample_weight):
+        sample_weight = np.asarray(sample_weight, dtype=np.float64)
+    labels = as_label_vector(labels, "labels")
+    return open_labelled_rows(X, labels, sample_weight)
+
+
+def _find_moments(rows: Rows, ignore_masked: bool) -> LabelMoments:
+    parts = rows.collect("label-moments", _moments_of_blocks, ignore_masked)
+    found = [part for part in parts if part is not None]
+    if not found:
+        _check_number(0, 0)
+    moments = merge_label_moments(found)
+    _check_number(len(moments.labels), moments.weights.sum())
+    return moments
+
+
+def _known_centers(centers: Any, n_features: int) -> Float:
+    out = np.array(centers, dtype=np.float64, order="C", ndmin=2)
+    if out.ndim != 2 or out.shape[1] != n_features or len(out) < 2 or not np.isfinite(out).all():
+        raise ValueError(
+            f"centers has shape {np.shape(centers)}; expected finite numbers of shape "
+            f"(k, {n_features}), k >= 2: row c is the mean of the rows labelled c."
+        )
+    return out
+
+
+def centroid_scores(
+    X: Any,
+    labels: Any,
+    *,
+    centers: Any = None,
+    sample_weight: Any = None,
+    ignore_masked: bool = False,
+) -> CentroidScores:
+    """Compute silhouette, Calinski-Harabasz and Davies-Bouldin from the same statistics.
+
+    Parameters
+    ----------
+    X : array-like or dask.array.Array of shape (n, p)
+    labels : array-like or dask.array.Array of shape (n,)
+        Whole numbers; chunks may differ from those of X.
+    centers : array-like of shape (k, p), optional
+        Means of the clusters 0 .. k - 1, such as ``cluster_centers_``: saves the
+        pass that finds them.  Labels must then lie in [0, k) (or be masked).
+        Clusters without rows are left out.
+    sample_weight : array-like or dask.array.Array of shape (n,), optional
+        An integer weight equals repetition, 0 absence.
+    ignore_masked : bool, default=False
+        Leave out rows labelled -1, whatever they hold.
+
+    Returns
+    -------
+    CentroidScores
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 clusters, or as many as rows; for NaN or infinity in a
+        row that counts, when ``centers`` are not given.
+
+    Notes
+    -----
+    *Passes*: 1 with ``centers``, else 2.  *To the client*: O(k p) a worker
+    thread.  Each costs O(n k p).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scores = centroid_scores(np.array([[0.0], [2.0], [9.0], [11.0]]), [0, 0, 1, 1])
+    >>> round(scores.silhouette, 3), scores.calinski_harabasz, round(scores.davies_bouldin, 3)
+    (0.887, 40.5, 0.222)
+    """
+    rows = _open(X, labels, sample_weight, ignore_masked)
+    if centers is None:
+        moments = _find_moments(rows, ignore_masked)
+        names, means = moments.labels, moments.means
+    else:
+        means = _known_centers(centers, rows.n_features - 1)
+        names = np.arange(len(means))
+    ignored = _MASKED if ignore_masked else None
+    spread: Spread = rows.reduce(SPREAD, SpreadRequest(means, names, ignored))
+    if spread.stray_row is not None:
+        raise ValueError(
+            f"Row {spread.stray_row} has a label without a centre; with centers of shape "
+            f"{means.shape} labels must lie in [0, {len(means)})"
+            + (", or be -1." if ignore_masked else ". Use ignore_masked=True to leave out -1.")
+        )
+    if not np.isfinite(spread.squares).all():
+        # To say where: a look that only bad data cost.
+        _find_moments(rows, ignore_masked)
+    filled = spread.weights > 0
+    _check_number(int(filled.sum()), float(spread.weights.sum()))
+    return CentroidScores(names[filled], means[filled], spread.of(filled))
+
+
+def silhouette_score(
+    X: Any,
+    labels: Any,
+    *,
+    method: str = "centroid",
+    centers: Any = None,
+    sample_weight: Any = None,
+    ignore_masked: bool = False,
+) -> float:
+    """Mean silhouette ``(b - a) / max(a, b)`` of the rows.
+
+    Parameters
+    ----------
+    X, labels, centers, sample_weight, ignore_masked
+        As of :func:`centroid_scores`.
+    method : {"centroid", "exact"}, default="centroid"
+        ``"centroid"``: a and b are the distances to the own and to the nearest
+        other mean (the simplified silhouette), O(n k).  ``"exact"``: mean
+        distances to all rows of the own and of the nearest other cluster, by
+        :func:`sklearn.metrics.silhouette_score`; O(n^2), for NumPy arrays only,
+        without ``centers`` and ``sample_weight``.
+
+    Returns
+    -------
+    float
+        In [-1, 1]; the larger the better.  Rows alone in their cluster count 0.
+
+    Raises
+    ------
+    ValueError
+        As :func:`centroid_scores`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(silhouette_score(np.array([[0.0], [2.0], [9.0], [11.0]]), [0, 0, 1, 1]), 3)
+    0.887
+    """
+    check_choice(method, "method", ("centroid", "exact"))
+    if method == "centroid":
+        return centroid_scores(
+            X, labels, centers=centers, sample_weight=sample_weight, ignore_masked=ignore_masked
+        ).silhouette
+    if is_dask(X) or is_dask(labels) or centers is not None or sample_weight is not None:
+        raise ValueError(
+            "method='exact' compares all pairs of rows of a NumPy array, without centers and "
+            "sample_weight. Use method='centroid', or compute a sample of the rows."
+        )
+    labels = as_label_vector(labels, "labels")
+    keep = labels != _MASKED if ignore_masked else np.ones(len(labels), bool)
+    return float(sklearn.metrics.silhouette_score(np.asarray(X)[keep], labels[keep]))
+
+
+def calinski_harabasz_score(
+    X: Any, labels: Any, *, sample_weight: Any = None, ignore_masked: bool = False
+) -> float:
+    """Between- over within-cluster variance, each by its degrees of freedom.
+
+    Parameters
+    ----------
+    X, labels, sample_weight, ignore_masked
+        As of :func:`centroid_scores`.
+
+    Returns
+    -------
+    float
+        As :func:`sklearn.metrics.calinski_harabasz_score`; the larger the better.
+
+    Raises
+    ------
+    ValueError
+        As :func:`centroid_scores`.
+
+    Notes
+    -----
+    One pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> calinski_harabasz_score(np.array([[0.0], [2.0], [9.0], [11.0]]), [0, 0, 1, 1])
+    40.5
+    """
+    moments = _find_moments(_open(X, labels, sample_weight, ignore_masked), ignore_masked)
+    return _calinski_harabasz(moments.weights, moments.means, float(moments.squares.sum()))
+
+
+def davies_bouldin_score(
+    X: Any,
+    labels: Any,
+    *,
+    centers: Any = None,
+    sample_weight: Any = None,
+    ignore_masked: bool = False,
+) -> float:
+    """Mean over clusters of the worst ratio of widths to distance, ``(s_i + s_j) / d_ij``.
+
+    Parameters
+    ----------
+    X, labels, centers, sample_weight, ignore_masked
+        As of :func:`centroid_scores`.
+
+    Returns
+    -------
+    float
+        As :func:`sklearn.metrics.davies_bouldin_score`; the smaller the better.
+
+    Raises
+    ------
+    ValueError
+        As :func:`centroid_scores`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(davies_bouldin_score(np.array([[0.0], [2.0], [9.0], [11.0]]), [0, 0, 1, 1]), 3)
+    0.222
+    """
+    return centroid_scores(
+        X, labels, centers=centers, sample_weight=sample_weight, ignore_masked=ignore_masked
+    ).davies_bouldin
