@@ -9,7 +9,7 @@ import shutil
 import struct
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
     Parameters
     ----------
     store : str, path, zarr store, zarr.Group or zarr.Array
-        A ``.zip`` path is opened as a zip store.  Local paths become absolute,
-        so that a worker with another working directory finds them.
+        A ``.zip`` path is opened as a zip store, a URL by fsspec.  Local paths become
+        absolute, so that a worker with another working directory finds them.
 
     Returns
     -------
@@ -57,7 +57,10 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
     FileNotFoundError
         Nothing is there, or it is no Zarr store.
     ValueError
-        The group was left unfinished by a writer that stopped.
+        The group was left unfinished by a writer that stopped, or nothing knows the
+        protocol of a URL.
+    ImportError
+        The fsspec package for the protocol of a URL is not installed.
 
     Examples
     --------
@@ -87,6 +90,13 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
             raise FileNotFoundError(
                 f"{str(store)!r} holds neither a Zarr group nor a Zarr array at its top; "
                 "give the folder that contains zarr.json, .zgroup or .zarray."
+            ) from error
+        except (ImportError, ValueError) as error:
+            if path is not None:
+                raise
+            raise type(error)(
+                f"{str(store)!r} cannot be opened: {error}. URLs need the fsspec package of "
+                "their protocol, for example s3fs for s3:// or aiohttp for https://."
             ) from error
     if node.attrs.get(INCOMPLETE):
         raise ValueError(
@@ -233,6 +243,8 @@ def decode_fill_value(value: Any) -> float | int:
     >>> decode_fill_value("AAAAAICHw8A="), decode_fill_value([-1]), decode_fill_value("nan")
     (-9999.0, -1, nan)
     """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool | int | float):
@@ -250,31 +262,3 @@ def decode_fill_value(value: Any) -> float | int:
         f"The nodata attribute {value!r} is neither a number, nor 'NaN', nor a base64-encoded "
         "float; pass nodata= with the value, or nodata=None."
     )
-
-
-# What says where on Earth the pixels are; copied unchanged, never invented.
-_GEOREFERENCE = (
-    "crs",
-    "crs_wkt",
-    "grid_mapping",
-    "spatial_ref",
-    "GeoTransform",
-    "transform",
-    "zarr_conventions",
-)
-_GEOREFERENCE_PREFIXES = ("proj:", "spatial:")
-
-
-def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the attributes that georeference an array or group.
-
-    Examples
-    --------
-    >>> georeference({"proj:code": "EPSG:32632", "units": "1"})
-    {'proj:code': 'EPSG:32632'}
-    """
-    return {
-        key: value
-        for key, value in attributes.items()
-        if key in _GEOREFERENCE or key.startswith(_GEOREFERENCE_PREFIXES)
-    }

@@ -28,10 +28,7 @@ KNOW_DASK = {
     "testing",
     "cli",
     "demo",
-    "_blocks",
     "_console",
-    "_layout",
-    "_metadata",
     "_stores",
 }
 #: Checks of the type and shape of what users hand in, before the engine sees it.

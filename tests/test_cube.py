@@ -282,7 +282,7 @@ def test_standard_scale_is_over_valid_pixels():
 
 
 def test_statistics_of_many_blocks_are_merged_in_groups(monkeypatch):
-    monkeypatch.setattr("daskclust.cube._FOLD", 3)
+    monkeypatch.setattr("daskclust.cube._survey._FOLD", 3)
     values, valid = random_cube(5)
     cube = open_cube(make_array(values, (3, 2, 5)), nodata=-9, scale="standard")
     assert_allclose(cube.samples.compute().mean(axis=0), 0, atol=1e-5)
@@ -620,7 +620,7 @@ def test_parameters_are_checked(example, options, message):
 
 
 def test_too_large_blocks_are_divided(monkeypatch, example):
-    monkeypatch.setattr("daskclust._metadata._BLOCK_BYTES", 200)
+    monkeypatch.setattr("daskclust.cube._metadata._BLOCK_BYTES", 200)
     _, values, valid = example
     group = make_array(values, (23, 19, 1), _FillValue=-9)  # one band per chunk
     with pytest.warns(PerformanceWarning, match="Rechunk the store"):

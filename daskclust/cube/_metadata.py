@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import zarr
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +15,11 @@ from daskclust._warnings import warn
 from daskclust.exceptions import PerformanceWarning
 
 __all__ = [
-    "as_image",
+    "NODATA_ATTRIBUTES",
+    "WAVELENGTH_NAMES",
     "check_choice",
-    "check_mask",
     "choose_block",
+    "dimension_names",
     "find_dimensions",
     "find_variable",
     "find_wavelengths",
@@ -27,6 +27,7 @@ __all__ = [
     "kept_bands",
     "label_dtype",
     "nodata_values",
+    "role_of",
 ]
 
 _DIMENSIONS = ("y", "x", "band")
@@ -44,8 +45,13 @@ _ALIASES = {
         "time",  # an image time series: dates are its features
     },
 }
-_NODATA_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
-_WAVELENGTH_NAMES = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
+NODATA_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
+WAVELENGTH_NAMES = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
+_MICROMETRES = ("um", "\N{MICRO SIGN}m", "\N{GREEK SMALL LETTER MU}m", "micron", "microns")
+_IN_NM = {
+    **dict.fromkeys((*_MICROMETRES, "micrometer", "micrometers", "micrometre", "micrometres"), 1e3),
+    **dict.fromkeys(("m", "meter", "metre"), 1e9),
+}
 # A limit of its own rather than dask's `array.chunk-size`: blocks define the row
 # numbers, which must not change with somebody's configuration.
 _BLOCK_BYTES = 256 * 2**20
@@ -91,25 +97,35 @@ def find_variable(node: zarr.Group | zarr.Array, variable: str | None) -> zarr.A
     return array
 
 
+def role_of(name: object) -> str | None:
+    """Return "y", "x" or "band", by the name of a dimension; None for any other name."""
+    return next((role for role in _DIMENSIONS if str(name).lower() in _ALIASES[role]), None)
+
+
+def dimension_names(array: zarr.Array) -> tuple[str, ...] | None:
+    """Names of the dimensions of an array in Zarr, of version 3 or as xarray writes them in 2."""
+    names = getattr(array.metadata, "dimension_names", None)
+    if names is None:
+        names = array.attrs.get("_ARRAY_DIMENSIONS")
+    if not isinstance(names, list | tuple) or any(name is None for name in names):
+        return None
+    return tuple(map(str, names))
+
+
 def find_dimensions(
-    array: zarr.Array, dims: Sequence[str] | None
+    names: Sequence[str] | None, title: str, shape: tuple[int, ...]
 ) -> tuple[tuple[int, int, int], tuple[str, str]]:
     """Axes of y, x and band, and the names of the first two."""
-    names = dims
-    if names is None:
-        names = getattr(array.metadata, "dimension_names", None)
-    if names is None:
-        names = array.attrs.get("_ARRAY_DIMENSIONS")  # type: ignore[assignment]
-    if names is None or isinstance(names, str) or any(name is None for name in names):
+    if names is None or isinstance(names, str):
         raise ValueError(
-            f"The array {array.path!r} of shape {array.shape} names its dimensions {names!r}; "
-            'the order cannot be guessed. Pass it, for example dims=("y", "x", "band").'
+            f"{title} of shape {shape} names its dimensions {names!r}; the order cannot be "
+            'guessed. Pass it, for example dims=("y", "x", "band").'
         )
     axes: dict[str, int] = {}
     for axis, name in enumerate(names):
-        for role in _DIMENSIONS:
-            if str(name).lower() in _ALIASES[role]:
-                axes.setdefault(role, axis)
+        role = role_of(name)
+        if role is not None:
+            axes.setdefault(role, axis)
     if len(names) != 3 or len(axes) != 3:
         known = "; ".join(f"{role}: {', '.join(sorted(_ALIASES[role]))}" for role in _DIMENSIONS)
         raise ValueError(
@@ -121,17 +137,19 @@ def find_dimensions(
 
 
 def choose_block(
-    array: zarr.Array, order: tuple[int, int, int], chunks: tuple[int, int] | None
+    shape: tuple[int, int, int],
+    stored: tuple[int, int],
+    dtype: np.dtype[Any],
+    chunks: tuple[int, int] | None,
 ) -> tuple[int, int]:
-    """Rows and columns of a block."""
-    height, width, n_bands = (array.shape[axis] for axis in order)
+    """Rows and columns of a block of a cube (y, x, band), given those of the stored chunks."""
+    height, width, n_bands = shape
     if chunks is not None:
         if len(chunks) != 2 or any(int(size) != size or size < 1 for size in chunks):
             raise ValueError(f"chunks={chunks!r}; expected two positive integers, (rows, columns).")
         return min(int(chunks[0]), height), min(int(chunks[1]), width)
-    stored = array.shards or array.chunks
-    rows, cols = min(stored[order[0]], height), min(stored[order[1]], width)
-    pixel = n_bands * array.dtype.itemsize
+    rows, cols = min(stored[0], height), min(stored[1], width)
+    pixel = n_bands * dtype.itemsize
     first = rows, cols
     while rows * cols * pixel > _BLOCK_BYTES and rows * cols > 1:
         rows, cols = (-(-rows // 2), cols) if rows >= cols else (rows, -(-cols // 2))
@@ -166,18 +184,20 @@ def kept_bands(bad_bands: ArrayLike | None, n_bands: int) -> NDArray[np.intp] | 
     return None if keep.all() else np.flatnonzero(keep)
 
 
-def nodata_values(array: zarr.Array, nodata: float | str | None) -> tuple[float, ...]:
+def nodata_values(
+    attributes: Mapping[str, Any], dtype: np.dtype[Any], nodata: float | str | None
+) -> tuple[float, ...]:
     """Values that mean "no data" and that the stored dtype can hold, NaN left out."""
     if nodata == "auto":
-        attributes = (array.attrs.get(name) for name in _NODATA_ATTRIBUTES)
-        values = [decode_fill_value(value) for value in attributes if value is not None]
+        stated = (attributes.get(name) for name in NODATA_ATTRIBUTES)
+        values = [decode_fill_value(value) for value in stated if value is not None]
     elif nodata is None:
         values = []
     elif isinstance(nodata, str):
         raise ValueError(f"nodata={nodata!r}; expected a number, None or 'auto'.")
     else:
         values = [nodata]
-    return tuple(dict.fromkeys(value for value in values if _can_hold(array.dtype, value)))
+    return tuple(dict.fromkeys(value for value in values if _can_hold(dtype, value)))
 
 
 def _can_hold(dtype: np.dtype[Any], value: float) -> bool:
@@ -192,41 +212,16 @@ def _can_hold(dtype: np.dtype[Any], value: float) -> bool:
 
 
 def find_wavelengths(
-    group: zarr.Group | None, array: zarr.Array, n_bands: int
+    candidates: Iterable[tuple[Any, Any]], n_bands: int
 ) -> NDArray[np.float64] | None:
-    """Band centres from a one-dimensional array beside the cube, else from attributes."""
-    candidates: list[Any] = []
-    if group is not None:
-        for name in _WAVELENGTH_NAMES:
-            found = group.get(name)
-            if isinstance(found, zarr.Array) and found.dtype.kind in "iuf":
-                candidates.append(found)
-    for attributes in (array.attrs, {} if group is None else group.attrs):
-        candidates += [attributes.get(name) for name in _WAVELENGTH_NAMES]
-    for candidate in candidates:
-        if isinstance(candidate, zarr.Array):
-            if candidate.shape == (n_bands,):
-                return np.asarray(candidate[:], dtype=np.float64)
-        elif isinstance(candidate, list | tuple) and len(candidate) == n_bands:
-            return np.asarray(candidate, dtype=np.float64)
+    """Band centres in nm: the first of the (values, units) that has a number for each band."""
+    for values, units in candidates:
+        if isinstance(values, list | tuple):
+            values = np.asarray(values)
+        if getattr(values, "shape", None) == (n_bands,) and values.dtype.kind in "iuf":
+            centres = np.asarray(values[...], dtype=np.float64)
+            return centres * _IN_NM.get(str(units).strip().lower(), 1.0)
     return None
-
-
-def as_image(name: str, image: Any, shape: tuple[int, int]) -> Any:
-    if not isinstance(image, da.Array | zarr.Array):
-        image = np.asarray(image)
-    if image.shape != shape:
-        raise ValueError(f"{name} has shape {image.shape}; expected the image's {shape}.")
-    return image
-
-
-def check_mask(mask: Any, shape: tuple[int, int]) -> Any:
-    image = as_image("mask", mask, shape)
-    if image.dtype != bool:
-        raise ValueError(
-            f"mask has dtype {image.dtype}; expected bool, True where a pixel is excluded."
-        )
-    return image
 
 
 def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
@@ -242,7 +237,6 @@ def flags(count: int, names: Sequence[str] | None) -> dict[str, Any]:
     meanings = [] if names is None else [str(name) for name in names]
     meanings += [f"cluster_{k}" for k in range(len(meanings), count)]
     return {
-        "_FillValue": -1,
         "flag_values": list(range(count)),
         # CF separates meanings by blanks, hence none inside.
         "flag_meanings": " ".join("_".join(meaning.split()) for meaning in meanings),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "block_valid",
     "expand_block",
     "merge_surveys",
+    "with_held",
     "write_block",
 ]
 
@@ -119,10 +121,14 @@ class CubeSource:
 
     Parameters
     ----------
-    array : zarr.Array
-        Three-dimensional.
+    array : zarr.Array or None
+        Three-dimensional; None where pixels come from a Dask array.
     order : tuple of int
         Axes of y, x and band in `array`.
+    dtype : numpy.dtype
+        As stored.
+    n_stored : int
+        Number of bands stored.
     bands : ndarray of int or None
         Bands kept; None keeps all.
     nodata : tuple of numbers
@@ -130,27 +136,36 @@ class CubeSource:
     keep_incomplete : bool
         A pixel with some bands missing is kept, its missing values NaN.
     grid : BlockGrid
+    held : ndarray of shape (pixels, n_stored), optional
+        The pixels of the one block that is being handled, where there is no `array`.
     """
 
-    array: zarr.Array
+    array: zarr.Array | None
     order: tuple[int, int, int]
+    dtype: np.dtype[Any]
+    n_stored: int
     bands: NDArray[np.intp] | None
     nodata: tuple[float, ...]
     keep_incomplete: bool
     grid: BlockGrid
+    held: NDArray[Any] | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether no stored value can mean "no data"; then validity needs no reading."""
-        return not self.nodata and self.array.dtype.kind != "f"
+        return not self.nodata and self.dtype.kind != "f"
 
     def read(self, number: int) -> NDArray[Any]:
         """Pixels of block `number` as rows, (pixels, bands kept), of the stored dtype."""
-        rows, cols = self.grid.region(number)
-        selection = [slice(None)] * 3
-        selection[self.order[0]], selection[self.order[1]] = rows, cols
-        values = np.asarray(self.array[tuple(selection)]).transpose(self.order)
-        values = values.reshape(-1, values.shape[2])
+        if self.array is None:
+            assert self.held is not None
+            values = self.held
+        else:
+            rows, cols = self.grid.region(number)
+            selection = [slice(None)] * 3
+            selection[self.order[0]], selection[self.order[1]] = rows, cols
+            values = np.asarray(self.array[tuple(selection)]).transpose(self.order)
+            values = values.reshape(-1, values.shape[2])
         return values if self.bands is None else values[:, self.bands]
 
     def missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -190,7 +205,7 @@ class CubeSource:
         valid, values, missing = self.valid(number, excluded)
         if values is None:
             if not valid.any():
-                return np.empty((0, self.n_bands), dtype=self.array.dtype)
+                return np.empty((0, self.n_bands), dtype=self.dtype)
             values = self.read(number)
         rows = values[valid]
         if self.keep_incomplete and missing is not None and missing[valid].any():
@@ -202,7 +217,19 @@ class CubeSource:
     @property
     def n_bands(self) -> int:
         """Number of bands kept."""
-        return self.array.shape[self.order[2]] if self.bands is None else len(self.bands)
+        return self.n_stored if self.bands is None else len(self.bands)
+
+
+def with_held(
+    ids: NDArray[np.int64],
+    held: NDArray[Any],
+    *rest: Any,
+    function: Callable[..., Any],
+    source: CubeSource,
+    **options: Any,
+) -> Any:
+    """Run a function of this module on a block whose pixels are handed in."""
+    return function(ids, *rest, source=replace(source, held=held), **options)
 
 
 _Excluded = NDArray[np.bool_] | None

@@ -1,159 +1,32 @@
-"""Image cubes in Zarr as rows for clustering, and label maps back into Zarr.
-
-A cube (y, x, band) becomes a table with one row per valid pixel.  Rows are
-numbered block by block, and inside a block line by line; nothing is shuffled, so
-that a row block is one read of the store and a label block one write.
-"""
+"""A cube opened: which pixels are rows, and labels back to the image."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, Literal
 
-import dask
 import dask.array as da
 import numpy as np
 import zarr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from daskclust import _blocks
-from daskclust._blocks import BlockGrid, CubeSource, Scaling
-from daskclust._layout import flatten, unflatten
-from daskclust._metadata import (
-    as_image,
-    check_choice,
-    check_mask,
-    choose_block,
-    find_dimensions,
-    find_variable,
-    find_wavelengths,
-    flags,
-    kept_bands,
-    label_dtype,
-    nodata_values,
-)
-from daskclust._stores import georeference, new_group, open_store
+from daskclust.cube import _blocks
+from daskclust.cube._blocks import CubeSource, Scaling
+from daskclust.cube._georeference import Georeference
+from daskclust.cube._images import open_image
+from daskclust.cube._label_maps import as_data_array, write_label_map
+from daskclust.cube._layout import flatten, unflatten
+from daskclust.cube._survey import sample_dtype, take_survey
 from daskclust.exceptions import ChunkError
 
-__all__ = ["Cube", "open_cube"]
-
-# Rows of statistics merged by one task.
-_FOLD = 256
-
-
-def open_cube(
-    store: Any,
-    *,
-    variable: str | None = None,
-    nodata: float | Literal["auto"] | None = "auto",
-    mask: Any = None,
-    bad_bands: ArrayLike | None = None,
-    scale: Literal["none", "standard", "unit"] = "none",
-    dims: Sequence[str] | None = None,
-    missing: Literal["mask", "nan"] = "mask",
-    chunks: tuple[int, int] | None = None,
-) -> Cube:
-    """Open an image cube in Zarr.
-
-    Parameters
-    ----------
-    store : str, path, zarr store, zarr.Group or zarr.Array
-        Zarr v2 or v3; a ``.zip`` path is a zip store.  With a distributed
-        cluster, workers must see it under the same path.
-    variable : str, default=None
-        Array inside a group; None takes the only three-dimensional one.
-    nodata : float, None or "auto", default="auto"
-        Value that means "no data", besides NaN.  ``"auto"`` reads the attributes
-        ``_FillValue``, ``missing_value`` and ``nodata`` (never Zarr's own
-        ``fill_value``, which says how unwritten chunks read); None means no value does.
-    mask : array of shape (y, x), bool, default=None
-        True excludes a pixel.  A NumPy, Dask or Zarr array.
-    bad_bands : array of bool, shape (band,), or of int, default=None
-        Bands to drop: True, or the numbers.
-    scale : {"none", "standard", "unit"}, default="none"
-        ``"standard"``: every band to mean 0 and variance 1 over the valid pixels;
-        ``"unit"``: every spectrum to length 1.
-    dims : sequence of str, default=None
-        Names of the dimensions in stored order, for an array that has none, or
-        other ones than the usual; for example ``("y", "x", "band")``.
-    missing : {"mask", "nan"}, default="mask"
-        What happens to a pixel with "no data" in some kept bands: excluded, or
-        kept with NaN there (for estimators that accept NaN).
-    chunks : tuple of int, default=None
-        Rows and columns of a block; None takes those of the store (its shards, if
-        it has any).  Row numbers depend on it.
-
-    Returns
-    -------
-    Cube
-
-    Raises
-    ------
-    FileNotFoundError
-        No Zarr store there.
-    KeyError
-        No such `variable`.
-    ValueError
-        Dimensions without a (known) name, no or several candidate variables, or a
-        parameter outside its range.
-
-    Warns
-    -----
-    PerformanceWarning
-        Blocks of the store are too large to hold all bands at once and get divided,
-        so that its chunks are read several times.
-
-    Notes
-    -----
-    Values are taken as stored: ``scale_factor`` and ``add_offset`` are not applied.
-    Opening reads metadata only.
-
-    Examples
-    --------
-    >>> from daskclust.datasets import make_hyperspectral_cube
-    >>> group = make_hyperspectral_cube(
-    ...     zarr.storage.MemoryStore(), shape=(40, 60), n_bands=10, chunks=(20, 30),
-    ...     random_state=0)
-    >>> cube = open_cube(group)
-    >>> cube.shape, cube.samples.numblocks, cube.n_valid + cube.n_masked
-    ((40, 60, 10), (4, 1), 2400)
-    """
-    check_choice("scale", scale, ("none", "standard", "unit"))
-    check_choice("missing", missing, ("mask", "nan"))
-    node = open_store(store)
-    group = node if isinstance(node, zarr.Group) else None
-    array = find_variable(node, variable)
-    order, names = find_dimensions(array, dims)
-    shape = array.shape[order[0]], array.shape[order[1]]
-    n_bands = array.shape[order[2]]
-    bands = kept_bands(bad_bands, n_bands)
-    grid = BlockGrid(shape, choose_block(array, order, chunks))
-    source = CubeSource(
-        array=array,
-        order=order,
-        bands=bands,
-        nodata=nodata_values(array, nodata),
-        keep_incomplete=missing == "nan",
-        grid=grid,
-    )
-    wavelengths = find_wavelengths(group, array, n_bands)
-    if wavelengths is not None and bands is not None:
-        wavelengths = wavelengths[bands]
-    return Cube(
-        source,
-        excluded=None if mask is None else flatten(check_mask(mask, shape), grid),
-        scale=scale,
-        wavelengths=wavelengths,
-        group=group,
-        dimension_names=names,
-    )
+__all__ = ["Cube"]
 
 
 class Cube:
-    """An image cube as rows for clustering; made by :func:`open_cube`.
+    """An image cube as rows for clustering; made by :func:`daskclust.open_cube`.
 
     Attributes
     ----------
@@ -162,7 +35,8 @@ class Cube:
     chunks : tuple of tuples
         Block sizes along y and x.
     wavelengths : ndarray of shape (bands kept,), float64, or None
-        As stored (usually nm); None where the store has none.
+        Band centres in nm (taken for nm where no unit says otherwise); None where
+        there are none.
     bands : ndarray of int
         Numbers of the bands kept.
     dimension_names : tuple of str
@@ -183,22 +57,25 @@ class Cube:
         self,
         source: CubeSource,
         *,
+        pixels: da.Array | None,
         excluded: da.Array | None,
         scale: Literal["none", "standard", "unit"],
         wavelengths: NDArray[np.float64] | None,
-        group: zarr.Group | None,
+        place: Georeference,
+        attributes: Mapping[str, Any],
         dimension_names: tuple[str, str],
     ) -> None:
         self._source = source
         self._grid = source.grid
+        self._pixels = pixels
         self._excluded = excluded
         self._scale: Literal["none", "standard", "unit"] = scale
-        self._group = group
+        self._place = place
         self.wavelengths = wavelengths
         self.dimension_names = dimension_names
         self.shape = (*source.grid.shape, source.n_bands)
         self.chunks = source.grid.chunks
-        self.attributes: dict[str, Any] = dict(source.array.attrs)
+        self.attributes: dict[str, Any] = dict(attributes)
         self.bands: NDArray[np.intp] = (
             np.arange(source.n_bands) if source.bands is None else source.bands
         )
@@ -213,39 +90,9 @@ class Cube:
     @cached_property
     def _survey(self) -> tuple[tuple[int, ...], Scaling]:
         """Valid pixels per block, and the scaling; at most one pass."""
-        source, moments = self._source, self._scale == "standard"
-        stored = source.array.dtype
-        small = stored.itemsize <= (4 if stored.kind == "f" else 2)
-        dtype = np.dtype(np.float32 if small else np.float64)
-        if not moments and source.is_complete and self._excluded is None:
-            return self._grid.pixels, Scaling(self._scale, dtype)
-        width = 1 + 3 * source.n_bands if moments else 1
-        surveys = self._per_block(
-            _blocks.block_survey,
-            sizes=(1,) * self._grid.count,
-            width=width,
-            dtype=np.float64,
-            token="daskclust-survey",
-            moments=moments,
-        )
-        merged = surveys
-        while moments and merged.numblocks[0] > 1:
-            merged = merged.rechunk({0: _FOLD})
-            merged = merged.map_blocks(
-                _blocks.merge_surveys,
-                chunks=((1,) * merged.numblocks[0], (width,)),
-                dtype=np.float64,
-                meta=np.empty((0, 0)),
-            )
-        column, total = dask.compute(surveys[:, 0], merged if moments else None)
-        counts = tuple(int(count) for count in column)
-        if not moments:
-            return counts, Scaling(self._scale, dtype)
-        p = source.n_bands
-        n, mean, squares = total[0, 1 : 1 + p], total[0, 1 + p : 1 + 2 * p], total[0, 1 + 2 * p :]
-        std = np.sqrt(squares / np.maximum(n, 1.0))
-        std[std == 0.0] = 1.0  # a constant band: centred, not divided by zero
-        return counts, Scaling("standard", dtype, mean=mean, std=std)
+        if self._scale != "standard" and self._source.is_complete and self._excluded is None:
+            return self._grid.pixels, Scaling(self._scale, sample_dtype(self._source.dtype))
+        return take_survey(self._per_block, self._source, self._scale)
 
     @property
     def block_counts(self) -> tuple[int, ...]:
@@ -297,14 +144,18 @@ class Cube:
         **options: Any,
     ) -> da.Array:
         """Run ``function(ids, *labels, [excluded])`` on every block; `sizes` rows come out."""
-        numbers = da.arange(self._grid.count, chunks=1, dtype=np.int64)
-        arrays = [numbers, *labels] + ([] if self._excluded is None else [self._excluded])
+        pairs: list[Any] = [da.arange(self._grid.count, chunks=1, dtype=np.int64), "i"]
+        if self._pixels is not None:
+            pairs += [self._pixels, "ib"]
+            function = partial(_blocks.with_held, function=function)
+        for array in (*labels, *([] if self._excluded is None else [self._excluded])):
+            pairs += [array, "i"]
         out = "i" if width is None else "ip"
         # Not aligned: block i of every array belongs together though lengths differ.
         return da.blockwise(
             function,
             out,
-            *(item for array in arrays for item in (array, "i")),
+            *pairs,
             new_axes=None if width is None else {"p": width},
             adjust_chunks={"i": tuple(sizes)},
             align_arrays=False,
@@ -345,6 +196,7 @@ class Cube:
 
         Examples
         --------
+        >>> from daskclust import open_cube
         >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
         >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
         >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
@@ -364,7 +216,11 @@ class Cube:
         return unflatten(flat, self._grid)
 
     def rows_of(
-        self, label_map: Any, *, unlabelled: int | Sequence[int] = -1
+        self,
+        label_map: Any,
+        *,
+        unlabelled: int | Sequence[int] = -1,
+        variable: str | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Turn a label map into global row numbers and labels.
 
@@ -372,10 +228,15 @@ class Cube:
 
         Parameters
         ----------
-        label_map : array of shape (y, x), integer or bool
-            NumPy, Dask or Zarr.  Of a bool map, the True pixels with label 1.
+        label_map : array of shape (y, x), integer or bool, or a store of one
+            NumPy, Dask, Zarr or xarray; or a path or group, with `variable` where it
+            has several two-dimensional arrays.  Of a bool map, the True pixels with
+            label 1.
         unlabelled : int or sequence of int, default=-1
-            Values that mean "no label"; ground truth often uses 0, then pass 0.
+            Values that mean "no label", besides those that the attributes of a stored
+            map declare; ground truth often uses 0, then pass 0.
+        variable : str, default=None
+            Array inside the store.
 
         Returns
         -------
@@ -383,24 +244,33 @@ class Cube:
             Ascending row numbers of `samples`.  Labelled pixels that are masked are left out.
         labels : ndarray of shape (m,), int64
 
+        Raises
+        ------
+        ValueError
+            Another shape, no integers, or a map that states another coordinate system
+            or position than the cube.
+
         Notes
         -----
         Runs on the user's scheduler and reads only blocks that hold labels.
 
         Examples
         --------
+        >>> from daskclust import open_cube
         >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
         >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
         >>> rows, labels = cube.rows_of(np.array([[0, 1], [-1, 2]]))
         >>> rows.tolist(), labels.tolist()
         ([0, 2], [0, 2])
         """
-        image = as_image("label_map", label_map, self._grid.shape)
+        opened = open_image(
+            "label_map", label_map, self._grid.shape, place=self._place, variable=variable
+        )
+        image = opened.values
         if image.dtype.kind not in "iub":
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
         values = (unlabelled,) if isinstance(unlabelled, int | np.integer) else tuple(unlabelled)
-        if image.dtype.kind == "b":
-            values = (0,)
+        values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
         found = self._per_block(
             _blocks.block_rows_of,
             flatten(image, self._grid),
@@ -459,6 +329,7 @@ class Cube:
 
         Examples
         --------
+        >>> from daskclust import open_cube
         >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
         >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
         >>> written = cube.write_labels(np.array([0, 0, 1]), zarr.storage.MemoryStore())
@@ -466,37 +337,71 @@ class Cube:
         ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
         """
         aligned = self._align(labels)
-        if aligned.dtype.kind not in "iu":
-            raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
-        if n_clusters is None and class_names is not None:
-            n_clusters = len(class_names)
-        if n_clusters is None and isinstance(labels, np.ndarray):
+        if n_clusters is None and isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
             n_clusters = int(labels.max(initial=-1)) + 1
-        dtype = label_dtype(aligned.dtype, n_clusters)
-        with new_group(store, overwrite=overwrite) as group:
-            target = group.create_array(
-                "labels",
-                shape=self._grid.shape,
-                chunks=self._grid.block,
-                dtype=dtype,
-                fill_value=-1,
-                dimension_names=self.dimension_names,
-                attributes={"long_name": "cluster", **georeference(self.attributes)},
-            )
-            self._copy_georeference(group)
-            largest = self._per_block(
-                _blocks.write_block,
-                aligned,
-                sizes=(1,) * self._grid.count,
-                dtype=np.int64,
-                token="daskclust-write",
-                target=target,
-            ).compute()
-            found = max(int(largest.max(initial=-1)) + 1, n_clusters or 0)
-            target.attrs.update(flags(found, class_names))
-        written = open_store(store)
-        assert isinstance(written, zarr.Group)
-        return written
+        return write_label_map(
+            self._grid,
+            self._place,
+            self.dimension_names,
+            partial(self._write_blocks, aligned),
+            aligned.dtype,
+            store,
+            overwrite=overwrite,
+            n_clusters=n_clusters,
+            class_names=class_names,
+        )
+
+    def _write_blocks(self, aligned: da.Array, target: zarr.Array) -> int:
+        """Write all blocks and return the largest label."""
+        largest = self._per_block(
+            _blocks.write_block,
+            aligned,
+            sizes=(1,) * self._grid.count,
+            dtype=np.int64,
+            token="daskclust-write",
+            target=target,
+        ).compute()
+        return int(largest.max(initial=-1))
+
+    def to_xarray(
+        self,
+        labels: Any,
+        *,
+        fill_value: float = -1,
+        name: str = "labels",
+        class_names: Sequence[str] | None = None,
+    ) -> Any:
+        """Put one value per row back onto the image, as an ``xarray.DataArray``.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,)
+            As for :meth:`to_map`.
+        fill_value : number, default=-1
+            Value of masked pixels.
+        name : str, default="labels"
+        class_names : sequence of str, default=None
+            Meanings of the labels 0, 1, ..., for the attributes ``flag_values`` and
+            ``flag_meanings``.
+
+        Returns
+        -------
+        xarray.DataArray of shape (y, x)
+            Lazy, with the cube's coordinates and georeference.
+
+        Raises
+        ------
+        ImportError
+            Without xarray.
+        """
+        return as_data_array(
+            self.to_map(labels, fill_value=fill_value),
+            self._place,
+            self.dimension_names,
+            fill_value=fill_value,
+            name=name,
+            class_names=class_names,
+        )
 
     def _align(self, labels: Any) -> da.Array:
         """Return `labels` as a Dask array with the chunks of `samples`."""
@@ -526,28 +431,3 @@ class Cube:
                 f"Got {found} labels for {self.n_valid} valid pixels; expected one per row of "
                 "samples."
             )
-
-    def _copy_georeference(self, group: zarr.Group) -> None:
-        if self._group is None:
-            return
-        group.attrs.update(georeference(self._group.attrs))
-        mapping = self.attributes.get("grid_mapping")
-        names = {*self.dimension_names, *([mapping] if isinstance(mapping, str) else [])}
-        for name in sorted(names):
-            array = self._group.get(name)
-            if not isinstance(array, zarr.Array) or array.ndim > 1 or name == "labels":
-                continue
-            attributes = {k: v for k, v in array.attrs.items() if k != "_ARRAY_DIMENSIONS"}
-            # A grid mapping's value means nothing; coordinates of text cannot be positions.
-            numeric = array.dtype.kind in "iuf"
-            if not numeric and array.ndim:
-                continue
-            copy = group.create_array(
-                name,
-                shape=array.shape,
-                dtype=array.dtype if numeric else np.int32,
-                dimension_names=(name,) if array.ndim else (),
-                attributes=attributes,
-            )
-            if numeric:
-                copy[...] = array[...]

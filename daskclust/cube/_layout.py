@@ -8,10 +8,9 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
-from daskclust._blocks import BlockGrid
+from daskclust.cube._blocks import BlockGrid
 
 __all__ = ["flatten", "unflatten"]
 
@@ -22,25 +21,28 @@ def _strips(grid: BlockGrid) -> Iterator[tuple[int, int]]:
     return pairwise(range(0, grid.count + 1, across))
 
 
-def flatten(image: Any, grid: BlockGrid) -> da.Array:
-    """Turn an image into rows of pixels, block by block; 1-d, one chunk a block."""
+def _as_rows(block: NDArray[Any]) -> NDArray[Any]:
+    return block.reshape(-1, *block.shape[2:])
+
+
+def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
+    """Turn an image, or a cube (y, x, band), into rows of pixels; one chunk a block."""
     if isinstance(image, np.ndarray):
-        parts = [image[grid.region(number)].ravel() for number in range(grid.count)]
-        return da.from_array(np.concatenate(parts), chunks=(grid.pixels,))
-    if isinstance(image, zarr.Array):
-        image = da.from_zarr(image, chunks=grid.chunks)
-    image = image.rechunk(grid.chunks)
+        parts = [_as_rows(image[grid.region(number)]) for number in range(grid.count)]
+        chunks = (grid.pixels, *((size,) for size in image.shape[2:]))
+        return da.from_array(np.concatenate(parts), chunks=chunks)
+    cut = image.rechunk((*grid.chunks, *(-1 for _ in image.shape[2:])))
     rows = []
     bounds = pairwise(accumulate(grid.chunks[0], initial=0))
     for (first, last), (start, stop) in zip(_strips(grid), bounds, strict=True):
         rows.append(
             da.map_blocks(
-                np.ravel,
-                image[start:stop],
+                _as_rows,
+                cut[start:stop],
                 drop_axis=0,
-                chunks=(grid.pixels[first:last],),
-                dtype=image.dtype,
-                meta=np.empty(0, dtype=image.dtype),
+                chunks=(grid.pixels[first:last], *cut.chunks[2:]),
+                dtype=cut.dtype,
+                meta=np.empty((0,) * (cut.ndim - 1), dtype=cut.dtype),
             )
         )
     return da.concatenate(rows)

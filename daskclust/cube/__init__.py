@@ -1,0 +1,11 @@
+"""Image cubes as rows for clustering, and label maps back.
+
+A cube (y, x, band) becomes a table with one row per valid pixel.  Rows are
+numbered block by block, and inside a block line by line; nothing is shuffled, so
+that a row block is one read of the store and a label block one write.
+"""
+
+from daskclust.cube._cube import Cube
+from daskclust.cube._opening import open_cube
+
+__all__ = ["Cube", "open_cube"]

@@ -1,0 +1,188 @@
+"""Where on Earth the pixels are: copied unchanged, compared, never invented."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import zarr
+
+__all__ = ["NOWHERE", "Coordinate", "Georeference", "georeference"]
+
+_ATTRIBUTES = (
+    "crs",
+    "crs_wkt",
+    "grid_mapping",
+    "spatial_ref",
+    "GeoTransform",
+    "transform",
+    "zarr_conventions",
+)
+_PREFIXES = ("proj:", "spatial:")
+# Ways to name a coordinate system, best first: where both maps use one, it decides.
+_SYSTEMS = ("proj:code", "proj:projjson", "proj:wkt2", "crs_wkt", "spatial_ref", "crs")
+_TRANSFORMS = ("spatial:transform", "GeoTransform", "transform")
+
+
+def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the attributes that georeference an array or group.
+
+    Examples
+    --------
+    >>> georeference({"proj:code": "EPSG:32632", "units": "1"})
+    {'proj:code': 'EPSG:32632'}
+    """
+    return {
+        key: value
+        for key, value in attributes.items()
+        if key in _ATTRIBUTES or key.startswith(_PREFIXES)
+    }
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """A coordinate of an image, or its grid mapping (no dimensions, a value without meaning).
+
+    ``values`` is anything that ``[...]`` turns into an array: nothing is read until written.
+    """
+
+    dims: tuple[str, ...]
+    values: Any
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Georeference:
+    """What a store or an xarray object says about the place of an image.
+
+    Attributes
+    ----------
+    attributes : mapping
+        Of the array.
+    group_attributes : mapping
+        Of the group around it.
+    coordinates : mapping of str to Coordinate
+        Positions along y and x, and the grid mapping.
+    """
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    group_attributes: Mapping[str, Any] = field(default_factory=dict)
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+
+    @classmethod
+    def from_zarr(
+        cls, array: zarr.Array, group: zarr.Group | None, names: tuple[str, str]
+    ) -> Georeference:
+        """Find what belongs to an array whose dimensions y and x are called `names`."""
+        attributes = georeference(array.attrs)
+        if group is None:
+            return cls(attributes)
+        mapping = attributes.get("grid_mapping")
+        coordinates = {}
+        for name in sorted({*names, *([mapping] if isinstance(mapping, str) else [])}):
+            found = group.get(name)
+            if not isinstance(found, zarr.Array) or found.ndim > 1:
+                continue
+            # Coordinates of text cannot be positions.
+            if found.ndim and found.dtype.kind not in "iuf":
+                continue
+            kept = {k: v for k, v in found.attrs.items() if k != "_ARRAY_DIMENSIONS"}
+            coordinates[name] = Coordinate((name,) if found.ndim else (), found, kept)
+        return cls(attributes, georeference(group.attrs), coordinates)
+
+    @classmethod
+    def from_xarray(cls, array: Any, names: tuple[str, str]) -> Georeference:
+        """Find what belongs to an ``xarray.DataArray``."""
+        mapping = array.encoding.get("grid_mapping", array.attrs.get("grid_mapping"))
+        attributes = georeference(array.attrs)
+        if isinstance(mapping, str):
+            attributes["grid_mapping"] = mapping
+        coordinates = {}
+        for name in sorted({*names, *([mapping] if isinstance(mapping, str) else [])}):
+            if name not in array.coords or array.coords[name].ndim > 1:
+                continue
+            found = array.coords[name]
+            if found.ndim and found.dtype.kind not in "iuf":
+                continue
+            values = np.asarray(found.values)
+            coordinates[name] = Coordinate(tuple(map(str, found.dims)), values, dict(found.attrs))
+        return cls(attributes, {}, coordinates)
+
+    def write(self, group: zarr.Group) -> None:
+        """Copy what belongs to the group, and the coordinates."""
+        group.attrs.update(self.group_attributes)
+        for name, found in self.coordinates.items():
+            if name in group:
+                continue
+            values = found.values
+            numeric = values.dtype.kind in "iuf"
+            copy = group.create_array(
+                name,
+                shape=values.shape,
+                dtype=values.dtype if numeric else np.int32,
+                dimension_names=found.dims,
+                attributes=dict(found.attributes),
+            )
+            if numeric:
+                copy[...] = values[...]
+
+    def differences(self, other: Georeference) -> list[str]:
+        """Say in which respects another map lies elsewhere; what only one states is no difference.
+
+        Examples
+        --------
+        >>> here = Georeference({"proj:code": "EPSG:32632"})
+        >>> here.differences(Georeference({"proj:code": "EPSG:4326"}))
+        ["proj:code is 'EPSG:4326', of the cube 'EPSG:32632'"]
+        >>> here.differences(Georeference())
+        []
+        """
+        found = []
+        mine, theirs = self._facts(), other._facts()
+        for keys, same in ((_SYSTEMS, _same_text), (_TRANSFORMS, _same_numbers)):
+            both = [key for key in keys if key in mine and key in theirs]
+            if both and not same(mine[both[0]], theirs[both[0]]):
+                key = both[0]
+                found.append(f"{key} is {_short(theirs[key])}, of the cube {_short(mine[key])}")
+        for name, one in self.coordinates.items():
+            if name not in other.coordinates or not one.dims:
+                continue
+            if not _same_numbers(one.values[...], other.coordinates[name].values[...]):
+                found.append(f"coordinate {name!r} has other values")
+        return found
+
+    def _facts(self) -> dict[str, Any]:
+        facts = {**self.group_attributes, **self.attributes}
+        mapping = facts.get("grid_mapping")
+        if isinstance(mapping, str) and mapping in self.coordinates:
+            facts.update(georeference(self.coordinates[mapping].attributes))
+        return facts
+
+
+#: Of an image that says nothing about its place.
+NOWHERE = Georeference()
+
+
+def _same_text(one: Any, other: Any) -> bool:
+    return " ".join(str(one).split()) == " ".join(str(other).split())
+
+
+def _same_numbers(one: Any, other: Any) -> bool:
+    try:
+        left, right = _numbers(one), _numbers(other)
+    except ValueError:
+        return _same_text(one, other)
+    # Positions written with different numbers of digits are the same.
+    scale = np.abs(left).max(initial=0.0)
+    return left.shape == right.shape and bool(np.allclose(left, right, rtol=0, atol=1e-9 * scale))
+
+
+def _numbers(value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.asarray(value.split() if isinstance(value, str) else value, dtype=np.float64)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,165 @@
+"""Images of the size of a cube: masks and label maps, from whatever holds them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+
+from daskclust._stores import decode_fill_value, open_store
+from daskclust.cube._georeference import NOWHERE, Georeference
+from daskclust.cube._metadata import NODATA_ATTRIBUTES, dimension_names, role_of
+
+__all__ = ["Image", "open_image"]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image (y, x), lazy or not, with what its store says about it.
+
+    Attributes
+    ----------
+    values : ndarray or dask.array.Array of shape (y, x)
+    nodata : tuple of int
+        Values that its attributes declare as none.
+    place : Georeference
+    meanings : dict of int to str, or None
+        ``flag_meanings``, by value.
+    """
+
+    values: Any
+    nodata: tuple[int, ...] = ()
+    place: Georeference = NOWHERE
+    meanings: dict[int, str] | None = None
+
+
+def open_image(
+    name: str,
+    image: Any,
+    shape: tuple[int, int],
+    *,
+    place: Georeference = NOWHERE,
+    variable: str | None = None,
+) -> Image:
+    """Open an image and check that it lies where the cube does.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for messages.
+    image : array, xarray.DataArray, zarr.Group, str or path
+        NumPy, Dask, Zarr or xarray; of a group or store the only two-dimensional array
+        over pixels, or `variable`.
+    shape : tuple of int
+        The cube's.
+    place : Georeference, optional
+        The cube's.
+    variable : str, optional
+
+    Raises
+    ------
+    ValueError
+        Another shape, another coordinate system or position, no or several candidates.
+    """
+    opened = _open(name, image, variable)
+    if opened.values.shape != shape:
+        raise ValueError(f"{name} has shape {opened.values.shape}; expected the image's {shape}.")
+    found = place.differences(opened.place)
+    if found:
+        raise ValueError(
+            f"{name} lies elsewhere than the cube: {'; '.join(found)}. Reproject it to the cube's "
+            "grid, or pass its values as an array if they do belong to these pixels."
+        )
+    return opened
+
+
+def _open(name: str, image: Any, variable: str | None) -> Image:
+    if isinstance(image, str | os.PathLike):
+        image = open_store(image)
+    if isinstance(image, zarr.Group):
+        group = image
+        image = _only_image(name, group, variable)
+        return _from_zarr(image, group)
+    if variable is not None:
+        raise ValueError(f"variable={variable!r}, but {name} is a single array; leave it out.")
+    if isinstance(image, zarr.Array):
+        return _from_zarr(image, None)
+    if hasattr(image, "dims") and hasattr(image, "coords"):
+        return _from_xarray(image)
+    return Image(image if isinstance(image, da.Array) else np.asarray(image))
+
+
+def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Array:
+    if variable is not None:
+        found = group.get(variable)
+        if not isinstance(found, zarr.Array):
+            raise KeyError(
+                f"No array {variable!r} in the store of {name}; it has "
+                f"{sorted(group.array_keys())}."
+            )
+        return found
+    images = {key: array for key, array in group.arrays() if array.ndim == 2}
+    if len(images) != 1:
+        raise ValueError(
+            f"The store of {name} has {len(images)} two-dimensional arrays ({sorted(images)}) "
+            f"among {sorted(group.array_keys())}; say which."
+        )
+    return next(iter(images.values()))
+
+
+def _upright(values: Any, names: Any) -> Any:
+    """Turn an image stored as (x, y)."""
+    if names is not None and [role_of(name) for name in names] == ["x", "y"]:
+        return values.T
+    return values
+
+
+def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
+    names = dimension_names(array)
+    values = _upright(da.from_zarr(array), names)
+    place = NOWHERE
+    if names is not None and len(names) == 2:
+        y, x = names if role_of(names[0]) != "x" else names[::-1]
+        place = Georeference.from_zarr(array, group, (y, x))
+    return Image(values, _nodata(array.attrs), place, _meanings(array.attrs))
+
+
+def _from_xarray(array: Any) -> Image:
+    names = tuple(map(str, array.dims))
+    values = _upright(array.data, names)
+    if not isinstance(values, da.Array):
+        values = np.asarray(values)
+    if values.dtype.kind == "f" and np.dtype(array.encoding.get("dtype", float)).kind in "iu":
+        # xarray makes integers with a _FillValue floats with NaN.
+        missing = array.isnull().data
+        values = (
+            da.where(missing, -1, values)
+            if isinstance(values, da.Array)
+            else np.where(missing, -1, values)
+        )
+        values = values.astype(np.int64)
+    place = NOWHERE
+    if len(names) == 2:
+        y, x = names if role_of(names[0]) != "x" else names[::-1]
+        place = Georeference.from_xarray(array, (y, x))
+    attributes = {**array.encoding, **array.attrs}
+    return Image(values, _nodata(attributes), place, _meanings(attributes))
+
+
+def _nodata(attributes: Any) -> tuple[int, ...]:
+    found = [decode_fill_value(attributes[n]) for n in NODATA_ATTRIBUTES if n in attributes]
+    return tuple({int(value) for value in found if value == value and value == int(value)})
+
+
+def _meanings(attributes: Any) -> dict[int, str] | None:
+    values, meanings = attributes.get("flag_values"), attributes.get("flag_meanings")
+    if values is None or not isinstance(meanings, str):
+        return None
+    names = meanings.split()
+    if len(names) != len(values):
+        return None
+    return {int(value): name for value, name in zip(values, names, strict=True)}
