@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from daskclust.cluster.kmeans import KMeans
+from daskclust.cluster.mpckmeans import MPCKMeans
 from daskclust.cluster.pckmeans import PCKMeans
 from daskclust.cluster.pcskmeans import PCSKMeans
 from daskclust.cluster.sparsekmeans import SparseKMeans
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cube",
     "KMeans",
+    "MPCKMeans",
     "PCKMeans",
     "PCSKMeans",
     "SparseKMeans",

@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskclust
-from daskclust import PCKMeans, SparseKMeans
+from daskclust import MPCKMeans, PCKMeans, SparseKMeans
 from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
@@ -43,6 +43,12 @@ MEMBERS = {
     "SparseKMeans": Member(SparseKMeans, {}, ()),
     "PCKMeans": Member(PCKMeans, {}, ("y", *PAIRS, *WEIGHTS)),
     "PCKMeans, constant": Member(PCKMeans, {"penalty": "constant"}, ("y", *PAIRS, *WEIGHTS)),
+    "MPCKMeans": Member(MPCKMeans, {}, ("y", *PAIRS, *WEIGHTS)),
+    "MPCKMeans as WekaUT's": Member(
+        MPCKMeans,
+        {"metric_scale": 0.01, "box": "origin", "criterion": "objective", "tol": 1e-5},
+        ("y", *PAIRS, *WEIGHTS),
+    ),
 }
 PROBLEM = random_problem(21, n=60)
 X = PROBLEM.X

@@ -20,6 +20,7 @@ from daskclust.cluster._base import warn_few_distinct
 from daskclust.cluster._constrained import Assignment, TouchedRows
 from daskclust.cluster._lloyd import found_clusters, means, relocate_empty
 from daskclust.engine import Rows, Step
+from daskclust.kernels.constraints import Violations
 from daskclust.reduction import ASSIGN, CentreSets
 
 __all__ = ["Pass", "PassProblem", "PassState"]
@@ -89,6 +90,8 @@ class Pass(Generic[S]):
         Rows that changed their cluster, where all are constrained.
     repaired : bool
         Whether an empty cluster was given a row.
+    violations : Violations or None
+        What the labels of the touched rows violate; None where there are none.
     """
 
     state: S
@@ -96,6 +99,7 @@ class Pass(Generic[S]):
     squared_shift: float
     moved: int | None
     repaired: bool
+    violations: Violations | None
 
     def step(self, state: S, finished: bool, extra: Mapping[str, Any] | None = None) -> Step[S]:
         """Put the pass on record; the next goes on from ``state``."""
@@ -123,8 +127,9 @@ class PassProblem:
         Mean of each feature.
     max_iter : int
         Passes of a run at most.
-    tolerance : float
-        Squared shift of all centres up to which a run has converged; 0 for none at all.
+    tolerance : ndarray of shape (p,), float64
+        Of each feature; a run has converged when the weighted squared shift of all
+        centres is at most their weighted mean.  0: only when nothing changes at all.
     """
 
     #: Of the state, for checkpoints.
@@ -134,7 +139,7 @@ class PassProblem:
     touched: TouchedRows
     mean: Float
     max_iter: int
-    tolerance: float
+    tolerance: Float
 
     @property
     def max_passes(self) -> int:
@@ -149,10 +154,15 @@ class PassProblem:
     def step(self, state: Any) -> Step[Any]:
         """Make one pass, and end where nothing changes any more."""
         done = self.advance(state, last=state.passes + 1 == self.max_iter)
-        after = done.state
-        still = not done.repaired and done.squared_shift <= self.tolerance
-        converged = after.settled or (self.tolerance > 0 and still)
-        return done.step(after, converged, {"converged": converged})
+        converged = self.stands_still(done)
+        return done.step(done.state, converged, {"converged": converged})
+
+    def stands_still(self, done: Pass[S]) -> bool:
+        """Whether the centres moved no more than the tolerance."""
+        if done.state.settled or done.repaired or not self.tolerance.any():
+            return done.state.settled
+        allowed = float((done.state.assignment_weights * self.tolerance).mean())
+        return done.squared_shift <= allowed
 
     def advance(self, state: S, *, last: bool) -> Pass[S]:
         """Make one pass.
@@ -170,7 +180,10 @@ class PassProblem:
         )
         own = self.touched.assign(state.centres, w, state.labels)
         sums, counts = stats.sums[0] + own.sums, stats.counts[0] + own.counts
-        objective = float(stats.inertia.sum()) + own.inertia + self._penalty(own, w)
+        objective = float(stats.inertia.sum()) + own.inertia
+        violations = self.touched.violations(own.labels) if len(self.touched) else None
+        if violations is not None:
+            objective += violations.objective(w, penalty=self.touched.penalty)
         sums, counts, repaired, again = self._repair(state, own, sums, counts, last)
         unchanged = (
             not repaired
@@ -199,13 +212,8 @@ class PassProblem:
             squared_shift=float((w * (centres - state.centres) ** 2).sum()),
             moved=None if len(own.labels) < self.rows.n_rows else own.n_changed,
             repaired=bool(repaired),
+            violations=violations,
         )
-
-    def _penalty(self, own: Assignment, w: Float) -> float:
-        if not len(self.touched):
-            return 0.0
-        violations = self.touched.violations(own.labels)
-        return violations.objective(w, penalty=self.touched.penalty)
 
     def _repair(
         self, state: PassState, own: Assignment, sums: Float, counts: Float, last: bool

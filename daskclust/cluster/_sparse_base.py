@@ -55,7 +55,7 @@ class SparseClusterer(PairwiseClusterer):
             touched,
             survey.mean,
             max_iter=int(self.max_iter),
-            tolerance=0.0,
+            tolerance=np.zeros_like(survey.mean),
             scale=np.maximum(np.abs(survey.low), np.abs(survey.high)),
             sparsity=self._bound(data.rows.n_features),
             penalized=bool(getattr(self, "penalized_scores", False)),

@@ -141,5 +141,5 @@ class PCKMeans(PairwiseClusterer):
             touched,
             data.survey.mean,
             max_iter=int(self.max_iter),
-            tolerance=float(self.tol * data.survey.variance.mean()),
+            tolerance=self.tol * data.survey.variance,
         )

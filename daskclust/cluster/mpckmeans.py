@@ -1,0 +1,194 @@
+"""Pairwise-constrained k-means with metric learning on row blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._saving import VIOLATIONS, Array, Entry
+from daskclust.cluster._base import OpenData
+from daskclust.cluster._constrained import TouchedRows
+from daskclust.cluster._metric_learning import MetricProblem, MetricState
+from daskclust.cluster._pairwise import PairwiseClusterer
+from daskclust.cluster._parameters import check_choice, check_penalty, check_real
+from daskclust.reduction import Survey
+
+__all__ = ["MPCKMeans"]
+
+
+class MPCKMeans(PairwiseClusterer):
+    """Metric pairwise-constrained k-means, MPCKM [1]_, for data of any size.
+
+    Finds clusters that respect soft must-links, cannot-links and partial labels,
+    and at the same time one diagonal metric, weights ``a_j > 0`` of the features,
+    in which clusters are narrow and violated constraints cheap.  Minimises
+    Eq. 10 of [2]_,
+
+    ``sum_j a_j [WCSS_j + violated must-links_j + violated cannot-links_j]
+    - n sum_j log a_j``
+
+    over clusters, their means, and a.  Eq. 12 is misprinted there: the minimiser is
+    ``a_j = n / S_j``, with S_j the brackets above and each violated pair once.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters k.
+    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random"}, \
+array of shape (k, p) or callable, default="auto"
+        Start, as in :class:`PCSKMeans`; ``a_j = 1``.
+    penalty : {"distance", "constant"}, default="distance"
+        Price of a violation: ``f = sum_j a_j (x - x')_j^2`` for a must-link and
+        ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with
+        Delta the sides of the data's bounding box; or 1 for either, which leaves
+        the metric to the clusters alone.
+    metric_scale : float, default=1.0
+        c in ``a_j = c n / S_j``, and before the sum of logarithms.  0.01 in WekaUT.
+    box : {"data", "origin"}, default="data"
+        Delta is ``max - min``; or ``max - min(min, 0)``, a box stretched to the
+        origin, as in WekaUT and in the published PCSKM program: the result then
+        depends on where the data lie.
+    criterion : {"shift", "objective"}, default="shift"
+        What ``tol`` bounds: the squared shift of all centres, in the metric,
+        relative to the mean variance of the features in the metric (0: until a pass
+        changes nothing); or the change of the objective from pass to pass, as in
+        WekaUT.
+    max_iter : int, default=100
+        Passes at most.
+    tol : float, default=0.0
+        See ``criterion``.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the
+        number of workers.
+    checkpoint : path-like, default=None
+        As in :class:`KMeans`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, p), float64
+        Means of the clusters.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row.  Constrained rows have the labels of the last ordered
+        pass.  Lazy for Dask input.
+    metric_weights_ : ndarray of shape (p,), float64
+        Weights a of the metric, by which ``predict`` assigns.  A feature that does
+        not vary within the clusters, and adds to no violation, has no finite
+        minimiser: it keeps the weight it had, 1 at the start.
+    constraint_violations_ : record array of (i, j, kind)
+        Explicit pairs that ``labels_`` violate.
+    objective_ : float
+        Eq. 10 for ``labels_``, ``cluster_centers_`` and ``metric_weights_``.
+    n_iter_ : int
+        Passes.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    history_ : list of dict
+        As of :class:`PCKMeans`; ``objective`` is Eq. 10 after the pass.
+
+    Raises
+    ------
+    ConstraintError, ValueError, CheckpointError
+        As in :class:`PCSKMeans`.
+
+    Warns
+    -----
+    ConstraintWarning, ConvergenceWarning
+        As in :class:`PCKMeans`.
+
+    Notes
+    -----
+    *Order*, *memory*, what reaches the client and *passes* are as in
+    :class:`PCKMeans`: the weights follow from the sums and counts of the clusters.
+    S_j is ``TSS_j - BSS_j``, exact to 1e-15 TSS_j.
+
+    ``metric_scale=0.01, box="origin", criterion="objective", tol=1e-5`` with
+    ``max_iter`` large gives what WekaUT's MPCK-Means (single diagonal metric) gives
+    from the same centres.
+
+    References
+    ----------
+    .. [1] Bilenko, M., Basu, S., Mooney, R. (2004). Integrating constraints and
+       metric learning in semi-supervised clustering. ICML.
+    .. [2] Vouros, A., Vasilaki, E. (2021). A semi-supervised sparse K-Means
+       algorithm. Pattern Recognition Letters 142.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.random.default_rng(0).normal(size=(100, 2)) * [0.1, 1.0]
+    >>> X[:50, 0] += 1
+    >>> model = daskclust.MPCKMeans(2, random_state=0)
+    >>> model = model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 99]])
+    >>> bool(model.metric_weights_[0] > 50 * model.metric_weights_[1])
+    True
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "metric_weights_": Array("p", low=0),
+        "constraint_violations_": VIOLATIONS,
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: Any = "auto",
+        penalty: str = "distance",
+        metric_scale: float = 1.0,
+        box: str = "data",
+        criterion: str = "shift",
+        max_iter: int = 100,
+        tol: float = 0.0,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.penalty = penalty
+        self.metric_scale = metric_scale
+        self.box = box
+        self.criterion = criterion
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_penalty(self.penalty)
+        check_real(self.metric_scale, "metric_scale", 0, boundaries="neither")
+        check_choice(self.box, "box", ("data", "origin"))
+        check_choice(self.criterion, "criterion", ("shift", "objective"))
+
+    def _box2(self, survey: Survey) -> NDArray[np.float64]:
+        low = np.minimum(survey.low, 0.0) if self.box == "origin" else survey.low
+        return np.asarray((survey.high - low) ** 2)
+
+    def _problem(self, data: OpenData, touched: TouchedRows) -> MetricProblem:
+        survey = data.survey
+        by_objective = self.criterion == "objective"
+        return MetricProblem(
+            data.rows,
+            touched,
+            survey.mean,
+            max_iter=int(self.max_iter),
+            tolerance=self.tol * survey.variance,
+            variance=survey.variance,
+            reach=np.maximum(np.abs(survey.low), np.abs(survey.high)),
+            total=survey.weight,
+            scale=float(self.metric_scale),
+            least_gain=float(self.tol) if by_objective else None,
+        )
+
+    def _take(
+        self, problem: MetricProblem, state: MetricState, history: list[dict[str, Any]]
+    ) -> None:
+        super()._take(problem, state, history)
+        self.metric_weights_ = state.weights
+
+    def _prediction_weights(self) -> NDArray[np.float64] | None:
+        return self.metric_weights_
