@@ -120,9 +120,8 @@ array of shape (k, p) or callable, default="auto"
     >>> import numpy as np
     >>> import daskclust
     >>> X = np.random.default_rng(0).normal(size=(100, 2)) * [0.1, 1.0]
-    >>> X[:50, 0] += 1
-    >>> model = daskclust.MPCKMeans(2, random_state=0)
-    >>> model = model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 99]])
+    >>> X[:50, 0] += 2
+    >>> model = daskclust.MPCKMeans(2, random_state=0).fit(X, y=([0, 1, 98, 99], [0, 0, 1, 1]))
     >>> bool(model.metric_weights_[0] > 50 * model.metric_weights_[1])
     True
     """
