@@ -7,6 +7,7 @@ from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.mpckmeans import MPCKMeans
 from daskclust.cluster.pckmeans import PCKMeans
 from daskclust.cluster.pcskmeans import PCSKMeans
+from daskclust.cluster.semi_supervised_kmeans import SemiSupervisedKMeans
 from daskclust.cluster.sparsekmeans import SparseKMeans
 from daskclust.config import load_defaults
 from daskclust.constraints import pairs_from_labels
@@ -27,6 +28,7 @@ __all__ = [
     "MPCKMeans",
     "PCKMeans",
     "PCSKMeans",
+    "SemiSupervisedKMeans",
     "SparseKMeans",
     "__version__",
     "datasets",

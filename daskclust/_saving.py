@@ -25,6 +25,7 @@ from daskclust.exceptions import ModelFormatError
 __all__ = [
     "VIOLATIONS",
     "Array",
+    "Classes",
     "Entry",
     "Fields",
     "Names",
@@ -257,6 +258,26 @@ class Names(Entry):
         expected = sizes.setdefault(self.dim, len(meta))
         _check(len(meta) == expected, name, f"has {len(meta)} items; expected {expected}")
         return np.array(meta, dtype=object)
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes(Entry):
+    """Names of classes, all integers or all text."""
+
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the names in the JSON part."""
+        return np.asarray(value).tolist(), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check that they are of one type, each once."""
+        _check(isinstance(meta, list), name, "is no list")
+        kind = int if not meta or type(meta[0]) is int else str
+        _check(all(type(item) is kind for item in meta), name, f"is no list of {kind.__name__}")
+        _check(len(set(meta)) == len(meta), name, "has repeated names")
+        _check(len(meta) <= sizes.get("k", len(meta)), name, "has more names than clusters")
+        return np.array(meta, dtype=np.int64 if kind is int else str)
 
 
 @dataclasses.dataclass(frozen=True)

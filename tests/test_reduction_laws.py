@@ -28,6 +28,7 @@ from daskclust.reduction import (
     Field,
     Reduction,
     RowBlock,
+    RowLabels,
     SpreadRequest,
     SurveyRequest,
 )
@@ -92,8 +93,15 @@ def survey_states(rng, x):
     def moments(survey):
         return survey.weight, survey.mean, survey.variance, survey.low, survey.high
 
-    p = x.shape[1]
-    return [SurveyRequest(p), SurveyRequest(p, (3, 4), 2), SurveyRequest(p, (5,), 200)], moments
+    n, p = x.shape
+    rows = np.sort(rng.choice(n, rng.integers(0, n + 1), replace=False))
+    labels = RowLabels(rows, rng.integers(0, 3, len(rows)).astype(np.int32), 3)
+    return [
+        SurveyRequest(p),
+        SurveyRequest(p, (3, 4), 2),
+        SurveyRequest(p, (5,), 200),
+        SurveyRequest(p, (6,), 3, labels),
+    ], moments
 
 
 @law(CANDIDATES)
@@ -225,6 +233,23 @@ def test_survey_names_the_first_bad_value_whatever_the_cut():
         assert survey.first_bad == (4, 1)
         assert not survey.bad_is_nan
         assert survey.bad_weight_row is None
+
+
+def test_survey_sums_the_classes_and_draws_none_of_their_rows():
+    x = np.array([[1.0, 0.0], [9.0, 9.0], [5.0, 2.0], [7.0, 7.0], [0.0, 4.0], [3.0, 3.0]])
+    weight = np.array([1.0, 0.0, 3.0, 1.0, 2.0, 1.0])
+    labels = RowLabels(np.array([0, 1, 2, 4]), np.array([1, 0, 1, 2], np.int32), 3)
+    for lengths in [(6,), (1, 0, 5), (2, 2, 2)]:
+        (survey,) = reduce_blocks(
+            SURVEY, [SurveyRequest(2, (1,), 5, labels)], row_blocks(x, weight, lengths)
+        )
+        classes = survey.classes
+        assert classes.weight.tolist() == [0.0, 4.0, 2.0]
+        assert classes.mean.tolist() == [[0.0, 0.0], [4.0, 1.5], [0.0, 4.0]]
+        # Row 0: 9 + 2.25; row 2, three times: 1 + 0.25.
+        assert classes.scatter.tolist() == [0.0, 15.0, 0.0]
+        assert classes.first_weightless == 1
+        assert sorted(survey.picks["row"][0]) == [-1, -1, -1, 3, 5]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])

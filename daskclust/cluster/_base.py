@@ -25,7 +25,7 @@ from daskclust.cluster._metrics import METRICS, Euclidean, Metric
 from daskclust.engine import Checkpoint, Fingerprint, Rows, map_rows, open_rows
 from daskclust.kernels.assign import nearest
 from daskclust.kernels.moments import first_nonfinite
-from daskclust.reduction import ASSIGN, SURVEY, CentreSets, Survey, SurveyRequest
+from daskclust.reduction import ASSIGN, SURVEY, CentreSets, RowLabels, Survey, SurveyRequest
 
 __all__ = ["BaseClusterer", "OpenData", "draw_seeds", "warn_few_distinct"]
 
@@ -164,7 +164,14 @@ class BaseClusterer(
         return X, check_weight(sample_weight, X)
 
     def _open(
-        self, X: Any, weight: Any, *, n_restarts: int, n_picks: int, metric: Metric
+        self,
+        X: Any,
+        weight: Any,
+        *,
+        n_restarts: int,
+        n_picks: int,
+        metric: Metric,
+        labels: RowLabels | None = None,
     ) -> OpenData:
         """Bind checked data, and make the first pass."""
         rows = open_rows(X, weight)
@@ -176,7 +183,7 @@ class BaseClusterer(
                 "of 1 is required."
             )
         seeds = draw_seeds(self.random_state, n_restarts)
-        request = SurveyRequest(rows.n_features, seeds, n_picks)
+        request = SurveyRequest(rows.n_features, seeds, n_picks, labels)
         survey: Survey = rows.reduce(SURVEY, request)
         _check_values(survey)
         if survey.weight <= 0:

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from daskclust.cluster._metrics import Metric
 from daskclust.engine import Rows, Step
-from daskclust.reduction import ASSIGN, FARTHEST, CentreSets, FarthestRequest
+from daskclust.reduction import (
+    ASSIGN,
+    FARTHEST,
+    CentreSets,
+    ClassStatistics,
+    ClusterStatistics,
+    FarthestRequest,
+)
 
 __all__ = [
     "LloydState",
@@ -161,23 +168,39 @@ def means(centres: Float, sums: Float, counts: Float) -> Float:
     return moved
 
 
+def _assign(
+    rows: Rows, centres: Float, shift: Float | None, clamped: ClassStatistics | None
+) -> ClusterStatistics:
+    stats: ClusterStatistics = rows.reduce(ASSIGN, CentreSets(centres, shift=shift))
+    return stats if clamped is None else clamped.joined(stats, centres)
+
+
 def lloyd_step(
-    rows: Rows, metric: Metric, tolerance: float, shift: Float | None, state: LloydState
+    rows: Rows,
+    metric: Metric,
+    tolerance: float,
+    shift: Float | None,
+    state: LloydState,
+    *,
+    clamped: ClassStatistics | None = None,
 ) -> Step[LloydState]:
     """Assign all rows and move the centres of the restarts that still move.
 
     Parameters
     ----------
     rows : Rows
+        Those that are assigned to the nearest centre.
     metric : Metric
     tolerance : float
         Squared shift of all centres of a restart up to which it has converged.
     shift : ndarray of shape (p,), optional
         A point amid the data.
     state : LloydState
+    clamped : ClassStatistics, optional
+        Of more rows, which belong to a cluster whatever their distance.
     """
     active = np.flatnonzero(~state.converged)
-    stats = rows.reduce(ASSIGN, CentreSets(state.centres[active], shift=shift))
+    stats = _assign(rows, state.centres[active], shift, clamped)
     centres, inertia = state.centres.copy(), state.inertia.copy()
     converged, settled = state.converged.copy(), state.settled.copy()
     n_iter = state.n_iter.copy()
@@ -201,12 +224,14 @@ def lloyd_step(
     )
 
 
-def settle(rows: Rows, shift: Float | None, state: LloydState) -> LloydState:
+def settle(
+    rows: Rows, shift: Float | None, state: LloydState, *, clamped: ClassStatistics | None = None
+) -> LloydState:
     """Make the inertia that of the present centres: a last E-step where centres moved."""
     loose = np.flatnonzero(~state.settled)
     if not len(loose):
         return state
-    stats = rows.reduce(ASSIGN, CentreSets(state.centres[loose], shift=shift))
+    stats = _assign(rows, state.centres[loose], shift, clamped)
     inertia = state.inertia.copy()
     inertia[loose] = stats.inertia.sum(axis=1)
     return replace(state, inertia=inertia)

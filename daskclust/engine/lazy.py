@@ -102,7 +102,8 @@ def map_rows(
     )
 
 
-def _labelled(labels: NDArray[Any], start: NDArray[Any]) -> NDArray[np.int64]:
+def whole_labels(labels: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Places and values of the labels that are not -1."""
     whole = labels.dtype.kind == "f" and bool(np.all(labels == np.floor(labels)))
     if labels.dtype.kind not in "iu" and not (whole and np.isfinite(labels).all()):
         raise ConstraintError(
@@ -110,20 +111,32 @@ def _labelled(labels: NDArray[Any], start: NDArray[Any]) -> NDArray[np.int64]:
             "labels, -1 (not NaN) where there is none."
         )
     rows = np.flatnonzero(labels != -1)
-    return np.stack([rows + start[0], labels[rows].astype(np.int64)], axis=1)
+    return rows, labels[rows].astype(np.int64)
 
 
-def labelled_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def _labelled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
+    # One object a chunk: how many labels there are is not known beforehand.
+    out = np.empty(1, dtype=object)
+    out[0] = pick(labels)
+    return out
+
+
+def labelled_rows(
+    y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]] = whole_labels
+) -> tuple[NDArray[np.int64], NDArray[Any], int]:
     """Fetch the labelled rows of a Dask array of partial labels, chunked however it is.
 
     Parameters
     ----------
     y : dask.array.Array of shape (n,), int
         Labels, -1 = none.
+    pick : callable(labels) -> (places, labels)
+        Which of a chunk's rows are labelled, and how; picklable.
 
     Returns
     -------
-    rows, labels : ndarray of int64
+    rows : ndarray of int64
+    labels : ndarray
         Of the labelled rows only: nothing of length n reaches the client.
     n : int
         Length of y, -1 if it is not one-dimensional.
@@ -137,17 +150,14 @@ def labelled_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
             "y.compute_chunk_sizes()."
         )
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-    found = da.blockwise(
+    found = y.map_blocks(
         _labelled,
-        "ij",
-        y,
-        "i",
-        da.from_array(starts, chunks=1),
-        "i",
-        new_axes={"j": 2},
-        align_arrays=False,
-        dtype=np.dtype(np.int64),
-        meta=np.empty((0, 0), np.int64),
+        pick=pick,
+        dtype=object,
+        chunks=((1,) * len(lengths),),
+        meta=np.empty(0, object),
         token="daskclust-labelled",
     ).compute()
-    return found[:, 0], found[:, 1], int(y.shape[0])
+    rows = [places + start for (places, _), start in zip(found, starts, strict=True)]
+    labels = [values for _, values in found]
+    return np.concatenate(rows), np.concatenate(labels), int(y.shape[0])

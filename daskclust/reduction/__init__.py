@@ -7,6 +7,7 @@ from daskclust.reduction.assign import (
     ClusterStatistics,
     FarthestRequest,
 )
+from daskclust.reduction.classes import ClassStatistics, RowLabels
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.reduction.farthest_first import (
     FARTHEST_FIRST,
@@ -28,6 +29,7 @@ __all__ = [
     "SURVEY",
     "CandidateRound",
     "CentreSets",
+    "ClassStatistics",
     "ClusterStatistics",
     "FarthestFirst",
     "FarthestRequest",
@@ -36,6 +38,7 @@ __all__ = [
     "Reduction",
     "RoundResult",
     "RowBlock",
+    "RowLabels",
     "Spread",
     "SpreadRequest",
     "Survey",

@@ -1,8 +1,8 @@
 """The first pass over any data: is it usable, where does it lie, which rows to start from.
 
 One sweep carries what would otherwise be passes of their own: the check for NaN
-and infinity, weights, means, variances and ranges of the columns, and a
-weighted sample of rows.
+and infinity, weights, means, variances and ranges of the columns, a weighted
+sample of rows, and the moments of labelled rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.moments import block_moments, first_nonfinite
 from daskclust.kernels.sampling import race_keys, smallest
+from daskclust.reduction.classes import (
+    ClassStatistics,
+    RowLabels,
+    add_classes,
+    class_fields,
+    class_statistics,
+)
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
 __all__ = ["SURVEY", "Survey", "SurveyRequest", "pick_rows"]
@@ -34,11 +41,15 @@ class SurveyRequest:
         One seed for each restart.
     n_picks : int
         Rows drawn for each seed, with probability proportional to their weight.
+    labels : RowLabels, optional
+        Labelled rows, which are not drawn; the moments of their classes are worked
+        out.
     """
 
     n_features: int
     seeds: tuple[int, ...] = ()
     n_picks: int = 0
+    labels: RowLabels | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,8 @@ class Survey:
         First row whose weight is NaN, infinite or negative.
     picks : structured ndarray of shape (n_seeds, n_picks)
         The drawn rows (``row == -1`` where there were not enough).
+    classes : ClassStatistics
+        Of the labelled rows; of no class where there are none.
     """
 
     weight: float
@@ -70,6 +83,7 @@ class Survey:
     bad_is_nan: bool
     bad_weight_row: int | None
     picks: NDArray[Any]
+    classes: ClassStatistics
 
 
 def pick_rows(rows: RowBlock, keys: NDArray[np.float64], count: int) -> NDArray[Any]:
@@ -105,6 +119,7 @@ def _fields(state: SurveyRequest) -> Mapping[str, Field]:
         "bad": Field((1,), "top", top_dtype(1)),
         "bad_weight": Field((), "min", np.int64),
         "picks": Field((len(state.seeds), state.n_picks), "top", top_dtype(p)),
+        **class_fields(state.labels, p),
     }
 
 
@@ -127,8 +142,13 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
         # NaN or infinity, by the sign of the column number.
         partial["bad"]["x"] = -column - 1 if np.isnan(x[row, column]) else column + 1
         return partial
+    add_classes(partial, rows, weight, state.labels)
     if state.n_picks:
         mass = np.ones(len(x)) if weight is None else weight
+        if state.labels is not None:
+            mass = mass.copy()
+            for places, _ in state.labels.by_chunk(rows):
+                mass[places] = 0.0
         for r, seed in enumerate(state.seeds):
             keys = race_keys(rows.uniforms(seed, 0), mass)
             partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
@@ -154,6 +174,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
         bad_is_nan=code < 0,
         bad_weight_row=None if wrong == _NO_ROW else wrong,
         picks=partial["picks"],
+        classes=class_statistics(partial),
     )
 
 

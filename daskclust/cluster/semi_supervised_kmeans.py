@@ -1,0 +1,317 @@
+"""K-means that starts from labelled rows, and may keep their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._saving import Classes, Entry, Number
+from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
+from daskclust.cluster._labels import PartialLabels, read_labels
+from daskclust.cluster._lloyd import LloydState, first_least, lloyd_step, settle
+from daskclust.cluster._parameters import (
+    check_choice,
+    check_init_array,
+    check_integer,
+    check_real,
+)
+from daskclust.cluster._seeding import n_survey_picks, sample_centres
+from daskclust.engine import Rows, iterate, map_rows
+from daskclust.reduction import ClassStatistics
+
+__all__ = ["SemiSupervisedKMeans"]
+
+#: How the centres are sampled that no class provides.
+_SAMPLERS = {
+    "ss-k-means||": "k-means||",
+    "ss-k-means++": "k-means++",
+    "seeded-random": "random",
+}
+
+
+class SemiSupervisedKMeans(BaseClusterer):
+    """K-means with partial labels, for data of any size (Yoder & Priebe [1]_).
+
+    The centroid of each labelled class is the first centre of a cluster, and the
+    remaining centres are sampled away from these.  Cluster c is class
+    ``classes_[c]``; there may be fewer classes than clusters, or none.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters k, at least the number of classes.
+    init : {"ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p) or \
+callable, default="ss-k-means||"
+        How the centres that no class provides are found among the unlabelled
+        rows.  ``"ss-k-means++"``: one a pass, with probability proportional to
+        ``w D^2`` (Algorithm 3 of [1]_).  ``"ss-k-means||"``: candidates drawn so in
+        a few rounds, weighted by the unlabelled rows they attract and clustered,
+        while the centroids of the classes stay where they are.
+        ``"seeded-random"``: at random, as in [2]_.  Without any label these are
+        k-means||, k-means++ and random rows.  An array (its first rows are the
+        centres of the classes) or a callable, which is given
+        ``(X, n_clusters, random_state)``, is taken as it is.
+    clamp : bool, default=True
+        Labelled rows keep their label in every iteration and in ``labels_``
+        (Constrained-KMeans of [2]_).  False: labels are for the start only
+        (Seeded-KMeans).
+    n_init : int or "auto", default="auto"
+        Restarts, of which the one of least inertia is kept; they share every pass.
+        ``"auto"`` is 10 for ``"seeded-random"`` and callables, else 1.  Where the
+        classes provide all centres, there is one.
+    max_iter : int, default=300
+        Iterations at most.  0 only makes the start and assigns the rows to it.
+    tol : float, default=1e-4
+        A restart has converged when the squared shift of all its centres is at
+        most ``tol`` times the mean variance of the features.
+    oversampling_factor : float, default=2.0
+        Candidates a round of ``"ss-k-means||"``, as a multiple of the number of
+        centres that no class provides.
+    init_rounds : int, default=5
+        Rounds of ``"ss-k-means||"``; more follow only while there are too few
+        candidates.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the
+        number of workers.
+    checkpoint : path-like, default=None
+        As in :class:`KMeans`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, p), float64
+        Centres; the first ``len(classes_)`` belong to the classes.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row: the nearest centre, ties to the lowest, but the own
+        class for labelled rows with ``clamp``.  Lazy, and chunked like X, for
+        Dask input.
+    classes_ : ndarray of shape (n_classes,), int64 or text
+        Labels in ascending order: ``classes_[c]`` is the label of cluster c.
+    inertia_ : float
+        Weighted sum of squared distances of the rows to the centres of ``labels_``.
+    n_iter_ : int
+        Iterations of the restart that was kept.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    history_ : list of dict
+        One record an iteration, as in :class:`KMeans`.
+
+    Raises
+    ------
+    ConstraintError
+        For more classes than clusters, rows out of range or labelled twice, another
+        number of labels than rows, and labels that are neither whole numbers nor
+        text (truth values, NaN).
+    ValueError
+        For NaN or infinity in X (naming the first), fewer rows than clusters,
+        and parameters out of range.
+    CheckpointError
+        If the checkpoint is broken or belongs to other data, labels or parameters.
+
+    Warns
+    -----
+    ConstraintWarning
+        If labelled rows have sample weight 0: they are absent, and so is a class
+        without other rows.
+    ConvergenceWarning
+        If fewer than k centres differ, as when all unlabelled rows are duplicates
+        of what the classes provide: repeated centres stand in, and their clusters
+        stay empty.
+
+    Notes
+    -----
+    *Passes*: 1 to look at the data and sum the classes; those of the start, for m
+    centres that no class provides: ``init_rounds + 1``, m (``"ss-k-means++"``; m - 1
+    without labels) or 0, and none if m = 0; 1 an iteration, 1 whenever a cluster is
+    empty, and 1 at the end unless the centres stood still.  *Memory* of a worker
+    thread: as :class:`KMeans`, and 12 bytes a labelled row.  *On the client*: 12
+    bytes a labelled row; their values are summed where they are.  *To the client*:
+    O(r k p) a worker thread and pass for r restarts.
+
+    With every class labelled, by g of its n rows drawn at random, and classes that
+    are the clusters of least cost, the expected cost of the start is
+    ``1 + (n - g) / (g (n - 1))`` of the least (Lemma 4.1 of [1]_).  The other
+    centres are seeds of at most ``8 (2 + log m)`` times the least cost in
+    expectation (Theorem 4.7) with ``"ss-k-means++"``.  There phi and D^2 are squared
+    distances, which Definition 2.2 of [1]_ leaves out.
+
+    References
+    ----------
+    .. [1] Yoder, J., Priebe, C. E. (2017). Semi-supervised k-means++. Journal of
+       Statistical Computation and Simulation 87.
+    .. [2] Basu, S., Banerjee, A., Mooney, R. (2002). Semi-supervised clustering by
+       seeding. ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.array([[0.0], [1.0], [10.0], [11.0], [20.0], [21.0]])
+    >>> y = ["low", -1, -1, "high", -1, -1]
+    >>> model = daskclust.SemiSupervisedKMeans(3, random_state=0).fit(X, y)
+    >>> model.classes_.tolist(), model.labels_.tolist()
+    (['high', 'low'], [1, 1, 0, 0, 2, 2])
+    >>> model.fit(X, ([0, 3], ["low", "high"])).labels_.tolist()
+    [1, 1, 0, 0, 2, 2]
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "inertia_": Number(low=0),
+        "classes_": Classes(),
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: Any = "ss-k-means||",
+        clamp: bool = True,
+        n_init: Any = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        oversampling_factor: float = 2.0,
+        init_rounds: int = 5,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.clamp = clamp
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.oversampling_factor = oversampling_factor
+        self.init_rounds = init_rounds
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        check_integer(self.n_clusters, "n_clusters", 1)
+        check_integer(self.max_iter, "max_iter", 0)
+        check_real(self.tol, "tol", 0)
+        check_real(self.oversampling_factor, "oversampling_factor", 0, boundaries="neither")
+        check_integer(self.init_rounds, "init_rounds", 1)
+        if not isinstance(self.clamp, bool | np.bool_):
+            raise TypeError(
+                f"clamp={self.clamp!r} must be True (labelled rows keep their label) or False "
+                "(labels are for the start only)."
+            )
+        if self.n_init != "auto":
+            check_integer(self.n_init, "n_init", 1)
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", tuple(_SAMPLERS))
+
+    def _n_restarts(self, n_classes: int) -> int:
+        chance = callable(self.init) or (isinstance(self.init, str) and n_classes < self.n_clusters)
+        if not chance:
+            # The same centres every time: one start is all starts.
+            return 1
+        if self.n_init == "auto":
+            return 10 if callable(self.init) or self.init == "seeded-random" else 1
+        return int(self.n_init)
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> SemiSupervisedKMeans:
+        """Find the clusters.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows to cluster.
+        y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
+            Partial labels, -1 (among text also None) where there is none:
+            integers, whole floats, or text; chunked however they are.  Or global
+            row numbers and their labels, so that no y as long as X is needed.
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X, weight = self._check_data(X, sample_weight)
+        if not (isinstance(self.init, str) or callable(self.init)):
+            check_init_array(self.init, self.n_clusters, X.shape[1])
+        given = read_labels(y, self.n_clusters)
+        if not np.isnan(X.shape[0]):
+            # What is known without a pass is checked without one.
+            self._check_n_clusters(X.shape[0])
+            given.check_rows(X.shape[0])
+        data = self._open(
+            X,
+            weight,
+            n_restarts=self._n_restarts(given.n_classes),
+            n_picks=n_survey_picks(
+                _SAMPLERS[self.init] if isinstance(self.init, str) else None, self.n_clusters
+            ),
+            metric=EUCLIDEAN,
+            labels=given,
+        )
+        self._check_n_clusters(data.rows.n_rows)
+        given.check_rows(data.rows.n_rows)
+        labels, classes = given.present(data.survey.classes)
+        unlabelled = data.rows.excluding(labels.rows)
+        rows, clamped = (unlabelled, classes) if self.clamp else (data.rows, None)
+        shift = data.survey.mean
+        tolerance = float(self.tol * data.survey.variance.mean())
+        fitted = iterate(
+            rows,
+            lambda: LloydState.begin(self._start(data, unlabelled, classes)),
+            partial(lloyd_step, rows, EUCLIDEAN, tolerance, shift, clamped=clamped),
+            kind=LloydState,
+            max_iter=self.max_iter,
+            name=type(self).__name__,
+            checkpoint=self._checkpoint(
+                data, ignore=("max_iter",), more={"labels": labels.digest()}
+            ),
+        )
+        state = settle(rows, shift, fitted.state, clamped=clamped)
+        self._finish(data, labels, state, fitted.history)
+        return self
+
+    def _start(
+        self, data: OpenData, unlabelled: Rows, classes: ClassStatistics
+    ) -> NDArray[np.float64]:
+        """Find the starting centres of all restarts."""
+        k, p = self.n_clusters, data.rows.n_features
+        if isinstance(self.init, str):
+            return sample_centres(
+                unlabelled,
+                data.survey,
+                _SAMPLERS[self.init],
+                k,
+                data.seeds,
+                oversampling_factor=self.oversampling_factor,
+                init_rounds=self.init_rounds,
+                shift=data.survey.mean,
+                fixed=classes.mean,
+            ).centres
+        if callable(self.init):
+            given = [self.init(data.X, k, np.random.RandomState(s % 2**32)) for s in data.seeds]
+        else:
+            given = [self.init]
+        return np.stack([check_init_array(centres, k, p) for centres in given])
+
+    def _finish(
+        self, data: OpenData, labels: PartialLabels, state: LloydState, history: list[Any]
+    ) -> None:
+        best = first_least(state.inertia)
+        self._metric = EUCLIDEAN
+        self._centres = self.cluster_centers_ = state.centres[best]
+        self.classes_ = labels.classes
+        self.inertia_ = float(state.inertia[best])
+        self.n_iter_ = int(state.n_iter[best])
+        self.history_ = history
+        n_distinct = len(np.unique(self._centres, axis=0))
+        if n_distinct < self.n_clusters:
+            warn_few_distinct(n_distinct, self.n_clusters)
+        self.labels_ = map_rows(
+            data.X,
+            self._row_function(data.rows.dtype),
+            dtype=np.int32,
+            lengths=data.rows.lengths,
+            patch=(labels.rows, labels.codes) if self.clamp else None,
+        )
