@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from daskclust.cluster.dpmeans import DPMeans
 from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.mpckmeans import MPCKMeans
 from daskclust.cluster.pckmeans import PCKMeans
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cube",
+    "DPMeans",
     "KMeans",
     "MPCKMeans",
     "PCKMeans",

@@ -1,0 +1,325 @@
+"""DP-means on row blocks: the number of clusters follows from the price of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from daskclust._saving import Entry, Number
+from daskclust._warnings import warn
+from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
+from daskclust.cluster._delta import farthest_first_delta
+from daskclust.cluster._parameters import check_integer, check_real
+from daskclust.engine import Rows, Step, iterate, map_rows
+from daskclust.reduction import ASSIGN, CentreSets
+from daskclust.reduction.founding import (
+    Founders,
+    FoundingRequest,
+    assign_and_found,
+    merge_founding,
+)
+
+__all__ = ["DPMeans"]
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _State:
+    """Where a fit stands.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (K, p), float64
+    delta : float
+    inertia : float
+        Of the last assignment.
+    farthest : float
+        Largest squared distance of a row to its cluster then.
+    settled : bool
+        Whether that assignment changed nothing.
+    """
+
+    centres: Float
+    delta: float
+    inertia: float
+    farthest: float
+    settled: bool
+
+
+@dataclass(frozen=True)
+class _Problem:
+    rows: Rows
+    mean: Float
+    max_clusters: int | None
+    tolerance: float
+
+    def step(self, state: _State) -> Step[_State]:
+        """Assign all rows, founding clusters on the way; then move the centres."""
+        founders, stats, farthest = self._assign(state)
+        p = state.centres.shape[1]
+        sums, counts, inertia = stats[:, :p], stats[:, p], float(stats[:, p + 1].sum())
+        before = np.concatenate([state.centres, founders.points])
+        filled = counts > 0
+        centres = sums[filled] / counts[filled, None]
+        shift = float(((centres - before[filled]) ** 2).sum())
+        same = not len(founders) and bool(filled.all())
+        return Step(
+            state=_State(centres, state.delta, inertia, farthest, same and shift == 0.0),
+            objective=inertia + state.delta * len(centres),
+            centre_shift=float(np.sqrt(shift)),
+            finished=same and shift <= self.tolerance,
+            extra={
+                "n_clusters": len(centres),
+                "founded": len(founders),
+                "dropped": int(np.count_nonzero(~filled)),
+            },
+        )
+
+    def _assign(self, state: _State) -> tuple[Founders, Float, float]:
+        """Find out which rows found clusters, and the sums of all clusters then.
+
+        Each pass starts from a guess and tells what would follow from it.  Up to
+        the first row in which both differ, and in that row, what follows is
+        right: so each pass settles the founders of one more group of blocks at
+        least, and a guess that is confirmed is right altogether.
+        """
+        guess = Founders.none(state.centres.shape[1])
+        while True:
+            request = FoundingRequest(
+                state.centres, guess, state.delta, self.max_clusters, self.mean
+            )
+            parts = self.rows.collect("dp-means", assign_and_found, request)
+            found, stats, farthest = merge_founding(parts, request)
+            wrong = np.setxor1d(found.rows, guess.rows)
+            if not len(wrong):
+                return found, stats, farthest
+            settled = int(np.searchsorted(found.rows, wrong[0], side="right"))
+            guess = found.thinned(settled, state.delta)
+            if self.max_clusters is not None:
+                guess = guess[: max(0, self.max_clusters - len(state.centres))]
+
+
+class DPMeans(BaseClusterer):
+    """DP-means: k-means that founds a cluster wherever a row is too far from all.
+
+    Exactly the serial algorithm of Kulis & Jordan [1]_ (Algorithm 3 of the lecture
+    notes, with means moved once an iteration) in row order, whatever the chunks:
+    a row whose squared distance to all clusters exceeds delta founds a new one,
+    which the rows after it may join at once.  Minimises ``inertia + delta K``,
+    which no iteration raises.
+
+    Parameters
+    ----------
+    delta : float or None, default=None
+        Price of a cluster, lambda of [1]_: the squared distance beyond which a row
+        founds its own.  None: suggested from ``n_clusters_hint``, as by
+        :func:`daskclust.selection.suggest_delta`.
+    n_clusters_hint : int, default=8
+        Number of clusters wanted, about; used where ``delta`` is None only.
+    max_clusters : int or None, default=None
+        When there are so many clusters, rows that are too far join the nearest.
+    max_iter : int, default=300
+        Iterations at most.
+    tol : float, default=0.0
+        The fit has converged when no cluster is founded or dropped and the
+        squared shift of all centres is at most ``tol`` times the mean variance of
+        the features; 0: when nothing moves any more, as in [1]_.
+    random_state : ignored
+        Nothing is drawn; taken so that estimators can be exchanged.
+    checkpoint : path-like, default=None
+        As in :class:`KMeans`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (K, p), float64
+        Means of the clusters, in the order of their founding.
+    n_clusters_ : int
+        Number of clusters K.
+    delta_ : float
+        Price of a cluster that was used.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        The nearest centre of each row, ties to the lowest.  Lazy, and chunked
+        like X, for Dask input.
+    inertia_ : float
+        Weighted sum of squared distances to the centres.
+    objective_ : float
+        ``inertia_ + delta_ * n_clusters_``.
+    n_iter_ : int
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    history_ : list of dict
+        One record an iteration, as of :class:`KMeans`, with ``n_clusters``,
+        ``founded`` and ``dropped`` (clusters left empty).
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X, and parameters out of range: ``delta`` must be
+        positive.
+    CheckpointError
+        As in :class:`KMeans`.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If no row is farther than delta from the mean of all, so that there is one
+        cluster; if ``max_clusters`` kept rows from founding clusters.
+
+    Notes
+    -----
+    *Passes*: 1 to look at the data, ``n_clusters_hint`` for a suggested delta, 1 an
+    iteration in which no cluster is founded, and 1 at the end unless the centres
+    stood still.  Where clusters are founded, each group of blocks finds those of
+    its own rows, given a guess of the others; the pass is made again until the
+    guess is confirmed: twice where clusters are well separated, at most once a
+    group (a few a worker thread) and once more.
+
+    *Memory* of a worker thread: one block (two, when blocks are read on the way)
+    and O(K p).  *To the client*: O(K p) a group and pass, never the rows that are
+    too far, which for a small delta are nearly all rows.  A delta so small that K
+    grows with n costs O(n K p); ``max_clusters`` is the guard.
+
+    A weight counts as so many repetitions of a row.  With weights below 1 the
+    objective may rise when such a row founds a cluster.
+
+    The variant of the lecture notes that moves both centres with every row is not
+    distributable: each row would need the means that all rows before it left.
+
+    References
+    ----------
+    .. [1] Kulis, B., Jordan, M. (2012). Revisiting k-means: new algorithms via
+       Bayesian nonparametrics. ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.array([[0.0], [1.0], [9.0], [10.0], [20.0]])
+    >>> model = daskclust.DPMeans(delta=9.0).fit(X)
+    >>> model.n_clusters_, model.labels_, model.objective_
+    (3, array([1, 1, 0, 0, 2], dtype=int32), 28.0)
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "inertia_": Number(low=0),
+        "objective_": Number(low=0),
+        "delta_": Number(low=0),
+        "n_clusters_": Number(int, low=1),
+    }
+
+    def __init__(
+        self,
+        delta: float | None = None,
+        *,
+        n_clusters_hint: int = 8,
+        max_clusters: int | None = None,
+        max_iter: int = 300,
+        tol: float = 0.0,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.delta = delta
+        self.n_clusters_hint = n_clusters_hint
+        self.max_clusters = max_clusters
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        if self.delta is not None:
+            check_real(self.delta, "delta", 0, boundaries="neither")
+        check_integer(self.n_clusters_hint, "n_clusters_hint", 1)
+        if self.max_clusters is not None:
+            check_integer(self.max_clusters, "max_clusters", 1)
+        check_integer(self.max_iter, "max_iter", 1)
+        check_real(self.tol, "tol", 0)
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """Find the clusters and their number.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows to cluster; their order matters.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X, weight = self._check_data(X, sample_weight)
+        data = self._open(X, weight, n_restarts=1, n_picks=0, metric=EUCLIDEAN)
+        survey = data.survey
+        problem = _Problem(
+            data.rows,
+            survey.mean,
+            None if self.max_clusters is None else int(self.max_clusters),
+            float(self.tol * survey.variance.mean()),
+        )
+        fitted = iterate(
+            data.rows,
+            lambda: self._begin(data),
+            problem.step,
+            kind=_State,
+            max_iter=self.max_iter,
+            name=type(self).__name__,
+            checkpoint=self._checkpoint(data, ignore=("max_iter", "random_state")),
+        )
+        self._finish(data, fitted.state, fitted.history)
+        return self
+
+    def _begin(self, data: OpenData) -> _State:
+        """One cluster: the mean of all rows."""
+        mean = data.survey.mean
+        if self.delta is None:
+            delta = farthest_first_delta(data.rows, mean, int(self.n_clusters_hint))
+        else:
+            delta = float(self.delta)
+        return _State(mean[None], delta, np.inf, np.inf, False)
+
+    def _finish(self, data: OpenData, state: _State, history: list[dict[str, Any]]) -> None:
+        inertia = state.inertia
+        if not state.settled:
+            last = CentreSets(state.centres[None], shift=data.survey.mean)
+            inertia = float(data.rows.reduce(ASSIGN, last).inertia.sum())
+        self._metric = EUCLIDEAN
+        self._centres = self.cluster_centers_ = state.centres
+        self.n_clusters_ = len(state.centres)
+        self.delta_ = float(state.delta)
+        self.inertia_ = inertia
+        self.objective_ = self.inertia_ + self.delta_ * self.n_clusters_
+        self.n_iter_ = len(history)
+        self.history_ = history
+        self._warn(state, history)
+        self.labels_ = map_rows(
+            data.X,
+            self._row_function(data.rows.dtype),
+            dtype=np.int32,
+            lengths=data.rows.lengths,
+        )
+
+    def _warn(self, state: _State, history: list[dict[str, Any]]) -> None:
+        if state.farthest > state.delta:
+            warn(
+                f"max_clusters={self.max_clusters} is reached, and a row is still at squared "
+                f"distance {state.farthest:.6g} > delta = {state.delta:.6g} of its cluster. Use a "
+                "larger max_clusters or delta.",
+                ConvergenceWarning,
+            )
+        elif not any(record["founded"] for record in history) and state.delta > 0:
+            warn(
+                f"No row is farther than delta = {state.delta:.6g} from the mean (the largest "
+                f"squared distance is {state.farthest:.6g}), so there is one cluster. Use a "
+                "smaller delta for more.",
+                ConvergenceWarning,
+            )
