@@ -20,9 +20,9 @@ TARGET_RATIO = 3.0
 
 
 def data(n: int, p: int = 20, k: int = 50, seed: int = 0) -> np.ndarray:
-    """Clusters of variance 1 a feature, whose centres have variance 9."""
+    """Clusters of variance 1 a feature, whose centres have variance 25."""
     rng = np.random.default_rng(seed)
-    centres = 3.0 * rng.normal(size=(k, p))
+    centres = 5.0 * rng.normal(size=(k, p))
     x = np.empty((n, p), dtype=np.float32)
     for start in range(0, n, 65536):
         part = x[start : start + 65536]
@@ -37,8 +37,8 @@ def compare(n: int = 1_000_000, repeats: int = 3) -> dict[str, Any]:
 
     x = data(n)
     lazy = da.from_array(x, chunks=(-(-n // 10), x.shape[1]))
-    # Beyond the largest squared distance of a row to its own centre, about chi2(20).
-    delta = 80.0
+    # Beyond the squared distance of rows of one cluster, twice chi2(20); below that of others.
+    delta = 200.0
     times: dict[str, list[float]] = {"DPMeans": [], "KMeans": []}
     with dask.config.set(scheduler="threads", num_workers=THREADS):
         for repeat in range(repeats + 1):
