@@ -13,6 +13,7 @@ from daskclust.cluster.sparsekmeans import SparseKMeans
 from daskclust.config import load_defaults
 from daskclust.constraints import pairs_from_labels
 from daskclust.engine import on_iteration
+from daskclust.mixture.gaussian_mixture import GaussianMixture
 
 if TYPE_CHECKING:
     from daskclust import datasets, metrics
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cube",
     "DPMeans",
+    "GaussianMixture",
     "KMeans",
     "MPCKMeans",
     "PCKMeans",

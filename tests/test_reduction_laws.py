@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import daskclust
 from daskclust.cluster._metrics import COVARIANCE, MeanState
+from daskclust.kernels.mixtures import Mixtures
 from daskclust.reduction import (
     ASSIGN,
     CANDIDATES,
@@ -33,6 +34,14 @@ from daskclust.reduction import (
     SurveyRequest,
 )
 from daskclust.reduction.contract import top_dtype
+from daskclust.reduction.mixtures import (
+    EXPECTATION,
+    LIKELIHOOD,
+    PARTITION,
+    MixtureStack,
+    Partition,
+)
+from daskclust.reduction.observed import OBSERVED
 from daskclust.testing import assert_results_close, check_reduction_laws, reduce_blocks, row_blocks
 from daskclust.testing.strategies import row_chunks
 
@@ -140,6 +149,54 @@ def spread_states(rng, x):
 @law(COVARIANCE)
 def covariance_states(rng, x):
     return [MeanState(np.full(x.shape[1], 0.5))], everything
+
+
+@law(OBSERVED)
+def observed_states(rng, x):
+    def moments(survey):
+        return survey.weight, survey.mean, survey.variance, survey.low, survey.high, survey.observed
+
+    p = x.shape[1]
+    return [SurveyRequest(p), SurveyRequest(p, (3, 4), 2), SurveyRequest(p, (5,), 200)], moments
+
+
+def mixture_stacks(rng, x):
+    """Two models of 2 and 3 components, with diagonal and with full covariances."""
+    p = x.shape[1]
+    weights = np.array([0.3, 0.7, 0.2, 0.2, 0.6])
+    means = rng.integers(-2, 3, (5, p)).astype(float)
+    variances = rng.uniform(0.5, 2.0, (5, p))
+    roots = rng.normal(size=(5, p, p))
+    full = roots @ roots.transpose(0, 2, 1) + np.eye(p)
+    shift = np.full(p, 0.25)
+    return [
+        MixtureStack(Mixtures(weights, means, covariances, (2, 3)), shift)
+        for covariances in (variances, full)
+    ]
+
+
+@law(EXPECTATION)
+def expectation_states(rng, x):
+    return mixture_stacks(rng, x), everything
+
+
+@law(LIKELIHOOD)
+def likelihood_states(rng, x):
+    return mixture_stacks(rng, x), everything
+
+
+@law(PARTITION)
+def partition_states(rng, x):
+    p = x.shape[1]
+    centres = rng.integers(-2, 3, (2, 3, p)).astype(float)
+    fill = np.full(p, 0.5)
+    hard = [Partition(centres, fill, full) for full in (False, True)]
+
+    def of_centres(sums):
+        # Random posteriors (of one restart, here) belong to row numbers, which repetition changes.
+        return sums if len(sums) == 2 else None
+
+    return [*hard, Partition(centres[:1], fill, True, (1,))], of_centres
 
 
 def all_reductions() -> dict[str, Reduction]:

@@ -1,0 +1,136 @@
+"""Moments of the values that are there, for rows with missing values."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from daskclust.kernels.compensated import add_plain
+from daskclust.kernels.moments import merge_moments
+
+__all__ = ["ObservedMoments", "first_infinite", "observed_moments"]
+
+Float = NDArray[np.float64]
+
+
+class ObservedMoments(NamedTuple):
+    """Column statistics of the values that are there, in rows of non-zero weight.
+
+    Attributes
+    ----------
+    hi, lo : ndarray of shape (2p + 2,), float64
+        As unevaluated pairs: weighted sums and weights of each column's values,
+        weight of the rows, and number of rows that have any value.
+    moments : ndarray of shape (3, p), float64
+        Weight, mean and sum of squared deviations from it.
+    low, high : ndarray of shape (p,), float64
+    """
+
+    hi: Float
+    lo: Float
+    moments: Float
+    low: Float
+    high: Float
+
+
+@njit(nogil=True, cache=True)
+def _segment(
+    x: Any, start: Any, stop: Any, weights: Any, weighted: Any, out: Any, low: Any, high: Any
+) -> Any:
+    """Add rows; ``out`` is [origin, weight, sum, squares] by column, about each origin."""
+    p = x.shape[1]
+    total, informed = 0.0, 0.0
+    for i in range(start, stop):
+        w = weights[i] if weighted else 1.0
+        if w == 0.0:
+            continue
+        total += w
+        some = 0.0
+        for j in range(p):
+            v = np.float64(x[i, j])
+            if np.isnan(v):
+                continue
+            some = 1.0
+            if out[1, j] == 0.0:
+                out[0, j] = v
+            d = v - out[0, j]
+            out[1, j] += w
+            out[2, j] += w * d
+            out[3, j] += w * d * d
+            low[j] = min(low[j], v)
+            high[j] = max(high[j], v)
+        informed += some
+    return total, informed
+
+
+@njit(nogil=True, cache=True)
+def _first_infinite(x: Any) -> Any:
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            if np.isinf(x[i, j]):
+                return i, j
+    return -1, -1
+
+
+def first_infinite(x: NDArray[Any]) -> tuple[int, int]:
+    """Row and column of the first infinity in row order, (-1, -1) if there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> first_infinite(np.array([[0.0, np.nan], [2.0, -np.inf]]))
+    (1, 1)
+    """
+    row, column = _first_infinite(x)
+    return int(row), int(column)
+
+
+def observed_moments(
+    x: NDArray[Any], weight: Float | None = None, segments: NDArray[np.int64] | None = None
+) -> ObservedMoments:
+    """Column statistics of one block in one sweep, missing values left out.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        NaN where a value is missing.
+    weight : ndarray of shape (n,), float64, optional
+    segments : ndarray of int64, optional
+        Ends of the runs of rows that are summed plainly; the last is n.
+
+    Returns
+    -------
+    ObservedMoments
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = observed_moments(np.array([[1.0, np.nan], [3.0, 5.0]]))
+    >>> found.hi  # sums, values, rows, rows with any value
+    array([4., 5., 2., 1., 2., 2.])
+    >>> found.moments[2]
+    array([2., 0.])
+    """
+    n, p = x.shape
+    hi, lo = np.zeros(2 * p + 2), np.zeros(2 * p + 2)
+    moments = np.zeros((3, p))
+    low, high = np.full(p, np.inf), np.full(p, -np.inf)
+    weights = np.empty(0) if weight is None else weight
+    start = 0
+    # Infinities and overflow are found by the check of the values, not by NumPy's warnings.
+    with np.errstate(invalid="ignore", over="ignore"):
+        for stop in [n] if segments is None else segments:
+            if stop == start:
+                continue
+            out = np.zeros((4, p))
+            total, informed = _segment(x, start, stop, weights, weight is not None, out, low, high)
+            origin, mass, sums, squares = out
+            add_plain(hi, lo, np.concatenate([sums + mass * origin, mass, [total, informed]]))
+            mean = np.divide(sums, mass, out=np.zeros(p), where=mass > 0)
+            deviation = np.maximum(squares - sums * mean, 0.0)
+            moments = merge_moments(moments, np.stack([mass, origin + mean, deviation]))
+            start = stop
+    return ObservedMoments(hi, lo, moments, low, high)

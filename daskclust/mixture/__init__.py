@@ -1,0 +1,1 @@
+"""Mixture models and kernels made of them, for incomplete data."""

@@ -1,0 +1,242 @@
+"""Parameters of Gaussian mixtures from sums: the M-step, its floor, and one iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.engine import Rows, Step
+from daskclust.kernels.mixtures import Mixtures
+from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
+
+__all__ = ["EMState", "Floor", "em_step", "maximise", "maximise_start"]
+
+Float = NDArray[np.float64]
+
+#: Least variance, as a share of the column's: below it densities lose their digits.
+LEAST_VARIANCE = 1e-9
+#: Least eigenvalue of a full covariance, features scaled by their standard deviation.
+LEAST_EIGENVALUE = 1e-12
+#: Added to the mass of a component, as scikit-learn does.
+_TINY = 10 * np.finfo(np.float64).eps
+
+
+@dataclass(frozen=True)
+class EMState:
+    """All restarts of one fit.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (r, K), float64
+    means : ndarray of shape (r, K, p), float64
+    covariances : ndarray of shape (r, K, p) or (r, K, p, p), float64
+    bound : ndarray of shape (r,), float64
+        Mean log-likelihood of a row, before the last change of the parameters.
+    converged : ndarray of shape (r,), bool
+    n_iter : ndarray of shape (r,), int
+    """
+
+    weights: Float
+    means: Float
+    covariances: Float
+    bound: Float
+    converged: NDArray[np.bool_]
+    n_iter: NDArray[np.int64]
+
+    @classmethod
+    def begin(cls, weights: Float, means: Float, covariances: Float) -> EMState:
+        """Return the state before the first iteration."""
+        r = len(weights)
+        return cls(
+            weights,
+            means,
+            covariances,
+            np.full(r, -np.inf),
+            np.zeros(r, bool),
+            np.zeros(r, np.int64),
+        )
+
+    def mixtures(self, chosen: Any) -> Mixtures:
+        """Stack the models of some restarts."""
+        weights, means = self.weights[chosen], self.means[chosen]
+        r, k = weights.shape
+        covariances = self.covariances[chosen]
+        return Mixtures(
+            weights.reshape(-1),
+            means.reshape(r * k, -1),
+            covariances.reshape(r * k, *covariances.shape[2:]),
+            (k,) * r,
+        )
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What keeps covariances invertible.
+
+    Parameters
+    ----------
+    reg_covar : float
+        Added to every variance.
+    variance : ndarray of shape (p,), float64
+        Of the columns; 1 stands for that of a constant column.
+    """
+
+    reg_covar: float
+    variance: Float
+
+    @classmethod
+    def of(cls, reg_covar: float, variance: Float) -> Floor:
+        """Return the floor for columns of these variances, some of which may be 0."""
+        return cls(float(reg_covar), np.where(variance > 0, variance, 1.0))
+
+    def __call__(self, covariances: Float, diagonal: bool) -> Float:
+        """Return covariances that are regularised, and not singular.
+
+        Parameters
+        ----------
+        covariances : ndarray of shape (..., p) or (..., p, p), float64
+        diagonal : bool
+        """
+        if diagonal:
+            return np.maximum(covariances + self.reg_covar, LEAST_VARIANCE * self.variance)
+        p = len(self.variance)
+        scale = np.sqrt(self.variance)
+        raised = covariances.copy()
+        raised.reshape(-1, p * p)[:, :: p + 1] += self.reg_covar
+        matrices = raised.reshape(-1, p, p)
+        scaled = matrices / np.outer(scale, scale)
+        scaled = (scaled + scaled.transpose(0, 2, 1)) / 2
+        for at, matrix in enumerate(scaled):
+            values, vectors = np.linalg.eigh(matrix)
+            if values[0] < LEAST_EIGENVALUE:
+                lifted = (vectors * np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
+                matrices[at] = lifted * np.outer(scale, scale)
+        return raised
+
+
+def maximise(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mixtures:
+    """Parameters from the sums of one pass (the M-step, Algorithm 1 of the PCKID paper).
+
+    Deviations are from the new means; a component that has lost all its mass keeps
+    its place, with no weight.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (D, s), float64
+        As in :class:`daskclust.kernels.mixtures.MixtureSums`.
+    mixtures : Mixtures
+        Under which they were taken.
+    shift : ndarray of shape (p,), float64
+    floor : Floor
+    """
+    p = mixtures.means.shape[1]
+    mass = sums[:, 0]
+    alive = mass > 0
+    # As scikit-learn: a tiny mass divides by something.
+    n = mass[:, None] + _TINY
+    if mixtures.diagonal:
+        squares, firsts, there = np.split(sums[:, 1:], 3, axis=1)
+        # About the old mean; the missing values' share of the variance is the old variance.
+        old = mixtures.means - shift
+        gap = (firsts - old * there) / n
+        absent = np.maximum(n - there, 0.0)
+        absent[absent <= 1e-9 * n] = 0.0
+        second = squares - 2 * old * firsts + old**2 * there
+        covariances = (second + absent * mixtures.covariances) / n - gap**2
+    else:
+        gap = sums[:, 1 : p + 1] / n
+        second = sums[:, p + 1 :].reshape(-1, p, p) / n[..., None]
+        covariances = second - gap[:, :, None] * gap[:, None, :]
+    means = np.where(alive[:, None], mixtures.means + gap, mixtures.means)
+    keep = alive.reshape(-1, *(1,) * (covariances.ndim - 1))
+    covariances = np.where(keep, covariances, mixtures.covariances)
+    floored = floor(covariances, mixtures.diagonal)
+    covariances = np.where(keep, floored, mixtures.covariances)
+    return Mixtures(_shares_of(mass, mixtures.sizes), means, covariances, mixtures.sizes)
+
+
+def _shares_of(mass: Float, sizes: tuple[int, ...]) -> Float:
+    """Weights of the components of each model."""
+    starts = np.cumsum((0, *sizes))[:-1]
+    mass = np.where(mass > 0, mass + _TINY, 0.0)
+    return np.asarray(mass / np.repeat(np.add.reduceat(mass, starts), sizes))
+
+
+def maximise_start(
+    sums: Float, centres: Float, mean: Float, floor: Floor, *, full: bool
+) -> Mixtures:
+    """First parameters of one model from sums over given posteriors.
+
+    Means and variances are those of the values that are there; products of two
+    features take missing values to lie on the centre, which keeps the matrix
+    positive.  A component without any value of a column takes the column's mean and
+    variance.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (K, s), float64
+        As of :func:`daskclust.kernels.mixtures.accumulate_start`.
+    centres : ndarray of shape (K, p), float64
+        What deviations were from: for diagonal covariances, the mean.
+    mean : ndarray of shape (p,), float64
+        Of the columns.
+    floor : Floor
+    full : bool
+    """
+    p = len(mean)
+    mass = sums[:, 0]
+    squares, firsts, there = np.split(sums[:, 1 : 3 * p + 1], 3, axis=1)
+    known = there > 0
+    divisor = np.where(known, there, 1.0)
+    gap = firsts / divisor
+    means = np.where(known, centres + gap, mean)
+    variances = np.where(known, squares / divisor - gap**2, floor.variance)
+    if full:
+        n = np.where(mass > 0, mass, 1.0)[:, None]
+        drift = firsts / n
+        covariances = sums[:, 3 * p + 1 :].reshape(-1, p, p) / n[..., None]
+        covariances -= drift[:, :, None] * drift[:, None, :]
+        at = np.arange(p)
+        covariances[:, at, at] = np.maximum(covariances[:, at, at], variances)
+    else:
+        covariances = variances
+    covariances = floor(covariances, not full)
+    return Mixtures(_shares_of(mass, (len(mass),)), means, covariances, (len(mass),))
+
+
+def em_step(
+    rows: Rows, shift: Float, floor: Floor, tolerance: float, state: EMState
+) -> Step[EMState]:
+    """One iteration of all restarts that still move: one pass.
+
+    Parameters
+    ----------
+    rows : Rows
+    shift : ndarray of shape (p,), float64
+    floor : Floor
+    tolerance : float
+        Gain in the mean log-likelihood below which a restart has converged.
+    state : EMState
+    """
+    active = np.flatnonzero(~state.converged)
+    before = state.mixtures(active)
+    found = rows.reduce(EXPECTATION, MixtureStack(before, shift))
+    after = maximise(found.sums, before, shift, floor)
+    weights, means = state.weights.copy(), state.means.copy()
+    covariances, bound = state.covariances.copy(), state.bound.copy()
+    converged, n_iter = state.converged.copy(), state.n_iter.copy()
+    weights[active] = after.weights.reshape(len(active), -1)
+    means[active] = after.means.reshape(means[active].shape)
+    covariances[active] = after.covariances.reshape(covariances[active].shape)
+    bound[active] = found.likelihood
+    converged[active] = np.abs(found.likelihood - state.bound[active]) < tolerance
+    n_iter[active] += 1
+    return Step(
+        state=EMState(weights, means, covariances, bound, converged, n_iter),
+        objective=float(bound.max()),
+        centre_shift=float(np.sqrt(((after.means - before.means) ** 2).sum(axis=1).max())),
+        finished=bool(converged.all()),
+    )

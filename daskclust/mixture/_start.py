@@ -1,0 +1,112 @@
+"""First parameters of Gaussian mixtures, for all restarts at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cluster._lloyd import LloydState, lloyd_step
+from daskclust.cluster._metrics import Euclidean
+from daskclust.cluster._seeding import sample_centres
+from daskclust.engine import iterate
+from daskclust.mixture._em import EMState, Floor, maximise_start
+from daskclust.mixture._incomplete import FillMissing, OpenIncomplete
+from daskclust.reduction.mixtures import PARTITION, Partition
+
+__all__ = ["INIT_PARAMS", "n_start_picks", "start_models"]
+
+Float = NDArray[np.float64]
+
+INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
+#: Of k-means, as of :class:`daskclust.KMeans`.
+_MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
+
+
+def n_start_picks(init_params: str, n_components: int) -> int:
+    """How many rows of each restart the first pass shall draw for a start."""
+    return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
+
+
+def _centres(data: OpenIncomplete, init_params: str, k: int) -> Float:
+    """Centres of all restarts, missing values taken to be the column's mean."""
+    survey = data.survey
+    fill = FillMissing(survey.mean)
+    picks = survey.picks.copy()
+    picks["x"] = np.where(np.isnan(picks["x"]), survey.mean, picks["x"])
+    filled = data.rows if survey.complete else data.rows.transformed(fill)
+    found = sample_centres(
+        filled,
+        replace(survey, picks=picks),
+        {"kmeans": "k-means||", "random_from_data": "random"}.get(init_params, init_params),
+        k,
+        data.seeds,
+        oversampling_factor=_OVERSAMPLING,
+        init_rounds=_ROUNDS,
+        shift=survey.mean,
+    ).centres
+    if init_params != "kmeans":
+        return found
+    tolerance = float(_TOL * survey.variance.mean())
+    fitted = iterate(
+        filled,
+        lambda: LloydState.begin(found),
+        partial(lloyd_step, filled, Euclidean(), tolerance, survey.mean),
+        kind=LloydState,
+        max_iter=_MAX_ITER,
+        name="GaussianMixture (k-means start)",
+    )
+    return fitted.state.centres
+
+
+def start_models(
+    data: OpenIncomplete,
+    init_params: str,
+    n_components: int,
+    floor: Floor,
+    *,
+    full: bool,
+    given: dict[str, Any],
+) -> EMState:
+    """Find the first parameters of all restarts.
+
+    Parameters
+    ----------
+    data : OpenIncomplete
+    init_params : {"kmeans", "k-means++", "random", "random_from_data"}
+    n_components : int
+    floor : Floor
+    full : bool
+        Whether covariances are full.
+    given : dict
+        ``weights``, ``means`` and ``covariances`` that replace what was found;
+        nothing is looked for when all three are given.
+
+    Notes
+    -----
+    Passes: 1, besides those of the centres (k-means|| and Lloyd iterations for
+    ``"kmeans"``, K - 1 for ``"k-means++"``, otherwise none).
+    """
+    r, k, p = len(data.seeds), n_components, data.rows.n_features
+    mean = data.survey.mean
+    if len(given) < 3:
+        random = init_params == "random"
+        centres = np.broadcast_to(mean, (r, k, p)).copy()
+        if not random:
+            centres = _centres(data, init_params, k)
+        state = Partition(centres, mean, full, data.seeds if random else ())
+        sums = data.rows.reduce(PARTITION, state)
+        origin = centres if full else np.broadcast_to(mean, centres.shape)
+        found = [maximise_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
+        parameters = {
+            name: np.stack([getattr(model, name) for model in found])
+            for name in ("weights", "means", "covariances")
+        }
+    else:
+        parameters = {}
+    for name, value in given.items():
+        parameters[name] = np.broadcast_to(value, (r, *value.shape)).copy()
+    return EMState.begin(**parameters)

@@ -1,0 +1,541 @@
+"""Gaussian mixtures of complete and incomplete data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust._warnings import warn
+from daskclust.cluster._base import draw_seeds
+from daskclust.cluster._inputs import check_rows, check_weight
+from daskclust.cluster._parameters import check_choice, check_integer, check_real
+from daskclust.engine import Checkpoint, Fingerprint, is_dask, iterate, map_rows, open_rows
+from daskclust.kernels.mixtures import Mixtures, impute, posteriors
+from daskclust.mixture._em import EMState, Floor, em_step
+from daskclust.mixture._given import given_parameters
+from daskclust.mixture._incomplete import OpenIncomplete, check_finite_block, open_incomplete
+from daskclust.mixture._start import INIT_PARAMS, n_start_picks, start_models
+from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
+from daskclust.reduction.observed import OBSERVED
+from daskclust.reduction.survey import SurveyRequest
+
+__all__ = ["GaussianMixture"]
+
+Float = NDArray[np.float64]
+#: Bounds that differ by less are those of the same solution.
+_SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class MixtureFunction:
+    """What becomes of a block's rows; travels to workers.
+
+    Parameters
+    ----------
+    mixtures : Mixtures
+    shift : ndarray of shape (p,), float64
+    what : {"labels", "posteriors", "likelihood", "filled"}
+    dtype : dtype
+        In which rows are read.
+    """
+
+    mixtures: Mixtures
+    shift: Float
+    what: str
+    dtype: Any
+
+    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+        """Return one result a row."""
+        x = np.ascontiguousarray(x, dtype=self.dtype)
+        check_finite_block(x, start)
+        if self.what == "filled":
+            return impute(x, self.mixtures, self.shift)
+        shares, total = posteriors(x, self.mixtures, self.shift)
+        if self.what == "labels":
+            return np.argmax(shares, axis=0).astype(np.int32)
+        return shares.T.astype(self.dtype) if self.what == "posteriors" else total[0]
+
+
+class GaussianMixture(DensityMixin, BaseEstimator):
+    """Gaussian mixture by EM, for data of any size, complete or not.
+
+    NaN means missing.  Values are taken to be missing at random (MAR): whether a
+    value is missing may depend on what is observed of its row, not on the value
+    itself.  Nothing is filled in: a row counts with the values it has (Algorithm 1
+    of [1]_, after [2]_).
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of components K.
+    covariance_type : {"full", "diag"}, default="full"
+        Covariance matrices, or variances only.
+    tol : float, default=1e-3
+        A restart has converged when an iteration changes its mean log-likelihood
+        by less.
+    reg_covar : float, default=1e-6
+        Added to every variance.
+    max_iter : int, default=100
+        EM iterations at most.
+    n_init : int, default=1
+        Restarts, of which the one of largest likelihood is kept.  They advance
+        together and share every pass over the data.
+    init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
+        Posteriors to start from: k-means clusters, the rows nearest to centres
+        drawn by k-means++ or to rows drawn at random, or random numbers.  For the
+        first three, missing values are taken to be their column's mean; the first
+        means and variances are those of the values that are there.
+    weights_init : array-like of shape (K,), default=None
+    means_init : array-like of shape (K, p), default=None
+    precisions_init : array-like of shape (K, p) or (K, p, p), default=None
+        First parameters, instead of those of ``init_params``; it is not consulted
+        when all three are given.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the number
+        of workers (to rounding).
+    warm_start : bool, default=False
+        Start from the parameters of the last fit, if there was one.
+    checkpoint : path-like, default=None
+        File that holds the newest state, replaced atomically every iteration; a
+        fit started again with the same data and parameters (``max_iter`` may
+        differ) continues from it.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (K,), float64
+    means_ : ndarray of shape (K, p), float64
+    covariances_ : ndarray of shape (K, p) or (K, p, p), float64
+        Variances, or covariance matrices.
+    precisions_, precisions_cholesky_ : ndarray, of the shape of ``covariances_``
+        Their inverses, and the (upper) factors of these, as in scikit-learn.
+    converged_ : bool
+    lower_bound_ : float
+        Mean log-likelihood of a row's observed values, of the last E-step (before
+        the last change of the parameters), as in scikit-learn.  ``score`` gives
+        that of the final parameters.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Component of largest posterior, ties to the lowest.  Lazy, and chunked
+        like X, for Dask input.
+    n_iter_ : int
+        Iterations of the restart that was kept.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
+    history_ : list of dict
+        One record an iteration: ``iteration``, ``objective`` (mean log-likelihood,
+        the largest of all restarts), ``centre_shift`` (of the mean that moved
+        most), ``moved`` (None), ``seconds``, ``passes`` (over the data so far).
+
+    Raises
+    ------
+    ValueError
+        For infinity in X (naming the first), a column without any value, fewer
+        rows with any value than components, and parameters out of range.
+    CheckpointError
+        If the checkpoint is broken or belongs to other data or parameters.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the restart that was kept did not converge.
+
+    Notes
+    -----
+    *Passes*: 1 to look at the data, those of the start (k-means|| and Lloyd
+    iterations for ``"kmeans"``, K - 1 for ``"k-means++"``, and 1), 1 an EM
+    iteration.  *Memory* of a worker thread: one block (two, when blocks are read on
+    the way), O(r K p) for r restarts (O(r K p^2) when full) and, for rows that miss
+    something, O(r K) numbers a row of the block when full.  *To the client*: O(r K p)
+    or O(r K p^2) a worker thread and pass, never anything of length n.
+
+    *Work* of an iteration, per row: O(K p), or O(K p^2) when full.  Full
+    covariances are factorised once for each pattern of missing values in a block,
+    O(K p^3): the fewer patterns, the better.
+
+    *Floor*: no variance falls below 1e-9 of its column's variance (no eigenvalue of
+    a full covariance below 1e-12, features scaled to unit variance; a constant
+    column counts as of variance 1), beyond ``reg_covar``.  The likelihood of the
+    observed values never falls from one iteration to the next, unless the floor or
+    ``reg_covar`` acts.  A row without any value has the weights as its posterior,
+    likelihood 1, and moves nothing but the weights.  A component that has lost all
+    its rows keeps its place with weight 0.
+
+    float32 rows are read as such; densities are worked out in float64.
+
+    References
+    ----------
+    .. [1] Løkse, S., Bianchi, F. M., Salberg, A.-B., Jenssen, R. (2017). Spectral
+       clustering using PCKID: a probabilistic cluster kernel for incomplete data.
+       SCIA.
+    .. [2] Ghahramani, Z., Jordan, M. (1994). Supervised learning from incomplete
+       data via an EM approach. NIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.array([[0.0, 0.1], [0.2, np.nan], [np.nan, 0.0], [9.0, 9.1], [9.2, 9.0]])
+    >>> model = daskclust.GaussianMixture(2, covariance_type="diag", random_state=0).fit(X)
+    >>> model.labels_[0] == model.labels_[1], model.labels_[0] == model.labels_[3]
+    (np.True_, np.False_)
+    >>> model.impute(X)[2].round(3)
+    array([0.1, 0. ])
+    """
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        covariance_type: str = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: int = 1,
+        init_params: str = "kmeans",
+        weights_init: Any = None,
+        means_init: Any = None,
+        precisions_init: Any = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        check_integer(self.n_components, "n_components", 1)
+        check_integer(self.max_iter, "max_iter", 1)
+        check_integer(self.n_init, "n_init", 1)
+        check_real(self.tol, "tol", 0)
+        check_real(self.reg_covar, "reg_covar", 0)
+        check_choice(self.covariance_type, "covariance_type", ("full", "diag"))
+        check_choice(self.init_params, "init_params", INIT_PARAMS)
+        if not isinstance(self.warm_start, bool | np.bool_):
+            raise TypeError(f"warm_start={self.warm_start!r}; it must be True or False.")
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> GaussianMixture:
+        """Estimate the parameters.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows; NaN where a value is missing.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X = check_rows(self, X, reset=True)
+        weight = check_weight(sample_weight, X)
+        given = given_parameters(self, X.shape[1])
+        warm = bool(self.warm_start) and hasattr(self, "converged_")
+        if warm:
+            given = {
+                "weights": self.weights_,
+                "means": self.means_,
+                "covariances": self.covariances_,
+            }
+        k = self.n_components
+        if X.shape[0] < k:
+            raise ValueError(
+                f"n_samples={X.shape[0]} should be >= n_components={k}. Ask for fewer components."
+            )
+        found = len(given) == 3
+        data = open_incomplete(
+            X,
+            weight,
+            # The same parameters every time: one start is all starts.
+            seeds=draw_seeds(self.random_state, 1 if found else self.n_init),
+            n_picks=0 if found else n_start_picks(self.init_params, k),
+            n_components=k,
+            name="n_components",
+        )
+        full = self.covariance_type == "full"
+        floor = Floor.of(self.reg_covar, data.survey.variance)
+        fitted = iterate(
+            data.rows,
+            lambda: start_models(data, self.init_params, k, floor, full=full, given=given),
+            partial(em_step, data.rows, data.survey.mean, floor, self.tol),
+            kind=EMState,
+            max_iter=self.max_iter,
+            name=type(self).__name__,
+            checkpoint=self._checkpoint(data, given if warm else {}),
+        )
+        self._finish(data, fitted.state, fitted.history)
+        return self
+
+    def _checkpoint(self, data: OpenIncomplete, given: dict[str, Any]) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        params = self.get_params(deep=False)
+        for name in ("checkpoint", "max_iter", "warm_start"):
+            params.pop(name)
+        params.update({f"{name}_": value for name, value in given.items()})
+        fingerprint = Fingerprint(type(self).__name__, params, data.rows.n_rows, data.survey)
+        return Checkpoint(self.checkpoint, fingerprint)
+
+    def _finish(self, data: OpenIncomplete, state: EMState, history: list) -> None:
+        bound = state.bound
+        # The first of equal restarts, but for rounding.
+        best = int(np.flatnonzero(bound >= bound.max() - _SAME * max(1.0, abs(bound.max())))[0])
+        self.weights_ = state.weights[best]
+        self.means_ = state.means[best]
+        self.covariances_ = state.covariances[best]
+        self.converged_ = bool(state.converged[best])
+        self.lower_bound_ = float(bound[best])
+        self.n_iter_ = int(state.n_iter[best])
+        self.history_ = history
+        self._shift = data.survey.mean
+        if not self.converged_:
+            warn(
+                f"EM did not converge in max_iter={self.max_iter} iterations to tol={self.tol}. "
+                "Increase max_iter or tol, or try other init_params.",
+                ConvergenceWarning,
+            )
+        self.labels_ = map_rows(
+            data.X,
+            self._function("labels", data.rows.dtype),
+            dtype=np.int32,
+            lengths=data.rows.lengths,
+        )
+
+    @property
+    def precisions_cholesky_(self) -> Float:
+        """Upper factors of the precisions, as in scikit-learn."""
+        if self.covariances_.ndim == 2:
+            return np.asarray(1.0 / np.sqrt(self.covariances_))
+        lower = np.linalg.cholesky(self.covariances_)
+        return np.asarray(np.linalg.inv(lower).transpose(0, 2, 1))
+
+    @property
+    def precisions_(self) -> Float:
+        """Inverses of the covariances."""
+        factors = self.precisions_cholesky_
+        return factors**2 if factors.ndim == 2 else factors @ factors.transpose(0, 2, 1)
+
+    def _mixtures(self) -> Mixtures:
+        return Mixtures(self.weights_, self.means_, self.covariances_, (len(self.weights_),))
+
+    def _function(self, what: str, dtype: Any) -> MixtureFunction:
+        return MixtureFunction(self._mixtures(), self._shift, what, dtype)
+
+    def _map(self, X: Any, what: str, dtype: Any = None, n_columns: int | None = None) -> Any:
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        working = np.dtype(np.float32 if X.dtype in (np.float32, np.float16) else np.float64)
+        return map_rows(
+            X,
+            self._function(what, working),
+            dtype=dtype or working,
+            n_columns=n_columns,
+            name=what,
+        )
+
+    def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
+        """Fit and return ``labels_``.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for ``fit``.
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+        """
+        return self.fit(X, y, sample_weight=sample_weight).labels_
+
+    def predict(self, X: Any) -> Any:
+        """Component of largest posterior of each row.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+            NaN where a value is missing.
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+            Lazy, and chunked like X, for a Dask array.
+
+        Raises
+        ------
+        ValueError
+            For infinity, and another number of features.
+        """
+        return self._map(X, "labels", np.int32)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Posterior of each component, given the values that are there.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        posteriors : ndarray or dask.array.Array of shape (n_samples, n_components)
+            float32 for float32 input, else float64.
+        """
+        check_is_fitted(self)
+        return self._map(X, "posteriors", n_columns=len(self.weights_))
+
+    def score_samples(self, X: Any) -> Any:
+        """Log-likelihood of the values that are there of each row.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_samples,), float64
+        """
+        return self._map(X, "likelihood", np.float64)
+
+    def impute(self, X: Any) -> Any:
+        """Replace missing values by their conditional means, given those that are there.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_samples, n_features)
+            Lazy for a Dask array; float32 for float32 input, else float64.  Values
+            that are there stay as they are; a row without any gets the mean of the
+            mixture.
+        """
+        check_is_fitted(self)
+        return self._map(X, "filled", n_columns=self.n_features_in_)
+
+    def _score(self, X: Any) -> tuple[float, int]:
+        """Mean log-likelihood of a row, and the number of rows: one pass."""
+        check_is_fitted(self)
+        rows = open_rows(check_rows(self, X, reset=False))
+        found = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
+        if not np.isfinite(found[0]):
+            # Only now is a second look worth its pass: to say where the fault lies.
+            survey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features))
+            if survey.first_bad is not None:
+                row, column = survey.first_bad
+                check_finite_block(np.full((1, column + 1), np.inf)[:, -1:], row)
+        return float(found[0]), rows.n_rows
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of the values that are there of a row.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        float
+            Computed in one pass.
+        """
+        return self._score(X)[0]
+
+    def _n_parameters(self) -> int:
+        k, p = self.means_.shape
+        each = p if self.covariances_.ndim == 2 else p * (p + 1) // 2
+        return k * (each + p + 1) - 1
+
+    def bic(self, X: Any) -> float:
+        """Bayesian information criterion: the lower, the better.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        float
+        """
+        fit, n = self._score(X)
+        return -2 * fit * n + self._n_parameters() * float(np.log(n))
+
+    def aic(self, X: Any) -> float:
+        """Akaike information criterion: the lower, the better.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        float
+        """
+        fit, n = self._score(X)
+        return -2 * fit * n + 2 * self._n_parameters()
+
+    def sample(self, n_samples: int = 1) -> tuple[Float, NDArray[np.int64]]:
+        """Draw complete rows from the mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Sorted by component.
+        y : ndarray of shape (n_samples,)
+            Component of each.
+        """
+        check_is_fitted(self)
+        check_integer(n_samples, "n_samples", 1)
+        state = self.random_state
+        rng: Any = state if isinstance(state, np.random.Generator) else check_random_state(state)
+        counts = rng.multinomial(n_samples, self.weights_)
+        labels = np.repeat(np.arange(len(counts)), counts)
+        noise = rng.standard_normal((n_samples, self.n_features_in_))
+        if self.covariances_.ndim == 2:
+            noise *= np.sqrt(self.covariances_)[labels]
+        else:
+            lower = np.linalg.cholesky(self.covariances_)
+            start = 0
+            for factor, count in zip(lower, counts, strict=True):
+                noise[start : start + count] = noise[start : start + count] @ factor.T
+                start += count
+        return self.means_[labels] + noise, labels
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the model without the lazy labels, which would drag the data along."""
+        state = dict(super().__getstate__())
+        if is_dask(state.get("labels_")):
+            del state["labels_"]
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what this estimator takes."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = True
+        return tags

@@ -1,0 +1,179 @@
+"""Passes of Gaussian mixtures: an EM iteration, its start, and the likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.assign import nearest
+from daskclust.kernels.compensated import add_plain
+from daskclust.kernels.mixtures import (
+    Mixtures,
+    accumulate_mixtures,
+    accumulate_start,
+    posteriors,
+)
+from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
+
+__all__ = [
+    "EXPECTATION",
+    "LIKELIHOOD",
+    "PARTITION",
+    "Expected",
+    "MixtureStack",
+    "Partition",
+]
+
+Float = NDArray[np.float64]
+#: The first of the rounds in which random posteriors are drawn; 0 belongs to the first pass.
+_DRAWS = 1
+
+
+@dataclass(frozen=True)
+class MixtureStack:
+    """Models that are worked on side by side in one pass.
+
+    Parameters
+    ----------
+    mixtures : Mixtures
+    shift : ndarray of shape (p,), float64
+        A point amid the data.
+    """
+
+    mixtures: Mixtures
+    shift: Float
+
+
+class Expected(NamedTuple):
+    """What a pass over the posteriors returns.
+
+    Attributes
+    ----------
+    sums : ndarray of shape (D, s), float64
+        As in :func:`daskclust.kernels.mixtures.accumulate_mixtures`.
+    likelihood : ndarray of shape (m,), float64
+        Mean log-likelihood of a row under each model.
+    """
+
+    sums: Float
+    likelihood: Float
+
+
+def _expectation_fields(state: MixtureStack) -> Mapping[str, Field]:
+    mixtures = state.mixtures
+    return {
+        "sums": Field((2, len(mixtures.weights), mixtures.n_statistics)),
+        "likelihood": Field((2, len(mixtures.sizes) + 1)),
+    }
+
+
+def _expectation_block(rows: RowBlock, state: MixtureStack) -> Partial:
+    made = accumulate_mixtures(
+        rows.x, state.mixtures, weight=rows.weight, shift=state.shift, segments=rows.segments()
+    )
+    return {"sums": made.sums, "likelihood": made.likelihood}
+
+
+def _expectation_finalize(partial: Partial, state: MixtureStack) -> Expected:
+    fit = partial["likelihood"][0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Expected(partial["sums"][0], fit[:-1] / fit[-1])
+
+
+#: One iteration of EM: posteriors of every row, and what the next parameters follow from.
+EXPECTATION = Reduction(
+    "expectation", _expectation_fields, _expectation_block, _expectation_finalize
+)
+
+
+def _likelihood_fields(state: MixtureStack) -> Mapping[str, Field]:
+    return {"likelihood": Field((2, len(state.mixtures.sizes) + 1))}
+
+
+def _likelihood_block(rows: RowBlock, state: MixtureStack) -> Partial:
+    total = posteriors(rows.x, state.mixtures, state.shift)[1]
+    weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+    terms = np.concatenate([total, np.ones((1, len(rows.x)))]) * weight
+    sums, start = np.zeros((2, len(terms))), 0
+    for stop in rows.segments():
+        add_plain(sums[0], sums[1], terms[:, start:stop].sum(axis=1))
+        start = stop
+    return {"likelihood": sums}
+
+
+def _likelihood_finalize(partial: Partial, state: MixtureStack) -> Float:
+    fit = partial["likelihood"][0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return fit[:-1] / fit[-1]
+
+
+#: Mean log-likelihood of a row under each model.
+LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _likelihood_finalize)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Posteriors to start from: hard ones by the nearest centre, or random ones.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (r, K, p), float64
+        One set for each restart.
+    fill : ndarray of shape (p,), float64
+        What stands for missing values when distances are measured; also the shift
+        of sums for diagonal covariances.
+    full : bool
+        Whether covariances are full.
+    seeds : tuple of int
+        Random posteriors, one seed for each restart; none: by the nearest centre.
+    """
+
+    centres: Float
+    fill: Float
+    full: bool
+    seeds: tuple[int, ...] = ()
+
+
+def _partition_fields(state: Partition) -> Mapping[str, Field]:
+    r, k, p = state.centres.shape
+    return {"sums": Field((2, r, k, 3 * p + 1 + (p * p if state.full else 0)))}
+
+
+def _shares(rows: RowBlock, state: Partition, r: int) -> Float:
+    k = state.centres.shape[1]
+    if state.seeds:
+        drawn = [rows.uniforms(state.seeds[r], _DRAWS + c) for c in range(k)]
+        shares = np.stack(drawn)
+        return np.asarray(shares / shares.sum(axis=0))
+    filled = np.where(np.isnan(rows.x), state.fill.astype(rows.x.dtype), rows.x)
+    labels = nearest(np.ascontiguousarray(filled), state.centres[r])[0]
+    return (labels == np.arange(k)[:, None]).astype(np.float64)
+
+
+def _partition_block(rows: RowBlock, state: Partition) -> Partial:
+    segments = rows.segments()
+    parts = [
+        accumulate_start(
+            rows.x,
+            _shares(rows, state, r),
+            centres,
+            state.fill,
+            full=state.full,
+            weight=rows.weight,
+            segments=segments,
+        )
+        for r, centres in enumerate(state.centres)
+    ]
+    return {"sums": np.stack(parts, axis=1)}
+
+
+def _partition_finalize(partial: Partial, state: Partition) -> Float:
+    return np.asarray(partial["sums"][0])
+
+
+#: Sums over given posteriors, from which the first parameters follow.
+PARTITION = Reduction("partition", _partition_fields, _partition_block, _partition_finalize)

@@ -1,0 +1,77 @@
+"""Gaussian mixtures with missing values by brute force: a row and a component at a time."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from daskclust.kernels.mixtures import Mixtures
+
+__all__ = ["Expectation", "conditional", "expectation"]
+
+Float = NDArray[np.float64]
+
+
+class Expectation(NamedTuple):
+    """Posteriors (D, n), log-likelihoods (m, n) and the sums of an EM iteration (D, s)."""
+
+    shares: Float
+    likelihood: Float
+    sums: Float
+
+
+def covariance_of(mixtures: Mixtures, k: int) -> Float:
+    """Covariance matrix of a component."""
+    matrix = mixtures.covariances[k]
+    return np.diag(matrix) if matrix.ndim == 1 else matrix
+
+
+def conditional(row: NDArray[Any], mixtures: Mixtures, k: int) -> tuple[Float, Float]:
+    """Deviation from a component's mean, missing values expected, and their covariance."""
+    there = ~np.isnan(row)
+    gone = ~there
+    mean, matrix = mixtures.means[k], covariance_of(mixtures, k)
+    inverse = np.linalg.inv(matrix[np.ix_(there, there)])
+    gap, rest = np.zeros(len(row)), np.zeros_like(matrix)
+    gap[there] = row[there] - mean[there]
+    tied = matrix[np.ix_(gone, there)] @ inverse
+    gap[gone] = tied @ gap[there]
+    rest[np.ix_(gone, gone)] = matrix[np.ix_(gone, gone)] - tied @ matrix[np.ix_(there, gone)]
+    return gap, rest
+
+
+def expectation(x: NDArray[Any], weight: Float, mixtures: Mixtures, shift: Float) -> Expectation:
+    """One E-step, by the definitions."""
+    d, p = mixtures.means.shape
+    x = x.astype(np.float64)
+    scores = np.zeros((d, len(x)))
+    for k in range(d):
+        for i, row in enumerate(x):
+            there = ~np.isnan(row)
+            scores[k, i] = np.log(mixtures.weights[k])
+            if there.any():
+                matrix = covariance_of(mixtures, k)[np.ix_(there, there)]
+                density = multivariate_normal(mixtures.means[k][there], matrix)
+                scores[k, i] += density.logpdf(row[there])
+    bounds = mixtures.bounds
+    parts = [scores[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    likelihood = np.array([logsumexp(part, axis=0) for part in parts])
+    shares = np.concatenate(
+        [np.exp(part - total) for part, total in zip(parts, likelihood, strict=True)]
+    )
+    sums = np.zeros((d, mixtures.n_statistics))
+    for k in range(d):
+        for i, row in enumerate(x):
+            w = weight[i] * shares[k, i]
+            there = ~np.isnan(row)
+            z = np.where(there, row - shift, 0.0)
+            if mixtures.diagonal:
+                sums[k] += w * np.concatenate([[1.0], z**2, z, there])
+            else:
+                gap, rest = conditional(row, mixtures, k)
+                sums[k] += w * np.concatenate([[1.0], gap, (np.outer(gap, gap) + rest).ravel()])
+    return Expectation(shares, likelihood, sums)
