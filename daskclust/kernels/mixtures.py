@@ -159,6 +159,11 @@ class _Full:
         return softmax(scores, self.bias, self.bounds, dtype)
 
 
+def _with_holes(x: Array) -> NDArray[np.bool_]:
+    """Whether each row misses a value."""
+    return np.asarray(np.isnan(x).any(axis=1))
+
+
 def _tile_rows(n_components: int, n_features: int) -> int:
     room = _TILE_VALUES // max(n_components, 3 * n_features)
     return max(_LEAST_TILE, min(_TILE, room))
@@ -278,7 +283,7 @@ def _accumulate_full(
     density = _Full(mixtures)
     d, p = mixtures.means.shape
     part, fit = np.zeros((d, 1 + p + p * p)), np.zeros(likelihood.shape[1])
-    holes = np.isnan(x).any(axis=1)
+    holes = _with_holes(x)
     some = bool(holes.any())
     for start, stop, ends in _tiles(segments, _tile_rows(d, p)):
         rows = x[start:stop].astype(np.float64, copy=False)
@@ -410,7 +415,7 @@ def posteriors(
                 out[:, start:stop], total[:, start:stop] = made[0], made[1] + np.log(made[2])
             return out, total
         density = _Full(mixtures)
-        holes = np.isnan(x).any(axis=1)
+        holes = _with_holes(x)
         for start, stop, _ in tiles:
             rows = start + np.flatnonzero(~holes[start:stop])
             made = density.posteriors(x[rows].astype(np.float64, copy=False), dtype)
@@ -447,7 +452,7 @@ def impute(x: Array, mixtures: Mixtures, shift: Float) -> Array:
            [0., 0.]])
     """
     out = x.copy()
-    holes = np.isnan(x).any(axis=1)
+    holes = _with_holes(x)
     if not holes.any():
         return out
     rows = x[holes]

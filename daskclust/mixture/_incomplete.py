@@ -13,7 +13,13 @@ from daskclust.kernels.observed import first_infinite
 from daskclust.reduction.observed import OBSERVED, ObservedSurvey
 from daskclust.reduction.survey import SurveyRequest
 
-__all__ = ["FillMissing", "OpenIncomplete", "check_finite_block", "open_incomplete"]
+__all__ = [
+    "FillMissing",
+    "OpenIncomplete",
+    "check_finite_block",
+    "infinite_value",
+    "open_incomplete",
+]
 
 Float = NDArray[np.float64]
 
@@ -55,8 +61,9 @@ class FillMissing:
         return np.where(gone, self.value.astype(x.dtype), x) if gone.any() else x
 
 
-def _infinite_message(row: int, column: int) -> str:
-    return (
+def infinite_value(row: int, column: int) -> ValueError:
+    """Return the error for an infinite value."""
+    return ValueError(
         f"Input X contains infinity: the first at row {row}, column {column}. NaN means missing; "
         "infinity does not. Replace it by NaN if the value is not known."
     )
@@ -66,7 +73,7 @@ def check_finite_block(x: NDArray[Any], start: int) -> None:
     """Raise for the first infinity of a block whose first row is ``start``."""
     row, column = first_infinite(x)
     if row >= 0:
-        raise ValueError(_infinite_message(start + row, column))
+        raise infinite_value(start + row, column)
 
 
 def check_survey(survey: ObservedSurvey, n_components: int, name: str) -> None:
@@ -81,7 +88,7 @@ def check_survey(survey: ObservedSurvey, n_components: int, name: str) -> None:
         The parameter that asks for them.
     """
     if survey.first_bad is not None:
-        raise ValueError(_infinite_message(*survey.first_bad))
+        raise infinite_value(*survey.first_bad)
     if survey.bad_weight_row is not None:
         raise ValueError(
             f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative; "

@@ -21,7 +21,12 @@ from daskclust.engine import Checkpoint, Fingerprint, is_dask, iterate, map_rows
 from daskclust.kernels.mixtures import Mixtures, impute, posteriors
 from daskclust.mixture._em import EMState, Floor, em_step
 from daskclust.mixture._given import given_parameters
-from daskclust.mixture._incomplete import OpenIncomplete, check_finite_block, open_incomplete
+from daskclust.mixture._incomplete import (
+    OpenIncomplete,
+    check_finite_block,
+    infinite_value,
+    open_incomplete,
+)
 from daskclust.mixture._start import INIT_PARAMS, n_start_picks, start_models
 from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
 from daskclust.reduction.observed import OBSERVED
@@ -443,8 +448,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             # Only now is a second look worth its pass: to say where the fault lies.
             survey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features))
             if survey.first_bad is not None:
-                row, column = survey.first_bad
-                check_finite_block(np.full((1, column + 1), np.inf)[:, -1:], row)
+                raise infinite_value(*survey.first_bad)
         return float(found[0]), rows.n_rows
 
     def score(self, X: Any, y: Any = None) -> float:

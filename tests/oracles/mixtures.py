@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ def conditional(row: NDArray[Any], mixtures: Mixtures, k: int) -> tuple[Float, F
 
 def expectation(x: NDArray[Any], weight: Float, mixtures: Mixtures, shift: Float) -> Expectation:
     """One E-step, by the definitions."""
-    d, p = mixtures.means.shape
+    d = len(mixtures.means)
     x = x.astype(np.float64)
     scores = np.zeros((d, len(x)))
     for k in range(d):
@@ -58,7 +59,7 @@ def expectation(x: NDArray[Any], weight: Float, mixtures: Mixtures, shift: Float
                 density = multivariate_normal(mixtures.means[k][there], matrix)
                 scores[k, i] += density.logpdf(row[there])
     bounds = mixtures.bounds
-    parts = [scores[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [scores[a:b] for a, b in pairwise(bounds)]
     likelihood = np.array([logsumexp(part, axis=0) for part in parts])
     shares = np.concatenate(
         [np.exp(part - total) for part, total in zip(parts, likelihood, strict=True)]

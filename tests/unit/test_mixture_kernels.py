@@ -1,4 +1,4 @@
-"""Kernels of Gaussian mixtures: by hand, against brute force, and their laws with missing values."""
+"""Kernels of Gaussian mixtures: by hand, by brute force, and their laws with missing values."""
 
 from __future__ import annotations
 

@@ -1,0 +1,26 @@
+"""scikit-learn's own checks of an estimator, on GaussianMixture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from daskclust import GaussianMixture
+
+#: Checks that are expected to fail, and why.
+EXPECTED_FAILURES: dict[str, str] = {}
+
+
+@pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
+@parametrize_with_checks(
+    [
+        GaussianMixture(2, random_state=0),
+        GaussianMixture(2, covariance_type="diag", n_init=2, random_state=0),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+def test_contract(estimator: Any, check: Any) -> None:
+    check(estimator)
