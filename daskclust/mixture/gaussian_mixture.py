@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from daskclust._saving import Array, Entry, Number, Plain, Saveable
 from daskclust._warnings import warn
 from daskclust.cluster._base import draw_seeds
 from daskclust.cluster._inputs import check_rows, check_weight
 from daskclust.cluster._parameters import check_choice, check_integer, check_real
-from daskclust.engine import Checkpoint, Fingerprint, is_dask, iterate, map_rows, open_rows
+from daskclust.engine import Checkpoint, Fingerprint, iterate, map_rows, open_rows
 from daskclust.kernels.mixtures import Mixtures, impute, posteriors
 from daskclust.mixture._em import EMState, Floor, em_step
 from daskclust.mixture._given import given_parameters
@@ -69,7 +71,7 @@ class MixtureFunction:
         return shares.T.astype(self.dtype) if self.what == "posteriors" else total[0]
 
 
-class GaussianMixture(DensityMixin, BaseEstimator):
+class GaussianMixture(Saveable, DensityMixin, BaseEstimator):
     """Gaussian mixture by EM, for data of any size, complete or not.
 
     NaN means missing.  Values are taken to be missing at random (MAR): whether a
@@ -195,6 +197,17 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     >>> model.impute(X)[2].round(3)
     array([0.1, 0. ])
     """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "weights_": Array("k", low=0.0),
+        "means_": Array("k", "p"),
+        "covariances_": Array("k", "p", "|", "k", "p", "p"),
+        "converged_": Number(bool),
+        "lower_bound_": Number(),
+        "n_iter_": Number(int, low=0),
+        "history_": Plain(list),
+        "_shift": Array("p"),
+    }
 
     def __init__(
         self,
@@ -529,13 +542,6 @@ class GaussianMixture(DensityMixin, BaseEstimator):
                 noise[start : start + count] = noise[start : start + count] @ factor.T
                 start += count
         return self.means_[labels] + noise, labels
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle the model without the lazy labels, which would drag the data along."""
-        state = dict(super().__getstate__())
-        if is_dask(state.get("labels_")):
-            del state["labels_"]
-        return state
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""
