@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.observed import first_infinite, observed_moments
 from daskclust.kernels.sampling import race_keys
+from daskclust.reduction.classes import ClassStatistics
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import Survey, SurveyRequest, pick_rows
 
@@ -98,6 +99,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> ObservedSurvey:
         bad_is_nan=False,
         bad_weight_row=None if wrong == _NO_ROW else wrong,
         picks=partial["picks"],
+        classes=ClassStatistics(np.zeros(0), np.zeros((0, p)), np.zeros(0)),
         observed=observed,
         n_informed=int(sums[2 * p + 1]),
     )
