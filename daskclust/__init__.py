@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from daskclust.cluster.copkmeans import COPKMeans
 from daskclust.cluster.dpmeans import DPMeans
 from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.mpckmeans import MPCKMeans
@@ -25,6 +26,7 @@ load_defaults()
 __version__ = "0.1.0"
 
 __all__ = [
+    "COPKMeans",
     "Cube",
     "DPMeans",
     "GaussianMixture",

@@ -221,6 +221,8 @@ class PairwiseConstraints:
     n_contradictions : int
         Contradictions found: cannot-links inside a must-link component, and
         further classes in one.
+    contradiction : str
+        The first of them in words; empty if there is none.
     """
 
     n_rows: int
@@ -238,6 +240,7 @@ class PairwiseConstraints:
     implied_must_link_weight: float
     implied_cannot_link_weight: float
     n_contradictions: int
+    contradiction: str
 
     @classmethod
     def from_fit_arguments(
@@ -248,8 +251,6 @@ class PairwiseConstraints:
         must_link_weight: float | ArrayLike | None = None,
         cannot_link_weight: float | ArrayLike | None = None,
         labelled: tuple[ArrayLike, ArrayLike] | None = None,
-        *,
-        hard: bool = False,
     ) -> PairwiseConstraints:
         """Check and index the constraints given to ``fit``.
 
@@ -264,9 +265,6 @@ class PairwiseConstraints:
             each; 1 by default.
         labelled : (rows, labels), optional
             Global numbers of labelled rows and their labels; label -1 = none.
-        hard : bool, default=False
-            Whether every constraint has to hold: a contradiction is then an
-            error, otherwise a warning.
 
         Returns
         -------
@@ -276,12 +274,7 @@ class PairwiseConstraints:
         ------
         ConstraintError
             For pairs, weights or labels that cannot be used, naming the first
-            one; with `hard` for contradictions, naming the chain.
-
-        Warns
-        -----
-        ConstraintWarning
-            For contradictions of soft constraints.
+            one.  Contradictions are not looked at: see :meth:`complain`.
 
         Notes
         -----
@@ -298,7 +291,7 @@ class PairwiseConstraints:
         # A weight of 0 switches a pair off: as if it had not been given.
         kept = weights > 0
         kinds = np.arange(len(weights)) < len(must)
-        constraints, contradiction = cls._indexed(
+        return cls._indexed(
             int(n_rows),
             np.concatenate([must, cannot])[kept],
             kinds[kept],
@@ -306,21 +299,40 @@ class PairwiseConstraints:
             *_check_labelled(labelled, n_rows),
             implied=(_scalar_or_one(must_link_weight), _scalar_or_one(cannot_link_weight)),
         )
-        count = constraints.n_contradictions
-        if count:
-            more = "" if count == 1 else f" ({count} contradictions in all.)"
-            if hard:
-                raise ConstraintError(
-                    f"The constraints contradict each other: {contradiction}.{more} No clustering "
-                    "satisfies them; remove one of the pairs or labels named, or use PCKMeans, "
-                    "which may violate constraints."
-                )
-            warn(
-                f"The constraints contradict each other: {contradiction}.{more} At least one of "
-                "them will be violated; remove the wrong ones.",
-                ConstraintWarning,
+
+    def complain(self, *, hard: bool) -> None:
+        """Say that constraints contradict each other, if they do.
+
+        Parameters
+        ----------
+        hard : bool
+            Whether every constraint has to hold.
+
+        Raises
+        ------
+        ConstraintError
+            For contradictions of hard constraints, naming the first chain.
+
+        Warns
+        -----
+        ConstraintWarning
+            For contradictions of soft constraints.
+        """
+        count = self.n_contradictions
+        if not count:
+            return
+        more = "" if count == 1 else f" ({count} contradictions in all.)"
+        if hard:
+            raise ConstraintError(
+                f"The constraints contradict each other: {self.contradiction}.{more} No clustering "
+                "satisfies them; remove one of the pairs or labels named, or use PCKMeans, "
+                "which may violate constraints."
             )
-        return constraints
+        warn(
+            f"The constraints contradict each other: {self.contradiction}.{more} At least one of "
+            "them will be violated; remove the wrong ones.",
+            ConstraintWarning,
+        )
 
     @classmethod
     def _indexed(
@@ -333,8 +345,8 @@ class PairwiseConstraints:
         labels: Ints,
         *,
         implied: tuple[float, float],
-    ) -> tuple[PairwiseConstraints, str]:
-        """Index checked constraints; return them and their first contradiction in words."""
+    ) -> PairwiseConstraints:
+        """Index checked constraints."""
         rows = np.unique(np.concatenate([pairs.ravel(), label_rows]))
         left, right = np.searchsorted(rows, pairs[:, 0]), np.searchsorted(rows, pairs[:, 1])
         values, codes = np.unique(labels, return_inverse=True)
@@ -349,7 +361,7 @@ class PairwiseConstraints:
         pair_index = np.tile(np.arange(len(pairs), dtype=np.int64), 2)[order]
 
         count, contradiction = _contradictions(rows, left, right, kinds, classes, values)
-        constraints = cls(
+        return cls(
             n_rows=n_rows,
             rows=rows,
             pair_left=left.astype(np.int64),
@@ -365,8 +377,8 @@ class PairwiseConstraints:
             implied_must_link_weight=implied[0],
             implied_cannot_link_weight=implied[1],
             n_contradictions=count,
+            contradiction=contradiction,
         )
-        return constraints, contradiction
 
     def without(self, absent: Bools) -> PairwiseConstraints:
         """Return the constraints of the other rows.
@@ -387,7 +399,7 @@ class PairwiseConstraints:
             self.rows[labelled],
             self.class_values[self.classes[labelled]],
             implied=(self.implied_must_link_weight, self.implied_cannot_link_weight),
-        )[0]
+        )
 
     @property
     def n_pairs(self) -> int:
@@ -409,6 +421,12 @@ class PairwiseConstraints:
         """Number of pairs the labels imply, which are never listed."""
         labelled = int(np.count_nonzero(self.classes >= 0))
         return labelled * (labelled - 1) // 2
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of rows that must-links join, single rows included."""
+        touched = int(self.must_link_components().max(initial=-1)) + 1
+        return self.n_rows - self.n_touched + touched
 
     def digest(self) -> str:
         """Hash of everything that bears on the result, the same on every machine.

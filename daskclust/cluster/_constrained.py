@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +156,7 @@ class TouchedRows:
         constraints: PairwiseConstraints,
         box2: Float,
         penalty: Penalty,
-    ) -> TouchedRows:
+    ) -> Self:
         """Fetch the touched rows in one pass that reads only the chunks concerned."""
         if not constraints.n_touched:
             empty = np.empty((0, rows.n_features))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._saving import Entry, Number
+from daskclust._warnings import warn
 from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
 from daskclust.cluster._constrained import TouchedRows, partial_labels
 from daskclust.cluster._density_seeding import note_start
@@ -27,6 +28,7 @@ from daskclust.cluster._seeding import (
 )
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import iterate, map_rows
+from daskclust.exceptions import ConstraintWarning
 from daskclust.reduction import Survey
 
 __all__ = ["GivenConstraints", "PairwiseClusterer"]
@@ -44,8 +46,10 @@ class GivenConstraints(NamedTuple):
     cannot_link: Any = None
     must_link_weight: Any = None
     cannot_link_weight: Any = None
+    #: Whether rows have weights: those of weight 0 are absent, and so are their constraints.
+    weighted: bool = False
 
-    def read(self, n_rows: int, *, hard: bool) -> PairwiseConstraints:
+    def read(self, n_rows: int) -> PairwiseConstraints:
         """Check them against the number of rows, and index them."""
         return PairwiseConstraints.from_fit_arguments(
             n_rows,
@@ -54,7 +58,6 @@ class GivenConstraints(NamedTuple):
             self.must_link_weight,
             self.cannot_link_weight,
             partial_labels(self.y, n_rows),
-            hard=hard,
         )
 
 
@@ -70,9 +73,6 @@ class PairwiseClusterer(BaseClusterer):
 
     #: Starts by name.
     _inits: ClassVar[tuple[str, ...]] = ("auto", "neighborhoods", *STRING_INITS)
-    #: Whether every constraint has to hold.
-    _hard: ClassVar[bool] = False
-
     # --- what a subclass says ------------------------------------------------------------------
 
     def _problem(self, data: OpenData, touched: TouchedRows) -> PassProblem:
@@ -137,6 +137,7 @@ class PairwiseClusterer(BaseClusterer):
     def _fit(self, X: Any, given: GivenConstraints, sample_weight: Any) -> Self:
         self._check_parameters()
         X, weight = self._check_data(X, sample_weight)
+        given = given._replace(weighted=weight is not None)
         self._check_features(X.shape[1])
         if not isinstance(self.init, str) and not callable(self.init):
             check_init_array(self.init, self.n_clusters, X.shape[1])
@@ -171,8 +172,23 @@ class PairwiseClusterer(BaseClusterer):
         """Check parameters that depend on the number of features."""
 
     def _read(self, given: GivenConstraints, n_rows: int) -> PairwiseConstraints:
+        """Check constraints as far as that needs no row."""
         self._check_n_clusters(n_rows)
-        return given.read(n_rows, hard=self._hard)
+        constraints = given.read(n_rows)
+        self._check_constraints(constraints, given)
+        n_groups = constraints.n_groups
+        if n_groups < self.n_clusters:
+            warn(
+                f"The must-links and labels leave {n_groups} group(s) of rows that are to stay "
+                f"together, fewer than n_clusters={self.n_clusters}. Use n_clusters={n_groups} or "
+                "less, or remove must-links.",
+                ConstraintWarning,
+            )
+        return constraints
+
+    def _check_constraints(self, constraints: PairwiseConstraints, given: GivenConstraints) -> None:
+        """Complain of constraints that cannot all hold."""
+        constraints.complain(hard=False)
 
     def _touch(self, data: OpenData, constraints: PairwiseConstraints) -> TouchedRows:
         """Fetch the constrained rows."""

@@ -18,7 +18,12 @@ from numpy.testing import assert_array_equal
 from daskclust.constraints import PairwiseConstraints, pairs_from_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
-make = PairwiseConstraints.from_fit_arguments
+
+def make(*arguments: Any, hard: bool = False, **keywords: Any) -> PairwiseConstraints:
+    """Read constraints, and hear about their contradictions."""
+    constraints = PairwiseConstraints.from_fit_arguments(*arguments, **keywords)
+    constraints.complain(hard=hard)
+    return constraints
 
 
 # --- indexing ------------------------------------------------------------------------------

@@ -1,0 +1,183 @@
+"""K-means under constraints that hold without exception, on row blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from daskclust._saving import VIOLATIONS, Entry
+from daskclust.cluster._base import OpenData
+from daskclust.cluster._hard import Groups, HardProblem, HardRows
+from daskclust.cluster._pairwise import GivenConstraints, PairwiseClusterer
+from daskclust.constraints import PairwiseConstraints
+
+__all__ = ["COPKMeans"]
+
+
+class COPKMeans(PairwiseClusterer):
+    """K-means under hard constraints, after COP-KMeans [1]_, for data of any size.
+
+    Every must-link and cannot-link holds, or the fit is refused.  Minimises
+    ``sum_i |x_i - m|^2`` over the clusters that satisfy all constraints, and their
+    means m.
+
+    Rows joined by must-links (or by a label) are one group, which moves as one
+    and counts with all its rows.  Groups joined by cannot-links are never in one
+    cluster.  Where [1]_ assigns rows one after another and gives up when one is
+    left without a cluster, here the groups that cannot-links connect are assigned
+    together: whether that is possible is decided before the first iteration.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters k.
+    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random", "maximin", \
+"dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
+        Start, as in :class:`PCSKMeans`.
+    max_iter : int, default=100
+        Passes at most.
+    tol : float, default=0.0
+        The fit has converged when the squared shift of all centres is at most
+        ``tol`` times the mean variance of the features; 0: when a pass changes
+        nothing at all.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the
+        number of workers.
+    checkpoint : path-like, default=None
+        As in :class:`KMeans`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (k, p), float64
+        Means of the clusters.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row; no constraint is violated.  Lazy for Dask input.
+    constraint_violations_ : record array of (i, j, kind)
+        Empty.
+    objective_ : float
+        Sum of squared distances of the rows to the centres by which ``labels_``
+        were made; these are ``cluster_centers_`` where the last pass changed
+        nothing.
+    n_iter_ : int
+        Passes, the last that changes nothing included.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    history_ : list of dict
+        As of :class:`PCKMeans`, and ``exact``: whether the assignment of the pass
+        is known to be the cheapest that satisfies the constraints.
+
+    Raises
+    ------
+    ConstraintError
+        If the constraints contradict each other, naming the chain; if they need
+        more than k clusters, naming the rows; for pairs out of range, self-links,
+        labels of the wrong length.
+    ValueError, CheckpointError
+        As in :class:`PCSKMeans`.
+
+    Warns
+    -----
+    ConstraintWarning
+        If must-links leave fewer groups than clusters; if constrained rows have
+        ``sample_weight`` 0, which are absent.
+    ConvergenceWarning
+        As in :class:`PCKMeans`.
+
+    Notes
+    -----
+    *Assignment*: groups without a cannot-link take the nearest centre.  Up to 16
+    connected groups are assigned by branch and bound, and any number that are all
+    linked to each other (labels are such) by the Hungarian method: exactly.
+    Larger ones, a problem without efficient solution, greedily in smallest-last
+    order, then improved by single moves and by exchanging whole clusters; the
+    result is never dearer than that of the pass before, so the objective falls.
+    A group with fewer than k cannot-linked ones always finds a cluster; among the
+    others a search decides, and says so in the rare case that it gives up.
+
+    *Memory*, what reaches the client and *passes* are as in :class:`PCKMeans`.
+
+    ``predict`` takes the nearest centre: constraints speak of the rows of ``fit``.
+
+    References
+    ----------
+    .. [1] Wagstaff, K., Cardie, C., Rogers, S., Schroedl, S. (2001). Constrained
+       k-means clustering with background knowledge. ICML.
+
+    Examples
+    --------
+    >>> import daskclust
+    >>> X = [[0.0], [1.0], [5.0], [6.0], [7.0]]
+    >>> model = daskclust.COPKMeans(2, init=[[0.0], [7.0]])
+    >>> model.fit(X, must_link=[[0, 2]], cannot_link=[[0, 1]]).labels_.tolist()
+    [1, 0, 1, 1, 1]
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {"constraint_violations_": VIOLATIONS}
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: Any = "auto",
+        max_iter: int = 100,
+        tol: float = 0.0,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def fit(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Find the clusters.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows to cluster.
+        y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
+            Partial labels, integers (or whole floats), -1 = none; or global row
+            numbers and their labels.  Two labelled rows are must-linked when
+            their labels agree, else cannot-linked; labels are not names of clusters.
+        must_link, cannot_link : array-like of shape (m, 2), int, optional
+            Pairs of global row numbers.
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, GivenConstraints(y, must_link, cannot_link), sample_weight)
+
+    def _check_constraints(self, constraints: PairwiseConstraints, given: GivenConstraints) -> None:
+        # Rows of weight 0 are absent: which they are is known only when rows are fetched.
+        if not given.weighted:
+            constraints.complain(hard=True)
+            Groups(constraints, self.n_clusters)
+
+    def _touch(self, data: OpenData, constraints: PairwiseConstraints) -> HardRows:
+        touched = HardRows.fetch(data.rows, constraints, self._box2(data.survey), "distance")
+        touched.constraints.complain(hard=True)
+        touched.groups = Groups(touched.constraints, self.n_clusters)
+        return touched
+
+    def _problem(self, data: OpenData, touched: HardRows) -> HardProblem:  # type: ignore[override]
+        return HardProblem(
+            data.rows,
+            touched,
+            data.survey.mean,
+            max_iter=int(self.max_iter),
+            tolerance=self.tol * data.survey.variance,
+        )
