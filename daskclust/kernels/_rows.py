@@ -10,11 +10,14 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from daskclust.kernels._vector import (
+    I32,
     LANE_BYTES,
     Lanes,
+    const,
     data,
     each_vector,
     fma,
@@ -25,7 +28,18 @@ from daskclust.kernels._vector import (
     vector_type,
 )
 
-__all__ = ["add_row", "add_row_weighted", "pack_row", "row_distance", "row_distance_weighted"]
+__all__ = [
+    "LINE_BYTES",
+    "add_row",
+    "add_row_weighted",
+    "pack_row",
+    "prefetch",
+    "row_distance",
+    "row_distance_weighted",
+]
+
+#: Bytes that one :data:`prefetch` asks for.
+LINE_BYTES = 64
 
 
 @intrinsic
@@ -51,6 +65,24 @@ def pack_row(typingctx: Any, x: Any, i: Any, shift: Any, packed: Any, t: Any) ->
         return context.get_dummy_value()
 
     return types.void(x, types.intp, shift, packed, types.intp), codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, x: Any, i: Any, line: Any) -> Any:
+    """Ask for a line of memory, counted from row i; addresses outside are harmless."""
+    require_contiguous(x)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        row, _ = row_pointer(context, builder, signature.args[0], args[0], args[1])
+        byte = ir.IntType(8).as_pointer()
+        address = builder.gep(builder.bitcast(row, byte), [builder.mul(args[2], const(LINE_BYTES))])
+        signature = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
+        # To be read, into the first-level cache, as data.
+        builder.call(function, [address, const(0, I32), const(3, I32), const(1, I32)])
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, types.intp), codegen
 
 
 def _make_row_distance(weighted: bool, summing: bool) -> Any:

@@ -42,6 +42,7 @@ __all__ = [
     "few_wide",
     "nearest_in_row",
     "score_pair",
+    "score_tail",
     "score_wide",
 ]
 
@@ -140,13 +141,14 @@ def _tile_arguments(context: Any, builder: Any, signature: Any, args: Any) -> tu
     return struct.data, args[1], q, *arrays
 
 
-def _make_score(lane_bytes: int, n_vectors: int) -> Any:
+def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
     """Make the intrinsic that folds one panel into the running minima of ROWS rows.
 
     Its arguments: rows (n, q), first row, panels (P, q, width), consts (P,
     width), panel number, and for each row of a tile and lane the smallest score
     so far, the second smallest, and the vector number of the smallest (T,
-    lanes), then the row of the tile to begin with.
+    lanes), then the row of the tile to begin with.  A ``tail`` is the one panel
+    after all others, of shape (q, width), and is given its vector number.
     """
 
     @intrinsic
@@ -171,16 +173,19 @@ def _make_score(lane_bytes: int, n_vectors: int) -> Any:
             x, at, q, panel_data, const_data = _tile_arguments(context, builder, signature, args)
             number = args[4]
             minima = [data(context, builder, signature.args[i], args[i]) for i in (5, 6, 7)]
-            width = const(n_vectors * lanes)
-            panel_start = builder.gep(panel_data, [builder.mul(number, builder.mul(q, width))])
-            const_start = builder.gep(const_data, [builder.mul(number, width)])
+            stride = const(LANE_BYTES * lanes // lane_bytes)
+            panel_start, const_start = panel_data, const_data
+            if not tail:
+                width = const(n_vectors * lanes)
+                panel_start = builder.gep(panel_data, [builder.mul(number, builder.mul(q, width))])
+                const_start = builder.gep(const_data, [builder.mul(number, width)])
             scores = _tile_scores(builder, x, at, q, panel_start, const_start, n_vectors, vector)
             infinite = ir.Constant(vector, [float("inf")] * lanes)
             none = ir.Constant(codes, [0] * lanes)
             # The first panel starts the minima: what memory held before is not looked at.
-            is_first = builder.icmp_signed("==", number, const(0))
+            is_first = const(0, I1) if tail else builder.icmp_signed("==", number, const(0))
             for r in range(ROWS):
-                offset = [builder.mul(builder.add(args[8], const(r)), const(lanes))]
+                offset = [builder.mul(builder.add(args[8], const(r)), stride)]
                 p_best, p_second, p_index = (builder.gep(m, offset) for m in minima)
                 v_best = builder.select(is_first, infinite, load(builder, p_best, vector))
                 v_second = builder.select(is_first, infinite, load(builder, p_second, vector))
@@ -275,6 +280,8 @@ def nearest_in_row(typingctx: Any, best: Any, second: Any, index: Any, row: Any)
 #: Centres that fit half a vector register, or a whole one.
 few_narrow = _make_few(NARROW_BYTES)
 few_wide = _make_few(LANE_BYTES)
-#: Panels of one vector of centres, and of two: the fastest a centre.
+#: Panels of one vector of centres, of two (the fastest a centre), and of the half vector
+#: that a few centres beyond the last whole panel need.
 score_wide = _make_score(LANE_BYTES, 1)
 score_pair = _make_score(LANE_BYTES, 2)
+score_tail = _make_score(NARROW_BYTES, 1, tail=True)

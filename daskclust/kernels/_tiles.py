@@ -13,9 +13,11 @@ import numpy as np
 from numba import njit
 
 from daskclust.kernels._rows import (
+    LINE_BYTES,
     add_row,
     add_row_weighted,
     pack_row,
+    prefetch,
     row_distance,
     row_distance_weighted,
 )
@@ -25,6 +27,7 @@ from daskclust.kernels._scores import (
     few_wide,
     nearest_in_row,
     score_pair,
+    score_tail,
     score_wide,
 )
 from daskclust.kernels.compensated import add_plain
@@ -47,8 +50,12 @@ def _score_tile(
     rows: Any,
     first: Any,
     m: Any,
+    source: Any,
+    ahead: Any,
     panels: Any,
     consts: Any,
+    tail: Any,
+    tail_consts: Any,
     variant: Any,
     best: Any,
     second: Any,
@@ -60,6 +67,9 @@ def _score_tile(
     """Smallest and second smallest score, and nearest centre, of a tile's rows.
 
     Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
+    Scoring against panels takes long enough for the next tile, which begins at
+    row ``ahead`` of ``source``, to come from memory meanwhile: it is asked for a
+    few lines at a time, since a burst would only wait for itself.
     """
     if variant == NARROW:
         for t in range(0, m, ROWS):
@@ -68,13 +78,22 @@ def _score_tile(
         for t in range(0, m, ROWS):
             few_wide(rows, first + t, panels, consts, lows, next_lows, nearests, t)
     else:
+        lines = m * source.shape[1] * source.itemsize // LINE_BYTES + 1
+        share = lines * ROWS // (m * panels.shape[0]) + 1
+        asked = 0
         for panel in range(panels.shape[0]):
-            if variant == PANELS:
-                for t in range(0, m, ROWS):
+            for t in range(0, m, ROWS):
+                if variant == PANELS:
                     score_wide(rows, first + t, panels, consts, panel, best, second, index, t)
-            else:
-                for t in range(0, m, ROWS):
+                else:
                     score_pair(rows, first + t, panels, consts, panel, best, second, index, t)
+                for line in range(asked, min(asked + share, lines)):
+                    prefetch(source, ahead, line)  # type: ignore[call-arg]
+                asked += share
+        if tail_consts.size:
+            vectors = consts.size // best.shape[1]
+            for t in range(0, m, ROWS):
+                score_tail(rows, first + t, tail, tail_consts, vectors, best, second, index, t)
         for t in range(m):
             lows[t], next_lows[t], nearests[t] = nearest_in_row(  # type: ignore[call-arg]
                 best, second, index, t
@@ -162,13 +181,14 @@ def _doubt(squared: Any, low: Any, bound: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _rounding(consts: Any, k: Any, q: Any) -> None:
+def _rounding(consts: Any, tail_consts: Any, k: Any, q: Any) -> None:
     """Relative error of scores of q features; infinite where those of centres may overflow."""
     width = consts.shape[1]
     limit = np.finfo(consts.dtype).max / 16
     for c in range(k):
         # A score's terms are at most |x|^2 + |c|^2, and |x|^2 is bounded by the doubt.
-        if not consts[c // width, c % width] < limit:
+        norm = consts[c // width, c % width] if c < consts.size else tail_consts[c - consts.size]
+        if not norm < limit:
             return consts.dtype.type(np.inf)
     return consts.dtype.type((q + 8) * np.finfo(consts.dtype).eps)
 
@@ -243,6 +263,8 @@ def scan(
     uniform: Any,
     panels: Any,
     consts: Any,
+    tail: Any,
+    tail_consts: Any,
     variant: Any,
     lanes: Any,
     shift: Any,
@@ -274,7 +296,7 @@ def scan(
     tile_weights = np.ones(tile)
     sums = np.zeros((k if want_stats else 0, p))
     totals = np.zeros((k if want_stats else 0, 2))
-    bound = _rounding(consts, k, q)
+    bound = _rounding(consts, tail_consts, k, q)
 
     start = 0
     segment = 0
@@ -283,7 +305,22 @@ def scan(
         m = min(tile, ends[segment] - start)
         if in_place and start + m + ROWS <= n:
             _score_tile(
-                x, start, m, panels, consts, variant, best, second, index, lows, next_lows, nearests
+                x,
+                start,
+                m,
+                x,
+                start + m,
+                panels,
+                consts,
+                tail,
+                tail_consts,
+                variant,
+                best,
+                second,
+                index,
+                lows,
+                next_lows,
+                nearests,
             )
         else:
             for t in range(m):
@@ -295,8 +332,12 @@ def scan(
                 packed,
                 0,
                 m,
+                x,
+                start + m,
                 panels,
                 consts,
+                tail,
+                tail_consts,
                 variant,
                 best,
                 second,

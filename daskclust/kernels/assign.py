@@ -1,7 +1,7 @@
 """Nearest centre of every row of a block, and the sums that follow from it.
 
 The distance work runs in the input's precision on rows shifted near the origin,
-by ``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.kernels._simd`).
+by ``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.kernels._scores`).
 That form loses digits, so a row whose two smallest scores lie within a rigorous
 bound on the rounding error is decided again by direct differences in float64.
 Hence labels are those of exact float64 distances, ties go to the lowest
@@ -47,7 +47,8 @@ _TILE_BYTES = 16384
 _TILE_ROWS = 64
 # Data are near the origin when the centres' mean square is at most so many times their variance.
 _NEAR_ORIGIN = 16.0
-# Bytes of rows that are scored where they lie; longer ones gain from the read-ahead of a copy.
+# Bytes of rows that few centres score where they lie; longer ones gain from the read-ahead of a
+# copy.  Many centres take long enough to read ahead meanwhile.
 _SHORT_ROW = 128
 
 
@@ -56,6 +57,8 @@ class _Centres(NamedTuple):
 
     panels: NDArray
     consts: NDArray
+    tail: NDArray
+    tail_consts: NDArray
     variant: int
     lanes: int
     shift: NDArray
@@ -84,6 +87,22 @@ def _near_origin(centres: Float, shift: NDArray) -> bool:
         return bool((centres**2).sum() <= _NEAR_ORIGIN * spread)
 
 
+def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
+    """Variant and width of the panels of k centres, for vectors of so many lanes.
+
+    Padding costs as much as centres do, so a few centres beyond whole vectors
+    get half a one; panels of two reuse each broadcast twice.
+    """
+    if k <= narrow:
+        return NARROW, narrow
+    if k <= full:
+        return WIDE, full
+    vectors = k // full + (k % full > narrow)
+    if vectors % 2 and vectors < 8:
+        return PANELS, full
+    return PAIRS, 2 * full
+
+
 def _lay_out(
     centres: Float, feature_weights: Float | None, shift: Float, dtype: np.dtype
 ) -> _Centres:
@@ -95,41 +114,36 @@ def _lay_out(
         active = np.flatnonzero(feature_weights)
         weights = feature_weights[active]
     shift = shift.astype(dtype)
-    in_place = (
-        active.size == p and p * dtype.itemsize <= _SHORT_ROW and _near_origin(centres, shift)
-    )
+    full = LANE_BYTES // dtype.itemsize
+    narrow = NARROW_BYTES // dtype.itemsize
+    variant, width = _choose_panels(k, full, narrow)
+    short = variant in (PANELS, PAIRS) or p * dtype.itemsize <= _SHORT_ROW
+    in_place = active.size == p and short and _near_origin(centres, shift)
     if in_place:
         shift[:] = 0
     moved = centres[:, active] - shift[active].astype(np.float64)
 
-    full = LANE_BYTES // dtype.itemsize
-    narrow = NARROW_BYTES // dtype.itemsize
-    # Padding costs as much as centres do; panels of two reuse each broadcast twice.
-    if k <= narrow:
-        variant, width = NARROW, narrow
-    elif k <= full:
-        variant, width = WIDE, full
-    elif -(-k // full) % 2 and k < 8 * full:
-        variant, width = PANELS, full
-    else:
-        variant, width = PAIRS, 2 * full
-    n_panels = -(-k // width)
-    flat = np.zeros((active.size, n_panels * width))
-    consts = np.full(n_panels * width, np.inf)
+    has_tail = k > width and 0 < k % width <= narrow
+    n_panels = k // width if has_tail else -(-k // width)
+    flat = np.zeros((active.size, n_panels * width + has_tail * narrow), dtype)
+    consts = np.full(flat.shape[1], np.inf, dtype)
     # What overflows makes rows take the safe path, which does not need it.
     with np.errstate(over="ignore", invalid="ignore"):
         flat[:, :k] = (-2.0 * moved * weights).T
-        panels = flat.reshape(active.size, n_panels, width).transpose(1, 0, 2)
         consts[:k] = (weights * moved**2).sum(axis=1)
-        return _Centres(
-            np.ascontiguousarray(panels, dtype=dtype),
-            consts.reshape(n_panels, width).astype(dtype),
-            variant,
-            min(width, full),
-            shift,
-            active,
-            in_place,
-        )
+    whole, tail = np.split(flat, [n_panels * width], axis=1)
+    panels = whole.reshape(active.size, n_panels, width).transpose(1, 0, 2)
+    return _Centres(
+        np.ascontiguousarray(panels),
+        consts[: n_panels * width].reshape(n_panels, width),
+        np.ascontiguousarray(tail),
+        consts[n_panels * width :],
+        variant,
+        min(width, full),
+        shift,
+        active,
+        in_place,
+    )
 
 
 _NO_FLOATS = np.empty(0)
@@ -167,6 +181,8 @@ def _sweep(
         feature_weights is None,
         laid.panels,
         laid.consts,
+        laid.tail,
+        laid.tail_consts,
         laid.variant,
         laid.lanes,
         laid.shift,
