@@ -79,7 +79,7 @@ def _score_tile(
             few_wide(rows, first + t, panels, consts, lows, next_lows, nearests, t)
     else:
         lines = m * source.shape[1] * source.itemsize // LINE_BYTES + 1
-        share = lines * ROWS // (m * panels.shape[0]) + 1
+        share = lines * ROWS // (max(m, 1) * panels.shape[0]) + 1
         asked = 0
         for panel in range(panels.shape[0]):
             for t in range(0, m, ROWS):

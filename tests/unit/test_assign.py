@@ -319,8 +319,9 @@ def test_labels_do_not_depend_on_the_shift(dtype):
         np.testing.assert_array_equal(found[1], distances)
 
 
-def test_segments_only_change_the_last_bits_of_sums(dtype):
-    case = make(12, 500, 5, 4, dtype, integers=False, weighted=True)
+@pytest.mark.parametrize("k", [5, 40, 100])
+def test_segments_only_change_the_last_bits_of_sums(dtype, k):
+    case = make(12, 500, k, 4, dtype, integers=False, weighted=True)
     whole = accumulate(case.x, case.centres, weight=case.weight)
     cut = accumulate(
         case.x, case.centres, weight=case.weight, segments=np.array([0, 1, 1, 64, 499, 500])
