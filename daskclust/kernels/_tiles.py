@@ -50,8 +50,6 @@ def _score_tile(
     rows: Any,
     first: Any,
     m: Any,
-    source: Any,
-    ahead: Any,
     panels: Any,
     consts: Any,
     tail: Any,
@@ -67,9 +65,6 @@ def _score_tile(
     """Smallest and second smallest score, and nearest centre, of a tile's rows.
 
     Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
-    Scoring against panels takes long enough for the next tile, which begins at
-    row ``ahead`` of ``source``, to come from memory meanwhile: it is asked for a
-    few lines at a time, since a burst would only wait for itself.
     """
     if variant == NARROW:
         for t in range(0, m, ROWS):
@@ -78,18 +73,13 @@ def _score_tile(
         for t in range(0, m, ROWS):
             few_wide(rows, first + t, panels, consts, lows, next_lows, nearests, t)
     else:
-        lines = m * source.shape[1] * source.itemsize // LINE_BYTES + 1
-        share = lines * ROWS // (max(m, 1) * panels.shape[0]) + 1
-        asked = 0
         for panel in range(panels.shape[0]):
-            for t in range(0, m, ROWS):
-                if variant == PANELS:
+            if variant == PANELS:
+                for t in range(0, m, ROWS):
                     score_wide(rows, first + t, panels, consts, panel, best, second, index, t)
-                else:
+            else:
+                for t in range(0, m, ROWS):
                     score_pair(rows, first + t, panels, consts, panel, best, second, index, t)
-                for line in range(asked, min(asked + share, lines)):
-                    prefetch(source, ahead, line)  # type: ignore[call-arg]
-                asked += share
         if tail_consts.size:
             vectors = consts.size // best.shape[1]
             for t in range(0, m, ROWS):
@@ -109,10 +99,22 @@ def _distance(x: Any, i: Any, centres: Any, c: Any, weights: Any, uniform: Any) 
 
 
 @njit(nogil=True, cache=True)
+def _ask(x: Any, i: Any, lines: Any) -> None:
+    """Ask for a row of memory, so that it is there when it is scored.
+
+    Scoring a row takes long enough for the machine to stop reading ahead by
+    itself; a row of the next tile at each row of this one keeps it reading.
+    """
+    for line in range(lines):
+        prefetch(x, i, line)  # type: ignore[call-arg]
+
+
+@njit(nogil=True, cache=True)
 def _measure_tile(
     x: Any,
     start: Any,
     m: Any,
+    lines: Any,
     centres: Any,
     weights: Any,
     uniform: Any,
@@ -122,11 +124,13 @@ def _measure_tile(
     """Squared distances of a tile's rows to their centres."""
     if uniform:
         for t in range(m):
+            _ask(x, start + m + t, lines)
             squared[t] = row_distance(
                 x, start + t, centres, np.intp(nearests[t]), weights, 1.0, centres
             )
     else:
         for t in range(m):
+            _ask(x, start + m + t, lines)
             squared[t] = row_distance_weighted(
                 x, start + t, centres, np.intp(nearests[t]), weights, 1.0, centres
             )
@@ -137,6 +141,7 @@ def _add_tile(
     x: Any,
     start: Any,
     m: Any,
+    lines: Any,
     centres: Any,
     weights: Any,
     uniform: Any,
@@ -148,11 +153,13 @@ def _add_tile(
     """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
     if uniform:
         for t in range(m):
+            _ask(x, start + m + t, lines)
             squared[t] = add_row(
                 x, start + t, centres, np.intp(nearests[t]), weights, scales[t], sums
             )
     else:
         for t in range(m):
+            _ask(x, start + m + t, lines)
             squared[t] = add_row_weighted(
                 x, start + t, centres, np.intp(nearests[t]), weights, scales[t], sums
             )
@@ -296,6 +303,8 @@ def scan(
     tile_weights = np.ones(tile)
     sums = np.zeros((k if want_stats else 0, p))
     totals = np.zeros((k if want_stats else 0, 2))
+    # A copy reads ahead by itself.
+    lines = -(-p * x.itemsize // LINE_BYTES) if in_place else 0
     bound = _rounding(consts, tail_consts, k, q)
 
     start = 0
@@ -308,8 +317,6 @@ def scan(
                 x,
                 start,
                 m,
-                x,
-                start + m,
                 panels,
                 consts,
                 tail,
@@ -332,8 +339,6 @@ def scan(
                 packed,
                 0,
                 m,
-                x,
-                start + m,
                 panels,
                 consts,
                 tail,
@@ -354,6 +359,7 @@ def scan(
                 x,
                 start,
                 m,
+                lines,
                 centres,
                 feature_weights,
                 uniform,
@@ -363,7 +369,7 @@ def scan(
                 squared,
             )
         else:
-            _measure_tile(x, start, m, centres, feature_weights, uniform, nearests, squared)
+            _measure_tile(x, start, m, lines, centres, feature_weights, uniform, nearests, squared)
         if k > 1 and _any_doubtful(lows, next_lows, squared, m, bound):
             _settle(
                 x,

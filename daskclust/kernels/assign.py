@@ -47,9 +47,6 @@ _TILE_BYTES = 16384
 _TILE_ROWS = 64
 # Data are near the origin when the centres' mean square is at most so many times their variance.
 _NEAR_ORIGIN = 16.0
-# Bytes of rows that few centres score where they lie; longer ones gain from the read-ahead of a
-# copy.  Many centres take long enough to read ahead meanwhile.
-_SHORT_ROW = 128
 
 
 class _Centres(NamedTuple):
@@ -117,8 +114,7 @@ def _lay_out(
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
     variant, width = _choose_panels(k, full, narrow)
-    short = variant in (PANELS, PAIRS) or p * dtype.itemsize <= _SHORT_ROW
-    in_place = active.size == p and short and _near_origin(centres, shift)
+    in_place = active.size == p and _near_origin(centres, shift)
     if in_place:
         shift[:] = 0
     moved = centres[:, active] - shift[active].astype(np.float64)
