@@ -315,6 +315,29 @@ def test_missing_neighbourhoods_are_sampled(starts: list[np.ndarray]) -> None:
     assert not np.array_equal(*starts)
 
 
+def test_missing_centres_are_not_drawn_from_the_neighbourhoods(starts: list[np.ndarray]) -> None:
+    """Rows 0 and 1 are must-linked though far apart: neither is drawn, nor weighs."""
+    rows = np.array([[0.0], [90.0], [44.0], [46.0], [60.0], [62.0]])
+    for seed in range(10):
+        quiet_fit(PCSKMeans(2, random_state=seed), rows, must_link=[[0, 1]])
+        known, drawn = starts.pop().ravel()
+        assert known == 45.0
+        assert 44.0 <= drawn <= 62.0
+    # Where too few others are left, all rows may be drawn.
+    quiet_fit(PCSKMeans(3), rows[:3], must_link=[[0, 1]])
+    assert len(np.unique(starts.pop())) == 3
+
+
+def test_auto_is_not_misled_by_contradictions(starts: list[np.ndarray]) -> None:
+    """Must-links, one of them wrong, would make one neighbourhood of all rows."""
+    rows = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
+    links = {"must_link": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], "cannot_link": [[0, 5]]}
+    quiet_fit(PCSKMeans(2), rows, **links)
+    assert starts[0].ravel().tolist() == [1.0, 11.0]
+    quiet_fit(PCSKMeans(2, init="neighborhoods"), rows, **links)
+    assert starts[1].ravel().tolist()[0] == 6.0
+
+
 def test_without_neighbourhoods_auto_is_k_means_parallel(starts: list[np.ndarray]) -> None:
     for init in ("auto", "neighborhoods", "k-means||"):
         quiet_fit(PCSKMeans(3, init=init, random_state=5), X, cannot_link=[[0, 1]])

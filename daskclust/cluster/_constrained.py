@@ -259,23 +259,3 @@ class TouchedRows:
                 cannot_link_weight=c.implied_cannot_link_weight,
             )
         return total
-
-    def neighbourhoods(self) -> tuple[Float, Float]:
-        """Centroids and weights of the must-link neighbourhoods, largest first.
-
-        Returns
-        -------
-        centroids : ndarray of shape (h, p), float64
-        weights : ndarray of shape (h,), float64
-        """
-        component = self.constraints.must_link_components()
-        sizes = np.bincount(component)
-        linked = np.flatnonzero(sizes[component] > 1)
-        labelled = np.flatnonzero(self.constraints.classes >= 0)
-        rows = np.union1d(linked, labelled)
-        if not len(rows):
-            return np.empty((0, self.x.shape[1])), np.empty(0)
-        _, group = np.unique(component[rows], return_inverse=True)
-        sums, weights = label_sums(self.x[rows], self.weight[rows], group, int(group.max()) + 1)
-        order = np.argsort(-weights, kind="stable")
-        return (sums / weights[:, None])[order], weights[order]

@@ -13,6 +13,7 @@ from daskclust._warnings import warn
 from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
 from daskclust.cluster._constrained import TouchedRows, partial_labels
 from daskclust.cluster._density_seeding import note_start
+from daskclust.cluster._pairwise_seeding import covered_clusters, uncovered
 from daskclust.cluster._parameters import (
     check_choice,
     check_init_array,
@@ -23,7 +24,6 @@ from daskclust.cluster._passes import PassProblem
 from daskclust.cluster._seeding import (
     STRING_INITS,
     n_survey_picks,
-    neighbourhood_centres,
     sample_centres,
 )
 from daskclust.constraints import PairwiseConstraints
@@ -205,7 +205,9 @@ class PairwiseClusterer(BaseClusterer):
             return check_init_array(given, k, rows.n_features)
         init, known = self.init, None
         if init in ("auto", "neighborhoods"):
-            init, known = "k-means||", neighbourhood_centres(*touched.neighbourhoods(), k)
+            found = covered_clusters(touched, k, agreeing=init == "auto")
+            init, known = "k-means||", found.centroids
+            rows = uncovered(rows, found, k - len(known))
         return sample_centres(
             rows,
             data.survey,

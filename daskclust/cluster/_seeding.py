@@ -27,7 +27,6 @@ __all__ = [
     "STRING_INITS",
     "Start",
     "n_survey_picks",
-    "neighbourhood_centres",
     "sample_centres",
 ]
 
@@ -225,34 +224,3 @@ def _oversampled(
         recluster(points, weight, k, seed, n_fixed)
         for points, weight, seed in zip(rounds.candidates, rounds.weigh(), seeds, strict=True)
     ]
-
-
-def neighbourhood_centres(centroids: Float, weights: Float, k: int) -> Float:
-    """Choose at most k neighbourhoods: the largest, then weighted farthest-first.
-
-    The "Seeding" of the PCSKM paper: the next maximises the least
-    ``|c - c'| sqrt(n n')`` to those chosen.
-
-    Parameters
-    ----------
-    centroids : ndarray of shape (h, p), float64
-        Largest first.
-    weights : ndarray of shape (h,), float64
-        Rows of each neighbourhood.
-    k : int
-
-    Returns
-    -------
-    ndarray of shape (min(h, k), p), float64
-    """
-    if not len(centroids):
-        return centroids
-    chosen = [0]
-    least = np.full(len(centroids), np.inf)
-    while len(chosen) < min(k, len(centroids)):
-        last = chosen[-1]
-        length = np.linalg.norm(centroids - centroids[last], axis=1)
-        least = np.minimum(least, length * np.sqrt(weights * weights[last]))
-        least[chosen] = -1.0
-        chosen.append(int(np.argmax(least)))
-    return centroids[chosen]

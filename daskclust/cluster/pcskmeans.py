@@ -45,9 +45,12 @@ class PCSKMeans(SparseClusterer):
         Start.  ``"neighborhoods"``: centroids of the must-link neighbourhoods
         (rows of one label are one), the largest first, then farthest-first
         with distances weighted by ``sqrt(n_a n_b)``; where there are fewer
-        than k, the rest is sampled by D^2 away from them.  ``"auto"``:
-        neighbourhoods where there are must-links or labels, else
-        ``"k-means||"``.  The others are as in :class:`KMeans`.
+        than k, the rest is sampled by D^2 away from them, among the rows that
+        are in none.  ``"auto"`` is the same, but for constraints that contradict
+        each other: a must-link that would join two neighbourhoods with a
+        cannot-link between them is passed over, the longest ones first.  Both
+        are ``"k-means||"`` without must-links and labels.  The others are as in
+        :class:`KMeans`.
     penalty : {"distance", "constant"}, default="distance"
         Price of a violation: ``f = sum_j w_j (x - x')_j^2`` for a must-link and
         ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with
