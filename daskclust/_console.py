@@ -34,7 +34,8 @@ def natural(text: str) -> int:
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--local``, ``--scheduler`` and ``--scheduler-file``, of which one may be given."""
-    group = parser.add_argument_group("where to run").add_mutually_exclusive_group()
+    place = parser.add_argument_group("where to run")
+    group = place.add_mutually_exclusive_group()
     group.add_argument(
         "--local",
         type=natural,
@@ -48,6 +49,24 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="use the Dask cluster whose scheduler wrote FILE",
     )
+    place.add_argument(
+        "--memory-limit",
+        type=_size,
+        metavar="SIZE",
+        help="of each worker process that is started, such as 1GB (default: its share)",
+    )
+
+
+def _size(text: str) -> str:
+    from dask.utils import parse_bytes
+
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 1GB") from error
+    if size < 2**27:
+        raise argparse.ArgumentTypeError(f"{text} is less than 128 MiB, which a worker needs")
+    return text
 
 
 @contextmanager
@@ -87,6 +106,7 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
         cluster = LocalCluster(
             n_workers=options.local or max(1, min(CPU_COUNT, useful_workers)),
             threads_per_worker=1,
+            memory_limit=options.memory_limit or "auto",
             processes=True,
             dashboard_address="127.0.0.1:8787",
             silence_logs=logging.CRITICAL,
@@ -168,12 +188,19 @@ class Progress:
         self._live = self._stream.isatty()
         self._task = ""
         self._last = 0.0
+        self._rows: int | None = None
+        self._passes = 0
 
     @contextmanager
-    def task(self, name: str) -> Iterator[None]:
-        """Announce a piece of work, and at its end how long it took."""
+    def task(self, name: str, *, rows: int | None = None) -> Iterator[None]:
+        """Announce a piece of work, and at its end how long it took.
+
+        With the number of rows that a pass reads, iterations tell how many that is
+        a second.
+        """
         began = time.perf_counter()
         self._task, self._last = name, began
+        self._rows, self._passes = rows, 0
         self.show(f"{name} ...")
         try:
             yield
@@ -187,14 +214,23 @@ class Progress:
     def iteration(self, record: Mapping[str, Any]) -> None:
         """Show a record of a fit's history; for :func:`daskclust.on_iteration`."""
         now = time.perf_counter()
+        speed = self._speed(record)
         if not self._live and now - self._last < _QUIET:
             return
         self._last = now
         where = f"round {record['round']}, " if "round" in record else ""
         self.show(
             f"{self._task}: {where}iteration {record['iteration']}, "
-            f"objective {record['objective']:.6g}, pass {record['passes']}"
+            f"objective {record['objective']:.6g}, pass {record['passes']}{speed}"
         )
+
+    def _speed(self, record: Mapping[str, Any]) -> str:
+        # Passes before the first iteration took time that its record does not hold.
+        passes = record["passes"] - self._passes if self._passes else 1
+        self._passes = record["passes"]
+        if self._rows is None or not record["seconds"] > 0:
+            return ""
+        return f", {self._rows * max(1, passes) / record['seconds']:.3g} rows/s"
 
     def say(self, text: str) -> None:
         """Write a line that stays."""

@@ -1,4 +1,4 @@
-"""Output folders that appear under their name only when they are whole."""
+"""Output folders and files that appear under their name only when they are whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_folder", "new_folder"]
+__all__ = ["check_folder", "new_file", "new_folder"]
 
 
 def check_folder(path: Path, contents: Collection[str], *, overwrite: bool) -> None:
@@ -76,3 +76,15 @@ def new_folder(path: Path, contents: Collection[str], *, overwrite: bool) -> Ite
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -21,7 +21,21 @@ __all__ = ["main"]
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
-_COMMANDS = ("daskclust.demo",)
+_COMMANDS = (
+    "daskclust.demo",
+    "daskclust.commands.fit",
+    "daskclust.commands.predict",
+    "daskclust.commands.inspect",
+    "daskclust.commands.doctor",
+    "daskclust.commands.bench",
+)
+
+#: What data, files and clusters may do to a command: one line says it all.
+_EXPECTED = (DaskclustError, OSError, ValueError, KeyError, ImportError, MemoryError)
+_KILLED = (
+    "Workers died, most likely of memory: see --dry-run, use smaller --chunks or fewer and larger "
+    "workers."
+)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,24 +69,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         Exit code.
     """
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        try:
-            options = _parser().parse_args(argv)
-        except SystemExit as stop:  # argparse has printed help, the version or what is wrong
-            return stop.code if isinstance(stop.code, int) else USAGE
+        options = _parser().parse_args(arguments)
+        options.arguments = arguments[1:]
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return int(options.run(options))
+    except SystemExit as stop:  # argparse has printed help, the version or what is wrong
+        return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         print("daskclust: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (DaskclustError, OSError) as error:
+    except _EXPECTED as error:
         print(f"daskclust: error: {_one_line(error)}", file=sys.stderr)
+        return FAILED
+    except Exception as error:
+        if type(error).__name__ != "KilledWorker":  # not imported for its name alone
+            raise
+        print(f"daskclust: error: {_one_line(error)} {_KILLED}", file=sys.stderr)
         return FAILED
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    # The text of a KeyError is the repr of its message.
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return " ".join(str(text).split()) or type(error).__name__
 
 
 if __name__ == "__main__":

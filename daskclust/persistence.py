@@ -73,8 +73,17 @@ def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
     return plain, omitted, arrays
 
 
-def save(model: Any, path: Any, *, overwrite: bool = False) -> None:
-    """Save a fitted model; see :meth:`daskclust._saving.Saveable.save`."""
+def save(
+    model: Any,
+    path: Any,
+    *,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
+    """Save a fitted model; see :meth:`daskclust._saving.Saveable.save`.
+
+    Further attributes of the group, such as the job, are not part of the model.
+    """
     check_is_fitted(model)
     from daskclust import __version__
 
@@ -113,7 +122,7 @@ def save(model: Any, path: Any, *, overwrite: bool = False) -> None:
                 config={"write_empty_chunks": True},
             )
             stored[...] = array
-        group.attrs[_MARK] = meta
+        group.attrs.update({**(attributes or {}), _MARK: meta})
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,15 +1,31 @@
-"""Pictures of label maps and feature weights, with matplotlib (an optional dependency)."""
+"""Pictures of label maps, spectra, weights and fits, with matplotlib (an optional dependency)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from colorsys import hsv_to_rgb
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
 
 from daskclust.metrics import match_labels
 
-__all__ = ["draw_bands", "draw_label_map", "new_figure", "rgb_composite"]
+__all__ = [
+    "draw_bands",
+    "draw_confusion",
+    "draw_history",
+    "draw_label_map",
+    "draw_seconds",
+    "draw_sizes",
+    "draw_spectra",
+    "label_colours",
+    "new_figure",
+    "rgb_bands",
+    "rgb_composite",
+    "stretch",
+]
 
 # Okabe & Ito's colours, told apart with any colour vision; then a few more.
 _COLOURS = (
@@ -29,6 +45,30 @@ _COLOURS = (
 _NODATA = "#1a1a1a"
 # Red, green and blue light in nm: what a composite shows if there are wavelengths.
 _RGB = (660.0, 550.0, 470.0)
+
+
+#: Turn of the colour wheel from one further colour to the next: never near the last ones.
+_GOLDEN = 0.618034
+
+
+def label_colours(count: int) -> list[str]:
+    """Return a colour for each label, as ``#rrggbb``.
+
+    The first twelve are told apart with any colour vision; further ones are spread
+    over the colour wheel.
+
+    Examples
+    --------
+    >>> label_colours(2), len(set(label_colours(40)))
+    (['#0072b2', '#e69f00'], 40)
+    """
+    out = list(_COLOURS[:count])
+    for i in range(len(out), count):
+        red, green, blue = hsv_to_rgb(
+            i * _GOLDEN % 1.0, (0.45, 0.7, 0.95)[i % 3], 0.9 - i % 2 * 0.25
+        )
+        out.append(f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}")
+    return out
 
 
 def _require_matplotlib() -> None:
@@ -80,7 +120,7 @@ def draw_label_map(
     ----------
     ax : matplotlib Axes
     label_map : array of shape (y, x), int
-        Labels from 0; more than twelve share colours.
+        Labels from 0.
     n_labels : int, default=None
         Number of labels, for the same colours in several maps; None takes the map's.
     like : array of shape (y, x), int, default=None
@@ -99,7 +139,7 @@ def draw_label_map(
     if like is not None:
         labels = _renumbered(labels, np.asarray(like))
     count = max(1, int(labels.max()) + 1, n_labels or 0)
-    colours = [_NODATA, *(_COLOURS[i % len(_COLOURS)] for i in range(count))]
+    colours = [_NODATA, *label_colours(count)]
     image = ax.imshow(
         labels,
         cmap=ListedColormap(colours),
@@ -138,14 +178,24 @@ def rgb_composite(values: NDArray[Any], wavelengths: NDArray[np.float64] | None)
     ndarray of shape (y, x, 3)
         From 0 to 1, each band stretched between its 2nd and 98th percentile.
     """
+    return stretch(values[:, :, rgb_bands(values.shape[2], wavelengths)])
+
+
+def rgb_bands(n_bands: int, wavelengths: NDArray[np.float64] | None) -> NDArray[np.intp]:
+    """Return the bands nearest to red, green and blue light, or spread over the cube."""
     if wavelengths is None:
-        bands = np.linspace(values.shape[2] - 1, 0, 3).astype(int)
-    else:
-        bands = np.array([np.abs(wavelengths - light).argmin() for light in _RGB])
-    picture = values[:, :, bands].astype(float)
-    low, high = np.nanpercentile(picture, [2, 98], axis=(0, 1))
-    picture = np.clip((picture - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
-    return np.nan_to_num(picture, nan=0.1)
+        return np.linspace(n_bands - 1, 0, 3).astype(np.intp)
+    return np.array([np.abs(wavelengths - light).argmin() for light in _RGB])
+
+
+def stretch(picture: NDArray[Any]) -> NDArray[Any]:
+    """Stretch each band of a picture (y, x, 3) between its 2nd and 98th percentile."""
+    values = np.asarray(picture, dtype=float)
+    if np.isnan(values).all():
+        return np.full(values.shape, 0.1)
+    low, high = np.nanpercentile(values, [2, 98], axis=(0, 1))
+    values = np.clip((values - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
+    return np.nan_to_num(values, nan=0.1)
 
 
 def draw_bands(
@@ -194,10 +244,206 @@ def draw_bands(
         ax.set_title(title, loc="left", fontsize="medium")
 
 
+def _with_gaps(bands: NDArray[Any] | None, x: Any, values: Any) -> tuple[Any, Any]:
+    """Break a line where bands are left out."""
+    if bands is None:
+        return x, values
+    at = np.flatnonzero(np.diff(bands) > 1) + 1
+    return np.insert(x, at, np.nan), np.insert(values, at, np.nan)
+
+
+def draw_spectra(
+    ax: Any,
+    centres: ArrayLike,
+    *,
+    wavelengths: ArrayLike | None = None,
+    bands: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    spread: ArrayLike | None = None,
+    title: str | None = None,
+) -> None:
+    """Draw the spectrum of each cluster, in the colours of the label map.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    centres : array of shape (k, p)
+    wavelengths : array of shape (p,), default=None
+        In nm; None numbers the bands.
+    bands : array of shape (p,), int, default=None
+        Numbers of the bands kept: lines break where some are left out.
+    names : sequence of str, default=None
+        Of the clusters; their numbers by default.
+    spread : array of shape (k, p), default=None
+        Standard deviations, drawn as a light band.
+    title : str, default=None
+    """
+    values = np.asarray(centres, dtype=float)
+    kept = None if bands is None else np.asarray(bands)
+    x = np.arange(values.shape[1]) if kept is None else kept
+    x = np.asarray(x if wavelengths is None else wavelengths, dtype=float)
+    for i, colour in enumerate(label_colours(len(values))):
+        name = str(i) if names is None else names[i]
+        at, line = _with_gaps(kept, x, values[i])
+        if spread is not None:
+            _, width = _with_gaps(kept, x, np.asarray(spread, dtype=float)[i])
+            ax.fill_between(at, line - width, line + width, color=colour, alpha=0.12, lw=0)
+        ax.plot(at, line, color=colour, lw=1.6, label=name)
+    ax.set_xlim(x.min(), x.max() if len(x) > 1 else x.min() + 1)
+    ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
+    ax.set_ylabel("value")
+    _open_frame(ax, title)
+    if len(values) <= 2 * len(_COLOURS):
+        ax.legend(
+            frameon=False,
+            ncols=max(1, len(values) // 8 + 1),
+            fontsize="small",
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+        )
+
+
+def draw_sizes(
+    ax: Any, sizes: ArrayLike, *, names: Sequence[str] | None = None, title: str | None = None
+) -> None:
+    """Draw the number of rows of each cluster.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    sizes : array of shape (k,), int
+    names : sequence of str, default=None
+    title : str, default=None
+    """
+    counts = np.asarray(sizes, dtype=float)
+    labels = [str(i) for i in range(len(counts))] if names is None else list(names)
+    at = np.arange(len(counts))
+    ax.barh(at, counts, color=label_colours(len(counts)), height=0.75)
+    total = max(counts.sum(), 1.0)
+    for i, count in enumerate(counts):
+        ax.annotate(
+            f" {count / total:.1%}", (count, i), va="center", fontsize="small", color="#555555"
+        )
+    ax.set_yticks(at, labels)
+    ax.invert_yaxis()
+    ax.margins(x=0.15)
+    ax.set_xlabel("pixels")
+    _open_frame(ax, title)
+
+
+def draw_history(
+    ax: Any, history: Sequence[Mapping[str, Any]], *, title: str | None = None
+) -> None:
+    """Draw the objective of each iteration; dotted lines begin new rounds of weights.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    history : list of dict
+        ``history_`` of a fitted model.
+    title : str, default=None
+    """
+    records = [record for record in history if record.get("objective") is not None]
+    x = [record["iteration"] for record in records]
+    rounds = [record.get("round") for record in records]
+    y = np.array([record["objective"] for record in records], dtype=float)
+    # Objectives of different rounds are in different units: no line joins them.
+    starts = [i for i in range(1, len(records)) if rounds[i] != rounds[i - 1]]
+    for part in np.split(np.arange(len(records)), starts):
+        ax.plot(
+            np.asarray(x)[part],
+            y[part],
+            color="#0072b2",
+            marker="o",
+            ms=3.5 if len(x) < 60 else 0,
+            lw=1.5,
+        )
+    for i in starts:
+        ax.axvline(x[i] - 0.5, color="#bbbbbb", ls=":", lw=1)
+    if len(y) and (y > 0).all() and y.max() > 50 * y.min():
+        ax.set_yscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("objective")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    _open_frame(ax, title)
+
+
+def draw_seconds(
+    ax: Any, history: Sequence[Mapping[str, Any]], *, title: str | None = None
+) -> None:
+    """Draw how long each iteration took.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    history : list of dict
+        ``history_`` of a fitted model.
+    title : str, default=None
+    """
+    x = [record["iteration"] for record in history]
+    ax.bar(x, [record.get("seconds") or 0.0 for record in history], color="#56b4e9", width=0.9)
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("seconds")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    _open_frame(ax, title)
+
+
+def draw_confusion(
+    ax: Any,
+    counts: ArrayLike,
+    *,
+    classes: Sequence[Any],
+    clusters: Sequence[Any],
+    title: str | None = None,
+) -> None:
+    """Draw how the rows of each class are shared out among the clusters.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    counts : array of shape (classes, clusters), int
+    classes, clusters : sequence
+        Their names.  Clusters are put in the order that makes the diagonal large.
+    title : str, default=None
+    """
+    table = np.asarray(counts, dtype=float)
+    matched_rows, matched = linear_sum_assignment(table, maximize=True)
+    order = [*matched[np.argsort(matched_rows)], *sorted(set(range(table.shape[1])) - set(matched))]
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)
+    shares = shares[:, order]
+    ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    if shares.size <= 400:
+        for (i, j), share in np.ndenumerate(shares):
+            if share >= 0.005:
+                ax.text(
+                    j,
+                    i,
+                    f"{share:.0%}",
+                    ha="center",
+                    va="center",
+                    fontsize="small",
+                    color="white" if share > 0.55 else "#333333",
+                )
+    ax.set_xticks(range(len(order)), [str(clusters[j]) for j in order])
+    ax.set_yticks(range(len(classes)), [str(name) for name in classes])
+    ax.set_xlabel("cluster")
+    ax.set_ylabel("class")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    if title is not None:
+        ax.set_title(title, loc="left", fontsize="medium")
+
+
 def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """First and last index of each run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
     return [(int(a), int(b) - 1) for a, b in edges.reshape(-1, 2)]
+
+
+def _open_frame(ax: Any, title: str | None) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    if title is not None:
+        ax.set_title(title, loc="left", fontsize="medium")
 
 
 def _frame(ax: Any, title: str | None) -> None:

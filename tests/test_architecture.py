@@ -27,9 +27,12 @@ KNOW_DASK = {
     "datasets",
     "testing",
     "cli",
+    "commands",
     "demo",
     "_console",
     "_stores",
+    "_summary",
+    "report",
 }
 #: Checks of the type and shape of what users hand in, before the engine sees it.
 KNOW_DASK_ARRAYS = {"cluster/_inputs.py"}

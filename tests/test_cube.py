@@ -290,6 +290,24 @@ def test_statistics_of_many_blocks_are_merged_in_groups(monkeypatch):
     assert cube.n_valid == valid.sum()
 
 
+def test_scale_of_another_cube():
+    values, _ = random_cube(4)
+    group = make_array(values, (7, 5, 5), _FillValue=-9)
+    cube = open_cube(group, scale="standard")
+    part = open_cube(group, chunks=(7, 5), scale=cube.scaling, bad_bands=[])
+    assert_array_equal(part.samples.compute(), cube.samples.compute())
+    assert_array_equal(part.scaling, cube.scaling)
+    assert open_cube(group).scaling is None
+    counter = Counter()
+    with dask.config.set(scheduler=counter):
+        _ = open_cube(group, nodata=None, scale=cube.scaling).samples
+    assert counter.calls == 0
+    mean, std = cube.scaling
+    for wrong in ((mean, std[:2]), (mean, 0 * std), (mean,), 3, (mean, np.nan * std)):
+        with pytest.raises(ValueError, match="scale"):
+            open_cube(group, scale=wrong)
+
+
 def test_unit_scale():
     values = np.array([[[3, 4], [0, 0]]], dtype=np.int16)
     cube = open_cube(make_array(values, (1, 2, 2)), scale="unit")

@@ -43,6 +43,8 @@ class Cube:
         Names of y and x in the store.
     attributes : dict
         The stored array's attributes.
+    nodata : tuple of numbers
+        Values that mean "no data", besides NaN.
 
     Notes
     -----
@@ -59,7 +61,7 @@ class Cube:
         *,
         pixels: da.Array | None,
         excluded: da.Array | None,
-        scale: Literal["none", "standard", "unit"],
+        scale: Literal["none", "standard", "unit"] | Scaling,
         wavelengths: NDArray[np.float64] | None,
         place: Georeference,
         attributes: Mapping[str, Any],
@@ -69,13 +71,14 @@ class Cube:
         self._grid = source.grid
         self._pixels = pixels
         self._excluded = excluded
-        self._scale: Literal["none", "standard", "unit"] = scale
+        self._scale: Literal["none", "standard", "unit"] | Scaling = scale
         self._place = place
         self.wavelengths = wavelengths
         self.dimension_names = dimension_names
         self.shape = (*source.grid.shape, source.n_bands)
         self.chunks = source.grid.chunks
         self.attributes: dict[str, Any] = dict(attributes)
+        self.nodata = source.nodata
         self.bands: NDArray[np.intp] = (
             np.arange(source.n_bands) if source.bands is None else source.bands
         )
@@ -91,6 +94,8 @@ class Cube:
     def _survey(self) -> tuple[tuple[int, ...], Scaling]:
         """Valid pixels per block, and the scaling; at most one pass."""
         if self._scale != "standard" and self._source.is_complete and self._excluded is None:
+            if isinstance(self._scale, Scaling):
+                return self._grid.pixels, self._scale
             return self._grid.pixels, Scaling(self._scale, sample_dtype(self._source.dtype))
         return take_survey(self._per_block, self._source, self._scale)
 
@@ -108,6 +113,18 @@ class Cube:
     def n_masked(self) -> int:
         """Number of pixels left out, for whatever reason."""
         return self.shape[0] * self.shape[1] - self.n_valid
+
+    @property
+    def scaling(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Mean and standard deviation that ``scale="standard"`` uses; None for other scales.
+
+        Pass it as `scale` when opening another cube whose rows are to be comparable,
+        such as one to predict.
+        """
+        found = self._survey[1]
+        if found.mean is None or found.std is None:
+            return None
+        return found.mean, found.std
 
     @cached_property
     def samples(self) -> da.Array:
@@ -291,6 +308,7 @@ class Cube:
         overwrite: bool = False,
         n_clusters: int | None = None,
         class_names: Sequence[str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> zarr.Group:
         """Write labels as an image into a new Zarr v3 group.
 
@@ -306,6 +324,8 @@ class Cube:
             Number of clusters, where known: up to 32 767 are stored as int16.
         class_names : sequence of str, default=None
             Meanings of the labels 0, 1, ...; ``cluster_0``, ... by default.
+        attributes : mapping, default=None
+            More attributes of the group, such as where the labels come from; JSON values.
 
         Returns
         -------
@@ -349,6 +369,7 @@ class Cube:
             overwrite=overwrite,
             n_clusters=n_clusters,
             class_names=class_names,
+            attributes=attributes,
         )
 
     def _write_blocks(self, aligned: da.Array, target: zarr.Array) -> int:

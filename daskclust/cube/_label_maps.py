@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dask.array as da
@@ -28,6 +28,7 @@ def write_label_map(
     overwrite: bool,
     n_clusters: int | None,
     class_names: Sequence[str] | None,
+    attributes: Mapping[str, Any] | None,
 ) -> zarr.Group:
     """Create the group, let `write_blocks` fill its array, and give both their attributes.
 
@@ -42,7 +43,7 @@ def write_label_map(
         Writes every block, and returns the largest label.
     dtype : numpy.dtype
         Of the labels.
-    store, overwrite, n_clusters, class_names
+    store, overwrite, n_clusters, class_names, attributes
         As in :meth:`daskclust.Cube.write_labels`.
     """
     if dtype.kind not in "iu":
@@ -59,6 +60,7 @@ def write_label_map(
             dimension_names=names,
             attributes={"long_name": "cluster", **place.attributes},
         )
+        group.attrs.update(attributes or {})
         place.write(group)
         found = max(write_blocks(target) + 1, n_clusters or 0)
         target.attrs.update({"_FillValue": -1, **flags(found, class_names)})

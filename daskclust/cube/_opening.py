@@ -12,7 +12,7 @@ import zarr
 from numpy.typing import ArrayLike
 
 from daskclust._stores import open_store
-from daskclust.cube._blocks import BlockGrid, CubeSource
+from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._images import open_image
@@ -28,6 +28,7 @@ from daskclust.cube._metadata import (
     kept_bands,
     nodata_values,
 )
+from daskclust.cube._survey import sample_dtype
 
 __all__ = ["open_cube"]
 
@@ -146,7 +147,7 @@ def open_cube(
     nodata: float | Literal["auto"] | None = "auto",
     mask: Any = None,
     bad_bands: ArrayLike | None = None,
-    scale: Literal["none", "standard", "unit"] = "none",
+    scale: Literal["none", "standard", "unit"] | tuple[ArrayLike, ArrayLike] = "none",
     dims: Sequence[str] | None = None,
     missing: Literal["mask", "nan"] = "mask",
     chunks: tuple[int, int] | None = None,
@@ -171,9 +172,10 @@ def open_cube(
         True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one.
     bad_bands : array of bool, shape (band,), or of int, default=None
         Bands to drop: True, or the numbers.
-    scale : {"none", "standard", "unit"}, default="none"
+    scale : {"none", "standard", "unit"} or (mean, std), default="none"
         ``"standard"``: every band to mean 0 and variance 1 over the valid pixels;
-        ``"unit"``: every spectrum to length 1.
+        ``"unit"``: every spectrum to length 1.  A pair of arrays, one value a band
+        kept: minus the one, divided by the other; see :attr:`Cube.scaling`.
     dims : sequence of str, default=None
         Names of the dimensions in stored order, for an array that has none, or
         other ones than the usual; for example ``("y", "x", "band")``.
@@ -219,7 +221,8 @@ def open_cube(
     >>> cube.shape, cube.samples.numblocks, cube.n_valid + cube.n_masked
     ((40, 60, 10), (4, 1), 2400)
     """
-    check_choice("scale", scale, ("none", "standard", "unit"))
+    if isinstance(scale, str):
+        check_choice("scale", scale, ("none", "standard", "unit"))
     check_choice("missing", missing, ("mask", "nan"))
     found = _find(store, variable)
     array = found.array
@@ -248,12 +251,30 @@ def open_cube(
         source,
         pixels=None if source.array is not None else flatten(array.transpose(order), grid),
         excluded=None if mask is None else flatten(_read_mask(mask, grid.shape, place), grid),
-        scale=scale,
+        scale=scale if isinstance(scale, str) else _fixed_scaling(scale, source),
         wavelengths=wavelengths,
         place=place,
         attributes=found.attributes,
         dimension_names=names,
     )
+
+
+def _fixed_scaling(scale: Any, source: CubeSource) -> Scaling:
+    try:
+        mean, std = (np.asarray(part, dtype=np.float64) for part in scale)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"scale={scale!r}; expected 'none', 'standard', 'unit' or a pair (mean, std)."
+        ) from error
+    expected = (source.n_bands,)
+    if mean.shape != expected or std.shape != expected:
+        raise ValueError(
+            f"scale has shapes {mean.shape} and {std.shape}; expected {expected} twice, one value "
+            "for each band kept."
+        )
+    if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
+        raise ValueError("scale holds values that are not finite, or standard deviations of 0.")
+    return Scaling("standard", sample_dtype(source.dtype), mean=mean, std=std)
 
 
 def _read_mask(mask: Any, shape: tuple[int, int], place: Georeference) -> Any:

@@ -26,7 +26,7 @@ def sample_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
 def take_survey(
     per_block: Callable[..., Any],
     source: CubeSource,
-    scale: Literal["none", "standard", "unit"],
+    scale: Literal["none", "standard", "unit"] | Scaling,
 ) -> tuple[tuple[int, ...], Scaling]:
     """Count the valid pixels of each block, and for ``"standard"`` find the scaling.
 
@@ -35,7 +35,7 @@ def take_survey(
     per_block : callable
         Runs a function on every block of the cube.
     source : CubeSource
-    scale : {"none", "standard", "unit"}
+    scale : {"none", "standard", "unit"} or Scaling
     """
     moments = scale == "standard"
     dtype = sample_dtype(source.dtype)
@@ -59,6 +59,8 @@ def take_survey(
         )
     column, total = dask.compute(surveys[:, 0], merged if moments else None)
     counts = tuple(int(count) for count in column)
+    if isinstance(scale, Scaling):
+        return counts, scale
     if not moments:
         return counts, Scaling(scale, dtype)
     p = source.n_bands

@@ -1,0 +1,162 @@
+"""What the commands that read a cube share: the flags, and opening it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from daskclust._console import natural
+
+__all__ = [
+    "add_cube_arguments",
+    "integers",
+    "open_cube_of",
+    "parse_bands",
+    "read_scaling",
+    "store_and_variable",
+]
+
+
+def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -> None:
+    """Add the cube and the options of :func:`daskclust.open_cube`."""
+    parser.add_argument(
+        "cube",
+        nargs="?",
+        metavar="CUBE",
+        help="Zarr store: a folder, a .zip or a URL; with a cluster, workers must see it too",
+    )
+    group = parser.add_argument_group("the cube")
+    group.add_argument("--variable", metavar="NAME", help="array inside the store")
+    group.add_argument(
+        "--dims", type=_names, metavar="Y,X,BAND", help="dimensions in stored order, if unnamed"
+    )
+    group.add_argument(
+        "--nodata",
+        type=_nodata,
+        default="auto",
+        metavar="VALUE",
+        help="value of pixels without data; auto: as the attributes say; none (default: auto)",
+    )
+    group.add_argument(
+        "--mask", metavar="STORE[::NAME]", help="boolean image, true where a pixel is left out"
+    )
+    group.add_argument(
+        "--bad-bands",
+        type=parse_bands,
+        metavar="LIST",
+        help="bands to leave out, as in 0-3,107,108",
+    )
+    group.add_argument(
+        "--missing",
+        choices=("mask", "nan"),
+        default="mask",
+        help="pixels with some bands missing: left out, or kept with NaN (default: mask)",
+    )
+    group.add_argument(
+        "--chunks", type=_chunks, metavar="ROWSxCOLUMNS", help="of a block (default: as stored)"
+    )
+    if scale:
+        group.add_argument(
+            "--scale",
+            choices=("none", "standard", "unit"),
+            default="none",
+            help="standard: bands to variance 1; unit: spectra to length 1 (default: none)",
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _nodata(text: str) -> float | str | None:
+    if text.lower() in ("none", "null"):
+        return None
+    return text if text == "auto" else float(text)
+
+
+def _chunks(text: str) -> tuple[int, int]:
+    parts = text.lower().replace(",", "x").split("x")
+    if len(parts) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ROWSxCOLUMNS, as in 256x256")
+    return natural(parts[0]), natural(parts[1])
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """Read integers separated by commas, for ``argparse``."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of integers") from error
+
+
+def parse_bands(text: str) -> tuple[int, ...]:
+    """Read numbers and ranges of bands, for ``argparse``.
+
+    Examples
+    --------
+    >>> parse_bands("0-2,7")
+    (0, 1, 2, 7)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            found += range(int(first), int(last if dash else first) + 1)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is no band and no range of bands"
+            ) from error
+    return tuple(found)
+
+
+def store_and_variable(text: str) -> tuple[str, str | None]:
+    """Divide ``STORE::NAME``.
+
+    Examples
+    --------
+    >>> store_and_variable("truth.zarr::classes"), store_and_variable("s3://b/truth.zarr")
+    (('truth.zarr', 'classes'), ('s3://b/truth.zarr', None))
+    """
+    store, colons, name = text.rpartition("::")
+    # fsspec chains protocols by the same colons, as in simplecache::s3://.
+    if not colons or "/" in name:
+        return text, None
+    return store, name
+
+
+def read_scaling(job: Any) -> Any:
+    """Return the scale by which a model's rows were made, from the job saved with it."""
+    scaling = job.get("scaling") if isinstance(job, dict) else None
+    if isinstance(scaling, list) and len(scaling) == 2:
+        return tuple(scaling)
+    scale = job.get("scale", "none") if isinstance(job, dict) else "none"
+    return scale if scale in ("none", "unit") else "none"
+
+
+def open_cube_of(options: argparse.Namespace, *, scale: Any = None) -> Any:
+    """Open the cube that the options describe."""
+    import daskclust
+    from daskclust.cube._images import open_image
+
+    if options.cube is None:
+        options.parser.error("no CUBE given, neither on the command line nor in --config")
+    mask = None
+    chosen: dict[str, Any] = {
+        "variable": options.variable,
+        "nodata": options.nodata,
+        "dims": options.dims,
+        "missing": options.missing,
+        "bad_bands": options.bad_bands,
+        "chunks": options.chunks,
+        "scale": options.scale if scale is None else scale,
+    }
+    if options.mask is not None:
+        store, name = store_and_variable(options.mask)
+        plain = daskclust.open_cube(options.cube, **{**chosen, "scale": "none"})
+        mask = open_image("mask", _local(store), plain.shape[:2], variable=name).values
+    return daskclust.open_cube(_local(options.cube), mask=mask, **chosen)
+
+
+def _local(store: str) -> str:
+    return str(Path(store).absolute()) if "://" not in store else store

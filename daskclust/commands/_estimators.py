@@ -1,0 +1,125 @@
+"""Estimators on the command line: every parameter of every estimator is a flag."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from typing import Any
+
+__all__ = ["add_estimator_arguments", "flags_of", "make_estimator", "takes_labels"]
+
+#: Parameters that have a flag of another name.
+_RENAMED = {"random_state": "seed"}
+_ABSENT: Any = argparse.SUPPRESS
+
+
+def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--estimator``, and a flag for each parameter that some estimator has."""
+    from daskclust.persistence import registry
+
+    classes = registry()
+    owners: dict[str, list[str]] = {}
+    defaults: dict[str, Any] = {}
+    for name, kind in classes.items():
+        for param, value in kind().get_params(deep=False).items():
+            owners.setdefault(param, []).append(name)
+            defaults.setdefault(param, value)
+    parser.add_argument(
+        "--estimator",
+        type=str.lower,
+        default="kmeans",
+        choices=sorted(name.lower() for name in classes),
+        metavar="NAME",
+        help=f"one of {', '.join(sorted(name.lower() for name in classes))} (default: kmeans)",
+    )
+    parser.add_argument(
+        "--seed", type=_seed, default=0, metavar="N", help="fixes the result (default: 0)"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        help="file or folder for the state of every iteration; the same command continues there "
+        "(default: a hidden file beside the first output, removed at the end)",
+    )
+    group = parser.add_argument_group(
+        "parameters of the estimators", "As documented for the classes; numbers, words or JSON."
+    )
+    for param in sorted(owners):
+        if param in (*_RENAMED, "checkpoint"):
+            continue
+        whose = "" if len(owners[param]) == len(classes) else f" ({', '.join(owners[param])})"
+        group.add_argument(
+            "--" + param.replace("_", "-"),
+            type=_value,
+            default=_ABSENT,
+            metavar="VALUE",
+            help=f"default: {defaults[param]}{whose}".replace("%", "%%"),
+        )
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def _value(text: str) -> Any:
+    """Read a number, true, false, none, JSON list or word.
+
+    Examples
+    --------
+    >>> [_value(text) for text in ("7", "1e-4", "none", "[[1, 2]]", "k-means++")]
+    [7, 0.0001, None, [[1, 2]], 'k-means++']
+    """
+    if text.lower() in ("none", "null"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for read in (int, float, json.loads):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def flags_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters that were given, by name."""
+    from daskclust.persistence import registry
+
+    known = {param for kind in registry().values() for param in kind().get_params(deep=False)}
+    return {name: value for name, value in vars(options).items() if name in known}
+
+
+def make_estimator(options: argparse.Namespace) -> Any:
+    """Make the estimator that the options describe; wrong usage ends the program."""
+    from daskclust.persistence import registry
+
+    kind: Any = {name.lower(): kind for name, kind in registry().items()}[options.estimator]
+    params = kind().get_params(deep=False)
+    given = {k: v for k, v in flags_of(options).items() if k != "checkpoint"}
+    foreign = sorted(given.keys() - params.keys())
+    if foreign:
+        options.parser.error(
+            f"{kind.__name__} has no parameter {foreign[0].replace('_', '-')!r}; it has "
+            f"{', '.join(sorted(name.replace('_', '-') for name in params))}"
+        )
+    if "random_state" in params:
+        given["random_state"] = options.seed
+    model = kind(**given)
+    check = getattr(model, "_check_parameters", None)
+    if check is not None:
+        try:
+            check()
+        except (TypeError, ValueError) as error:
+            options.parser.error(str(error))
+    return model
+
+
+def takes_labels(model: Any) -> bool:
+    """Whether ``fit`` uses partial labels."""
+    parameters = inspect.signature(model.fit).parameters
+    required = "y" in parameters and parameters["y"].default is inspect.Parameter.empty
+    return required or "must_link" in parameters

@@ -1,0 +1,157 @@
+"""What a job would cost: passes, tasks, bytes and memory, from metadata only."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+import dask
+import numpy as np
+import psutil
+from dask.system import CPU_COUNT
+from dask.utils import format_bytes, parse_bytes
+
+from daskclust.exceptions import MemoryPlanError
+
+__all__ = ["check_memory", "make_plan", "plan_as_text"]
+
+#: What a worker holds before it does anything: Python, NumPy, Numba, Dask.
+_IMPORTS = 350 * 2**20
+#: Share of a worker's limit that blocks and imports may take; above it Dask begins to act.
+_SHARE = 0.8
+#: As in the engine: groups a thread, for input that is read on the way.
+_GROUPS = 2
+
+
+def _start_passes(params: Mapping[str, Any]) -> int | None:
+    init = params.get("init", params.get("init_params"))
+    k = params.get("n_clusters", params.get("n_components", 1))
+    rounds = int(params.get("init_rounds", 5)) + 1
+    known = {"k-means||": rounds, "k-means++": k - 1, "random": 0, "maximin": k, "kmeans": rounds}
+    if not isinstance(init, str):
+        return 0
+    if init in ("auto", "neighborhoods", "ss-k-means||"):
+        return rounds
+    return known.get(init)
+
+
+def _threads(options: argparse.Namespace) -> tuple[int, int, float]:
+    """Workers, threads a worker and bytes a worker of the cluster that would be used."""
+    if options.scheduler is not None or options.scheduler_file is not None:
+        return 0, 0, 0.0
+    workers = options.local or CPU_COUNT
+    limit = getattr(options, "memory_limit", None)
+    bytes_a_worker = parse_bytes(limit) if limit else psutil.virtual_memory().total / CPU_COUNT
+    return workers, 1, float(bytes_a_worker)
+
+
+def make_plan(
+    cube: Any, options: argparse.Namespace, params: Mapping[str, Any] | None, *, constrained: bool
+) -> dict[str, Any]:
+    """Estimate a job.
+
+    Parameters
+    ----------
+    cube : Cube
+    options : Namespace
+    params : mapping or None
+        Of the estimator; None for a job that only predicts.
+    constrained : bool
+        Whether rows with labels are fetched.
+
+    Returns
+    -------
+    dict
+        JSON values.  Passes are upper limits: fits usually converge sooner.
+    """
+    height, width, n_bands = cube.shape
+    source = cube._source
+    sample = np.dtype(np.float32 if source.dtype.itemsize <= 4 else np.float64).itemsize
+    stored = height * width * source.n_stored * source.dtype.itemsize
+    blocks = len(cube.chunks[0]) * len(cube.chunks[1])
+    block_pixels = cube.chunks[0][0] * cube.chunks[1][0]
+    counting = 0 if source.is_complete and options.mask is None else 1
+    workers, threads, limit = _threads(options)
+    rows_bytes = height * width * n_bands * sample
+    free = min(workers * limit, psutil.virtual_memory().available) if workers else 0.0
+    kept = bool(
+        dask.config.get("daskclust.persist") == "auto"
+        and rows_bytes <= float(dask.config.get("daskclust.persist-fraction")) * free
+    )
+    passes: dict[str, Any] = {"count_valid_pixels": counting}
+    if params is not None:
+        start = _start_passes(params)
+        inner = int(params.get("max_iter", params.get("em_iter", 1)))
+        passes["survey"] = 1
+        passes["fetch_labelled_rows"] = int(constrained)
+        passes["start"] = start
+        passes["iterations_at_most"] = inner * int(params.get("max_outer_iter", 1))
+        passes["last_assignment"] = 1
+    passes["write_labels"] = 1
+    total = sum(value for value in passes.values() if value is not None)
+    reads = total
+    if kept and params is not None:
+        reads = counting + 1 + passes["write_labels"]
+    k = 1 if params is None else params.get("n_clusters", params.get("n_components", 8))
+    # A block as stored, the same as rows, the next one read ahead, labels and distances.
+    block = block_pixels * (
+        source.n_stored * source.dtype.itemsize + 2 * n_bands * sample + 8 * min(int(k), 64) + 16
+    )
+    share = rows_bytes / workers if kept and workers else 0
+    peak = _IMPORTS + max(1, threads) * block + share
+    return {
+        "pixels": height * width,
+        "bands": n_bands,
+        "blocks": blocks,
+        "passes": passes,
+        "passes_at_most": total,
+        "tasks_a_pass": min(blocks, _GROUPS * workers * threads) if workers else None,
+        "tasks_to_write_labels": 3 * blocks,
+        "bytes_a_pass": stored,
+        "kept_in_memory": kept,
+        "bytes_read_at_most": reads * stored,
+        "workers": workers or None,
+        "memory_a_worker": limit or None,
+        "peak_memory_a_worker": peak,
+        "fits": None if not workers else bool(peak <= _SHARE * limit),
+    }
+
+
+def check_memory(plan: Mapping[str, Any]) -> None:
+    """Raise where blocks do not fit the workers.
+
+    Raises
+    ------
+    MemoryPlanError
+    """
+    if plan["fits"] is False:
+        raise MemoryPlanError(
+            f"A worker would need about {format_bytes(plan['peak_memory_a_worker'])} of its "
+            f"{format_bytes(plan['memory_a_worker'])}, more than {_SHARE:.0%}. Use smaller blocks "
+            "(--chunks), fewer and larger workers (--local, --memory-limit), or a store with "
+            "smaller chunks."
+        )
+
+
+def plan_as_text(plan: Mapping[str, Any]) -> str:
+    """Write a plan for people."""
+    passes = ", ".join(
+        f"{name.replace('_', ' ')} {'?' if count is None else count}"
+        for name, count in plan["passes"].items()
+        if count != 0
+    )
+    lines = [
+        f"Cube      {plan['pixels']} pixels, {plan['bands']} bands, {plan['blocks']} blocks, "
+        f"{format_bytes(plan['bytes_a_pass'])}",
+        f"Passes    at most {plan['passes_at_most']}: {passes}",
+        f"Tasks     {plan['tasks_a_pass'] or '2 a thread'} a pass, about "
+        f"{plan['tasks_to_write_labels']} to write labels",
+        f"Reads     at most {format_bytes(plan['bytes_read_at_most'])}"
+        + (", then rows are kept in memory" if plan["kept_in_memory"] else ""),
+    ]
+    memory = f"Memory    about {format_bytes(plan['peak_memory_a_worker'])} a worker"
+    if plan["workers"]:
+        fits = "fits" if plan["fits"] else "does NOT fit"
+        memory += f"; {plan['workers']} workers of {format_bytes(plan['memory_a_worker'])}: {fits}"
+    return "\n".join([*lines, memory])

@@ -1,0 +1,101 @@
+"""``daskclust bench``: how fast a cube is read, bare and for clustering."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.utils import format_bytes
+
+from daskclust._console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.commands._cubes import add_cube_arguments, open_cube_of
+
+__all__ = ["add_command"]
+
+
+def add_command(commands: Any) -> None:
+    """Add ``bench`` to the command line."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure how fast a cube is read, bare and for clustering",
+        description="Measure a bare Dask sum over the stored cube and passes of KMeans over its "
+        "pixels, on the same workers, and tell both in bytes a second.",
+        allow_abbrev=False,
+    )
+    add_cube_arguments(parser)
+    parser.add_argument(
+        "--n-clusters", type=natural, default=8, metavar="K", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--passes", type=natural, default=3, metavar="N", help="to time (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    add_cluster_arguments(parser)
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from daskclust import KMeans, on_iteration
+
+    progress = Progress()
+    cube = open_cube_of(options)
+    stored = da.from_zarr(cube._source.array)
+    blocks = len(cube.chunks[0]) * len(cube.chunks[1])
+    with (
+        open_client(options, useful_workers=blocks) as client,
+        # Reading is what is measured.
+        dask.config.set({"daskclust.persist": False}),
+    ):
+        with progress.task("Bare sum"):
+            began = time.perf_counter()
+            stored.sum(dtype=np.float64).compute()
+            bare = time.perf_counter() - began
+        with progress.task("Valid pixels"):
+            n_valid = cube.n_valid
+        model = KMeans(
+            options.n_clusters,
+            init="random",
+            n_init=1,
+            max_iter=options.passes,
+            tol=0.0,
+            random_state=0,
+        )
+        seconds: list[float] = []
+        with (
+            progress.task("KMeans", rows=n_valid),
+            on_iteration(progress.iteration),
+            on_iteration(lambda record: seconds.append(record["seconds"])),
+        ):
+            model.fit(cube.samples)
+        workers = len(client.nthreads())
+    # The first one may compile.
+    one = min(seconds)
+    found = {
+        "bytes": int(stored.nbytes),
+        "workers": workers,
+        "bare_sum_seconds": bare,
+        "pass_seconds": seconds,
+        "bare_bytes_a_second": stored.nbytes / bare,
+        "pass_bytes_a_second": stored.nbytes / one,
+        "share_of_bare_speed": bare / one,
+    }
+    print(json.dumps(found, indent=2) if options.json else _as_text(found))
+    return 0
+
+
+def _as_text(found: dict[str, Any]) -> str:
+    return "\n".join(
+        [
+            f"Cube      {format_bytes(found['bytes'])}, {found['workers']} workers",
+            f"Bare sum  {found['bare_sum_seconds']:.2f} s, "
+            f"{format_bytes(int(found['bare_bytes_a_second']))}/s",
+            f"A pass    {min(found['pass_seconds']):.2f} s, "
+            f"{format_bytes(int(found['pass_bytes_a_second']))}/s, "
+            f"{found['share_of_bare_speed']:.2f} of a bare sum's speed",
+        ]
+    )

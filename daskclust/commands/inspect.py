@@ -1,0 +1,241 @@
+"""``daskclust inspect``: what is in a store, and what to change about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import zarr
+from dask.utils import format_bytes
+
+from daskclust._console import Progress, natural
+from daskclust._stores import local_path, open_store
+from daskclust.commands._cubes import add_cube_arguments, open_cube_of
+from daskclust.commands._outputs import JOB
+from daskclust.cube._blocks import block_survey
+
+__all__ = ["add_command", "advice"]
+
+#: Blocks that are read to estimate the share of pixels without data, unless --full.
+_SAMPLE = 16
+_SMALL, _LARGE = 2**20, 256 * 2**20
+_MANY_FILES = 100_000
+
+
+def add_command(commands: Any) -> None:
+    """Add ``inspect`` to the command line."""
+    parser = commands.add_parser(
+        "inspect",
+        help="describe a cube, a label map or a model",
+        description="Describe what a Zarr store holds: dimensions, chunks, bands, the share of "
+        "pixels without data, and what to change for faster reading. Also label maps and models "
+        "written by daskclust.",
+        allow_abbrev=False,
+    )
+    add_cube_arguments(parser, scale=False)
+    parser.add_argument(
+        "--sample",
+        type=natural,
+        default=_SAMPLE,
+        metavar="N",
+        help="blocks to read for the share without data (default: %(default)s)",
+    )
+    parser.add_argument("--full", action="store_true", help="read all blocks")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.cube is None:
+        options.parser.error("no CUBE given")
+    node = open_store(options.cube)
+    attributes = node.attrs.asdict()
+    if "daskclust_model" in attributes:
+        found = _model(options.cube)
+    elif isinstance(node, zarr.Group) and JOB in attributes and "labels" in node:
+        found = _label_map(node, attributes[JOB])
+    else:
+        found = _cube(options)
+    print(json.dumps(found, indent=2) if options.json else _as_text(found))
+    return 0
+
+
+def _model(path: str) -> dict[str, Any]:
+    import daskclust
+
+    model = daskclust.load(path)
+    return {
+        "kind": "model",
+        "estimator": type(model).__name__,
+        "n_features": model.n_features_in_,
+        "n_iter": getattr(model, "n_iter_", None),
+        "parameters": {key: _plain(value) for key, value in model.get_params().items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:
+    labels = group["labels"]
+    assert isinstance(labels, zarr.Array)
+    return {
+        "kind": "label map",
+        "shape": list(labels.shape),
+        "chunks": list(labels.chunks),
+        "dtype": str(labels.dtype),
+        "flag_meanings": labels.attrs.get("flag_meanings"),
+        "job": job,
+    }
+
+
+def _cube(options: argparse.Namespace) -> dict[str, Any]:
+    cube = open_cube_of(options, scale="none")
+    source = cube._source
+    array = source.array
+    blocks = len(cube.chunks[0]) * len(cube.chunks[1])
+    read = blocks if options.full else min(blocks, options.sample)
+    with Progress().task(f"Reading {read} of {blocks} blocks"):
+        valid, pixels = _valid_share(cube, read)
+    unit = array.shards or array.chunks
+    names = {axis: name for axis, name in zip(source.order, ("y", "x", "band"), strict=True)}
+    named = cube.wavelengths
+    found: dict[str, Any] = {
+        "kind": "cube",
+        "variable": array.path,
+        "zarr_format": array.metadata.zarr_format,
+        "dimensions": {names[axis]: int(array.shape[axis]) for axis in range(3)},
+        "dimension_names": list(cube.dimension_names),
+        "dtype": str(array.dtype),
+        "chunks": {names[axis]: int(array.chunks[axis]) for axis in range(3)},
+        "shards": None
+        if array.shards is None
+        else {names[axis]: int(array.shards[axis]) for axis in range(3)},
+        "blocks": blocks,
+        "block": [cube.chunks[0][0], cube.chunks[1][0]],
+        "bytes": int(array.nbytes),
+        "bytes_stored": int(array.nbytes_stored()) if local_path(options.cube) else None,
+        "bands": cube.shape[2],
+        "wavelengths": None if named is None else [float(named.min()), float(named.max())],
+        "nodata": [float(value) for value in cube.nodata],
+        "nan_is_nodata": source.dtype.kind == "f",
+        "share_without_data": 1 - valid / pixels,
+        "share_is_exact": read == blocks,
+        "georeferenced": bool(
+            cube._place.attributes or cube._place.group_attributes or cube._place.coordinates
+        ),
+    }
+    files = int(np.prod([-(-size // step) for size, step in zip(array.shape, unit, strict=True)]))
+    found["files"] = files
+    found["advice"] = advice(found, unit_bytes=int(np.prod(unit)) * array.dtype.itemsize)
+    return found
+
+
+def _valid_share(cube: Any, read: int) -> tuple[int, int]:
+    """Count valid pixels and pixels of blocks spread evenly over the cube."""
+    numbers = np.unique(np.linspace(0, cube._grid.count - 1, read).astype(np.int64))
+    surveys = cube._per_block(
+        block_survey,
+        sizes=(1,) * cube._grid.count,
+        width=1,
+        dtype=np.float64,
+        token="daskclust-inspect",
+        moments=False,
+    )
+    valid = surveys.blocks[numbers.tolist()].compute().sum()
+    return int(valid), sum(cube._grid.pixels_of(int(number)) for number in numbers)
+
+
+def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
+    """Say what would make a cube faster to read or safer to use.
+
+    Parameters
+    ----------
+    found : mapping
+        As ``inspect --json`` prints.
+    unit_bytes : int
+        Bytes of a shard or chunk, uncompressed.
+    """
+    out = []
+    unit = found["shards"] or found["chunks"]
+    n_bands = found["dimensions"]["band"]
+    if unit["band"] < n_bands:
+        parts = -(-n_bands // unit["band"])
+        out.append(
+            f"Bands are cut into {parts} chunks, so that a block reads {parts} files: rechunk to "
+            "all bands in one chunk."
+        )
+    side = max(1, int((32 * 2**20 / (n_bands * np.dtype(found["dtype"]).itemsize)) ** 0.5))
+    wanted = f"about {side} x {side} pixels with all bands"
+    if unit_bytes < _SMALL and found["blocks"] > 1:
+        out.append(
+            f"Chunks hold {format_bytes(unit_bytes)}: each costs a task and a file. Rechunk to "
+            f"{wanted}, or open with larger --chunks."
+        )
+    if unit_bytes > _LARGE:
+        out.append(
+            f"Chunks hold {format_bytes(unit_bytes)}, of which a worker needs two or three: "
+            f"rechunk to {wanted}."
+        )
+    if found["files"] > _MANY_FILES:
+        out.append(f"{found['files']} files: use shards, or larger chunks.")
+    if found["wavelengths"] is None:
+        out.append(
+            "No wavelengths: an array 'wavelength' (band) with units nm beside the cube names the "
+            "bands in reports."
+        )
+    if not found["nodata"] and not found["nan_is_nodata"]:
+        out.append(
+            "Integers without a nodata attribute: if some value means no data, pass --nodata or "
+            "set _FillValue."
+        )
+    if found["share_without_data"] == 1.0:
+        out.append("No valid pixel was found: check --nodata, --bad-bands and --mask.")
+    return out
+
+
+def _as_text(found: Mapping[str, Any]) -> str:
+    if found["kind"] != "cube":
+        lines = [found["kind"].capitalize()]
+        for key, value in found.items():
+            if key != "kind":
+                lines.append(f"  {key}: {json.dumps(value)}")
+        return "\n".join(lines)
+    sizes = found["dimensions"]
+    exact = "" if found["share_is_exact"] else " (of a sample)"
+    stored = (
+        "" if found["bytes_stored"] is None else f", {format_bytes(found['bytes_stored'])} stored"
+    )
+    wave = found["wavelengths"]
+    lines = [
+        f"Cube      {found['variable'] or 'array'}, Zarr v{found['zarr_format']}, "
+        + " x ".join(f"{name} {size}" for name, size in sizes.items())
+        + f", {found['dtype']}, {format_bytes(found['bytes'])}{stored}",
+        "Chunks    "
+        + " x ".join(f"{name} {size}" for name, size in found["chunks"].items())
+        + (
+            ""
+            if found["shards"] is None
+            else ", shards "
+            + " x ".join(f"{name} {size}" for name, size in found["shards"].items())
+        )
+        + f"; {found['blocks']} blocks of {found['block'][0]} x {found['block'][1]} pixels",
+        "Bands     "
+        + (
+            f"{found['bands']}, no wavelengths"
+            if wave is None
+            else f"{found['bands']}, {wave[0]:g} to {wave[1]:g} nm"
+        ),
+        f"No data   {found['share_without_data']:.1%} of pixels{exact}; values "
+        + (", ".join(f"{value:g}" for value in found["nodata"]) or "none")
+        + (" and NaN" if found["nan_is_nodata"] else ""),
+        f"Place     {'georeferenced' if found['georeferenced'] else 'not georeferenced'}",
+    ]
+    lines += [f"Advice    {text}" for text in found["advice"]]
+    return "\n".join(lines)

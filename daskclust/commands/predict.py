@@ -1,0 +1,125 @@
+"""``daskclust predict``: a cube and a saved model in, a label map out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import dask.array as da
+import zarr
+
+from daskclust._console import Progress, add_cluster_arguments, open_client
+from daskclust._summary import n_clusters_of, summarise
+from daskclust.commands._cubes import (
+    add_cube_arguments,
+    open_cube_of,
+    read_scaling,
+    store_and_variable,
+)
+from daskclust.commands._jobs import add_job_arguments, effective, with_file
+from daskclust.commands._outputs import JOB, check_outputs
+from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+
+__all__ = ["add_command"]
+
+
+def add_command(commands: Any) -> None:
+    """Add ``predict`` to the command line."""
+    parser = commands.add_parser(
+        "predict",
+        help="label the pixels of a cube by a saved model",
+        description="Label the valid pixels of a cube by a model that fit has saved. Rows are "
+        "scaled as they were for the fit.",
+        allow_abbrev=False,
+    )
+    add_cube_arguments(parser, scale=False)
+    parser.add_argument("--model", metavar="STORE", help="a saved model (needed)")
+    parser.add_argument("--output", metavar="STORE", help="label map, as Zarr (needed)")
+    add_job_arguments(parser)
+    add_cluster_arguments(parser)
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import daskclust
+
+    options = with_file(options.parser, options, options.arguments)
+    for name in ("model", "output"):
+        if getattr(options, name) is None:
+            options.parser.error(f"--{name} is needed")
+    began = time.perf_counter()
+    progress = Progress()
+    check_outputs(
+        {"--output": options.output},
+        {
+            "--model": options.model,
+            "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
+            "the cube": options.cube,
+        },
+        overwrite=options.overwrite,
+    )
+    model = daskclust.load(options.model)
+    cube = open_cube_of(options, scale=_scale_of(options.model))
+    if cube.shape[2] != model.n_features_in_:
+        raise ValueError(
+            f"The cube has {cube.shape[2]} bands, the model was fitted to "
+            f"{model.n_features_in_}; use the same bands (--bad-bands)."
+        )
+    plan = make_plan(cube, options, None, constrained=False)
+    if options.dry_run:
+        found: dict[str, Any] = {"command": "predict", "dry_run": True, **plan}
+        print(json.dumps(found, indent=2) if options.json else plan_as_text(plan))
+        return 0
+    check_memory(plan)
+    with open_client(options, useful_workers=plan["blocks"]):
+        with progress.task("Valid pixels"):
+            n_valid = cube.n_valid
+        if n_valid == 0:
+            raise ValueError(f"All {cube.n_masked} pixels are masked; check --nodata and --mask.")
+        labels = model.predict(cube.samples)
+        k = n_clusters_of(model)
+        job = {
+            "command": "predict",
+            "version": daskclust.__version__,
+            "estimator": type(model).__name__,
+            "configuration": effective(options, model.get_params(deep=False)),
+        }
+        with progress.task("Label map"):
+            written = cube.write_labels(
+                labels,
+                options.output,
+                overwrite=options.overwrite,
+                n_clusters=k,
+                attributes={JOB: job},
+            )
+            sizes = summarise(da.from_zarr(written["labels"]), k).sizes
+    found = {
+        **job,
+        "pixels": {"valid": n_valid, "masked": cube.n_masked},
+        "n_clusters": k,
+        "sizes": sizes.tolist(),
+        "seconds": time.perf_counter() - began,
+        "outputs": {"output": options.output},
+    }
+    print(json.dumps(found, indent=2) if options.json else _as_text(found))
+    return 0
+
+
+def _scale_of(path: str) -> Any:
+    """Return the scaling of the rows that a model was fitted to, saved beside it."""
+    group = zarr.open_group(path, mode="r", use_consolidated=False)
+    return read_scaling(group.attrs.asdict().get(JOB))
+
+
+def _as_text(found: dict[str, Any]) -> str:
+    pixels = found["pixels"]
+    return "\n".join(
+        [
+            f"Pixels    {pixels['valid']} labelled, {pixels['masked']} masked",
+            f"Sizes     {' '.join(map(str, found['sizes']))}",
+            f"Time      {found['seconds']:.1f} s",
+            f"Written   {found['outputs']['output']}",
+        ]
+    )

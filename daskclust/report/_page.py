@@ -1,0 +1,85 @@
+"""The page: HTML with everything inside, and a policy that lets nothing in."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from importlib.resources import files
+
+__all__ = ["Page", "escape"]
+
+# Whatever a title or an attribute may smuggle in: no script runs, nothing is fetched.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'none'"
+
+
+def escape(text: object) -> str:
+    """Return text as it may stand in a page."""
+    return html.escape(str(text), quote=True)
+
+
+class Page:
+    """A page that grows from the top.
+
+    Parameters
+    ----------
+    title : str
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._parts: list[str] = [f"<h1>{escape(title)}</h1>"]
+
+    def lead(self, text: str) -> None:
+        """Add a line below the title."""
+        self._parts.append(f'<p class="lead">{escape(text)}</p>')
+
+    def facts(self, facts: Sequence[tuple[str, str]]) -> None:
+        """Add numbers with what they are."""
+        tiles = "".join(
+            f'<div class="fact"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
+            for value, name in facts
+        )
+        self._parts.append(f'<section class="facts">{tiles}</section>')
+
+    def section(self, heading: str, body: str) -> None:
+        """Add a section; `body` is HTML."""
+        self._parts.append(f"<section><h2>{escape(heading)}</h2>{body}</section>")
+
+    def pair(self, *parts: tuple[str, str]) -> None:
+        """Add sections side by side; bodies are HTML."""
+        inner = "".join(
+            f"<section><h2>{escape(heading)}</h2><figure>{body}</figure></section>"
+            for heading, body in parts
+        )
+        self._parts.append(f'<div class="two">{inner}</div>')
+
+    def image(self, address: str, name: str, caption: str) -> str:
+        """Return an image with a caption."""
+        return (
+            f'<figure><img src="{address}" alt="{escape(name)}">'
+            f"<figcaption>{escape(caption)}</figcaption></figure>"
+        )
+
+    def details(self, heading: str, rows: Sequence[tuple[str, str]]) -> None:
+        """Add a table that opens on demand."""
+        body = "".join(
+            f"<tr><th>{escape(key)}</th><td><code>{escape(value)}</code></td></tr>"
+            for key, value in rows
+        )
+        self._parts.append(
+            f"<section><details><summary>{escape(heading)}</summary><table>{body}</table>"
+            "</details></section>"
+        )
+
+    def html(self) -> str:
+        """Return the whole page."""
+        style = files("daskclust.report").joinpath("style.css").read_text(encoding="utf-8")
+        return (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta name="generator" content="daskclust">\n'
+            f"<title>{escape(self._title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+            f"<main>\n{''.join(part + chr(10) for part in self._parts)}"
+            "<footer>One file, nothing loaded from elsewhere.</footer>\n</main>\n</body>\n</html>\n"
+        )

@@ -1,0 +1,330 @@
+"""What a report holds, and putting it together."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust import plotting
+from daskclust._summary import MapSummary, agreement_of, as_classes, n_clusters_of, summarise
+from daskclust.cube._layout import unflatten
+from daskclust.report._page import Page, escape
+from daskclust.report._pictures import map_png, photo_png, svg
+
+__all__ = ["write_report"]
+
+#: Stored bytes up to which a cube is read once more, for a colour picture of the scene.
+_PHOTO_BYTES = 512 * 2**20
+_PACKAGES = ("daskclust", "dask", "distributed", "numpy", "numba", "scipy", "scikit-learn", "zarr")
+#: Violated pairs that are listed.
+_LISTED = 20
+
+
+def write_report(
+    path: Any,
+    *,
+    cube: Any,
+    model: Any,
+    labels: Any = None,
+    truth: Any = None,
+    unlabelled: int | Sequence[int] = -1,
+    class_names: Sequence[str] | None = None,
+    title: str | None = None,
+    configuration: Mapping[str, Any] | None = None,
+    summary: MapSummary | None = None,
+    agreement: Mapping[str, Mapping[str, Any]] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write a report of a fit as one HTML file, without anything from elsewhere.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    cube : Cube
+        The scene.
+    model : estimator
+        Fitted to ``cube.samples``.
+    labels : array of shape (n_valid,), default=None
+        ``model.labels_`` by default.
+    truth : array of shape (y, x), int, default=None
+        Known classes to compare with.
+    unlabelled : int or sequence of int, default=-1
+        Values of `truth` that mean none.
+    class_names : sequence of str, default=None
+        Of the clusters; their numbers by default.
+    title : str, default=None
+    configuration : mapping, default=None
+        What the fit was run with; the model's parameters by default.
+    summary, agreement : optional
+        What is known of the label map already; else it is computed, in two passes over
+        the labels.
+    overwrite : bool, default=False
+        Replace a file.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    FileExistsError
+        The file exists and `overwrite` is False.
+    ImportError
+        Without matplotlib.
+
+    Notes
+    -----
+    Large scenes are shown by every so many pixels, at most 1000 along a side.  A scene
+    of up to 512 MiB is read once more, for a picture in the colours of light.
+
+    Examples
+    --------
+    >>> import tempfile, daskclust
+    >>> from daskclust.report import write_report
+    >>> scene = daskclust.datasets.make_hyperspectral_cube(
+    ...     tempfile.mkdtemp() + "/s.zarr", shape=(20, 30), n_bands=8, n_classes=3, random_state=0)
+    >>> cube = daskclust.open_cube(scene)
+    >>> model = daskclust.KMeans(3, random_state=0).fit(cube.samples)
+    >>> write_report(tempfile.mkdtemp() + "/report.html", cube=cube, model=model).stat().st_size > 0
+    True
+    """
+    from daskclust._folders import new_file
+
+    target = Path(path)
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{str(path)!r} exists already; choose another or overwrite=True.")
+    k = n_clusters_of(model)
+    names = [str(i) for i in range(k)] if class_names is None else [str(n) for n in class_names]
+    names += [str(i) for i in range(len(names), k)]
+    if summary is None or (agreement is None and truth is not None):
+        image = cube.to_map(model.labels_ if labels is None else labels)
+        summary = summarise(image, k) if summary is None else summary
+        if truth is not None and agreement is None:
+            none = (unlabelled,) if isinstance(unlabelled, int) else tuple(unlabelled)
+            known = as_classes(da.asarray(truth), none)
+            agreement = {"truth": agreement_of(image, known, cube._grid)}
+    page = Page(title or f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels")
+    page.lead(
+        f"{type(model).__name__}, {k} clusters. Written "
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
+    )
+    page.facts(_facts(cube, model, agreement))
+    _add_map(page, cube, summary, names)
+    _add_spectra(page, cube, model, names)
+    _add_history(page, model)
+    for key, found in (agreement or {}).items():
+        _add_agreement(page, key, found, names)
+    _add_violations(page, model)
+    shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
+    page.details("Configuration", _rows_of(shown))
+    page.details("Cube", _rows_of(_cube_facts(cube)))
+    versions = {"python": platform.python_version(), **{n: _version(n) for n in _PACKAGES}}
+    page.details("Versions", _rows_of(versions))
+    with new_file(target) as partial:
+        partial.write_text(page.html(), encoding="utf-8")
+    return target
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _facts(cube: Any, model: Any, agreement: Any) -> list[tuple[str, str]]:
+    found = [
+        (f"{cube.n_valid:,}", "pixels clustered"),
+        (f"{cube.n_masked / max(1, cube.n_valid + cube.n_masked):.1%}", "without data"),
+        (f"{cube.shape[2]}", "bands"),
+    ]
+    weights = getattr(model, "feature_weights_", None)
+    if weights is not None:
+        found.append((f"{int((weights > 0).sum())}", "bands with weight"))
+    for name, text in (
+        ("inertia_", "inertia"),
+        ("objective_", "objective"),
+        ("lower_bound_", "log-likelihood a row"),
+    ):
+        value = getattr(model, name, None)
+        if value is not None:
+            found.append((f"{value:.4g}", text))
+            break
+    history = getattr(model, "history_", None) or []
+    if history:
+        seconds = sum(record.get("seconds") or 0.0 for record in history)
+        found.append((f"{len(history)}", "iterations"))
+        found.append((f"{history[-1].get('passes', '?')}", "passes over the data"))
+        found.append((f"{seconds:.1f} s", "in iterations"))
+    for key, scores in (agreement or {}).items():
+        found.append((f"{scores['ari']:.3f}", f"adjusted Rand index, {key}"))
+    violations = getattr(model, "constraint_violations_", None)
+    if violations is not None:
+        found.append((f"{len(violations)}", "pairs violated"))
+    return found
+
+
+def _add_map(page: Page, cube: Any, summary: MapSummary, names: Sequence[str]) -> None:
+    step = summary.step
+    shown = "every pixel" if step == 1 else f"every {step}th pixel in both directions"
+    figures = [
+        page.image(
+            map_png(summary.preview, len(names)), "Label map", f"Label map, {shown}; dark: no data"
+        )
+    ]
+    photo = _photo(cube, summary.preview, step)
+    if photo is not None:
+        light = "red, green and blue light" if cube.wavelengths is not None else "three bands"
+        figures.append(page.image(photo_png(photo), "Scene", f"The scene in {light}"))
+    total = max(int(summary.sizes.sum()), 1)
+    largest = max(int(summary.sizes.max(initial=0)), 1)
+    colours = plotting.label_colours(len(names))
+    rows = [
+        f'<tr><td><i class="chip" style="background:{colour}"></i>{escape(name)}</td>'
+        f'<td class="n">{size:,}</td><td class="n">{size / total:.1%}</td>'
+        f'<td style="width:40%"><div class="bar" style="width:{100 * size / largest:.2f}%;'
+        f'background:{colour}"></div></td></tr>'
+        for name, size, colour in zip(names, summary.sizes.tolist(), colours, strict=True)
+    ]
+    legend = (
+        '<div class="legend"><table><tr><th>cluster</th><th class="n">pixels</th>'
+        f'<th class="n">share</th><th></th></tr>{"".join(rows)}</table></div>'
+    )
+    page.section("Map", f'<div class="maps">{"".join(figures)}{legend}</div>')
+
+
+def _photo(cube: Any, preview: NDArray[Any], step: int) -> NDArray[Any] | None:
+    """Read a small colour picture of a scene that is not too large."""
+    height, width, n_bands = cube.shape
+    source = cube._source
+    if height * width * source.n_stored * source.dtype.itemsize > _PHOTO_BYTES:
+        return None
+    bands = cube.bands[plotting.rgb_bands(n_bands, cube.wavelengths)]
+    if source.array is None:
+        images = [unflatten(cube._pixels[:, band], cube._grid) for band in bands.tolist()]
+    else:
+        stored = da.from_zarr(source.array).transpose(source.order)
+        images = [stored[:, :, band] for band in bands.tolist()]
+    picture = da.stack([image[::step, ::step] for image in images], axis=2).compute().astype(float)
+    picture[preview < 0] = np.nan
+    return plotting.stretch(picture)
+
+
+def _add_spectra(page: Page, cube: Any, model: Any, names: Sequence[str]) -> None:
+    centres = getattr(model, "cluster_centers_", None)
+    centres = getattr(model, "means_", None) if centres is None else centres
+    if centres is None or centres.shape[1] != cube.shape[2]:
+        return
+    scaling = cube.scaling
+    if scaling is not None:
+        centres = scaling[0] + centres * scaling[1]
+    weights = getattr(model, "feature_weights_", None)
+    if weights is None:
+        weights = getattr(model, "metric_weights_", None)
+
+    def draw(ax: Any, below: Any = None) -> None:
+        if weights is not None:
+            plotting.draw_bands(below, weights, wavelengths=cube.wavelengths)
+        plotting.draw_spectra(
+            ax, centres, wavelengths=cube.wavelengths, bands=cube.bands, names=names
+        )
+        if weights is not None:
+            ax.set_xlabel("")
+            below.set_ylabel("weight")
+
+    if weights is None:
+        page.section("Cluster spectra", f"<figure>{svg(draw, (11, 4.2))}</figure>")
+    else:
+        picture = svg(draw, (11, 6.0), (2.2, 1.0))
+        page.section("Cluster spectra and feature weights", f"<figure>{picture}</figure>")
+
+
+def _add_history(page: Page, model: Any) -> None:
+    history = getattr(model, "history_", None)
+    if not history:
+        return
+    page.pair(
+        (
+            "Objective of each iteration",
+            svg(lambda ax: plotting.draw_history(ax, history), (5.4, 3.2)),
+        ),
+        ("Time of each iteration", svg(lambda ax: plotting.draw_seconds(ax, history), (5.4, 3.2))),
+    )
+
+
+def _add_agreement(page: Page, key: str, found: Mapping[str, Any], names: Sequence[str]) -> None:
+    scores = {
+        "Adjusted Rand index": found["ari"],
+        "Normalised mutual information": found["nmi"],
+        "Pairwise F-score": found["pairwise_f"],
+        "Accuracy of the best matching": found["accuracy"],
+    }
+    rows = "".join(
+        f'<tr><td>{name}</td><td class="n">{value:.4f}</td></tr>' for name, value in scores.items()
+    )
+    classes = found.get("class_names") or found["classes"]
+    clusters = [names[i] if i < len(names) else i for i in found["clusters"]]
+    height = min(12.0, 1.2 + 0.42 * len(classes))
+    picture = svg(
+        lambda ax: plotting.draw_confusion(ax, found["counts"], classes=classes, clusters=clusters),
+        (max(5.0, min(11.0, 2.5 + 0.7 * len(clusters))), height),
+    )
+    page.section(
+        f"Agreement with {key}",
+        f'<div class="maps"><figure>{picture}<figcaption>Share of each class in each cluster, over '
+        f"{found['pixels']:,} pixels</figcaption></figure><div><table>{rows}</table></div></div>",
+    )
+
+
+def _add_violations(page: Page, model: Any) -> None:
+    violations = getattr(model, "constraint_violations_", None)
+    if violations is None or not len(violations):
+        return
+    rows = "".join(
+        f'<tr><td class="n">{int(v["i"])}</td><td class="n">{int(v["j"])}</td>'
+        f"<td>{escape(v['kind'])}</td></tr>"
+        for v in violations[:_LISTED]
+    )
+    more = len(violations) - _LISTED
+    page.section(
+        "Violated constraints",
+        f'<table><tr><th class="n">row</th><th class="n">row</th><th>kind</th></tr>{rows}</table>'
+        + (f"<p>and {more:,} more</p>" if more > 0 else ""),
+    )
+
+
+def _cube_facts(cube: Any) -> dict[str, Any]:
+    wavelengths = cube.wavelengths
+    return {
+        "pixels": f"{cube.shape[0]} x {cube.shape[1]}",
+        "bands": cube.shape[2],
+        "wavelengths": None
+        if wavelengths is None
+        else f"{wavelengths.min():g} to {wavelengths.max():g} nm",
+        "blocks": f"{len(cube.chunks[0])} x {len(cube.chunks[1])}",
+        "nodata": ", ".join(map(str, cube.nodata)) or None,
+        "valid": cube.n_valid,
+        "masked": cube.n_masked,
+        **cube._place.group_attributes,
+        **cube._place.attributes,
+    }
+
+
+def _rows_of(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            rows += [(f"{key}.{inner}", text) for inner, text in _rows_of(value)]
+        else:
+            text = str(value)
+            rows.append((str(key), text if len(text) <= 400 else f"{text[:400]} ..."))
+    return rows
