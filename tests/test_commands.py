@@ -138,7 +138,7 @@ def test_every_estimator_is_reached(run: Any, name: str, tmp_path: Path) -> None
         "n_initializations": 2,
         "max_components": 3,
         "n_init": 2,
-        "delta": 0.5,
+        "delta": 0.1,
     }
     params = registry()[name]().get_params()
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in small.items() if key in params]
