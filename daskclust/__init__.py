@@ -17,7 +17,7 @@ from daskclust.engine import on_iteration
 from daskclust.mixture.gaussian_mixture import GaussianMixture
 
 if TYPE_CHECKING:
-    from daskclust import datasets, metrics
+    from daskclust import datasets, metrics, selection
     from daskclust.cube import Cube, open_cube
     from daskclust.persistence import load
 
@@ -43,6 +43,7 @@ __all__ = [
     "on_iteration",
     "open_cube",
     "pairs_from_labels",
+    "selection",
 ]
 
 # Imported when first asked for: Zarr and scipy.stats would double the time of the import.
@@ -51,7 +52,7 @@ _LATE = {
     "load": "daskclust.persistence",
     "open_cube": "daskclust.cube",
 }
-_LATE_MODULES = ("datasets", "metrics")
+_LATE_MODULES = ("datasets", "metrics", "selection")
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ __all__ = [
     "draw_history",
     "draw_label_map",
     "draw_seconds",
+    "draw_selection",
     "draw_sizes",
     "draw_spectra",
     "label_colours",
@@ -451,3 +452,32 @@ def _frame(ax: Any, title: str | None) -> None:
     ax.set_yticks([])
     if title is not None:
         ax.set_title(title, loc="left", fontsize="medium")
+
+
+def draw_selection(ax: Any, selection: Any) -> None:
+    """Draw scores over a grid, with standard errors and both choices.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    selection : daskclust.selection.Selection
+    """
+    grid, scores = selection.grid, selection.scores
+    errors = np.nan_to_num(selection.standard_errors, nan=0.0)
+    ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=_COLOURS[0], capsize=2.0)
+    marks = [(selection.best_index, "o", "best")]
+    if selection.one_se_index != selection.best_index:
+        marks.append((selection.one_se_index, "s", "one standard error"))
+    for (index, marker, text), colour in zip(marks, _COLOURS[1:3], strict=False):
+        ax.plot(
+            grid[index],
+            scores[index],
+            marker,
+            ms=9.0,
+            mfc="none",
+            mew=2.0,
+            color=colour,
+            label=f"{text}: {grid[index]:.4g}",
+        )
+    ax.set(xlabel=selection.parameter, ylabel=selection.criterion)
+    ax.legend(frameon=False)

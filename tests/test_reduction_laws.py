@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from daskclust.reduction import (
     SpreadRequest,
     SurveyRequest,
 )
+from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.contract import top_dtype
 from daskclust.reduction.mixtures import (
     EXPECTATION,
@@ -42,6 +44,7 @@ from daskclust.reduction.mixtures import (
     Partition,
 )
 from daskclust.reduction.observed import OBSERVED
+from daskclust.reduction.views import Transformed
 from daskclust.testing import assert_results_close, check_reduction_laws, reduce_blocks, row_blocks
 from daskclust.testing.strategies import row_chunks
 
@@ -144,6 +147,21 @@ def spread_states(rng, x):
     labelled = SpreadRequest(rng.random((2, p - 1)), np.array([-1, 2]), ignored=0)
     weighted = SpreadRequest(rng.random((2, p)), feature_weights=rng.random(p))
     return [nearest, labelled, weighted] if p > 1 else [nearest, weighted], sums
+
+
+@law(BATCH)
+def batch_states(rng, x):
+    p = x.shape[1]
+    centres = CentreSets(rng.integers(-2, 3, (1, 3, p)).astype(float))
+    survey = SurveyRequest(p)
+    # Views that depend on values only: rows by number are others when rows are repeated.
+    halved = (Transformed(partial(np.multiply, np.float32(0.5))),)
+    requests = (Request(ASSIGN, centres), Request(SURVEY, survey), Request(ASSIGN, centres, halved))
+
+    def sums(results):
+        return results[0], results[2]
+
+    return [requests, requests[:1]], lambda r: sums(r) if len(r) == 3 else r
 
 
 @law(COVARIANCE)

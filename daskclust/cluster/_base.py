@@ -27,7 +27,7 @@ from daskclust.kernels.assign import nearest
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.reduction import ASSIGN, SURVEY, CentreSets, RowLabels, Survey, SurveyRequest
 
-__all__ = ["BaseClusterer", "OpenData", "draw_seeds", "warn_few_distinct"]
+__all__ = ["BaseClusterer", "OpenData", "check_values", "draw_seeds", "warn_few_distinct"]
 
 Float = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ def _nonfinite_message(is_nan: bool, row: int, column: int) -> str:
     )
 
 
-def _check_values(survey: Survey) -> None:
+def check_values(survey: Survey) -> None:
     """Raise for the first NaN or infinity, and the first unusable weight."""
     if survey.first_bad is not None:
         raise ValueError(_nonfinite_message(survey.bad_is_nan, *survey.first_bad))
@@ -185,7 +185,7 @@ class BaseClusterer(
         seeds = draw_seeds(self.random_state, n_restarts)
         request = SurveyRequest(rows.n_features, seeds, n_picks, labels)
         survey: Survey = rows.reduce(SURVEY, request)
-        _check_values(survey)
+        check_values(survey)
         if survey.weight <= 0:
             raise ValueError("All sample weights are zero; at least one must be positive.")
         return OpenData(X, rows, survey, seeds)
@@ -307,7 +307,7 @@ class BaseClusterer(
         inertia = float(rows.reduce(ASSIGN, state).inertia.sum())
         if not np.isfinite(inertia):
             # Only now is a second look worth its pass: to say where the fault lies.
-            _check_values(rows.reduce(SURVEY, SurveyRequest(X.shape[1])))
+            check_values(rows.reduce(SURVEY, SurveyRequest(X.shape[1])))
         return -inertia
 
     @property

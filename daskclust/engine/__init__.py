@@ -4,13 +4,15 @@ from daskclust.engine.checkpoint import Checkpoint, Fingerprint
 from daskclust.engine.driver import Fitted, Step, iterate
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labelled_rows
 from daskclust.engine.lazy import labelled_rows, map_rows
+from daskclust.engine.lockstep import Job, run_together
 from daskclust.engine.progress import on_iteration
-from daskclust.engine.rows import Rows, is_dask, open_rows
+from daskclust.engine.rows import Rows, is_dask, open_blank, open_rows
 
 __all__ = [
     "Checkpoint",
     "Fingerprint",
     "Fitted",
+    "Job",
     "Rows",
     "Step",
     "as_label_vector",
@@ -19,7 +21,9 @@ __all__ = [
     "labelled_rows",
     "map_rows",
     "on_iteration",
+    "open_blank",
     "open_label_pairs",
     "open_labelled_rows",
     "open_rows",
+    "run_together",
 ]

@@ -7,6 +7,7 @@ passes over them, and a count of those passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -34,9 +35,12 @@ from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.assign import SEGMENT
 from daskclust.reduction import Reduction
 
-__all__ = ["Rows", "is_dask", "open_rows", "working_dtype"]
+__all__ = ["OPENING", "Rows", "is_dask", "open_blank", "open_rows", "working_dtype"]
 
 T = TypeVar("T")
+
+#: Where fits share their passes: what :func:`open_rows` gives them instead of data of their own.
+OPENING: ContextVar[Callable[[], Rows] | None] = ContextVar("daskclust_opening", default=None)
 
 #: Values below which a second thread costs more than it saves.
 _THREADING_SIZE = 2**18
@@ -201,11 +205,13 @@ def _deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
     return [[blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)]
 
 
-def _open_numpy(X: NDArray[Any], weight: NDArray[np.float64] | None) -> Rows:
+def _open_numpy(
+    X: NDArray[Any], weight: NDArray[np.float64] | None, size: int | None = None
+) -> Rows:
     n, p = X.shape
     prepare = Prepare(working_dtype(X.dtype))
     block = Block(0, n, X, weight)
-    n_threads = cpu_threads() if X.size >= _THREADING_SIZE else 1
+    n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
     groups = _share_out([block], n_threads) if n_threads > 1 else [Group([block])]
     return Rows(ThreadExecutor(groups), prepare, (n,), p)
 
@@ -451,6 +457,34 @@ def open_rows(X: Any, sample_weight: Any = None) -> Rows:
     than ``daskclust.persist-fraction`` of what is free, and is otherwise read
     again in every pass, one block a thread at a time.
     """
+    opened = OPENING.get()
+    if opened is not None and sample_weight is None:
+        return opened()
     if is_dask(X):
         return _open_dask(X, sample_weight)
     return _open_numpy(X, sample_weight)
+
+
+def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
+    """Bind as many rows as X has without their values, for fits of made-up data.
+
+    Parameters
+    ----------
+    X : ndarray or dask.array.Array of shape (n, p)
+    like : Rows
+        The bound rows of X.
+
+    Returns
+    -------
+    rows : Rows
+        Cut like X.  Blocks have no columns, so nothing is read and nothing held.
+    stand_in : dask.array.Array of shape (n, p)
+        What a fit is handed as X: lazy, so that labels nobody wants are not made.
+    """
+    n, p = like.n_rows, like.n_features
+    if is_dask(X):
+        rows = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
+    else:
+        rows = _open_numpy(np.empty((n, 0), like.dtype), None, n * p)
+    rows.n_features = p
+    return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

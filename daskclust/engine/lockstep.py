@@ -1,0 +1,272 @@
+"""Many fits over the same data that advance together and share every pass.
+
+Each fit runs in a thread of its own, as it is written: it opens the data and asks
+for one pass after another.  A thread that asks is halted until all others have
+asked, too, or have ended; then one pass answers them all, and what was asked twice
+is computed once.  Only one thread runs at a time, in a fixed order, so results are
+those of the fits one by one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.engine.rows import OPENING, Rows
+from daskclust.reduction import Reduction, RowBlock
+from daskclust.reduction.batch import BATCH, Request
+from daskclust.reduction.views import Transformed, View, WithoutRows, digest
+
+__all__ = ["Job", "run_together"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One of the fits that share passes.
+
+    Parameters
+    ----------
+    run : callable() -> Any
+        Whatever data it opens without weights are the shared ones.
+    views : tuple of View
+        How it sees the rows.
+    """
+
+    run: Callable[[], Any]
+    views: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Take:
+    rows: NDArray[np.int64]
+    views: tuple[View, ...]
+
+
+@dataclass(frozen=True)
+class _Collect:
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class _Ended(BaseException):
+    """Ends the thread of a fit whose companions have failed."""
+
+
+class _SharedRows(Rows):
+    """The shared data as one fit sees them: its passes wait for those of the others."""
+
+    def __init__(self, base: Rows, ask: Callable[[Any], Any], views: tuple[View, ...]) -> None:
+        self._base = base
+        self._ask = ask
+        self._views = views
+        self.lengths = base.lengths
+        self.n_rows = base.n_rows
+        self.n_features = base.n_features
+        self._passes = [0]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision of the distance work."""
+        return self._base.dtype
+
+    def can_keep(self, bytes_a_row: int) -> bool:
+        """Nothing: what rows kept would have to be kept for each fit."""
+        return False
+
+    def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
+        """Make one pass, with the others."""
+        if carry is not None:
+            raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
+        self._passes[0] += 1
+        if reduction.carries:
+            reduction = reduction.without_carry()
+        return self._ask(Request(reduction, state, self._views)), None
+
+    def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
+        """Make one pass; only equal ones are shared."""
+        self._passes[0] += 1
+        found: list[T] = self._ask(_Collect(name, _through, (self._views, function, arguments)))
+        return found
+
+    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Fetch rows by number; only equal ones are shared."""
+        self._passes[0] += 1
+        values, weight = self._ask(_Take(np.asarray(rows, dtype=np.int64), self._views))
+        return values, weight
+
+    def excluding(self, rows: NDArray[np.int64]) -> Rows:
+        """Return the same data with some rows left out of sums."""
+        return self if not len(rows) else self._seen_through(WithoutRows(np.asarray(rows)))
+
+    def transformed(self, transform: Any) -> Rows:
+        """Return the same data with each block passed through ``transform``."""
+        return self if transform is None else self._seen_through(Transformed(transform))
+
+    def _seen_through(self, view: View) -> Rows:
+        rows = _SharedRows(self._base, self._ask, (*self._views, view))
+        rows._passes = self._passes
+        return rows
+
+
+def _seen(blocks: Iterator[RowBlock], views: tuple[View, ...]) -> Iterator[RowBlock]:
+    for rows in blocks:
+        for view in views:
+            rows = view(rows)
+        yield rows
+
+
+def _through(
+    blocks: Iterator[RowBlock],
+    views: tuple[View, ...],
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> Any:
+    return function(_seen(blocks, views), *arguments)
+
+
+class _Fit:
+    """A fit in its thread, run until it asks for something."""
+
+    def __init__(self, job: Job, base: Rows) -> None:
+        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self.result: Any = None
+        self.question: Any = None
+        self.done = False
+
+        def opened() -> Rows:
+            return _SharedRows(base, self._ask, job.views)
+
+        def run() -> None:
+            try:
+                self._wait()
+                OPENING.set(opened)
+                self._questions.put(("done", job.run()))
+            except _Ended:
+                self._questions.put(("ended", None))
+            except BaseException as error:
+                self._questions.put(("failed", error))
+
+        # The context of the caller: listeners, and what else is set there.
+        context = copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(run,), name="daskclust-fit", daemon=True
+        )
+        self._thread.start()
+
+    def _wait(self) -> Any:
+        answer, error = self._answers.get()
+        if error is not None:
+            raise error
+        return answer
+
+    def _ask(self, question: Any) -> Any:
+        self._questions.put(("asks", question))
+        return self._wait()
+
+    def go_on(self, answer: Any = None, error: BaseException | None = None) -> None:
+        """Hand over an answer and let the fit run until it asks again, or ends."""
+        self._answers.put((answer, error))
+        kind, value = self._questions.get()
+        if kind == "asks":
+            self.question = value
+            return
+        self.done, self.question = True, None
+        self._thread.join()
+        if kind == "failed":
+            raise value
+        self.result = value
+
+    def end(self) -> None:
+        """End the thread, wherever the fit stands."""
+        if not self.done:
+            try:
+                self.go_on(error=_Ended())
+            except BaseException:  # its cleaning up failed; the first error is what counts
+                self.done = True
+
+
+def _identity(question: Any) -> Any:
+    """Equal for questions of the same answer."""
+    if isinstance(question, Request):
+        return question.seen, digest((question.reduction, question.state))
+    if isinstance(question, _Take):
+        return tuple(view.key for view in question.views), digest(question.rows)
+    return digest(question)
+
+
+def _answer(base: Rows, questions: dict[Any, Any]) -> dict[Any, Any]:
+    """Answer different questions: all reductions by one pass."""
+    requests = {key: q for key, q in questions.items() if isinstance(q, Request)}
+    answers: dict[Any, Any] = {}
+    if requests:
+        results = base.reduce(BATCH, tuple(requests.values()))
+        answers.update(zip(requests, results, strict=True))
+    for key, question in questions.items():
+        if isinstance(question, _Take):
+            answers[key] = _taken(base, question)
+        elif isinstance(question, _Collect):
+            answers[key] = base.collect(question.name, question.function, *question.arguments)
+    return answers
+
+
+def _taken(base: Rows, question: _Take) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    values, weight = base.take(question.rows)
+    # Row by row a run of its own: views go by global numbers.
+    runs = tuple((int(row), 1) for row in question.rows)
+    rows = RowBlock(np.ascontiguousarray(values), weight, runs)
+    for view in question.views:
+        if not isinstance(view, WithoutRows):
+            rows = view(rows)
+    return rows.x, weight
+
+
+def run_together(rows: Rows, jobs: Sequence[Job]) -> list[Any]:
+    """Run all jobs to their end, sharing the passes over the rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        The data that the jobs open, by :func:`open_rows`.
+    jobs : sequence of Job
+
+    Returns
+    -------
+    list
+        What each job returned.
+
+    Raises
+    ------
+    Exception
+        The first that a job raised; the others are ended.
+
+    Notes
+    -----
+    As many passes as the longest job makes (one more for each pass that fetches
+    rows by number, unless all fetch the same).  A halted thread for each job; what
+    a pass sends and brings home is the sum over the jobs.
+    """
+    fits = [_Fit(job, rows) for job in jobs]
+    try:
+        for fit in fits:
+            fit.go_on()
+        while waiting := [fit for fit in fits if not fit.done]:
+            keys = [_identity(fit.question) for fit in waiting]
+            asked = {key: fit.question for key, fit in zip(keys, waiting, strict=True)}
+            answers = _answer(rows, asked)
+            for key, fit in zip(keys, waiting, strict=True):
+                fit.go_on(answers[key])
+    finally:
+        for fit in fits:
+            fit.end()
+    return [fit.result for fit in fits]

@@ -1,0 +1,232 @@
+"""How many clusters."""
+
+from __future__ import annotations
+
+import numbers
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._saving import saved_entries
+from daskclust.cluster._base import BaseClusterer
+from daskclust.cluster._parameters import check_choice, check_integer
+from daskclust.engine import Job, open_rows
+from daskclust.metrics import CentroidScores
+from daskclust.reduction import SPREAD, Spread, SpreadRequest
+from daskclust.reduction.views import UniformBox
+from daskclust.selection._grid import Data, fit_references, look_at, open_data, run_grid
+from daskclust.selection._result import Selection, one_standard_error
+
+__all__ = ["choose_n_clusters"]
+
+Float = NDArray[np.float64]
+
+_CENTROID = ("silhouette", "calinski_harabasz", "davies_bouldin")
+
+
+def _check_ks(ks: Any, n_rows: int) -> NDArray[np.int64]:
+    values = list(np.atleast_1d(np.asarray(ks, dtype=object)))
+    bad = [k for k in values if not isinstance(k, numbers.Integral) or not 1 <= int(k) <= n_rows]
+    if bad or not values:
+        raise ValueError(
+            f"ks={ks!r} is not usable{f' because of {bad[0]!r}' if bad else ''}; expected a list "
+            f"of integers with 1 <= k <= n_samples = {n_rows}."
+        )
+    return np.unique(np.array(values, dtype=np.int64))
+
+
+def choose_n_clusters(
+    estimator: Any,
+    X: Any,
+    ks: Any,
+    *,
+    criterion: str = "silhouette",
+    n_references: int = 10,
+    random_state: Any = None,
+) -> Selection:
+    """Choose the number of clusters, or of components of a mixture.
+
+    Parameters
+    ----------
+    estimator : estimator of this package
+        Unfitted, with ``n_clusters`` (or ``n_components``); cloned for each fit.
+        ``random_state=None`` is replaced by one seed for all fits.
+    X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+    ks : array-like of int
+        Numbers to try, ``1 <= k <= n``.
+    criterion : {"silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic"}, \
+default="silhouette"
+        The first three as in :mod:`daskclust.metrics`, centroid-based, in the
+        metric and under the feature weights of the estimator; NaN for a single
+        cluster.  ``"gap"``: ``mean_b log W_b(k) - log W(k)`` of [1]_, with W the
+        ``inertia_`` on the data and W_b that on data drawn uniformly from their
+        bounding box.  ``"bic"``: the estimator's ``bic``, for mixtures.
+    n_references : int, default=10
+        Draws from the box, for ``"gap"``.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result, whatever the chunks, the scheduler and the number
+        of workers.
+
+    Returns
+    -------
+    Selection
+        ``standard_errors``: for ``"gap"``, of the references, with the factor
+        ``sqrt(1 + 1/B)`` of [1]_; for ``"silhouette"``, of a mean over
+        independent rows; else NaN.  The one-standard-error choice is the smallest
+        k within a standard error of the best; for ``"gap"`` that of [1]_, the
+        smallest k with ``gap(k) >= gap(k+1) - se(k+1)`` over the ks that were
+        tried.  ``details`` for ``"gap"``: ``log_inertia`` (g,) and
+        ``log_reference`` (B, g).
+
+    Raises
+    ------
+    ValueError
+        For ks out of range, an estimator or criterion that do not fit each other,
+        a grid on which the criterion is nowhere defined, and what the fits raise.
+
+    Notes
+    -----
+    *Passes* over the data: those of the longest fit, and one for the criterion
+    (none for ``"gap"``), as all fits share them.  References read nothing: their
+    rows are drawn where they are needed.  *Memory* of a worker thread: that of
+    one fit, times the fits that advance together (g, or 64 on references).
+
+    References
+    ----------
+    .. [1] Tibshirani, R., Walther, G., Hastie, T. (2001). Estimating the number of
+       clusters in a data set via the gap statistic. JRSS B 63.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> from daskclust.selection import choose_n_clusters
+    >>> X = np.repeat([[0.0], [5.0], [9.0]], 20, axis=0) + np.random.default_rng(0).random((60, 1))
+    >>> choose_n_clusters(daskclust.KMeans(), X, range(1, 6), random_state=0).best
+    3
+    """
+    check_choice(criterion, "criterion", (*_CENTROID, "gap", "bic"))
+    check_integer(n_references, "n_references", 2)
+    parameter = "n_components" if hasattr(estimator, "n_components") else "n_clusters"
+    _check_fit(estimator, criterion)
+    data = open_data(estimator, X, parameter, random_state)
+    grid = _check_ks(ks, data.rows.n_rows)
+    if criterion == "gap":
+        return _by_gap(data, grid, int(n_references))
+    judge = _bic if criterion == "bic" else _spread
+    found = run_grid(data.rows, [Job(partial(_fit_and, judge, data, k)) for k in grid.tolist()])
+    models = [model for model, _ in found]
+    if criterion == "bic":
+        scores = np.array([score for _, score in found], dtype=np.float64)
+    else:
+        scores = np.array([_score(spread, criterion) for _, spread in found])
+    errors = np.full(len(grid), np.nan)
+    if criterion == "silhouette":
+        errors = np.array([_score(spread, "silhouette_error") for _, spread in found])
+    return _selection(data, criterion, grid, scores, errors, models)
+
+
+def _check_fit(estimator: Any, criterion: str) -> None:
+    """Raise for a criterion that the estimator has nothing for."""
+    if criterion == "bic":
+        fits, what = hasattr(estimator, "bic"), "a method bic, as mixtures have"
+    else:
+        fits, what = isinstance(estimator, BaseClusterer), "centres, as the k-means family has"
+        if fits and criterion == "gap":
+            fits = "inertia_" in saved_entries(type(estimator))
+            what = "an inertia_, as KMeans has"
+    if not fits:
+        raise ValueError(
+            f"criterion={criterion!r} needs an estimator with {what}; got {estimator!r}."
+        )
+
+
+def _fit_and(judge: Any, data: Data, k: int) -> tuple[Any, Any]:
+    model = data.fit(k)
+    return model, judge(model, data)
+
+
+def _bic(model: Any, data: Data) -> float:
+    return float(model.bic(data.X))
+
+
+def _spread(model: Any, data: Data) -> CentroidScores | None:
+    """Make the pass behind the centroid-based criteria, in the estimator's own space."""
+    if len(model._centres) < 2:
+        return None
+    rows = open_rows(data.X)
+    if not model._metric.is_identity:
+        rows = rows.transformed(model._metric)
+    weights = model._prediction_weights()
+    spread: Spread = rows.reduce(SPREAD, SpreadRequest(model._centres, feature_weights=weights))
+    filled = spread.weights > 0
+    if filled.sum() < 2:
+        return None
+    return CentroidScores(
+        np.flatnonzero(filled), model._centres[filled], spread.of(filled), weights
+    )
+
+
+def _score(scores: CentroidScores | None, name: str) -> float:
+    return np.nan if scores is None else float(getattr(scores, name))
+
+
+def _by_gap(data: Data, grid: NDArray[np.int64], n_references: int) -> Selection:
+    jobs = [look_at(data), *(Job(partial(data.fit, k)) for k in grid.tolist())]
+    survey, *models = run_grid(data.rows, jobs)
+    box = partial(UniformBox, survey.low, survey.high, data.rows.dtype, data.seed)
+    reference = fit_references(data, grid.tolist(), n_references, box, _log_inertia)
+    observed = np.array([_log_inertia(model) for model in models])
+    scores = reference.mean(axis=0) - observed
+    errors = reference.std(axis=0) * np.sqrt(1 + 1 / n_references)
+    details = {"log_inertia": observed, "log_reference": reference}
+    return _selection(data, "gap", grid, scores, errors, models, details)
+
+
+def _log_inertia(model: Any) -> float:
+    # As many clusters as distinct rows leave nothing: no gap there.
+    return float(np.log(model.inertia_)) if model.inertia_ > 0 else np.nan
+
+
+def _first_gap(scores: Float, errors: Float) -> int:
+    """Smallest k whose gap is no less than the next one's, but for its standard error."""
+    enough = np.flatnonzero(scores[:-1] >= scores[1:] - errors[1:])
+    return int(enough[0]) if len(enough) else len(scores) - 1
+
+
+def _selection(
+    data: Data,
+    criterion: str,
+    grid: NDArray[np.int64],
+    scores: Float,
+    errors: Float,
+    models: list[Any],
+    details: dict[str, Any] | None = None,
+) -> Selection:
+    if np.isnan(scores).all():
+        raise ValueError(
+            f"criterion={criterion!r} is not defined for any of ks={grid.tolist()}: give a k from "
+            "2 to the number of distinct rows."
+        )
+    greater = criterion not in ("davies_bouldin", "bic")
+    signed = scores if greater else -scores
+    best = int(np.nanargmax(signed))
+    simplest = one_standard_error(signed, errors, best)
+    if criterion == "gap":
+        known = np.flatnonzero(~np.isnan(scores))
+        simplest = int(known[_first_gap(scores[known], errors[known])])
+    return Selection(
+        parameter=data.parameter,
+        criterion=criterion,
+        grid=grid,
+        scores=scores,
+        standard_errors=errors,
+        greater_is_better=greater,
+        best_index=best,
+        one_se_index=simplest,
+        estimators=tuple(models),
+        passes=data.rows.passes,
+        details=details or {},
+    )

@@ -1,0 +1,259 @@
+"""How sparse: by permuted columns, or by held-out labels."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cluster._constrained import partial_labels
+from daskclust.cluster._parameters import check_choice, check_integer
+from daskclust.engine import Job
+from daskclust.metrics import pairwise_f_score
+from daskclust.reduction import Survey
+from daskclust.reduction.views import PermutedColumns
+from daskclust.selection._grid import Data, fit_references, look_at, open_data, run_grid
+from daskclust.selection._result import Selection, one_standard_error
+
+__all__ = ["choose_sparsity"]
+
+Float = NDArray[np.float64]
+
+#: Bytes of the rows whose columns are permuted: all rows, or a sample, which travels to workers.
+_POOL_BYTES = 2**24
+#: Values of a grid that is not given.
+_N_GRID = 10
+
+
+def _sparsity_grid(grid: Any, p: int) -> Float:
+    most = float(np.sqrt(p))
+    if grid is None:
+        return np.unique(np.geomspace(min(1.1, most), most, _N_GRID))
+    values = np.asarray(grid, dtype=np.float64)
+    # sqrt(p) written with a few digits is meant as sqrt(p).
+    good = (values >= 1) & (values <= most * (1 + 1e-3))
+    if values.ndim != 1 or not values.size or not good.all():
+        bad = values[~good].ravel()[:1]
+        raise ValueError(
+            f"grid={grid!r} is not usable{f' because of {bad[0]}' if bad.size else ''}; expected a "
+            f"list of values with 1 <= sparsity <= sqrt(n_features) = {most:.6g}."
+        )
+    return np.unique(values)
+
+
+def choose_sparsity(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    method: str = "gap",
+    grid: Any = None,
+    n_references: int = 10,
+    n_folds: int = 5,
+    random_state: Any = None,
+) -> Selection:
+    """Choose ``sparsity`` of sparse k-means, with or without constraints.
+
+    Parameters
+    ----------
+    estimator : SparseKMeans or PCSKMeans
+        Unfitted; cloned for each fit.  ``random_state=None`` is replaced by one
+        seed for all fits.
+    X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+    y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
+        Partial labels, -1 = none, for ``method="f-score"``.
+    method : {"gap", "f-score"}, default="gap"
+        ``"gap"``: the permutation gap statistic of Witten & Tibshirani [1]_,
+        ``log O(s) - mean_b log O_b(s)``, with O the objective (Eq. 4 of the PCSKM
+        paper) on the data and O_b that on data whose columns are permuted.
+        ``"f-score"``: pairwise F-score of labelled rows that were held out,
+        cross-validated over ``n_folds`` folds within the classes; the labels of
+        the other folds are constraints where the estimator takes any.
+    grid : array-like of float, optional
+        Values of sparsity, ``1 <= s <= sqrt(p)``; by default 10 from 1.1 to
+        sqrt(p), at equal ratios.
+    n_references : int, default=10
+        Permutations, for ``"gap"``.
+    n_folds : int, default=5
+        For ``"f-score"``.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes permutations and folds, whatever the chunks, the scheduler
+        and the number of workers.
+
+    Returns
+    -------
+    Selection
+        ``standard_errors``: standard deviation over the B references times
+        ``sqrt(1 + 1/B)`` [2]_, or the standard error of the mean over folds.  ``details``:
+        ``log_objective`` (g,) and ``log_reference`` (B, g), or ``fold_scores``
+        (folds, g).  Estimators are fitted on all rows (and all labels).
+
+    Raises
+    ------
+    ValueError
+        For an estimator without ``sparsity``, a grid out of range, labels where
+        none are used or too few where they are, and what the fits raise.
+
+    Warns
+    -----
+    ConvergenceWarning
+        As the fits on the data do, each message once; not for references.
+
+    Notes
+    -----
+    *Passes* over the data: those of the longest fit, as all fits share them.
+    What fits have in common, such as the start and the first round, is computed
+    once.  References read nothing: a row of a reference is made of values of each
+    column, permuted, where it is needed.  For up to 16 MiB of data these are
+    exact permutations; beyond, permutations of a uniform sample of rows that
+    large, which every further run of so many rows repeats with columns shifted
+    against each other.  *Memory* of a worker thread: that of one fit, times the
+    fits that advance together (g, or 64 on references), and twice the sample.
+
+    References
+    ----------
+    .. [1] Witten, D., Tibshirani, R. (2010). A framework for feature selection in
+       clustering. JASA 105.
+    .. [2] Tibshirani, R., Walther, G., Hastie, T. (2001). Estimating the number of
+       clusters in a data set via the gap statistic. JRSS B 63.
+
+    Examples
+    --------
+    >>> import daskclust
+    >>> from daskclust.selection import choose_sparsity
+    >>> X, _ = daskclust.datasets.make_sparse_blobs(
+    ...     150, n_informative=4, n_uninformative=16, random_state=0
+    ... )
+    >>> model = daskclust.SparseKMeans(3)
+    >>> found = choose_sparsity(model, X, grid=[1.2, 2.0, 4.4], n_references=3, random_state=0)
+    >>> found.best
+    2.0
+    """
+    check_choice(method, "method", ("gap", "f-score"))
+    check_integer(n_references, "n_references", 2)
+    check_integer(n_folds, "n_folds", 2)
+    if (method == "gap") != (y is None):
+        raise ValueError(
+            "method='gap' uses no labels; leave y out, or use method='f-score'."
+            if y is not None
+            else "method='f-score' scores labelled rows; give y with the labels that are known."
+        )
+    data = open_data(estimator, X, "sparsity", random_state)
+    values = _sparsity_grid(grid, data.rows.n_features)
+    if method == "gap":
+        return _by_gap(data, values, int(n_references))
+    return _by_folds(data, values, y, int(n_folds))
+
+
+def _log_objective(model: Any) -> float:
+    """Log of the weighted between-cluster sum of squares."""
+    with np.errstate(divide="ignore"):
+        return float(np.log(model.feature_weights_ @ np.maximum(model.feature_scores_, 0.0)))
+
+
+def _by_gap(data: Data, grid: Float, n_references: int) -> Selection:
+    p = data.rows.n_features
+    n_pool = max(p, _POOL_BYTES // (data.rows.dtype.itemsize * p))
+    jobs = [look_at(data, min(n_pool, data.rows.n_rows))]
+    jobs += [Job(partial(data.fit, value)) for value in grid.tolist()]
+    survey, *models = run_grid(data.rows, jobs)
+    pool = _pool(survey, data.rows.dtype)
+    reference = fit_references(
+        data,
+        grid.tolist(),
+        n_references,
+        partial(PermutedColumns, pool, data.seed),
+        _log_objective,
+    )
+    observed = np.array([_log_objective(model) for model in models])
+    if not (np.isfinite(observed).all() and np.isfinite(reference).all()):
+        raise ValueError(
+            "No feature separates the clusters, so there is no gap to measure. Use n_clusters of "
+            "at least 2, and data that vary."
+        )
+    scores = observed - reference.mean(axis=0)
+    errors = reference.std(axis=0) * np.sqrt(1 + 1 / n_references)
+    details = {"log_objective": observed, "log_reference": reference}
+    return _selection(data, "gap", grid, scores, errors, models, details)
+
+
+def _selection(
+    data: Data,
+    criterion: str,
+    grid: Float,
+    scores: Float,
+    errors: Float,
+    models: list[Any],
+    details: dict[str, Any],
+) -> Selection:
+    best = int(np.argmax(scores))
+    return Selection(
+        parameter="sparsity",
+        criterion=criterion,
+        grid=grid,
+        scores=scores,
+        standard_errors=errors,
+        greater_is_better=True,
+        best_index=best,
+        one_se_index=one_standard_error(scores, errors, best),
+        estimators=tuple(models),
+        passes=data.rows.passes,
+        details=details,
+    )
+
+
+def _pool(survey: Survey, dtype: Any) -> NDArray[Any]:
+    """Return the rows that were drawn, in the order of the data, transposed."""
+    picks = survey.picks[0]
+    taken = picks[picks["row"] >= 0]
+    return np.ascontiguousarray(taken[np.argsort(taken["row"])]["x"].T, dtype=dtype)
+
+
+def _folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.intp]:
+    """Fold of each labelled row: the rows of a class are dealt out in random order."""
+    rng = np.random.default_rng(seed)
+    fold = np.empty(len(labels), np.intp)
+    dealt = 0
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        fold[members] = (dealt + np.arange(len(members))) % n_folds
+        dealt += len(members)
+    return fold
+
+
+def _by_folds(data: Data, grid: Float, y: Any, n_folds: int) -> Selection:
+    given = partial_labels(y, data.rows.n_rows)
+    assert given is not None
+    rows, labels = (np.asarray(part) for part in given)
+    order = np.argsort(rows, kind="stable")
+    rows, labels = rows[order].astype(np.int64), labels[order]
+    if len(rows) < 2 * n_folds or len(np.unique(labels)) < 2:
+        raise ValueError(
+            f"y labels {len(rows)} rows of {len(np.unique(labels))} classes; {n_folds} folds need "
+            f"at least {2 * n_folds} labelled rows of 2 classes. Label more rows, or use "
+            "method='gap'."
+        )
+    fold = _folds(labels, n_folds, data.seed)
+    takes_labels = "must_link" in inspect.signature(type(data.estimator).fit).parameters
+    whole = {"y": (rows, labels)} if takes_labels else {}
+    jobs = [Job(partial(data.fit, value, **whole)) for value in grid.tolist()]
+    if takes_labels:
+        for f in range(n_folds):
+            known = {"y": (rows[fold != f], labels[fold != f])}
+            jobs += [Job(partial(data.fit, value, **known)) for value in grid.tolist()]
+    models = run_grid(data.rows, jobs)
+    values, _ = data.rows.take(rows)
+    fold_scores = np.empty((n_folds, len(grid)))
+    for f in range(n_folds):
+        held = fold == f
+        for g in range(len(grid)):
+            # Labels that are not used are held out of every fit.
+            model = models[(f + 1) * len(grid) + g if takes_labels else g]
+            fold_scores[f, g] = pairwise_f_score(labels[held], model.predict(values[held]))
+    scores = fold_scores.mean(axis=0)
+    errors = fold_scores.std(axis=0, ddof=1) / np.sqrt(n_folds)
+    details = {"fold_scores": fold_scores}
+    return _selection(data, "f-score", grid, scores, errors, models[: len(grid)], details)
