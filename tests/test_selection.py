@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust import DPMeans, KMeans, PCSKMeans, SparseKMeans, datasets, metrics
+from daskclust import DPMeans, GaussianMixture, KMeans, PCSKMeans, SparseKMeans, datasets, metrics
 from daskclust.kernels.references import permuted_rows, uniform_rows
 from daskclust.selection import choose_n_clusters, choose_sparsity, suggest_delta
 from daskclust.selection._grid import open_data
@@ -253,18 +253,17 @@ def test_noise_is_one_cluster_by_the_gap():
     assert found.one_se == 1
 
 
-class WithBic(KMeans):
-    """A spherical mixture, hard and of unit variance, for its criterion."""
-
-    def bic(self, X):
-        return -self.score(X) + 20 * self.n_clusters * np.log(len(X))
-
-
-def test_bic_is_the_estimators_and_shares_passes():
-    found = choose_n_clusters(WithBic(), BLOBS, range(1, 7), criterion="bic", random_state=0)
+@pytest.mark.parametrize("missing", [False, True])
+def test_bic_is_that_of_mixtures_and_shares_passes(missing):
+    data = BLOBS.copy()
+    if missing:
+        data[np.random.default_rng(2).random(data.shape) < 0.1] = np.nan
+    model = GaussianMixture(covariance_type="diag")
+    found = choose_n_clusters(model, chunked(data), range(1, 7), criterion="bic", random_state=0)
+    assert found.parameter == "n_components"
     assert found.best == found.one_se == 4
     assert not found.greater_is_better
-    assert found.scores[1] == pytest.approx(found.estimators[1].bic(BLOBS), rel=1e-12)
+    assert found.scores[1] == pytest.approx(found.estimators[1].bic(data), rel=1e-9)
     longest = max(model.history_[-1]["passes"] for model in found.estimators)
     assert found.passes <= longest + 2
 
@@ -338,6 +337,8 @@ def test_estimators_that_cannot_be_varied_are_refused(tmp_path):
         choose_sparsity(SparseKMeans(3, init=lambda X, k, r: X[:k]), SPARSE, grid=[2.0])
     with pytest.raises(ValueError, match="criterion='bic' needs an estimator with a method bic"):
         choose_n_clusters(KMeans(), BLOBS, [2], criterion="bic")
+    with pytest.raises(ValueError, match="criterion='silhouette' needs an estimator with centres"):
+        choose_n_clusters(GaussianMixture(), BLOBS, [2])
     with pytest.raises(ValueError, match="criterion='gap' needs an estimator with an inertia_"):
         choose_n_clusters(PCSKMeans(), BLOBS, [2], criterion="gap")
 
