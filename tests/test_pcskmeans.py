@@ -99,8 +99,41 @@ def test_kept_weights_are_announced() -> None:
     assert contradiction.category is ConstraintWarning
     assert kept.category is ConvergenceWarning
     assert "No feature score is positive in round 1" in str(kept.message)
-    assert "use penalized_scores=False" in str(kept.message)
+    assert 'use penalized_scores="scaled" or False' in str(kept.message)
     assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_scaled_penalties_leave_half_of_the_scores() -> None:
+    """Where Eq. 15 breaks down, and that in every round."""
+    scaled = 0
+    for seed in range(150):
+        problem = tangled_problem(seed)
+        model = quiet_fit(problem.model(penalized_scores="scaled"), problem.X, **problem.links)
+        assert not any(record.get("weights_kept") for record in model.history_)
+        gamma = between(problem.X, model.labels_, None)
+        lost = gamma - model.feature_scores_
+        assert lost.sum() <= gamma.sum() / 2 * (1 + 1e-9)
+        pairs = list_pairs(*problem[3:], 1.0, 1.0)
+        full = gamma - penalised_scores(problem.X, model.labels_, pairs, None)
+        if full.sum() <= gamma.sum() / 2:
+            np.testing.assert_allclose(lost, full, atol=1e-9 * gamma.sum())
+        else:
+            scaled += 1
+            part = full * (gamma.sum() / 2 / full.sum())
+            np.testing.assert_allclose(lost, part, rtol=1e-6, atol=1e-9 * gamma.sum())
+    assert scaled > 20
+
+
+def test_scaled_penalties_of_satisfied_constraints_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    X[:30, 0] += 20
+    for scores in (True, "scaled"):
+        model = PCSKMeans(2, penalized_scores=scores, random_state=0)
+        model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 59]])
+        assert not len(model.constraint_violations_)
+        plain = PCSKMeans(2, random_state=0).fit(X, must_link=[[0, 1]], cannot_link=[[0, 59]])
+        assert_same_model(model, plain, 0)
 
 
 @given(

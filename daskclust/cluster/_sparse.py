@@ -73,8 +73,9 @@ class SparseProblem(PassProblem):
         Largest absolute value of each feature.
     sparsity : float
         L1 bound s of the weights.
-    penalized : bool
-        Scores gamma' of Eq. 15 instead of gamma of Eq. 6.
+    penalty_share : float
+        How much of the sum of all gamma (Eq. 6) the violated constraints may take
+        from the scores, as a share; 0 leaves gamma, infinity is gamma' of Eq. 15.
     tol : float
         Relative L1 change of the weights at which the outer loop ends.
     max_outer : int
@@ -85,7 +86,7 @@ class SparseProblem(PassProblem):
 
     scale: Float
     sparsity: float
-    penalized: bool
+    penalty_share: float
     tol: float
     max_outer: int
 
@@ -104,25 +105,31 @@ class SparseProblem(PassProblem):
             extra.update(more)
         return done.step(after, finished, extra)
 
-    def scores(self, state: SparseState) -> Float:
-        """Feature scores of the present clusters: gamma (Eq. 6) or gamma' (Eq. 15)."""
+    def _between(self, state: SparseState) -> Float:
+        """Return gamma of the present clusters (Eq. 6)."""
         assert state.sums is not None
         assert state.counts is not None
         gamma = between_scores(state.sums, state.counts, self.mean)
         # What differences of means amount to when there are none: a constant feature, or k = 1.
         gamma[gamma <= state.counts.sum() * (_ROUNDING * self.scale) ** 2] = 0.0
-        if self.penalized and len(self.touched):
-            gamma = gamma - self.touched.violations(state.labels).feature_sums
         return gamma
+
+    def scores(self, state: SparseState) -> Float:
+        """Feature scores of the present clusters: gamma (Eq. 6) or gamma' (Eq. 15)."""
+        gamma = self._between(state)
+        if not self.penalty_share or not len(self.touched):
+            return gamma
+        lost = self.touched.violations(state.labels).feature_sums
+        total, most = float(lost.sum()), self.penalty_share * float(gamma.sum())
+        if total > most:
+            lost = lost * (most / total)
+        return gamma - lost
 
     def objective(self, state: SparseState) -> float:
         """Eq. 13 under the newest weights."""
         violations = self.touched.violations(state.labels)
-        gamma = state.scores
-        if self.penalized:
-            gamma = gamma + violations.feature_sums
         penalty = violations.objective(state.weights, penalty=self.touched.penalty)
-        return float(state.weights @ gamma) - penalty
+        return float(state.weights @ self._between(state)) - penalty
 
     def _reweight(self, state: SparseState) -> tuple[SparseState, bool, dict[str, Any]]:
         """End an inner run: new weights, and either the end or the next round."""
@@ -166,7 +173,7 @@ class SparseProblem(PassProblem):
         if record["weights_kept"]:
             why = (
                 "The violated constraints outweigh all between-cluster sums; use "
-                "penalized_scores=False."
+                'penalized_scores="scaled" or False.'
                 if state.scores.min() < 0
                 else "No feature separates the clusters: is there more than one?"
             )

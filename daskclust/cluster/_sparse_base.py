@@ -48,6 +48,10 @@ class SparseClusterer(PairwiseClusterer):
             )
         return min(float(self.sparsity), float(np.sqrt(p)))
 
+    def _penalty_share(self) -> float:
+        """Share of the feature scores that violated constraints may take."""
+        return 0.0
+
     def _problem(self, data: OpenData, touched: TouchedRows) -> SparseProblem:
         survey = data.survey
         return SparseProblem(
@@ -58,7 +62,7 @@ class SparseClusterer(PairwiseClusterer):
             tolerance=np.zeros_like(survey.mean),
             scale=np.maximum(np.abs(survey.low), np.abs(survey.high)),
             sparsity=self._bound(data.rows.n_features),
-            penalized=bool(getattr(self, "penalized_scores", False)),
+            penalty_share=self._penalty_share(),
             tol=float(self.tol),
             max_outer=int(self.max_outer_iter),
         )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from daskclust._saving import VIOLATIONS, Entry
-from daskclust.cluster._parameters import check_penalty
+from daskclust.cluster._parameters import check_choice, check_penalty
 from daskclust.cluster._sparse import SparseProblem, SparseState
 from daskclust.cluster._sparse_base import SparseClusterer
 
 __all__ = ["PCSKMeans"]
+
+#: Of the sum of all scores, what violated constraints may take with ``"scaled"``.
+_SHARE = 0.5
 
 
 class PCSKMeans(SparseClusterer):
@@ -34,12 +38,15 @@ class PCSKMeans(SparseClusterer):
     sparsity : float or None, default=None
         L1 bound s, ``1 <= s <= sqrt(p)``: the smaller, the fewer features.  None
         is ``sqrt(p)``: weights differ, but none is forced to 0.
-    penalized_scores : bool, default=False
+    penalized_scores : bool or "scaled", default=False
         Features are scored by ``gamma_j = TSS_j - WCSS_j`` (Eq. 6), as the
         published program does; constraints then act through the assignment
         only.  True subtracts the violated constraints (gamma', Eq. 15, with
         distances whatever ``penalty`` is); where they outweigh every feature's
-        score, the fit ends with the last weights and a warning.
+        score, the fit ends with the last weights and a warning.  ``"scaled"``
+        subtracts them, too, all multiplied by one factor <= 1 such that they take
+        at most half of the sum of all gamma: some score is then always positive
+        where clusters differ at all.
     init : {"auto", "neighborhoods", "k-means||", "k-means++", "random", "maximin", "dkm++", \
 "robin"}, array of shape (k, p) or callable, default="auto"
         Start.  ``"neighborhoods"``: centroids of the must-link neighbourhoods
@@ -77,7 +84,7 @@ class PCSKMeans(SparseClusterer):
     feature_weights_ : ndarray of shape (p,), float64
         Weights w, of unit Euclidean length.
     feature_scores_ : ndarray of shape (p,), float64
-        gamma, or gamma' with ``penalized_scores``.
+        gamma, or gamma' as ``penalized_scores`` says.
     assignment_weights_ : ndarray of shape (p,), float64
         Weights of the distances by which ``labels_`` were made and by which
         ``predict`` assigns: those of the round before the last, hence within
@@ -168,7 +175,7 @@ class PCSKMeans(SparseClusterer):
         n_clusters: int = 8,
         *,
         sparsity: float | None = None,
-        penalized_scores: bool = False,
+        penalized_scores: bool | str = False,
         init: Any = "auto",
         penalty: str = "distance",
         max_iter: int = 25,
@@ -192,10 +199,17 @@ class PCSKMeans(SparseClusterer):
         super()._check_parameters()
         check_penalty(self.penalty)
         if not isinstance(self.penalized_scores, bool | np.bool_):
-            raise TypeError(
-                f"penalized_scores={self.penalized_scores!r} must be True (Eq. 15) or False "
-                "(Eq. 6)."
-            )
+            if not isinstance(self.penalized_scores, str):
+                raise TypeError(
+                    f"penalized_scores={self.penalized_scores!r} must be True (Eq. 15), "
+                    '"scaled" or False (Eq. 6).'
+                )
+            check_choice(self.penalized_scores, "penalized_scores", ("scaled",))
+
+    def _penalty_share(self) -> float:
+        if isinstance(self.penalized_scores, str):
+            return _SHARE
+        return math.inf if self.penalized_scores else 0.0
 
     def _take(
         self, problem: SparseProblem, state: SparseState, history: list[dict[str, Any]]
