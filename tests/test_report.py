@@ -54,11 +54,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     cube, truth = make_cube(scale="standard", bad_bands=[5])
     few = np.where(np.arange(40) % 7 == 0, truth, -1)
     model = daskclust.PCSKMeans(3, sparsity=2.0, random_state=0)
-    model.fit(
-        cube.samples,
-        cube.rows_of(few),
-        cannot_link=[[1, 2], [1, 3], [1, 4], [2, 3], [2, 4], [3, 4]],
-    )
+    # Four rows, each apart from all others, in three clusters.
+    apart = list(itertools.combinations([1, 2, 3, 4], 2))
+    model.fit(cube.samples, cube.rows_of(few), cannot_link=apart)
     path = tmp_path_factory.mktemp("report") / "r.html"
     written = write_report(
         path,
