@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html.parser
 import io
+import itertools
 import re
 import shutil
 import subprocess

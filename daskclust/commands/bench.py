@@ -39,6 +39,10 @@ def add_command(commands: Any) -> None:
     parser.set_defaults(run=_run, parser=parser)
 
 
+def _import() -> None:
+    import daskclust.cube  # noqa: F401
+
+
 def _run(options: argparse.Namespace) -> int:
     from daskclust import KMeans, on_iteration
 
@@ -51,6 +55,8 @@ def _run(options: argparse.Namespace) -> int:
         # Reading is what is measured.
         dask.config.set({"daskclust.persist": False}),
     ):
+        # What workers import with their first task is not the speed of reading.
+        client.run(_import)
         with progress.task("Bare sum"):
             began = time.perf_counter()
             stored.sum(dtype=np.float64).compute()

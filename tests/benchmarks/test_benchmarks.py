@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cube
 import lloyd
 import memory
 import overhead
@@ -33,6 +34,22 @@ def test_memory_stays_under_the_limit_at_toy_size() -> None:
     found = memory.measure(n_mib=64, limit_mib=1024, chunk_mib=4)
     assert found["worker"] < found["limit"]
     assert found["client_growth"] < memory.TARGET_CLIENT
+
+
+@pytest.mark.slow
+def test_a_cube_from_zarr_to_report_at_toy_size() -> None:
+    found = cube.measure(side=300, block=100, iterations=2)
+    assert found["worker"] < cube.LIMIT
+    assert found["report"] < 5e6
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(1800)
+def test_a_cube_ten_times_larger_than_the_workers() -> None:
+    found = cube.measure(side=10_000, block=256)
+    assert found["worker"] < cube.LIMIT
+    assert found["share"] >= cube.TARGET_SPEED
+    assert found["report"] < 5e6
 
 
 @pytest.mark.benchmark
