@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from daskclust.cluster._constrained import TouchedRows
 from daskclust.cluster._pairwise_seeding import agreeing_groups, covered_clusters
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import open_rows
-from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.neighbourhoods import agreeing_components
 
 
@@ -78,8 +76,7 @@ def test_without_contradictions_groups_are_the_must_link_components() -> None:
 
 def test_a_wrong_must_link_does_not_join_what_cannot_links_tell_apart() -> None:
     must, cannot = [[2, 3], [0, 1], [1, 2], [3, 4], [4, 5]], [[0, 5]]
-    with pytest.warns(ConstraintWarning, match="contradict"):
-        touched = touch(X, must, cannot)
+    touched = touch(X, must, cannot)
     # The long one, (2, 3), is passed over, wherever it stands.
     assert agreeing_groups(touched).tolist() == [0, 0, 0, 1, 1, 1]
     found = covered_clusters(touched, 2, agreeing=True)
@@ -90,18 +87,15 @@ def test_a_wrong_must_link_does_not_join_what_cannot_links_tell_apart() -> None:
 
 def test_a_heavy_must_link_comes_before_short_ones() -> None:
     must, cannot = [[0, 3], [0, 1]], [[1, 3]]
-    with pytest.warns(ConstraintWarning):
-        touched = touch(X, must, cannot, weight=[5.0, 1.0])
+    touched = touch(X, must, cannot, weight=[5.0, 1.0])
     assert agreeing_groups(touched).tolist() == [0, 1, 0]
 
 
 def test_classes_are_told_apart() -> None:
-    with pytest.warns(ConstraintWarning):
-        touched = touch(X, [[1, 3]], labelled=([0, 1, 3, 4], [7, 7, 2, 2]))
+    touched = touch(X, [[1, 3]], labelled=([0, 1, 3, 4], [7, 7, 2, 2]))
     assert agreeing_groups(touched).tolist() == [0, 0, 1, 1]
     # A row without a class joins the first that comes, and never both.
-    with pytest.warns(ConstraintWarning):
-        touched = touch(X, [[2, 4], [1, 2]], labelled=([0, 1, 3, 4], [7, 7, 2, 2]))
+    touched = touch(X, [[2, 4], [1, 2]], labelled=([0, 1, 3, 4], [7, 7, 2, 2]))
     assert agreeing_groups(touched).tolist() == [0, 0, 0, 1, 1]
 
 
