@@ -400,10 +400,13 @@ def test_constrained_rows_found_clusters_when_there_are_no_others() -> None:
 
 
 def test_constraints_may_leave_a_cluster_empty() -> None:
-    """All rows must-linked: the fit ends, with a warning."""
+    """All rows must-linked: the fit ends, with a warning before and after."""
     X = np.random.default_rng(0).normal(size=(30, 2))
-    with pytest.warns(ConvergenceWarning) as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         model = PCSKMeans(3, random_state=0).fit(X, np.zeros(30, dtype=int))
+    assert caught[0].category is ConstraintWarning
+    assert "leave 1 group(s) of rows that are to stay together" in str(caught[0].message)
     assert any("found smaller than n_clusters (3)" in str(w.message) for w in caught)
     assert {warning.filename for warning in caught} == {__file__}
     assert len(np.unique(model.labels_)) == 1

@@ -1,0 +1,353 @@
+"""Checked constraints, indexed by the rows they touch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daskclust._warnings import warn
+from daskclust.constraints._checks import (
+    check_labelled,
+    check_pairs,
+    check_weight,
+    scalar_or_one,
+)
+from daskclust.constraints._closure import components, contradictions, must_link_graph
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.kernels.constraints import violated_pairs
+
+__all__ = ["VIOLATION_DTYPE", "PairwiseConstraints"]
+
+#: Fields of :meth:`PairwiseConstraints.violations`.
+VIOLATION_DTYPE = np.dtype([("i", np.int64), ("j", np.int64), ("kind", "U11")])
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class PairwiseConstraints:
+    """Checked constraints, indexed by the rows they touch.
+
+    Made by :meth:`from_fit_arguments`.  "Local" row numbers are positions in
+    :attr:`rows`.  Repeated pairs are kept and count repeatedly; a pair in both
+    sets is kept in both; a pair of weight 0 is dropped.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the data.
+    rows : int64 array of shape (m,)
+        Global numbers of the touched rows, ascending: those in a pair or with a
+        label.
+    pair_left, pair_right : int64 array of shape (n_pairs,)
+        Local ends of the explicit pairs, must-links first, in the order given.
+    pair_is_must_link : bool array of shape (n_pairs,)
+        True for must-links.
+    pair_weight : float64 array of shape (n_pairs,)
+        Weight of each pair.
+    indptr : int64 array of shape (m + 1,)
+        Compressed rows of the doubled pairs: those of local row i are the entries
+        ``indptr[i]:indptr[i + 1]`` of the next three.
+    neighbours : int64 array of shape (2 n_pairs,)
+        Local number of the other end.
+    pair_index : int64 array of shape (2 n_pairs,)
+        Which explicit pair it is.
+    is_must_link : bool array of shape (2 n_pairs,)
+        True for must-links.
+    classes : int64 array of shape (m,)
+        Class code 0..n_classes-1 of each touched row, -1 without a label.
+    class_values : int64 array of shape (n_classes,)
+        The labels as given, ascending.
+    implied_must_link_weight, implied_cannot_link_weight : float
+        Weight of each pair the labels imply: the scalar weight given, else 1.
+    component : int64 array of shape (m,)
+        See :meth:`must_link_components`.
+    n_contradictions : int
+        Contradictions found: cannot-links inside a must-link component, and
+        further classes in one.
+    contradiction : str
+        The first of them in words; empty if there is none.
+    """
+
+    n_rows: int
+    rows: Ints
+    pair_left: Ints
+    pair_right: Ints
+    pair_is_must_link: Bools
+    pair_weight: Floats
+    indptr: Ints
+    neighbours: Ints
+    pair_index: Ints
+    is_must_link: Bools
+    classes: Ints
+    class_values: Ints
+    implied_must_link_weight: float
+    implied_cannot_link_weight: float
+    component: Ints
+    n_contradictions: int
+    contradiction: str
+
+    @classmethod
+    def from_fit_arguments(
+        cls,
+        n_rows: int,
+        must_link: ArrayLike | None = None,
+        cannot_link: ArrayLike | None = None,
+        must_link_weight: float | ArrayLike | None = None,
+        cannot_link_weight: float | ArrayLike | None = None,
+        labelled: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> PairwiseConstraints:
+        """Check and index the constraints given to ``fit``.
+
+        Parameters
+        ----------
+        n_rows : int
+            Rows of the data.
+        must_link, cannot_link : int array of shape (m, 2), optional
+            Pairs of global row numbers.
+        must_link_weight, cannot_link_weight : float or array of shape (m,), optional
+            Weight of all pairs of a kind (and of those the labels imply), or of
+            each; 1 by default.
+        labelled : (rows, labels), optional
+            Global numbers of labelled rows and their labels; label -1 = none.
+
+        Returns
+        -------
+        PairwiseConstraints
+
+        Raises
+        ------
+        ConstraintError
+            For pairs, weights or labels that cannot be used, naming the first
+            one.  Contradictions are not looked at: see :meth:`complain`.
+
+        Notes
+        -----
+        Cost O(n_pairs log n_pairs + n_labelled log n_labelled).
+        """
+        must = check_pairs(must_link, "must_link", n_rows)
+        cannot = check_pairs(cannot_link, "cannot_link", n_rows)
+        weights = np.concatenate(
+            [
+                check_weight(must_link_weight, "must_link_weight", len(must)),
+                check_weight(cannot_link_weight, "cannot_link_weight", len(cannot)),
+            ]
+        )
+        # A weight of 0 switches a pair off: as if it had not been given.
+        kept = weights > 0
+        kinds = np.arange(len(weights)) < len(must)
+        return cls._indexed(
+            int(n_rows),
+            np.concatenate([must, cannot])[kept],
+            kinds[kept],
+            weights[kept],
+            *check_labelled(labelled, n_rows),
+            implied=(scalar_or_one(must_link_weight), scalar_or_one(cannot_link_weight)),
+        )
+
+    def complain(self, *, hard: bool) -> None:
+        """Say that constraints contradict each other, if they do.
+
+        Parameters
+        ----------
+        hard : bool
+            Whether every constraint has to hold.
+
+        Raises
+        ------
+        ConstraintError
+            For contradictions of hard constraints, naming the first chain.
+
+        Warns
+        -----
+        ConstraintWarning
+            For contradictions of soft constraints.
+        """
+        count = self.n_contradictions
+        if not count:
+            return
+        more = "" if count == 1 else f" ({count} contradictions in all.)"
+        if hard:
+            raise ConstraintError(
+                f"The constraints contradict each other: {self.contradiction}.{more} No clustering "
+                "satisfies them; remove one of the pairs or labels named, or use PCKMeans, "
+                "which may violate constraints."
+            )
+        warn(
+            f"The constraints contradict each other: {self.contradiction}.{more} At least one of "
+            "them will be violated; remove the wrong ones.",
+            ConstraintWarning,
+        )
+
+    @classmethod
+    def _indexed(
+        cls,
+        n_rows: int,
+        pairs: Ints,
+        kinds: Bools,
+        weights: Floats,
+        label_rows: Ints,
+        labels: Ints,
+        *,
+        implied: tuple[float, float],
+    ) -> PairwiseConstraints:
+        """Index checked constraints."""
+        rows = np.unique(np.concatenate([pairs.ravel(), label_rows]))
+        left, right = np.searchsorted(rows, pairs[:, 0]), np.searchsorted(rows, pairs[:, 1])
+        values, codes = np.unique(labels, return_inverse=True)
+        classes = np.full(rows.size, -1, dtype=np.int64)
+        classes[np.searchsorted(rows, label_rows)] = codes
+
+        ends = np.concatenate([left, right])
+        # Stable: the pairs of a row stay in the order given, so sums of costs are repeatable.
+        order = np.argsort(ends, kind="stable")
+        indptr = np.zeros(rows.size + 1, dtype=np.int64)
+        np.cumsum(np.bincount(ends, minlength=rows.size), out=indptr[1:])
+        pair_index = np.tile(np.arange(len(pairs), dtype=np.int64), 2)[order]
+
+        graph = must_link_graph(left[kinds], right[kinds], classes, values.size)
+        component = components(graph)
+        count, contradiction = contradictions(
+            graph, component, rows, left, right, kinds, classes, values
+        )
+        return cls(
+            n_rows=n_rows,
+            rows=rows,
+            pair_left=left.astype(np.int64),
+            pair_right=right.astype(np.int64),
+            pair_is_must_link=kinds,
+            pair_weight=weights,
+            indptr=indptr,
+            neighbours=np.concatenate([right, left])[order].astype(np.int64),
+            pair_index=pair_index,
+            is_must_link=kinds[pair_index],
+            classes=classes,
+            class_values=values,
+            implied_must_link_weight=implied[0],
+            implied_cannot_link_weight=implied[1],
+            component=component[: rows.size],
+            n_contradictions=count,
+            contradiction=contradiction,
+        )
+
+    def without(self, absent: Bools) -> PairwiseConstraints:
+        """Return the constraints of the other rows.
+
+        Parameters
+        ----------
+        absent : bool array of shape (m,)
+            Touched rows that are left out, with all their pairs and labels.
+        """
+        kept = ~(absent[self.pair_left] | absent[self.pair_right])
+        labelled = np.flatnonzero((self.classes >= 0) & ~absent)
+        pairs = np.stack([self.pair_left[kept], self.pair_right[kept]], axis=1)
+        return self._indexed(
+            self.n_rows,
+            self.rows[pairs],
+            self.pair_is_must_link[kept],
+            self.pair_weight[kept],
+            self.rows[labelled],
+            self.class_values[self.classes[labelled]],
+            implied=(self.implied_must_link_weight, self.implied_cannot_link_weight),
+        )
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of explicit pairs, repeats counted."""
+        return int(self.pair_left.size)
+
+    @property
+    def n_touched(self) -> int:
+        """Number of rows in a pair or with a label."""
+        return int(self.rows.size)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes among the partial labels."""
+        return int(self.class_values.size)
+
+    @property
+    def n_implied_pairs(self) -> int:
+        """Number of pairs the labels imply, which are never listed."""
+        labelled = int(np.count_nonzero(self.classes >= 0))
+        return labelled * (labelled - 1) // 2
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of rows that must-links join, single rows included."""
+        touched = int(self.must_link_components().max(initial=-1)) + 1
+        return self.n_rows - self.n_touched + touched
+
+    def digest(self) -> str:
+        """Hash of everything that bears on the result, the same on every machine.
+
+        Returns
+        -------
+        str
+            64 hexadecimal digits.
+        """
+        hasher = hashlib.sha256(b"daskclust.PairwiseConstraints.1")
+        for array in (
+            np.array([self.n_rows], dtype=np.int64),
+            self.rows,
+            self.pair_left,
+            self.pair_right,
+            self.pair_is_must_link,
+            self.pair_weight,
+            self.classes,
+            self.class_values,
+            np.array([self.implied_must_link_weight, self.implied_cannot_link_weight]),
+        ):
+            # The length comes first, or values could move from one array to the next unseen.
+            hasher.update(f"{array.dtype.kind}{array.size};".encode())
+            hasher.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        return hasher.hexdigest()
+
+    def must_link_components(self) -> Ints:
+        """Must-link component of each touched row.
+
+        Rows of one class are in one component, through their label.
+
+        Returns
+        -------
+        int64 array of shape (m,)
+            Components 0, 1, ... in the order of their smallest row; a row without
+            a must-link is a component of its own.
+        """
+        return self.component
+
+    def violations(self, labels: ArrayLike) -> np.recarray[Any, Any]:
+        """List the explicit pairs that a labelling violates.
+
+        Parameters
+        ----------
+        labels : int array of shape (m,)
+            Cluster of each touched row, in the order of :attr:`rows`; -1 = none.
+
+        Returns
+        -------
+        record array with fields i, j (int64, global rows) and kind (str)
+            One record a violated pair, in the order given, must-links first;
+            ``kind`` is "must-link" or "cannot-link".  Repeated pairs are repeated.
+            Pairs implied by labels are not listed.
+        """
+        given = np.asarray(labels)
+        if given.shape != self.rows.shape:
+            raise ValueError(
+                f"labels has shape {given.shape}; expected {self.rows.shape}, one label for each "
+                "touched row. Pass labels[constraints.rows]."
+            )
+        broken = np.flatnonzero(
+            violated_pairs(given, self.pair_left, self.pair_right, self.pair_is_must_link)
+        )
+        records = np.empty(broken.size, dtype=VIOLATION_DTYPE)
+        records["i"] = self.rows[self.pair_left[broken]]
+        records["j"] = self.rows[self.pair_right[broken]]
+        records["kind"] = np.where(self.pair_is_must_link[broken], "must-link", "cannot-link")
+        return records.view(np.recarray)

@@ -1,0 +1,290 @@
+"""Pairs that partial labels imply, never listed.
+
+Two labelled rows of one class are must-linked, two of different classes
+cannot-linked.  All sums over such pairs follow from the number, the sum and the
+sum of squares of the rows of each (class, cluster): O(L K p) for L labelled rows
+instead of O(L^2 p).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from daskclust.kernels.constraints._arrays import (
+    Floats,
+    Ints,
+    Penalty,
+    as_floats,
+    as_ints,
+    as_rows,
+    check_penalty,
+)
+from daskclust.kernels.constraints.violations import Violations
+
+__all__ = ["ImpliedPairs", "implied_pairs", "implied_violations"]
+
+#: Rows among which a central one is looked for, about.
+_ORIGIN_ROWS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class ImpliedPairs:
+    """Labelled rows, prepared for ordered passes under one set of feature weights.
+
+    Made by :func:`implied_pairs`; valid for all passes between two changes of
+    the feature weights.
+
+    Attributes
+    ----------
+    slot : int64 array of shape (m,)
+        Number of the row among the labelled rows, -1 for rows without a class.
+    classes : int64 array of shape (n_labelled,)
+        Class 0..n_classes-1 of each labelled row.
+    points : float64 array of shape (n_labelled, q)
+        Labelled rows, shifted, times the root of the feature weights; the q
+        features of positive weight only, and none with constant penalties.
+    lengths : float64 array of shape (n_labelled,)
+        Squared length of each point.
+    n_classes : int
+        Number of classes.
+    box_length : float
+        ``sum_j w_j Delta_j^2``.
+    must_link_weight, cannot_link_weight : float
+        Weight of every implied pair.
+    constant : bool
+        True for penalty 1 a pair, whatever its length.
+    """
+
+    slot: Ints
+    classes: Ints
+    points: Floats
+    lengths: Floats
+    n_classes: int
+    box_length: float
+    must_link_weight: float
+    cannot_link_weight: float
+    constant: bool
+
+
+def _origin(x: NDArray[Any]) -> Floats:
+    """Return the row nearest to the mean, a central origin that keeps integer data integer."""
+    mean = x.mean(axis=0, dtype=np.float64)
+    distances = np.sum((x - mean) ** 2, axis=1)
+    origin: Floats = x[int(np.argmin(distances))].astype(np.float64)
+    return origin
+
+
+def implied_pairs(
+    x: ArrayLike,
+    classes: ArrayLike,
+    weights: ArrayLike,
+    box2: ArrayLike,
+    *,
+    must_link_weight: float = 1.0,
+    cannot_link_weight: float = 1.0,
+    penalty: Penalty = "distance",
+) -> ImpliedPairs:
+    """Prepare the pairs implied by partial labels, without listing them.
+
+    Two labelled rows of one class are must-linked, two of different classes
+    cannot-linked.  With N, S and Q the number, sum and sum of squared lengths of
+    the labelled rows of one class in one cluster (weighted space, shifted),
+    the squared distances of a row y to all of them add up to
+    ``N |y|^2 - 2 y.S + Q``.  A pass over L labelled rows therefore costs
+    O(L K q) instead of O(L^2 q).
+
+    Parameters
+    ----------
+    x : float array of shape (m, p)
+        Rows of the ordered pass.
+    classes : int array of shape (m,)
+        Class 0, 1, ... of each row, -1 for rows without a label.
+    weights : array of shape (p,)
+        Feature weights.
+    box2 : array of shape (p,)
+        Squared sides of the bounding box of all data, ``(max_j - min_j)^2``.
+    must_link_weight, cannot_link_weight : float
+        Weight of every implied pair.
+    penalty : {"distance", "constant"}
+        See the module's description.
+
+    Returns
+    -------
+    ImpliedPairs
+
+    Notes
+    -----
+    Cost O(m p) time; O(n_labelled q) memory here and O(n_classes K q) in a pass.
+    """
+    check_penalty(penalty)
+    rows = as_rows(x)
+    given = as_ints(classes)
+    w = as_floats(weights)
+    labelled = np.flatnonzero(given >= 0)
+    slot = np.full(given.size, -1, dtype=np.int64)
+    slot[labelled] = np.arange(labelled.size)
+    active = np.flatnonzero(w > 0) if penalty == "distance" and labelled.size else np.arange(0)
+    if active.size:
+        points = rows[labelled].astype(np.float64)
+        # |y|^2 - 2 y.y' + |y'|^2 cancels for data far from the origin.
+        points = np.ascontiguousarray((points - _origin(points))[:, active] * np.sqrt(w[active]))
+    else:
+        points = np.empty((labelled.size, 0))
+    return ImpliedPairs(
+        slot=slot,
+        classes=given[labelled],
+        points=points,
+        lengths=np.einsum("ij,ij->i", points, points),
+        n_classes=int(given.max(initial=-1)) + 1,
+        box_length=float(np.sum(w * as_floats(box2))),
+        must_link_weight=float(must_link_weight),
+        cannot_link_weight=float(cannot_link_weight),
+        constant=penalty == "constant",
+    )
+
+
+@njit(nogil=True, cache=True)
+def _class_statistics(
+    x: Any, origin: Any, rows: Any, classes: Any, labels: Any, sums: Any, squares: Any
+) -> None:
+    for i in range(rows.size):
+        c = classes[i]
+        k = labels[i]
+        for j in range(origin.size):
+            value = np.float64(x[rows[i], j]) - origin[j]
+            sums[c, k, j] += value
+            squares[c, k, j] += value * value
+
+
+@njit(nogil=True, cache=True)
+def _implied_sums(
+    number: Any,
+    sums: Any,
+    squares: Any,
+    box2: Any,
+    must: Any,
+    cannot: Any,
+) -> tuple[int, int]:
+    """Twice the violated sums, and twice the numbers of violated pairs."""
+    n_classes, n_clusters, p = sums.shape
+    n_must = 0
+    n_cannot = 0
+    total_s = np.empty(p)
+    total_q = np.empty(p)
+    # Must-links: the rows of one class in one cluster against the rest of the class.
+    for c in range(n_classes):
+        total = 0
+        total_s[:] = 0.0
+        total_q[:] = 0.0
+        for k in range(n_clusters):
+            total += number[c, k]
+            for j in range(p):
+                total_s[j] += sums[c, k, j]
+                total_q[j] += squares[c, k, j]
+        for k in range(n_clusters):
+            n = number[c, k]
+            rest = total - n
+            if n == 0 or rest == 0:
+                continue
+            n_must += n * rest
+            for j in range(p):
+                s = sums[c, k, j]
+                q = squares[c, k, j]
+                must[j] += n * (total_q[j] - q) + rest * q - 2.0 * s * (total_s[j] - s)
+    # Cannot-links: the same, of one cluster against the other classes in the cluster.
+    for k in range(n_clusters):
+        total = 0
+        total_s[:] = 0.0
+        total_q[:] = 0.0
+        for c in range(n_classes):
+            total += number[c, k]
+            for j in range(p):
+                total_s[j] += sums[c, k, j]
+                total_q[j] += squares[c, k, j]
+        for c in range(n_classes):
+            n = number[c, k]
+            rest = total - n
+            if n == 0 or rest == 0:
+                continue
+            n_cannot += n * rest
+            for j in range(p):
+                s = sums[c, k, j]
+                q = squares[c, k, j]
+                lengths = n * (total_q[j] - q) + rest * q - 2.0 * s * (total_s[j] - s)
+                cannot[j] += n * rest * box2[j] - lengths
+    return n_must, n_cannot
+
+
+def implied_violations(
+    x: ArrayLike,
+    labels: ArrayLike,
+    classes: ArrayLike,
+    box2: ArrayLike,
+    *,
+    must_link_weight: float = 1.0,
+    cannot_link_weight: float = 1.0,
+) -> Violations:
+    """Sum up what the labels violate among the pairs that partial labels imply.
+
+    The closed form of :func:`implied_pairs`, by feature: of two groups of rows,
+    ``N Q' + N' Q - 2 S S'`` is the sum of squared differences over all pairs
+    across.  Equals :func:`explicit_violations` of the listed pairs to rounding.
+
+    Parameters
+    ----------
+    x : float array of shape (m, p)
+        Rows of the ordered pass.
+    labels : int array of shape (m,)
+        Cluster of each row, -1 = none (violates nothing).
+    classes : int array of shape (m,)
+        Class 0, 1, ... of each row, -1 for rows without one.
+    box2 : array of shape (p,)
+        Squared sides of the bounding box, ``(max_j - min_j)^2``.
+    must_link_weight, cannot_link_weight : float
+        Weight of every implied pair.
+
+    Returns
+    -------
+    Violations
+
+    Notes
+    -----
+    Cost O(n_labelled p + n_classes K p) time and memory.
+    """
+    given, clusters = as_ints(classes), as_ints(labels)
+    box = as_floats(box2)
+    used = np.flatnonzero((given >= 0) & (clusters >= 0))
+    must, cannot = np.zeros(box.size), np.zeros(box.size)
+    if used.size == 0:
+        return Violations(must, cannot, 0.0, 0.0, 0, 0)
+    given = given[used]
+    # Clusters without a labelled row take part in nothing: renumber, so that memory is small.
+    present, clusters = np.unique(clusters[used], return_inverse=True)
+    shape = (int(given.max()) + 1, present.size)
+    number = np.zeros(shape, dtype=np.int64)
+    np.add.at(number, (given, clusters), 1)
+    if (np.count_nonzero(number, axis=0) <= 1).all() and (
+        np.count_nonzero(number, axis=1) <= 1
+    ).all():
+        # Every class in a cluster of its own: nothing is violated.
+        return Violations(must, cannot, 0.0, 0.0, 0, 0)
+    rows = as_rows(x)
+    origin = _origin(rows[used[:: max(1, used.size // _ORIGIN_ROWS)]])
+    sums, squares = np.zeros((*shape, box.size)), np.zeros((*shape, box.size))
+    _class_statistics(rows, origin, used, given, as_ints(clusters), sums, squares)
+    n_must, n_cannot = _implied_sums(number, sums, squares, box, must, cannot)
+    # Sums of squares are not negative; where all differences are 0, rounding might say so.
+    must = 0.5 * np.maximum(must, 0.0)
+    return Violations(
+        must_link_weight * must,
+        cannot_link_weight * 0.5 * cannot,
+        must_link_weight * (n_must // 2),
+        cannot_link_weight * (n_cannot // 2),
+        n_must // 2,
+        n_cannot // 2,
+    )

@@ -1,0 +1,62 @@
+"""Totals over violated pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daskclust.kernels.constraints._arrays import Floats, Penalty, as_floats, check_penalty
+
+__all__ = ["Violations"]
+
+
+@dataclass(frozen=True, eq=False)
+class Violations:
+    """What a labelling violates, each violated pair once, times its weight.
+
+    Totals of explicit and implied pairs are added with ``+``.
+
+    Attributes
+    ----------
+    must_link : float64 array of shape (p,)
+        ``sum (x - x')_j^2`` over violated must-links: f of Eq. 15, by feature and
+        without feature weights.
+    cannot_link : float64 array of shape (p,)
+        ``sum (Delta_j^2 - (x - x')_j^2)`` over violated cannot-links: f-bar.
+    must_link_mass, cannot_link_mass : float
+        Sum of the weights of the violated pairs.
+    n_must_link, n_cannot_link : int
+        Number of violated pairs.
+    """
+
+    must_link: Floats
+    cannot_link: Floats
+    must_link_mass: float
+    cannot_link_mass: float
+    n_must_link: int
+    n_cannot_link: int
+
+    def __add__(self, other: Violations) -> Violations:
+        """Totals over both sets of pairs."""
+        return Violations(
+            self.must_link + other.must_link,
+            self.cannot_link + other.cannot_link,
+            self.must_link_mass + other.must_link_mass,
+            self.cannot_link_mass + other.cannot_link_mass,
+            self.n_must_link + other.n_must_link,
+            self.n_cannot_link + other.n_cannot_link,
+        )
+
+    @property
+    def feature_sums(self) -> Floats:
+        """What Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,)."""
+        return self.must_link + self.cannot_link
+
+    def objective(self, weights: ArrayLike, *, penalty: Penalty = "distance") -> float:
+        """Penalty part of the objective (Eq. 8, 10, 13) under feature weights (p,)."""
+        check_penalty(penalty)
+        if penalty == "constant":
+            return self.must_link_mass + self.cannot_link_mass
+        return float(np.sum(as_floats(weights) * self.feature_sums))
