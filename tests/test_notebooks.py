@@ -17,7 +17,9 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 @pytest.fixture
 def kernel_environment(monkeypatch, tmp_path):
     """Let the kernel find this checkout, write below `tmp_path`, and be this Python."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # What is computed in a notebook may lie in a script beside it.
+    folders = [str(ROOT), str(ROOT / "notebooks"), os.environ.get("PYTHONPATH")]
+    path = os.pathsep.join(filter(None, folders))
     monkeypatch.setenv("PYTHONPATH", path)
     # Notebooks committed with outputs of real size have a smaller one for tests.
     monkeypatch.setenv("DASKCLUST_NOTEBOOKS", "toy")
