@@ -424,6 +424,16 @@ class Results:
             self.records.setdefault(key, []).append(record)
             self.seconds += record["seconds"]
 
+    def describe(self) -> str:
+        """What was run."""
+        counts = [len(found) for found in self.records.values()]
+        levels = sorted({key[4] for key in self.records} - {0})
+        return (
+            f"{sum(counts)} tasks on {len({key[1] for key in self.records})} data sets, {N_FOLDS} "
+            f"folds each, {min(counts)} to {max(counts)} repetitions; constraints: "
+            f"{', '.join(map(str, levels))} % of the pairs; {self.seconds / 60:.0f} minutes in all"
+        )
+
     def get(self, method: str, data: str, init: str, kind: str, level: int) -> list[dict[str, Any]]:
         """Records of a cell, one a repetition; those of plain methods serve for all constraints."""
         if method in PLAIN:
@@ -528,6 +538,33 @@ def compare_scores(results: Results) -> list[dict[str, Any]]:
                 if all(cells.values()):
                     found.append(
                         {"data": name, "init": init, "kind": kind, "level": level, **cells}
+                    )
+    return found
+
+
+def compare_choices(results: Results) -> list[dict[str, Any]]:
+    """PCSKM with s chosen as in the paper and honestly, and the methods that need no s."""
+    found = []
+    for name in families():
+        for init, kind in SCENARIOS:
+            for level in LEVELS:
+                cells = {
+                    method: results.family(method, name, init, kind, level, n_repetitions=1)
+                    for method in ("PCSKM", "PCKM", "MPCKM")
+                }
+                ours = cells["PCSKM"]
+                if ours and not math.isnan(ours.honest) and all(cells.values()):
+                    found.append(
+                        {
+                            "data": name,
+                            "start": init,
+                            "kind": kind,
+                            "%": level,
+                            "PCSKM, s as in the paper": ours.mean,
+                            "PCSKM, s honest": ours.honest,
+                            "PCKM": cells["PCKM"].mean,
+                            "MPCKM": cells["MPCKM"].mean,
+                        }
                     )
     return found
 

@@ -6,6 +6,7 @@ import cube
 import lloyd
 import memory
 import overhead
+import pairwise_seeding
 import pcskm
 import pytest
 from _timing import PROBLEMS, TOY, Problem
@@ -28,6 +29,16 @@ def test_pcskm_is_measured_at_toy_size() -> None:
     ours, plain = pcskm.large(Problem(5000, 10, 4), n_pairs=100, passes=3)
     assert ours > 0
     assert plain > 0
+
+
+def test_starts_from_pairs_are_compared(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairwise_seeding, "AMOUNTS", ((0.3, 0.0), (1.0, 0.1)))
+    pairwise_seeding.main(["--repetitions", "1", "--data", "iris, k=3"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("| auto | neighborhoods | dkm++ | k-means|| |")
+    assert [line.split(" | ")[1] for line in lines[2:]] == ["0.3", "1, 10% wrong"]
 
 
 def test_memory_stays_under_the_limit_at_toy_size() -> None:
