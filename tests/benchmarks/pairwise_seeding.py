@@ -105,7 +105,7 @@ def table(
     found: dict[tuple[str, float, float], np.ndarray],
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows: mean F-score and its standard error."""
-    header = ["data", "pairs a row", *STARTS]
+    header = ["data", "pairs a row", *(start.replace("|", "\\|") for start in STARTS)]
     rows = []
     for (name, per_row, wrong), scores in found.items():
         mean = scores.mean(axis=1)

@@ -37,7 +37,7 @@ def test_starts_from_pairs_are_compared(
     monkeypatch.setattr(pairwise_seeding, "AMOUNTS", ((0.3, 0.0), (1.0, 0.1)))
     pairwise_seeding.main(["--repetitions", "1", "--data", "iris, k=3"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("| auto | neighborhoods | dkm++ | k-means|| |")
+    assert lines[0].endswith(r"| auto | neighborhoods | dkm++ | k-means\|\| |")
     assert [line.split(" | ")[1] for line in lines[2:]] == ["0.3", "1, 10% wrong"]
 
 
