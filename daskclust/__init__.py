@@ -15,6 +15,7 @@ from daskclust.config import load_defaults
 from daskclust.constraints import pairs_from_labels
 from daskclust.engine import on_iteration
 from daskclust.mixture.gaussian_mixture import GaussianMixture
+from daskclust.mixture.pckid import PCKID
 
 if TYPE_CHECKING:
     from daskclust import datasets, metrics, selection
@@ -26,6 +27,7 @@ load_defaults()
 __version__ = "0.1.0"
 
 __all__ = [
+    "PCKID",
     "COPKMeans",
     "Cube",
     "DPMeans",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from daskclust.engine.rows import is_dask
 from daskclust.exceptions import ChunkError, ConstraintError
 
-__all__ = ["labelled_rows", "map_rows"]
+__all__ = ["labelled_rows", "map_rows", "pair_rows"]
 
 
 def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]) -> Any:
@@ -112,6 +112,42 @@ def whole_labels(labels: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.int
         )
     rows = np.flatnonzero(labels != -1)
     return rows, labels[rows].astype(np.int64)
+
+
+def pair_rows(
+    X: Any, Y: Any, function: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], *, name: str
+) -> Any:
+    """Apply a function to each pair of a block of X and a block of Y.
+
+    Parameters
+    ----------
+    X, Y : ndarray or dask.array.Array of shape (n, p) and (m, p)
+    function : callable(x, y) -> ndarray of shape (len(x), len(y)), float64
+        Picklable.
+    name : str
+        Appears in the keys.
+
+    Returns
+    -------
+    ndarray or dask.array.Array of shape (n, m)
+        Lazy where X or Y is a Dask array, in chunks of their rows.
+    """
+    if not (is_dask(X) or is_dask(Y)):
+        return function(X, Y)
+    X, Y = (A.rechunk({1: -1}) if is_dask(A) else da.from_array(A, chunks=A.shape) for A in (X, Y))
+    return da.blockwise(
+        function,
+        "ij",
+        X,
+        "ia",
+        Y,
+        "jb",
+        align_arrays=False,
+        concatenate=True,
+        dtype=np.dtype(np.float64),
+        meta=np.empty((0, 0)),
+        token=f"daskclust-{name}",
+    )
 
 
 def _labelled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:

@@ -216,7 +216,7 @@ def _open_numpy(
     return Rows(ThreadExecutor(groups), prepare, (n,), p)
 
 
-def _client_of(get: Any) -> Any:
+def client_of(get: Any) -> Any:
     """Return the distributed client behind a scheduler's ``get``, if there is one."""
     owner = getattr(get, "__self__", None)
     return owner if hasattr(owner, "who_has") else None
@@ -246,6 +246,20 @@ def _keep(X: Any, weight: Any, get: Any, client: Any) -> Any:
     if _n_bytes(X) > fraction * _free_memory(client):
         return X
     return X.persist()
+
+
+def keep_in_memory(X: Any) -> Any:
+    """Persist a Dask array where it fits comfortably, and return it.
+
+    Parameters
+    ----------
+    X : ndarray or dask.array.Array of shape (n, p)
+        Returned as it is, where it is no Dask array or too large.
+    """
+    if not is_dask(X):
+        return X
+    get = get_scheduler(collections=[X])
+    return _keep(X, None, get, client_of(get))
 
 
 def _check_layout(X: Any) -> Any:
@@ -299,7 +313,7 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
 def _open_dask(X: Any, weight: Any) -> Rows:
     X = _check_layout(X)
     get = get_scheduler(collections=[X])
-    client = _client_of(get)
+    client = client_of(get)
     X = _keep(X, weight, get, client)
     lengths = _row_lengths(X)
     prepare = Prepare(working_dtype(X.dtype))

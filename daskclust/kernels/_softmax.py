@@ -152,7 +152,7 @@ def softmax(
     scores: NDArray[np.float64],
     bias: NDArray[np.float64],
     bounds: NDArray[np.int64],
-    dtype: Any = np.float64,
+    out: Array | None = None,
 ) -> tuple[Array, NDArray[np.float64], Array]:
     """Turn log-densities into posteriors, for each model by itself.
 
@@ -165,15 +165,17 @@ def softmax(
         all of a model may be.
     bounds : ndarray of shape (m + 1,), int64
         Where each model's components begin, and D.
-    dtype : float32 or float64
-        Of the posteriors.
+    out : ndarray of shape (D, n), float32 or float64, optional
+        Receives the posteriors.  Never ``scores`` itself: loops over arrays that
+        overlap are not made into vectors.
 
     Returns
     -------
-    posteriors : ndarray of shape (D, n), of ``dtype``
+    posteriors : ndarray of shape (D, n)
+        ``out``, or float64.
     top : ndarray of shape (m, n), float64
         Largest log-density of each row under each model.
-    norm : ndarray of shape (m, n), of ``dtype``
+    norm : ndarray of shape (m, n), of the type of the posteriors
         ``top + log(norm)`` is the log-likelihood.
 
     Examples
@@ -187,8 +189,7 @@ def softmax(
     array([4., 5.])
     """
     shape = len(bounds) - 1, scores.shape[1]
-    top, norm = np.full(shape, -np.inf), np.zeros(shape, dtype)
-    # Never in place: loops over arrays that overlap are not made into vectors.
-    out = np.empty(scores.shape, dtype)
+    out = np.empty(scores.shape) if out is None else out
+    top, norm = np.full(shape, -np.inf), np.zeros(shape, out.dtype)
     _softmax(scores, bias, bounds, top, norm, out)
     return out, top, norm

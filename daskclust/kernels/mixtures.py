@@ -7,7 +7,9 @@ that has none has the weights as its posterior and likelihood 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +22,22 @@ from daskclust.kernels._softmax import softmax
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compensated import add_plain
 
-__all__ = ["Mixtures", "accumulate_mixtures", "accumulate_start", "impute", "posteriors"]
+__all__ = [
+    "Mixtures",
+    "accumulate_mixtures",
+    "accumulate_start",
+    "impute",
+    "posterior_tiles",
+    "posteriors",
+]
 
 Float = NDArray[np.float64]
 Array = NDArray[Any]
 
 #: Rows worked on together, such that what is made of them stays in the second cache.
 _TILE, _LEAST_TILE, _TILE_VALUES = 1024, 128, 2**17
+#: Components worked on together.
+_COMPONENTS = 512
 
 
 @dataclass(frozen=True)
@@ -103,6 +114,13 @@ def _features(x: Any, shift: Any, out: Any) -> bool:
     return whole
 
 
+def _model_groups(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Cut the models into runs (first, last) of about as many components as work best."""
+    which = bounds[:-1] // _COMPONENTS
+    starts = np.flatnonzero(np.diff(which, prepend=-1)).tolist()
+    return list(pairwise([*starts, len(bounds) - 1]))
+
+
 class _Diagonal:
     """Log-densities under diagonal covariances: products with [x^2 o, x o, o]."""
 
@@ -112,6 +130,7 @@ class _Diagonal:
         self.p = means.shape[1]
         self.shift = shift
         self.bounds = mixtures.bounds
+        self.groups = _model_groups(self.bounds)
         self.forms = np.concatenate([-0.5 * precision, means * precision, constant], axis=1)
         with np.errstate(divide="ignore"):
             self.bias = np.log(mixtures.weights)
@@ -127,8 +146,18 @@ class _Diagonal:
         self, features: Float, whole: bool, dtype: Any = np.float64
     ) -> tuple[Array, Float, Array]:
         """Return posteriors and log-likelihoods as :func:`softmax` does."""
-        scores = self.forms[:, : features.shape[1]] @ features.T
-        return softmax(scores, self.whole_bias if whole else self.bias, self.bounds, dtype)
+        bias = self.whole_bias if whole else self.bias
+        n, width = features.shape
+        out = np.empty((len(bias), n), dtype)
+        top = np.empty((len(self.bounds) - 1, n))
+        norm = np.empty(top.shape, dtype)
+        # A few models at a time, whose scores stay in the second cache.
+        for first, last in self.groups:
+            here = slice(self.bounds[first], self.bounds[last])
+            scores = self.forms[here, :width] @ features.T
+            bounds = self.bounds[first : last + 1] - self.bounds[first]
+            _, top[first:last], norm[first:last] = softmax(scores, bias[here], bounds, out[here])
+        return out, top, norm
 
 
 class _Full:
@@ -156,7 +185,7 @@ class _Full:
             np.matmul(x - mean, factor, out=white)
             np.einsum("ij,ij->i", white, white, out=scores[k])
         scores *= -0.5
-        return softmax(scores, self.bias, self.bounds, dtype)
+        return softmax(scores, self.bias, self.bounds, np.empty(scores.shape, dtype))
 
 
 def _with_holes(x: Array) -> NDArray[np.bool_]:
@@ -374,6 +403,60 @@ def accumulate_start(
     return sums.reshape(2, k, width)
 
 
+def _expected_tiles(
+    x: Array,
+    mixtures: Mixtures,
+    shift: Float,
+    dtype: Any,
+    tiles: list[tuple[int, int, bool]],
+) -> Iterator[tuple[int, int, tuple[Array, Float, Array]]]:
+    """Yield (start, stop, what :func:`softmax` returns) of each tile."""
+    if mixtures.diagonal:
+        diagonal = _Diagonal(mixtures, shift)
+        for start, stop, _ in tiles:
+            yield start, stop, diagonal.posteriors(*diagonal.features(x[start:stop]), dtype)
+        return
+    density = _Full(mixtures)
+    d, m = len(mixtures.weights), len(mixtures.sizes)
+    holes = _with_holes(x)
+    for start, stop, _ in tiles:
+        shares = np.empty((d, stop - start), dtype)
+        top, norm = np.empty((m, stop - start)), np.ones((m, stop - start), dtype)
+        gone, kept = np.flatnonzero(holes[start:stop]), np.flatnonzero(~holes[start:stop])
+        if len(kept):
+            rows = x[start + kept].astype(np.float64, copy=False)
+            shares[:, kept], top[:, kept], norm[:, kept] = density.posteriors(rows, dtype)
+        if len(gone):
+            found = condition_rows(group_patterns(x[start + gone], None), mixtures)
+            rows = gone[found.order]
+            shares[:, rows], top[:, rows] = found.shares, found.rows_likelihood
+        yield start, stop, (shares, top, norm)
+
+
+def posterior_tiles(
+    x: Array,
+    mixtures: Mixtures,
+    shift: Float,
+    dtype: Any = np.float64,
+    segments: NDArray[np.int64] | None = None,
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield posteriors of a tile of rows at a time: (start, stop, (D, stop - start)).
+
+    Parameters
+    ----------
+    x, mixtures, shift, dtype
+        As of :func:`posteriors`.
+    segments : ndarray of int64, optional
+        No tile reaches over the end of one.
+    """
+    d, p = mixtures.means.shape
+    segments = np.array([len(x)]) if segments is None else segments
+    for start, stop, made in _expected_tiles(
+        x, mixtures, shift, dtype, _tiles(segments, _tile_rows(d, p))
+    ):
+        yield start, stop, made[0]
+
+
 def posteriors(
     x: Array, mixtures: Mixtures, shift: Float, dtype: Any = np.float64
 ) -> tuple[Array, Float]:
@@ -406,24 +489,13 @@ def posteriors(
     d, p = mixtures.means.shape
     out = np.empty((d, n), dtype)
     total = np.empty((len(mixtures.sizes), n))
-    tiles = _tiles(np.array([n]), _tile_rows(d, p))
+    # Under full covariances, patterns are factorised once for all rows.
+    size = _tile_rows(d, p) if mixtures.diagonal else max(n, 1)
     with one_blas_thread():
-        if mixtures.diagonal:
-            diagonal = _Diagonal(mixtures, shift)
-            for start, stop, _ in tiles:
-                made = diagonal.posteriors(*diagonal.features(x[start:stop]), dtype)
-                out[:, start:stop], total[:, start:stop] = made[0], made[1] + np.log(made[2])
-            return out, total
-        density = _Full(mixtures)
-        holes = _with_holes(x)
-        for start, stop, _ in tiles:
-            rows = start + np.flatnonzero(~holes[start:stop])
-            made = density.posteriors(x[rows].astype(np.float64, copy=False), dtype)
-            out[:, rows], total[:, rows] = made[0], made[1] + np.log(made[2])
-        if holes.any():
-            found = condition_rows(group_patterns(x[holes], None), mixtures)
-            rows = np.flatnonzero(holes)[found.order]
-            out[:, rows], total[:, rows] = found.shares, found.rows_likelihood
+        for start, stop, (shares, top, norm) in _expected_tiles(
+            x, mixtures, shift, dtype, _tiles(np.array([n]), size)
+        ):
+            out[:, start:stop], total[:, start:stop] = shares, top + np.log(norm)
     return out, total
 
 

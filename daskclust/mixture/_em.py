@@ -82,15 +82,19 @@ class Floor:
         Added to every variance.
     variance : ndarray of shape (p,), float64
         Of the columns; 1 stands for that of a constant column.
+    least : float, optional
+        Least share of it that is left; by default, :data:`LEAST_VARIANCE`, or
+        :data:`LEAST_EIGENVALUE` for full covariances.
     """
 
     reg_covar: float
     variance: Float
+    least: float | None = None
 
     @classmethod
-    def of(cls, reg_covar: float, variance: Float) -> Floor:
+    def of(cls, reg_covar: float, variance: Float, least: float | None = None) -> Floor:
         """Return the floor for columns of these variances, some of which may be 0."""
-        return cls(float(reg_covar), np.where(variance > 0, variance, 1.0))
+        return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), least)
 
     def __call__(self, covariances: Float, diagonal: bool) -> Float:
         """Return covariances that are regularised, and not singular.
@@ -101,7 +105,9 @@ class Floor:
         diagonal : bool
         """
         if diagonal:
-            return np.maximum(covariances + self.reg_covar, LEAST_VARIANCE * self.variance)
+            least = LEAST_VARIANCE if self.least is None else self.least
+            return np.maximum(covariances + self.reg_covar, least * self.variance)
+        least = LEAST_EIGENVALUE if self.least is None else self.least
         p = len(self.variance)
         scale = np.sqrt(self.variance)
         raised = covariances.copy()
@@ -111,8 +117,8 @@ class Floor:
         scaled = (scaled + scaled.transpose(0, 2, 1)) / 2
         for at, matrix in enumerate(scaled):
             values, vectors = np.linalg.eigh(matrix)
-            if values[0] < LEAST_EIGENVALUE:
-                lifted = (vectors * np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
+            if values[0] < least:
+                lifted = (vectors * np.maximum(values, least)) @ vectors.T
                 matrices[at] = lifted * np.outer(scale, scale)
         return raised
 

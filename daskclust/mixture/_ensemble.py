@@ -1,0 +1,101 @@
+"""The members of PCKID: mixtures of different sizes, each trained on rows of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.engine import Rows, map_independent
+from daskclust.kernels.assign import nearest
+from daskclust.kernels.mixtures import Mixtures, accumulate_mixtures, accumulate_start
+from daskclust.mixture._em import Floor, maximise, maximise_start
+
+__all__ = ["Member", "Pool", "draw_pool", "stack_members", "train_member", "train_members"]
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows that members are trained on.
+
+    Parameters
+    ----------
+    x : ndarray of shape (m, p), float32 or float64
+        NaN where a value is missing; rows without any value are left out.
+    mean : ndarray of shape (p,), float64
+        Of the columns of all data: stands for missing values at the start.
+    floor : Floor
+    """
+
+    x: NDArray[Any]
+    mean: Float
+    floor: Floor
+
+
+class Member(NamedTuple):
+    """What a member is: its number of components, its seed, and how it is trained."""
+
+    size: int
+    seed: int
+    n_rows: int
+    em_iter: int
+    full: bool
+
+
+def draw_pool(rows: Rows, count: int, seed: int, mean: Float, floor: Floor) -> Pool:
+    """Fetch rows drawn uniformly, by their numbers: the same whatever the chunks."""
+    if count >= rows.n_rows:
+        numbers = np.arange(rows.n_rows)
+    else:
+        rng = np.random.Generator(np.random.Philox(seed))
+        numbers = np.sort(rng.choice(rows.n_rows, count, replace=False))
+    x = rows.take(numbers)[0]
+    return Pool(x[~np.isnan(x).all(axis=1)], mean, floor)
+
+
+def train_member(pool: Pool, member: Member) -> Mixtures:
+    """Train one member: the start of Section 3.1 of the paper, then EM (Algorithm 1).
+
+    Missing values are the columns' means for the start only.  Rows drawn at random
+    are the centres of one k-means iteration; the clusters' means, covariances and
+    shares are the first parameters.
+
+    Parameters
+    ----------
+    pool : Pool
+    member : Member
+    """
+    rng = np.random.Generator(np.random.Philox(member.seed))
+    x = pool.x[np.sort(rng.choice(len(pool.x), member.n_rows, replace=False))]
+    filled = np.where(np.isnan(x), pool.mean.astype(x.dtype), x)
+    centres = filled[rng.choice(len(x), member.size, replace=False)].astype(np.float64)
+    labels = nearest(filled, centres)[0]
+    shares = (labels == np.arange(member.size)[:, None]).astype(np.float64)
+    sums = accumulate_start(filled, shares, centres, pool.mean, full=member.full).sum(axis=0)
+    origin = centres if member.full else np.broadcast_to(pool.mean, centres.shape)
+    mixtures = maximise_start(sums, origin, pool.mean, pool.floor, full=member.full)
+    for _ in range(member.em_iter):
+        found = accumulate_mixtures(x, mixtures, shift=pool.mean).sums.sum(axis=0)
+        mixtures = maximise(found, mixtures, pool.mean, pool.floor)
+    return mixtures
+
+
+def train_members(X: Any, pool: Pool, members: list[Member]) -> Mixtures:
+    """Train all members, a task each, where the passes over X run; return them as one stack."""
+    return stack_members(map_independent(X, "member", train_member, pool, members))
+
+
+def stack_members(models: list[Mixtures]) -> Mixtures:
+    """Stack models into one."""
+    join = partial(np.concatenate, axis=0)
+    return Mixtures(
+        join([model.weights for model in models]),
+        join([model.means for model in models]),
+        join([model.covariances for model in models]),
+        tuple(size for model in models for size in model.sizes),
+    )

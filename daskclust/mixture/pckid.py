@@ -1,0 +1,541 @@
+"""Spectral clustering of incomplete data with the probabilistic cluster kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust._saving import Array, Entry, Number, Plain, Saveable
+from daskclust.cluster._base import draw_seeds
+from daskclust.cluster._inputs import check_rows
+from daskclust.cluster._parameters import check_choice, check_integer, check_real
+from daskclust.cluster.kmeans import KMeans
+from daskclust.engine import (
+    Checkpoint,
+    Fingerprint,
+    is_dask,
+    iterate,
+    keep_in_memory,
+    map_rows,
+    pair_rows,
+)
+from daskclust.kernels.assign import nearest
+from daskclust.kernels.ensemble import kernel_block, project
+from daskclust.kernels.mixtures import Mixtures
+from daskclust.mixture._em import Floor
+from daskclust.mixture._ensemble import Member, draw_pool, train_members
+from daskclust.mixture._incomplete import OpenIncomplete, check_finite_block, open_incomplete
+from daskclust.mixture._spectrum import (
+    OVERSAMPLING,
+    SOLVERS,
+    Spectrum,
+    SpectrumState,
+    choose_solver,
+    random_basis,
+)
+from daskclust.reduction import RowBlock
+
+__all__ = ["PCKID"]
+
+Float = NDArray[np.float64]
+
+#: Rows that a member is trained on at most, unless ``max_samples`` says otherwise.
+MAX_SAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Coordinates of a block's rows, or their clusters; travels to workers.
+
+    Parameters
+    ----------
+    mixtures : Mixtures
+    shift : ndarray of shape (p,), float64
+    basis : ndarray of shape (D, d), float64
+        Eigenvectors over the square root of the number of models.
+    read : dtype
+        In which rows are read.
+    dtype : dtype
+        Of the posteriors.
+    centres : ndarray of shape (k, d), float64, optional
+        Ask for the nearest of them.
+    """
+
+    mixtures: Mixtures
+    shift: Float
+    basis: Float
+    read: Any
+    dtype: Any
+    centres: Float | None = None
+
+    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+        """Return one result a row."""
+        x = np.ascontiguousarray(x, dtype=self.read)
+        check_finite_block(x, start)
+        found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
+        if self.centres is None:
+            return found.astype(self.read, copy=False)
+        return nearest(found.astype(self.read, copy=False), self.centres)[0]
+
+    def of_group(self, blocks: Iterator[RowBlock]) -> NDArray[Any]:
+        """Return the results of several blocks, one after another."""
+        return np.concatenate([self(block.x, block.runs[0][0]) for block in blocks])
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Kernel values between two blocks; travels to workers."""
+
+    mixtures: Mixtures
+    shift: Float
+
+    def __call__(self, x: NDArray[Any], y: NDArray[Any]) -> Float:
+        """Return the kernel between all pairs of rows."""
+        blocks = [np.ascontiguousarray(rows, dtype=np.float64) for rows in (x, y)]
+        for rows in blocks:
+            check_finite_block(rows, 0)
+        return kernel_block(blocks[0], blocks[1], self.mixtures, self.shift)
+
+
+class PCKID(
+    Saveable, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
+    """Spectral clustering of incomplete data by PCKID, for data of any size.
+
+    The kernel of two rows is the mean, over an ensemble of Gaussian mixtures of
+    different sizes and starts, of the scalar product of their posteriors (Eq. 6 of
+    [1]_).  NaN means missing, at random (MAR); nothing is filled in.  Rows are
+    clustered by k-means in the leading coordinates of kernel PCA (Eq. 4).  The kernel
+    is a product of explicit features, the posteriors: no matrix of n x n numbers is
+    ever made (but where that is the cheapest way, for few rows).
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters k.
+    n_initializations : int, default=30
+        Starts Q for each number of components.
+    max_components : int, default=30
+        Components G of the largest mixtures; there are mixtures of 2, 3, ... G.
+    subsample : float, default=0.5
+        Share of the rows that each member of the ensemble is trained on.
+    max_samples : int or None, default=None
+        Rows that a member is trained on at most; ``None`` means 10 000.  Where
+        ``subsample`` asks for more, a pool of ``max_samples / subsample`` rows is
+        drawn uniformly, and each member is trained on that share of the pool.
+    em_iter : int, default=10
+        EM iterations of each member.
+    covariance_type : {"diag", "full"}, default="diag"
+        Of the members.
+    n_init : int, default=100
+        Restarts of k-means in the embedding, from rows drawn at random; they share
+        every pass.
+    embedding_dim : int or None, default=None
+        Coordinates d of the embedding; ``None`` means ``n_clusters``.
+    max_iter : int, default=300
+        Iterations of k-means at most.
+    tol : float, default=1e-4
+        Of k-means, as of :class:`daskclust.KMeans`.
+    min_variance : float, default=1e-3
+        No variance of a member falls below this share of its column's variance.
+        The paper does not say how single rows in a component are dealt with.
+    solver : {"auto", "gram", "side", "randomized"}, default="auto"
+        How eigenvectors are found, with D = Q (G (G + 1) / 2 - 1) features:
+        ``"gram"`` by the D x D matrix, ``"side"`` by the n x n matrix, both exact;
+        ``"randomized"`` by power iterations with QR.  ``"auto"`` takes the one of
+        least work; ``history_`` says which.
+    power_iterations : int, default=4
+        Of ``"randomized"``, at least 2: the spectrum decays slowly.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the number
+        of workers (to rounding).
+    checkpoint : path-like, default=None
+        File that holds the trained ensemble and the newest basis, replaced
+        atomically every power iteration; a fit started again with the same data and
+        parameters continues from it.
+
+    Attributes
+    ----------
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row.  Lazy, and chunked like X, for Dask input.
+    embedding_ : ndarray or dask.array.Array of shape (n, d)
+        Coordinates of kernel PCA, not centred (Eq. 4).  For Dask input a Dask array,
+        which is kept in memory where it fits.
+    eigenvalues_ : ndarray of shape (d,), float64
+        Largest eigenvalues of the kernel matrix.
+    cluster_centers_ : ndarray of shape (k, d), float64
+        Centres in the embedding.
+    inertia_ : float
+        Sum of squared distances of rows to their centres, in the embedding.
+    n_iter_ : int
+        Iterations of the best restart of k-means.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
+    history_ : list of dict
+        Records of the iterations that found the eigenvectors (``stage``
+        ``"spectrum"``; the objective is the sum of the eigenvalues so far, the
+        centre shift the sine of the angle by which they turned), then those of
+        k-means (``stage`` ``"k-means"``, whose passes go over the embedding).
+
+    Raises
+    ------
+    ValueError
+        For infinity in X (naming the first), a column without any value, fewer rows
+        than clusters, ``max_components`` below 2, members with fewer rows than
+        components, and parameters out of range.
+    CheckpointError
+        If the checkpoint is broken or belongs to other data or parameters.
+
+    Notes
+    -----
+    *Passes* over the data: 1 to look at them, 1 to fetch the pool, 1 for
+    ``"gram"`` and ``"side"`` or ``power_iterations + 1``, and 1 for the embedding;
+    k-means goes over the embedding.  Features are made anew in each pass, unless
+    they fit (in float32, up to 2 GiB and ``daskclust.persist-fraction`` of the free
+    memory).  *Training*: Q (G - 1) independent tasks; the pool travels to each worker
+    once.  *Memory* of a worker thread: one block, the pool, O(D p) (O(D p^2) when
+    full) and tiles of 128 rows of D features.  *To the client*: the pool, the ensemble
+    (D (2p + 1) numbers) and D (d + 10) numbers a worker thread and pass; for
+    ``"side"``, up to 3000 rows.
+
+    *Precision*: densities in float64; posteriors in float32 for ``"randomized"``
+    (kernel error about 1e-7), else float64.
+
+    A row without any value has each member's weights as its posteriors.
+
+    References
+    ----------
+    .. [1] Løkse, S., Bianchi, F. M., Salberg, A.-B., Jenssen, R. (2017). Spectral
+       clustering using PCKID: a probabilistic cluster kernel for incomplete data.
+       SCIA.
+    .. [2] Halko, N., Martinsson, P. G., Tropp, J. A. (2011). Finding structure with
+       randomness. SIAM Review.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X, truth = daskclust.datasets.make_sparse_blobs(
+    ...     100, n_clusters=2, n_informative=4, n_uninformative=0, random_state=0
+    ... )
+    >>> X = daskclust.datasets.remove_values(X, fraction=0.2, random_state=0)
+    >>> model = daskclust.PCKID(2, n_initializations=3, max_components=5, random_state=0).fit(X)
+    >>> model.embedding_.shape
+    (100, 2)
+    >>> float(model.kernel(X[:1], X[:1])[0, 0]) <= 1.0
+    True
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "cluster_centers_": Array("k", "d"),
+        "eigenvalues_": Array("d", low=0.0),
+        "inertia_": Number(low=0),
+        "n_iter_": Number(int, low=0),
+        "history_": Plain(list),
+        "_weights": Array("D", low=0.0),
+        "_means": Array("D", "p"),
+        "_covariances": Array("D", "p", "|", "D", "p", "p"),
+        "_sizes": Array("m", kind="i", low=1),
+        "_basis": Array("D", "d"),
+        "_shift": Array("p"),
+        "_single": Number(bool),
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_initializations: int = 30,
+        max_components: int = 30,
+        subsample: float = 0.5,
+        max_samples: Any = None,
+        em_iter: int = 10,
+        covariance_type: str = "diag",
+        n_init: int = 100,
+        embedding_dim: Any = None,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        min_variance: float = 1e-3,
+        solver: str = "auto",
+        power_iterations: int = 4,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_initializations = n_initializations
+        self.max_components = max_components
+        self.subsample = subsample
+        self.max_samples = max_samples
+        self.em_iter = em_iter
+        self.covariance_type = covariance_type
+        self.n_init = n_init
+        self.embedding_dim = embedding_dim
+        self.max_iter = max_iter
+        self.tol = tol
+        self.min_variance = min_variance
+        self.solver = solver
+        self.power_iterations = power_iterations
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        check_integer(self.n_clusters, "n_clusters", 1)
+        check_integer(self.n_initializations, "n_initializations", 1)
+        check_integer(self.max_components, "max_components", 2)
+        check_real(self.subsample, "subsample", 0, boundaries="neither")
+        if self.subsample > 1:
+            raise ValueError(f"subsample == {self.subsample}, must be <= 1: a share of the rows.")
+        if self.max_samples is not None:
+            check_integer(self.max_samples, "max_samples", 1)
+        check_integer(self.em_iter, "em_iter", 0)
+        check_choice(self.covariance_type, "covariance_type", ("diag", "full"))
+        check_integer(self.n_init, "n_init", 1)
+        if self.embedding_dim is not None:
+            check_integer(self.embedding_dim, "embedding_dim", 1)
+        check_integer(self.max_iter, "max_iter", 1)
+        check_real(self.tol, "tol", 0)
+        check_real(self.min_variance, "min_variance", 0)
+        check_choice(self.solver, "solver", SOLVERS)
+        check_integer(self.power_iterations, "power_iterations", 2)
+
+    def fit(self, X: Any, y: Any = None) -> PCKID:
+        """Train the ensemble, embed the rows and find the clusters.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows; NaN where a value is missing.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X = check_rows(self, X, reset=True)
+        *seeds, pool_seed, basis_seed, kmeans_seed = draw_seeds(
+            self.random_state, self.n_initializations * (self.max_components - 1) + 3
+        )
+        data = open_incomplete(
+            X, None, seeds=(), n_picks=0, n_components=self.n_clusters, name="n_clusters"
+        )
+        rows = data.rows
+        # Bounded by 1e-9 at least, however small a share is asked for.
+        floor = Floor.of(0.0, data.survey.variance, least=max(self.min_variance, 1e-9))
+        n_features = self.n_initializations * (
+            self.max_components * (self.max_components + 1) // 2 - 1
+        )
+        n_wanted = self.n_clusters if self.embedding_dim is None else self.embedding_dim
+        n_wanted = min(n_wanted, n_features, rows.n_rows)
+        width = min(n_wanted + OVERSAMPLING, n_features)
+        solver = self.solver
+        if solver == "auto":
+            kept = rows.can_keep(4 * n_features)
+            solver = choose_solver(
+                rows.n_rows, n_features, rows.n_features, width, self.power_iterations, kept
+            )
+        spectrum = Spectrum(rows, data.survey.mean, solver, n_wanted, self.power_iterations)
+
+        def start() -> SpectrumState:
+            ensemble = self._train(data, floor, seeds, pool_seed)
+            return SpectrumState(
+                ensemble.weights,
+                ensemble.means,
+                ensemble.covariances,
+                np.array(ensemble.sizes, dtype=np.int64),
+                random_basis(n_features, width, basis_seed),
+                np.zeros(width),
+                0,
+            )
+
+        fitted = iterate(
+            rows,
+            start,
+            spectrum.step,
+            kind=SpectrumState,
+            max_iter=self.power_iterations + 1,
+            name=type(self).__name__,
+            checkpoint=self._checkpoint(data),
+        )
+        self._finish(data, fitted.state, fitted.history, spectrum.dtype, kmeans_seed)
+        return self
+
+    def _train(
+        self, data: OpenIncomplete, floor: Floor, seeds: list[int], pool_seed: int
+    ) -> Mixtures:
+        n = data.rows.n_rows
+        limit = MAX_SAMPLES if self.max_samples is None else self.max_samples
+        n_pool = min(n, int(np.ceil(limit / self.subsample)))
+        pool = draw_pool(data.rows, n_pool, pool_seed, data.survey.mean, floor)
+        n_member = min(limit, int(np.ceil(self.subsample * len(pool.x))))
+        if n_member < self.max_components:
+            raise ValueError(
+                f"Members of the ensemble are trained on {n_member} rows (subsample="
+                f"{self.subsample} of {len(pool.x)} rows with any value, max_samples="
+                f"{self.max_samples}), which is less than max_components={self.max_components}. "
+                "Lower max_components, or raise subsample or max_samples."
+            )
+        sizes = list(range(2, self.max_components + 1)) * self.n_initializations
+        full = self.covariance_type == "full"
+        members = [
+            Member(size, seed, n_member, self.em_iter, full)
+            for size, seed in zip(sizes, seeds, strict=True)
+        ]
+        return train_members(data.X, pool, members)
+
+    def _checkpoint(self, data: OpenIncomplete) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        params = self.get_params(deep=False)
+        for name in ("checkpoint", "max_iter", "tol", "n_init"):
+            params.pop(name)
+        fingerprint = Fingerprint(type(self).__name__, params, data.rows.n_rows, data.survey)
+        return Checkpoint(self.checkpoint, fingerprint)
+
+    def _finish(
+        self,
+        data: OpenIncomplete,
+        state: SpectrumState,
+        history: list,
+        dtype: np.dtype[Any],
+        seed: int,
+    ) -> None:
+        self._weights, self._means = state.weights, state.means
+        self._covariances, self._sizes = state.covariances, state.sizes
+        self._shift = data.survey.mean
+        self._basis = state.basis / np.sqrt(len(state.sizes))
+        self._single = dtype == np.float32
+        self.eigenvalues_ = state.values
+        embed = self._embedding(_working(data.X))
+        if is_dask(data.X):
+            lazy = map_rows(
+                data.X, embed, dtype=embed.read, n_columns=len(state.values), name="embedding"
+            )
+            self.embedding_ = keep_in_memory(lazy)
+        else:
+            self.embedding_ = np.concatenate(data.rows.collect("embedding", embed.of_group))
+        kmeans = KMeans(
+            self.n_clusters,
+            init="random",
+            n_init=self.n_init,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            random_state=seed,
+        ).fit(self.embedding_)
+        self.cluster_centers_ = kmeans.cluster_centers_
+        self.inertia_ = kmeans.inertia_
+        self.n_iter_ = kmeans.n_iter_
+        self.labels_ = kmeans.labels_
+        self.history_ = history + [{**r, "stage": "k-means"} for r in kmeans.history_]
+
+    def _mixtures(self) -> Mixtures:
+        sizes = tuple(int(size) for size in self._sizes)
+        return Mixtures(self._weights, self._means, self._covariances, sizes)
+
+    def _embedding(self, read: Any, centres: Float | None = None) -> Embedding:
+        dtype = np.dtype(np.float32 if self._single else np.float64)
+        return Embedding(self._mixtures(), self._shift, self._basis, read, dtype, centres)
+
+    def transform(self, X: Any) -> Any:
+        """Coordinates of rows in the embedding; rows never seen are projected.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+            NaN where a value is missing.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_samples, d)
+            float32 for float32 input, else float64.  Lazy for a Dask array.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        read = _working(X)
+        return map_rows(
+            X,
+            self._embedding(read),
+            dtype=read,
+            n_columns=self._basis.shape[1],
+            name="transform",
+        )
+
+    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Fit and return ``embedding_``.
+
+        Parameters
+        ----------
+        X, y
+            As for ``fit``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_samples, d)
+        """
+        return self.fit(X, y, **params).embedding_
+
+    def predict(self, X: Any) -> Any:
+        """Nearest centre in the embedding, of rows seen or not.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+            NaN where a value is missing.
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+            Lazy, and chunked like X, for a Dask array.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        function = self._embedding(_working(X), self.cluster_centers_)
+        return map_rows(X, function, dtype=np.int32, name="predict")
+
+    def kernel(self, X: Any, Y: Any = None) -> Any:
+        """Kernel between rows (Eq. 6), in [0, 1].
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n, n_features)
+        Y : array-like or dask.array.Array of shape (m, n_features), optional
+            X when omitted.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, m), float64
+            Lazy, a block for each pair of blocks, where X or Y is a Dask array.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        Y = X if Y is None else check_rows(self, Y, reset=False)
+        return pair_rows(X, Y, Kernel(self._mixtures(), self._shift), name="kernel")
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self._basis.shape[1])
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what this estimator takes."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _working(X: Any) -> np.dtype[Any]:
+    return np.dtype(np.float32 if X.dtype in (np.float32, np.float16) else np.float64)

@@ -1,0 +1,130 @@
+"""Time and memory of PCKID with Q = G = 30 on incomplete rows, by their number.
+
+``python tests/benchmarks/pckid.py --rows 10000 30000 100000`` prints the table: each
+size in a process of its own, on NumPy with two threads, p = 20, 20 % of the values
+missing completely at random, 5 clusters.  ``--cluster`` runs on two worker
+processes instead, from a lazy Dask array, and counts their memory too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+import warnings
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from _timing import print_table, run_alone
+
+import daskclust
+
+P, K, MISSING = 20, 5, 0.2
+#: Seconds and GiB at most, by number of rows.
+TARGETS = {100_000: (180.0, 4.0), 1_000_000: (1500.0, 12.0)}
+CHUNK = 25_000
+
+
+def incomplete_rows(start: int, n: int, p: int = P) -> np.ndarray:
+    """Return rows ``start .. start + n - 1`` of the problem; float32."""
+    centres = np.random.default_rng(0).normal(scale=1.5, size=(K, p))
+    rng = np.random.default_rng([1, start])
+    x = centres[rng.integers(K, size=n)] + rng.normal(size=(n, p))
+    x[rng.random((n, p)) < MISSING] = np.nan
+    return x.astype(np.float32)
+
+
+def _block(start: np.ndarray) -> np.ndarray:
+    return incomplete_rows(int(start[0]), CHUNK)
+
+
+def lazy_rows(n: int) -> da.Array:
+    """Return the problem as a lazy Dask array; n is a multiple of the chunk."""
+    starts = da.from_array(np.arange(0, n, CHUNK), chunks=1)
+    meta = np.empty((0, 0), np.float32)
+    return da.blockwise(
+        _block,
+        "ij",
+        starts,
+        "i",
+        new_axes={"j": P},
+        adjust_chunks={"i": CHUNK},
+        dtype=np.dtype(np.float32),
+        meta=meta,
+    )
+
+
+def _high_water() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def measure(
+    n: int, *, ensemble: int = 30, n_init: int = 100, cluster: bool = False
+) -> dict[str, Any]:
+    """Fit in this process (or on a cluster); return seconds, GiB and the agreement."""
+    model = daskclust.PCKID(
+        K, n_initializations=ensemble, max_components=ensemble, n_init=n_init, random_state=0
+    )
+    if not cluster:
+        x = np.concatenate([incomplete_rows(s, min(CHUNK, n - s)) for s in range(0, n, CHUNK)])
+        began = time.perf_counter()
+        model.fit(x)
+        seconds, memory = time.perf_counter() - began, _high_water()
+    else:
+        from distributed import Client, LocalCluster
+
+        with (
+            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as running,
+            Client(running) as client,
+        ):
+            began = time.perf_counter()
+            model.fit(lazy_rows(n))
+            counts = da.bincount(model.labels_, minlength=K).compute()
+            seconds = time.perf_counter() - began
+            assert counts.sum() == n
+            memory = _high_water() + sum(client.run(_high_water).values())
+    spectrum = [r for r in model.history_ if r["stage"] == "spectrum"]
+    return {
+        "n": n,
+        "seconds": seconds,
+        "spectrum": sum(r["seconds"] for r in spectrum),
+        "kmeans": sum(r["seconds"] for r in model.history_) - sum(r["seconds"] for r in spectrum),
+        "gib": memory,
+        "solver": spectrum[0]["solver"],
+        "turn": spectrum[-2]["centre_shift"] if len(spectrum) > 1 else 0.0,
+    }
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 30_000, 100_000])
+    parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.alone:
+        print(json.dumps(measure(options.rows[0], cluster=options.cluster)))
+        return
+    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "65536")
+    flags = ["--cluster"] if options.cluster else []
+    found = [run_alone(__file__, "--alone", *flags, "--rows", str(n)) for n in options.rows]
+    print_table(
+        ["rows", "seconds", "of which spectrum", "k-means", "GiB", "solver", "last turn"],
+        [
+            [
+                f"{r['n']:_}",
+                *(f"{r[k]:.1f}" for k in ("seconds", "spectrum", "kmeans", "gib")),
+                r["solver"],
+                f"{r['turn']:.1e}",
+            ]
+            for r in found
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
