@@ -36,6 +36,7 @@ from daskclust.reduction import (
 )
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.contract import top_dtype
+from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
 from daskclust.reduction.mixtures import (
     EXPECTATION,
     LIKELIHOOD,
@@ -215,6 +216,23 @@ def partition_states(rng, x):
         return sums if len(sums) == 2 else None
 
     return [*hard, Partition(centres[:1], fill, True, (1,))], of_centres
+
+
+def gram_requests(rng, x):
+    """With and without a basis, for an ensemble of two models."""
+    stack, _ = mixture_stacks(rng, x)
+    basis = rng.normal(size=(5, 2))
+    return [GramRequest(stack.mixtures, stack.shift, b, np.float64) for b in (basis, None)]
+
+
+@law(GRAM)
+def gram_states(rng, x):
+    return gram_requests(rng, x), everything
+
+
+@law(GRAM_KEPT)
+def kept_gram_states(rng, x):
+    return gram_requests(rng, x), everything
 
 
 def all_reductions() -> dict[str, Reduction]:

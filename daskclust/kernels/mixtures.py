@@ -428,8 +428,8 @@ def _expected_tiles(
             shares[:, kept], top[:, kept], norm[:, kept] = density.posteriors(rows, dtype)
         if len(gone):
             found = condition_rows(group_patterns(x[start + gone], None), mixtures)
-            rows = gone[found.order]
-            shares[:, rows], top[:, rows] = found.shares, found.rows_likelihood
+            back = gone[found.order]
+            shares[:, back], top[:, back] = found.shares, found.rows_likelihood
         yield start, stop, (shares, top, norm)
 
 

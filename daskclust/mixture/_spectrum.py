@@ -22,9 +22,11 @@ SOLVERS = ("auto", "gram", "side", "randomized")
 #: Columns of the basis beyond those wanted.
 OVERSAMPLING = 10
 #: Most features for the Gram matrix, and most rows for the kernel matrix, on the client.
-_MOST_FEATURES, _MOST_ROWS = 2000, 3000
+_MOST_FEATURES, _MOST_ROWS = 1000, 3000
 #: Bytes of features that are kept between passes at most, whatever room there is.
 _MOST_KEPT = 2**31
+#: How much more work an exact answer is worth than power iterations.
+_EXACT = 20.0
 #: Work of an exponential and of the rest of a softmax, in multiply-adds.
 _SOFTMAX_WORK = 30.0
 
@@ -61,7 +63,7 @@ class SpectrumState:
 
 
 def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -> str:
-    """Choose the way of least work: multiply-adds for n rows, d features, a basis of some width.
+    """Choose the way of least work, exact ones preferred: n rows, d features, a basis of ``width``.
 
     Examples
     --------
@@ -74,11 +76,11 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -
     """
     made = n * d * (3.0 * p + _SOFTMAX_WORK)
     times = 1 if kept else n_iter + 1
-    work = {"randomized": times * made + 2.0 * (n_iter + 1) * n * d * width}
+    work = {"randomized": times * made + _EXACT * 2.0 * (n_iter + 1) * n * d * width}
     if d <= _MOST_FEATURES:
-        work["gram"] = made + float(n) * d * d + 10.0 * d**3
+        work["gram"] = made + float(n) * d * d + 4.0 * d**3
     if n <= _MOST_ROWS:
-        work["side"] = made + float(n) * n * d + 10.0 * n**3
+        work["side"] = made + float(n) * n * d + 4.0 * n**3
     return min(work, key=lambda name: work[name])
 
 
