@@ -371,7 +371,9 @@ def test_more_clusters_than_rows_with_values():
 
 
 def test_members_need_as_many_rows_as_components():
-    with pytest.raises(ValueError, match=r"trained on 15 rows.*less than max_components=30"):
+    with pytest.raises(
+        ValueError, match=r"trained on n_samples=15 rows.*less than max_components=30"
+    ):
         PCKID(K, random_state=0).fit(X[5:35])
     with pytest.raises(ValueError, match=r"max_samples=4.*less than max_components=5"):
         PCKID(K, max_samples=4, **SMALL).fit(X)

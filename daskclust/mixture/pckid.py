@@ -383,7 +383,7 @@ class PCKID(
         n_member = min(limit, int(np.ceil(self.subsample * len(pool.x))))
         if n_member < self.max_components:
             raise ValueError(
-                f"Members of the ensemble are trained on {n_member} rows (subsample="
+                f"Members of the ensemble are trained on n_samples={n_member} rows (subsample="
                 f"{self.subsample} of {len(pool.x)} rows with any value, max_samples="
                 f"{self.max_samples}), which is less than max_components={self.max_components}. "
                 "Lower max_components, or raise subsample or max_samples."
