@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
@@ -194,6 +196,54 @@ def test_rows_of_weight_zero_lose_their_constraints(member: Member) -> None:
     with pytest.warns(ConstraintWarning, match=r"1 constrained row\(s\) have sample_weight 0") as w:
         model_of(member).fit(X, must_link=[[1, 8], [2, 3]], sample_weight=weight)
     assert {warning.filename for warning in w} == {__file__}
+
+
+@constrained
+def test_all_rows_in_one_group(member: Member) -> None:
+    """With several clusters: said at the start, and fitted as well as can be."""
+    chain = np.stack([np.arange(59), np.arange(1, 60)], axis=1)
+    for arguments in ({"must_link": chain}, {"y": np.zeros(60, dtype=int)}):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = model_of(member).fit(X, **arguments)
+        assert "leave 1 group(s) of rows" in str(caught[0].message)
+        assert caught[0].category is ConstraintWarning
+        assert {warning.filename for warning in caught} == {__file__}
+        assert np.isfinite(model.objective_)
+
+
+@constrained
+def test_contradictions_by_closure_are_named(member: Member) -> None:
+    """A warning where constraints are soft, an error where they are hard."""
+    arguments = {"must_link": [[0, 5], [5, 9]], "cannot_link": [[0, 9]]}
+    message = "0-5-9 must-linked, 0-9 cannot-linked"
+    if member.hard:
+        with pytest.raises(ConstraintError, match=message):
+            model_of(member).fit(X, **arguments)
+        return
+    with pytest.warns(ConstraintWarning, match=message) as caught:
+        model = model_of(member, max_iter=1000).fit(X, **arguments)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert np.isfinite(model.objective_)
+
+
+# --- schedulers ----------------------------------------------------------------------------
+
+
+def test_cluster_of_two_processes() -> None:
+    """All of them, from arrays that are read there and from persisted ones."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        persisted = client.persist(blocks((15, 5)))
+        for member in MEMBERS.values():
+            want = quiet_fit(model_of(member), X, **arguments_of(member, y=Y))
+            for data in (blocks() + 0, persisted):
+                model = quiet_fit(model_of(member), data, **arguments_of(member, y=Y))
+                assert_same_model(model, want, 1e-12)
 
 
 # --- passes and checkpoints ----------------------------------------------------------------
