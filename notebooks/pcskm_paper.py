@@ -274,7 +274,7 @@ def run_all(
     from distributed import Client, LocalCluster, as_completed
 
     with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         client.upload_file(__file__)

@@ -143,7 +143,7 @@ def test_same_seed_same_labels_on_a_given_cluster_without_matplotlib(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, protocol="tcp"
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
     ) as cluster:
         address = cluster.scheduler_address
         out = tmp_path / "out"

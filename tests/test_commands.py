@@ -32,7 +32,7 @@ from daskclust.persistence import registry
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, protocol="tcp"
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
     ) as cluster:
         yield cluster.scheduler_address
 

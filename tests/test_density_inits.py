@@ -157,7 +157,7 @@ def test_the_sample_does_not_depend_on_chunks(init, lengths):
 def test_processes_find_the_same_starts():
     with (
         dask.config.set(scheduler=None),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
         for init, budget in [("maximin", 0), ("dkm++", 5000), ("robin", 60)]:
