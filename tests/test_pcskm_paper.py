@@ -91,6 +91,7 @@ def test_runs_are_kept_and_not_made_again(results, paper: ModuleType) -> None:
     assert paper.run_all(few, folder, n_workers=1) == 0
 
 
+@pytest.mark.slow
 def test_runs_are_the_same_in_processes(results, paper: ModuleType, tmp_path: Path) -> None:
     _, few, folder = results
     task = next(task for task in few if task.method == "PCKM")

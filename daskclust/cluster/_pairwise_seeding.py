@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from daskclust.cluster._constrained import TouchedRows
 from daskclust.engine import Rows
-from daskclust.kernels.assign import label_sums
+from daskclust.kernels.assign import direct_distances, label_sums
 from daskclust.kernels.constraints import pair_lengths
 from daskclust.kernels.neighbourhoods import agreeing_components
 
@@ -118,7 +118,7 @@ def covered_clusters(touched: TouchedRows, k: int, *, agreeing: bool) -> Neighbo
     while len(chosen) < min(k, len(centroids)):
         # They come largest first, so the first of all that are infinitely far is the largest.
         new = int(np.argmax(least))
-        length = np.linalg.norm(centroids - centroids[new], axis=1)
+        length = np.sqrt(direct_distances(centroids, centroids[new : new + 1])[:, 0])
         least = np.minimum(least, length * np.sqrt(weights * weights[new]))
         chosen.append(new)
         least[chosen] = -1.0
