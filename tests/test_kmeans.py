@@ -544,14 +544,15 @@ def test_restarts_share_the_passes_of_the_slowest(init, monkeypatch):
 def test_kmeans_parallel_draws_candidates_in_proportion_to_k(k, factor, rounds, states):
     data, _ = blobs(2000, 3, 40)
     KMeans(k, oversampling_factor=factor, init_rounds=rounds, random_state=0, max_iter=1).fit(data)
-    candidates = [state for name, state in states if name == "candidates"]
-    drawing = candidates[:-1]
+    drawing = [state for name, state in states if name == "candidates"]
     assert {state.n_picks for state in drawing} == {round(factor * k)}
-    assert [state.weigh for state in candidates] == [False] * len(drawing) + [True]
+    assert [name for name, _ in states].count("attracted") == 1
     # Rounds beyond `init_rounds` only while there are fewer candidates than clusters.
     assert len(drawing) == max(rounds, -(-(k - 1) // round(factor * k)))
-    # Each round measures the candidates of the last one only.
-    assert [len(state.fresh[0]) for state in candidates] == [1] + [round(factor * k)] * len(drawing)
+    n_drawn = round(factor * k)
+    assert [len(state.candidates[0]) for state in drawing] == [
+        1 + i * n_drawn for i in range(len(drawing))
+    ]
 
 
 def test_passes_of_kmeans_parallel_do_not_depend_on_k(states):
@@ -560,7 +561,7 @@ def test_passes_of_kmeans_parallel_do_not_depend_on_k(states):
     for k in (2, 20, 200):
         states.clear()
         KMeans(k, random_state=0, max_iter=1).fit(data)
-        counts.append(sum(name == "candidates" for name, _ in states))
+        counts.append(sum(name in ("candidates", "attracted") for name, _ in states))
     assert counts == [6, 6, 6]
 
 

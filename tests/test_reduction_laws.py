@@ -18,11 +18,13 @@ from daskclust.cluster._metrics import COVARIANCE, MeanState
 from daskclust.kernels.mixtures import Mixtures
 from daskclust.reduction import (
     ASSIGN,
+    ATTRACTED,
     CANDIDATES,
     FARTHEST,
     FARTHEST_FIRST,
     SPREAD,
     SURVEY,
+    Attraction,
     CandidateRound,
     CentreSets,
     FarthestFirst,
@@ -120,20 +122,28 @@ def survey_states(rng, x):
 @law(CANDIDATES)
 def candidate_states(rng, x):
     p = x.shape[1]
-
-    def points(m):
-        return rng.integers(-2, 3, (m, p)).astype(float)
-
-    def sums(result):
-        return result.potential, result.mass
-
+    one, two = (rng.integers(-2, 3, (m, p)).astype(float) for m in (6, 4))
     rounds = [
-        CandidateRound((points(1), points(1)), (0, 0), (1, 2), 1, 3),
-        # A restart without new candidates, then the weighing.
-        CandidateRound((points(2), points(0)), (1, 1), (1, 2), 2, 3, shift=np.full(p, 0.5)),
-        CandidateRound((points(1), points(3)), (3, 1), (1, 2), 3, 0, weigh=True),
+        CandidateRound((one[:1], two[:2]), (1, 2), 1, 3),
+        # A restart without new candidates.
+        CandidateRound((one[:1], two), (1, 2), 2, 3, shift=np.full(p, 0.5)),
+        CandidateRound((one, two), (1, 2), 3, 5),
     ]
-    return rounds, sums
+
+    def nothing(picks):
+        # Repetition gives other row numbers, and so other draws.
+        return picks.shape
+
+    return rounds, nothing
+
+
+@law(ATTRACTED)
+def attraction_states(rng, x):
+    p = x.shape[1]
+    points = tuple(rng.integers(-2, 3, (m, p)).astype(float) for m in (1, 4))
+    return [Attraction(points, (1, 2)), Attraction(points, (1, 2), shift=np.full(p, 0.5))], (
+        everything
+    )
 
 
 @law(SPREAD)
@@ -365,15 +375,55 @@ def test_farthest_rows_come_in_order_with_their_cluster_and_weight():
     assert found["x"].tolist() == [[5.0, 2.0, 0.0], [-5.0, 3.0, 0.0], [1.0, 1.0, 0.0], [9.0, 1, 1]]
 
 
-def test_a_row_carries_its_nearest_candidate_from_round_to_round():
-    x = np.array([[0.0], [4.0], [10.0]])
-    first = CandidateRound((np.array([[0.0]]),), (0,), (1,), 1, 1)
-    second = CandidateRound((np.array([[9.0], [3.0]]),), (1,), (1,), 2, 0, weigh=True)
-    one, two = reduce_blocks(CANDIDATES, [first, second], row_blocks(x, None, (1, 2)))
-    assert one.potential.tolist() == [116.0]
-    assert one.mass == []
-    assert two.potential.tolist() == [2.0]
-    assert two.mass[0].tolist() == [1.0, 1.0, 1.0]
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_only_the_front_of_the_race_is_measured_and_wins_as_if_all_were(weighted, count):
+    """The draws are those of all rows measured against all candidates."""
+    rng = np.random.default_rng(count)
+    blob = np.repeat(rng.normal(scale=20.0, size=(30, 3)), 100, axis=0)
+    x = blob + rng.normal(size=blob.shape)
+    weight = rng.integers(0, 3, len(x)).astype(float) if weighted else None
+    candidates = x[rng.choice(len(x), 90, replace=False)]
+    states = [CandidateRound((candidates[:m],), (7,), m, count) for m in (1, 20, 45, 90)]
+    lengths = (1000, 0, 1999, 1)
+    (block,) = row_blocks(x, weight, (len(x),))
+    carry = None
+    for state, found in zip(
+        states, reduce_blocks(CANDIDATES, states, row_blocks(x, weight, lengths)), strict=True
+    ):
+        squared = ((x[:, None] - state.candidates[0]) ** 2).sum(axis=2).min(axis=1)
+        mass = squared if weight is None else squared * weight
+        with np.errstate(divide="ignore"):
+            keys = -np.log(block.uniforms(7, state.round)) / mass
+        best = np.argsort(keys, kind="stable")[:count]
+        assert found["row"][0].tolist() == best.tolist()
+        np.testing.assert_allclose(found["key"][0], keys[best], rtol=1e-9)
+        _, carry = CANDIDATES.block(block, state, carry)
+    # Most rows were never measured against most candidates.
+    assert np.mean(carry[0].seen == len(candidates)) < (0.5 if count < 40 else 1.0)
+
+
+def test_attraction_of_a_sample_is_right_in_expectation():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 1))
+    weight = rng.integers(0, 4, len(x)).astype(float)
+    weight[17] = 5000.0
+    points = (np.array([[-1.0], [0.0], [1.0]]),)
+    blocks = row_blocks(x, weight, (1500, 2500))
+    (exact,) = reduce_blocks(ATTRACTED, [Attraction(points, (0,))], blocks)[0]
+    owner = np.abs(x - points[0].ravel()).argmin(axis=1)
+    assert exact.tolist() == np.bincount(owner, weights=weight).tolist()
+    many = np.array(
+        [
+            reduce_blocks(ATTRACTED, [Attraction(points, (seed,), rate=2.0**-4)], blocks)[0][0]
+            for seed in range(200)
+        ]
+    )
+    error = many.std(axis=0, ddof=1) / np.sqrt(len(many))
+    assert (error > 0).all()
+    assert (np.abs(many.mean(axis=0) - exact) < 4 * error).all()
+    # The heavy row is always looked at.
+    assert many[:, owner[17]].min() > 5000.0
 
 
 # The check itself must be able to fail.

@@ -233,19 +233,20 @@ def test_candidates_are_weighted_by_unlabelled_rows_only(monkeypatch):
 
     def noting(self, reduction, state, carry):
         result, carry = scan(self, reduction, state, carry)
-        if reduction.name == "candidates":
+        if reduction.name in ("candidates", "attracted"):
             seen.append((state, result))
         return result, carry
 
     monkeypatch.setattr(Rows, "scan", noting)
     SemiSupervisedKMeans(6, max_iter=0, random_state=0).fit(X, Y)
-    states = [state for state, _ in seen]
-    # Twice the two centres that are missing, in each of five rounds; then the weighing.
-    assert [state.n_picks for state in states] == [4] * 5 + [0]
-    np.testing.assert_allclose(states[0].fresh[0], class_centroids(X, Y, ONE), rtol=1e-13)
-    for _, result in seen:
-        assert not np.isin(result.picks["row"], KNOWN).any()
-    assert seen[-1][1].mass[0].sum() == (Y < 0).sum()
+    # Twice the two centres that are missing, in each of five rounds.
+    assert [state.n_picks for state, _ in seen[:-1]] == [4] * 5
+    for state, picks in seen[:-1]:
+        np.testing.assert_allclose(state.candidates[0][:4], class_centroids(X, Y, ONE), rtol=1e-13)
+        assert not np.isin(picks["row"], KNOWN).any()
+    _, (mass,) = seen[-1]
+    assert len(mass) == 4 + 5 * 4
+    assert mass.sum() == (Y < 0).sum()
 
 
 def test_ss_kmeans_parallel_finds_30_easy_blobs_from_every_seed():

@@ -20,7 +20,14 @@ from daskclust.cluster._density_seeding import (
 )
 from daskclust.cluster._recluster import recluster
 from daskclust.engine import Rows
-from daskclust.reduction import CANDIDATES, CARRY_BYTES, CandidateRound, RoundResult, Survey
+from daskclust.reduction import (
+    ATTRACTED,
+    CANDIDATES,
+    CARRY_BYTES,
+    Attraction,
+    CandidateRound,
+    Survey,
+)
 
 __all__ = [
     "DETERMINISTIC_INITS",
@@ -36,6 +43,10 @@ Float = NDArray[np.float64]
 DETERMINISTIC_INITS = ("maximin", *DENSITY_INITS)
 #: Starts that find rows; arrays and callables are taken as they are.
 STRING_INITS = ("k-means||", "k-means++", "random", *DETERMINISTIC_INITS)
+
+#: Candidates are weighed by all rows up to so many, or so many times their number, and by a
+#: sample of so many beyond: their weights need not be exact.
+_WEIGHED_ROWS, _WEIGHED_EACH = 2**16, 50
 
 
 @dataclass(frozen=True)
@@ -136,7 +147,15 @@ def sample_centres(
     if init == "k-means++":
         return _padded(_sequential(rows, first, n_clusters, seeds, shift), n_clusters)
     found = _oversampled(
-        rows, first, n_clusters, seeds, oversampling_factor, init_rounds, shift, len(known)
+        rows,
+        first,
+        n_clusters,
+        seeds,
+        oversampling_factor,
+        init_rounds,
+        shift,
+        len(known),
+        survey.weight,
     )
     return _padded(found, n_clusters)
 
@@ -157,37 +176,35 @@ class _Rounds:
         self, rows: Rows, first: list[Float], seeds: tuple[int, ...], shift: Float | None
     ) -> None:
         self.candidates = list(first)
-        self._rows, self._seeds, self._shift = rows, seeds, shift
-        self._measured = [0] * len(seeds)
-        self._keep = rows.can_keep(CARRY_BYTES * len(seeds))
-        self._carry: Any = None
-        #: Passes so far.
+        #: Rounds so far.
         self.made = 0
-
-    def _scan(self, n_picks: int, *, weigh: bool = False) -> RoundResult:
-        """Make a pass: measure the newest candidates (all, where nothing is kept) and draw."""
-        self.made += 1
-        known = tuple(self._measured) if self._keep else (0,) * len(self._seeds)
-        fresh = tuple(c[n:] for c, n in zip(self.candidates, known, strict=True))
-        state = CandidateRound(
-            fresh, known, self._seeds, self.made, n_picks, weigh=weigh, shift=self._shift
-        )
-        sampling = CANDIDATES if self._keep else CANDIDATES.without_carry()
-        result, self._carry = self._rows.scan(sampling, state, self._carry)
-        self._measured = [len(c) for c in self.candidates]
-        return result
+        self._rows, self._seeds, self._shift = rows, seeds, shift
+        keep = rows.can_keep(CARRY_BYTES * len(seeds))
+        self._sampling = CANDIDATES if keep else CANDIDATES.without_carry()
+        self._carry: Any = None
 
     def draw(self, n_picks: int) -> bool:
         """Draw rows for each restart by ``w D^2``; return whether there were any left."""
-        drawn = [_picked(picks) for picks in self._scan(n_picks).picks]
+        self.made += 1
+        state = CandidateRound(
+            tuple(self.candidates), self._seeds, self.made, n_picks, shift=self._shift
+        )
+        found, self._carry = self._rows.scan(self._sampling, state, self._carry)
+        drawn = [_picked(picks) for picks in found]
         self.candidates = [
             np.concatenate(pair) for pair in zip(self.candidates, drawn, strict=True)
         ]
         return any(len(d) for d in drawn)
 
-    def weigh(self) -> list[Float]:
-        """Weights of the rows nearest to each candidate."""
-        return self._scan(0, weigh=True).mass
+    def weigh(self, total: float) -> list[Float]:
+        """Weights of the rows nearest to each candidate, out of ``total``; of many by a sample."""
+        enough = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.candidates))
+        rate = None
+        if self._rows.n_rows > enough:
+            rate = float(2.0 ** np.floor(np.log2(enough / total)))
+        state = Attraction(tuple(self.candidates), self._seeds, rate, shift=self._shift)
+        mass: list[Float] = self._rows.reduce(ATTRACTED, state)
+        return mass
 
 
 def _sequential(
@@ -209,6 +226,7 @@ def _oversampled(
     n_rounds: int,
     shift: Float | None,
     n_fixed: int,
+    total: float,
 ) -> list[Float]:
     """Draw rounds of about ``factor`` times as many rows as centres are missing; cluster them.
 
@@ -222,5 +240,5 @@ def _oversampled(
         left = rounds.draw(per_round)
     return [
         recluster(points, weight, k, seed, n_fixed)
-        for points, weight, seed in zip(rounds.candidates, rounds.weigh(), seeds, strict=True)
+        for points, weight, seed in zip(rounds.candidates, rounds.weigh(total), seeds, strict=True)
     ]

@@ -134,6 +134,11 @@ array of shape (k, p) or callable, default="k-means||"
     candidates again in each round, with the same result.  *To the client*: O(r k p) a
     worker thread and pass, never anything of length n.
 
+    Rounds of k-means|| draw as if every row were measured against every candidate,
+    but measure only rows that may win: their old distance bounds the odds.  The
+    weights of candidates are counted on all rows up to 65 536 (or 50 a candidate),
+    and on a sample of about so many beyond, which they hardly notice.
+
     Labels are exact: a row whose two nearest centres cannot be told apart in the
     input's precision is decided by direct differences in float64.
 

@@ -14,12 +14,19 @@ from daskclust.reduction.farthest_first import (
     FARTHEST_FIRST_BYTES,
     FarthestFirst,
 )
-from daskclust.reduction.seeding import CANDIDATES, CARRY_BYTES, CandidateRound, RoundResult
+from daskclust.reduction.seeding import (
+    ATTRACTED,
+    CANDIDATES,
+    CARRY_BYTES,
+    Attraction,
+    CandidateRound,
+)
 from daskclust.reduction.spread import SPREAD, Spread, SpreadRequest, split_labels
 from daskclust.reduction.survey import SURVEY, Survey, SurveyRequest
 
 __all__ = [
     "ASSIGN",
+    "ATTRACTED",
     "CANDIDATES",
     "CARRY_BYTES",
     "FARTHEST",
@@ -27,6 +34,7 @@ __all__ = [
     "FARTHEST_FIRST_BYTES",
     "SPREAD",
     "SURVEY",
+    "Attraction",
     "CandidateRound",
     "CentreSets",
     "ClassStatistics",
@@ -36,7 +44,6 @@ __all__ = [
     "Field",
     "Partial",
     "Reduction",
-    "RoundResult",
     "RowBlock",
     "RowLabels",
     "Spread",

@@ -1,10 +1,11 @@
 """Passes that find starting centres: oversampled and sequential D^2 sampling.
 
-Each row keeps the squared distance to its nearest candidate and which candidate
-that is, aligned with the blocks, so that a round measures the new candidates
-only.  Sampling is an exponential race on the mass ``w D^2``: the winners are a
-weighted sample without replacement, so a round needs no total beforehand and
-one pass both measures the last round's candidates and draws the next.
+Sampling is an exponential race on the mass ``w D^2``: the rows of the smallest keys
+``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total
+beforehand.  Distances to the nearest candidate only ever fall, so keys only ever rise: the
+key by an old distance is a bound below that of today, and only rows in front of the race need
+to be measured against the newest candidates.  Each row keeps its squared distance and how
+many candidates it has been measured against, aligned with the blocks.
 """
 
 from __future__ import annotations
@@ -22,9 +23,18 @@ from daskclust.kernels.sampling import race_keys
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 
-__all__ = ["CANDIDATES", "CARRY_BYTES", "CandidateRound", "RoundResult"]
+__all__ = ["ATTRACTED", "CANDIDATES", "CARRY_BYTES", "Attraction", "CandidateRound"]
 
 Float = NDArray[np.float64]
+
+#: Bytes that a row and restart keep between rounds.
+CARRY_BYTES = 12
+#: A quantile of keys is estimated from every so-manieth, with some to spare.
+_EVERY, _SPARE = 16, 4
+#: Rows in front that are measured at a time, at least, and against how many candidates.
+_BATCH, _STRIDE = 256, 256
+#: A draw of its own, beside those of the rounds.
+_WEIGHING = 2**32
 
 
 @dataclass(frozen=True)
@@ -33,119 +43,192 @@ class CandidateRound:
 
     Parameters
     ----------
-    fresh : tuple of ndarray of shape (m_r, p), float64
-        Candidates of each restart that no row has been measured against.
-    known : tuple of int
-        How many candidates each restart had before.
+    candidates : tuple of ndarray of shape (m_r, p), float64, m_r > 0
+        Candidates of each restart, in the order of their draw.
     seeds : tuple of int
         Seed of each restart.
     round : int
         Number of the round: rows draw anew in each.
     n_picks : int
         Rows to draw for each restart.
-    weigh : bool
-        Whether to sum the weight that each candidate attracts.
     shift : ndarray of shape (p,), float64, optional
     """
 
-    fresh: tuple[Float, ...]
-    known: tuple[int, ...]
+    candidates: tuple[Float, ...]
     seeds: tuple[int, ...]
     round: int
     n_picks: int
-    weigh: bool = False
     shift: Float | None = None
 
 
-class RoundResult(NamedTuple):
-    """What a round brought home.
-
-    Attributes
-    ----------
-    picks : structured ndarray of shape (r, n_picks)
-        Drawn rows, in order of their draw; ``row == -1`` where mass ran out.
-    potential : ndarray of shape (r,), float64
-        Sum of ``w D^2`` over all rows, before the draw.
-    mass : list of ndarray, float64
-        Weight attracted by each candidate of each restart (empty unless asked).
-    """
-
-    picks: NDArray[Any]
-    potential: Float
-    mass: list[Float]
-
-
 class _Carry(NamedTuple):
+    """Squared distance to the nearest of the first ``seen`` candidates, for each row."""
+
     distance: Float
-    owner: NDArray[np.int32]
+    seen: NDArray[np.int32]
 
 
-#: Bytes that a row and restart keep between rounds.
-CARRY_BYTES = 12
+class _Race:
+    """The race of a block's rows in one restart."""
+
+    def __init__(
+        self,
+        rows: RowBlock,
+        candidates: Float,
+        uniforms: Float,
+        shift: Float | None,
+        before: _Carry | None,
+    ) -> None:
+        self._x, self._weight, self._shift = rows.x, rows.weight, shift
+        self._candidates, self._uniforms = candidates, uniforms
+        if before is None:
+            distance = nearest(rows.x, candidates[:1], shift=shift)[1]
+            self.carry = _Carry(distance, np.ones(len(rows.x), dtype=np.int32))
+        else:
+            self.carry = _Carry(before.distance.copy(), before.seen.copy())
+
+    def _keys(self, places: Any) -> Float:
+        mass = self.carry.distance[places]
+        if self._weight is not None:
+            mass = mass * self._weight[places]
+        return race_keys(self._uniforms[places], mass)
+
+    def _measure(self, places: NDArray[np.intp], most: int) -> None:
+        """Measure rows against the next candidates, at most so many, that each has not seen."""
+        distance, seen = self.carry
+        for known in np.unique(seen[places]):
+            these = places[seen[places] == known]
+            unseen = self._candidates[known : known + most]
+            found = nearest(self._x[these], unseen, shift=self._shift)[1]
+            distance[these] = np.minimum(distance[these], found)
+            seen[these] += len(unseen)
+
+    def _overtake(self, places: NDArray[np.intp], keys: Float, limit: float) -> None:
+        """Make the keys of some rows exact, or so far that they lie behind the limit."""
+        m = len(self._candidates)
+        ahead = places[self.carry.seen[places] < m]
+        while len(ahead):
+            # Most rows fall behind after a few candidates.
+            self._measure(ahead, _STRIDE)
+            keys[ahead] = self._keys(ahead)
+            ahead = ahead[(keys[ahead] <= limit) & (self.carry.seen[ahead] < m)]
+
+    def run(self, count: int) -> tuple[NDArray[np.intp], Float]:
+        """Return places and exact keys of all rows that can be among the ``count`` first."""
+        keys = self._keys(slice(None))
+        # Rows that look like the first, then those that may still beat them, a few at a time.
+        batch = np.flatnonzero((keys <= _low_quantile(keys, 2 * count)) & (keys < np.inf))
+        self._overtake(batch, keys, np.inf)
+        best = np.sort(keys[batch])[:count]
+        limit = best[-1] if len(best) == count else np.inf
+        waiting = np.flatnonzero((keys <= limit) & (keys < np.inf))
+        waiting = waiting[self.carry.seen[waiting] < len(self._candidates)]
+        waiting = waiting[np.argsort(keys[waiting], kind="stable")]
+        size = max(2 * count, _BATCH)
+        while len(waiting):
+            batch, waiting = waiting[:size], waiting[size:]
+            self._overtake(batch, keys, limit)
+            best = np.sort(np.concatenate([best, keys[batch]]))[:count]
+            limit = best[-1] if len(best) == count else np.inf
+            waiting = waiting[: np.searchsorted(keys[waiting], limit, side="right")]
+            size *= 2
+        front = np.flatnonzero((keys <= limit) & (keys < np.inf))
+        return front, keys[front]
 
 
-def _n_candidates(state: CandidateRound) -> int:
-    return max(k + len(f) for k, f in zip(state.known, state.fresh, strict=True))
+def _low_quantile(keys: Float, count: int) -> float:
+    """Return a bound below which about ``count`` keys lie, or a few more."""
+    some = keys[::_EVERY]
+    at = -(-count // _EVERY) + _SPARE
+    return float(np.partition(some, at)[at]) if at < len(some) else np.inf
 
 
-def _fields(state: CandidateRound) -> Mapping[str, Field]:
-    r, p = len(state.seeds), state.fresh[0].shape[1]
-    return {
-        "picks": Field((r, state.n_picks), "top", top_dtype(p)),
-        "potential": Field((2, r)),
-        "mass": Field((2, r, _n_candidates(state) if state.weigh else 0)),
-    }
+def _round_fields(state: CandidateRound) -> Mapping[str, Field]:
+    r, p = len(state.seeds), state.candidates[0].shape[1]
+    return {"picks": Field((r, state.n_picks), "top", top_dtype(p))}
 
 
-def _measure(rows: RowBlock, state: CandidateRound, r: int, before: _Carry | None) -> _Carry:
-    fresh = state.fresh[r]
-    if before is not None and not len(fresh):
-        return before
-    labels, distances = nearest(rows.x, fresh, shift=state.shift)
-    labels += state.known[r]
-    if before is None:
-        return _Carry(distances, labels)
-    closer = distances < before.distance
-    return _Carry(
-        np.where(closer, distances, before.distance), np.where(closer, labels, before.owner)
-    )
-
-
-def _block(
+def _round_block(
     rows: RowBlock, state: CandidateRound, carry: list[_Carry] | None
 ) -> tuple[Partial, list[_Carry]]:
-    partial = {name: field.identity() for name, field in _fields(state).items()}
+    partial = {name: field.identity() for name, field in _round_fields(state).items()}
     kept = []
-    chunks = rows.slices()
-    for r, seed in enumerate(state.seeds):
-        now = _measure(rows, state, r, None if carry is None else carry[r])
-        kept.append(now)
-        mass = now.distance if rows.weight is None else now.distance * rows.weight
-        partial["potential"][:, r] = sum_terms(mass[s].sum() for s in chunks)
-        if state.n_picks:
-            keys = race_keys(rows.uniforms(seed, state.round), mass)
-            partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
-        if state.weigh:
-            attracted = [
-                np.bincount(
-                    now.owner[s],
-                    weights=None if rows.weight is None else rows.weight[s],
-                    minlength=partial["mass"].shape[-1],
-                ).astype(np.float64)
-                for s in chunks
-            ]
-            partial["mass"][:, r] = sum_terms(attracted)
+    for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
+        race = _Race(
+            rows,
+            candidates,
+            rows.uniforms(seed, state.round),
+            state.shift,
+            None if carry is None else carry[r],
+        )
+        front, keys = race.run(state.n_picks)
+        partial["picks"][r] = pick_rows(rows, keys, state.n_picks, front)
+        kept.append(race.carry)
     return partial, kept
 
 
-def _finalize(partial: Partial, state: CandidateRound) -> RoundResult:
-    mass = []
-    if state.weigh:
-        mass = [
-            partial["mass"][0, r, : known + len(fresh)]
-            for r, (known, fresh) in enumerate(zip(state.known, state.fresh, strict=True))
-        ]
-    return RoundResult(partial["picks"], partial["potential"][0], mass)
+def _round_finalize(partial: Partial, state: CandidateRound) -> NDArray[Any]:
+    return partial["picks"]
 
 
-CANDIDATES = Reduction("candidates", _fields, _block, _finalize, carries=True)
+#: Rows drawn by ``w D^2``: records of shape (r, n_picks) in order of their draw, ``row == -1``
+#: where mass ran out.
+CANDIDATES = Reduction("candidates", _round_fields, _round_block, _round_finalize, carries=True)
+
+
+@dataclass(frozen=True)
+class Attraction:
+    """Ask for the weight of the rows nearest to each candidate.
+
+    Parameters
+    ----------
+    candidates : tuple of ndarray of shape (m_r, p), float64
+        Of each restart.
+    seeds : tuple of int
+        Seed of each restart.
+    rate : float, optional
+        A row of weight w is looked at with probability ``min(1, rate w)`` and
+        stands for those that are not, so that sums are right in expectation; all
+        rows are looked at when omitted.  A power of two, so that sums of equal
+        weights are exact.
+    shift : ndarray of shape (p,), float64, optional
+    """
+
+    candidates: tuple[Float, ...]
+    seeds: tuple[int, ...]
+    rate: float | None = None
+    shift: Float | None = None
+
+
+def _attraction_fields(state: Attraction) -> Mapping[str, Field]:
+    most = max(len(c) for c in state.candidates)
+    return {"mass": Field((2, len(state.seeds), most))}
+
+
+def _attraction_block(rows: RowBlock, state: Attraction) -> Partial:
+    partial = {name: field.identity() for name, field in _attraction_fields(state).items()}
+    weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+    share = (weight > 0).astype(np.float64)
+    if state.rate is not None:
+        share = np.minimum(share, state.rate * weight)
+    most = partial["mass"].shape[-1]
+    for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
+        taken = share > 0
+        if state.rate is not None:
+            taken &= rows.uniforms(seed, _WEIGHING) <= share
+        mass, owner = np.zeros(len(share)), np.zeros(len(share), dtype=np.int32)
+        mass[taken] = weight[taken] / share[taken]
+        owner[taken] = nearest(rows.x[taken], candidates, shift=state.shift)[0]
+        partial["mass"][:, r] = sum_terms(
+            np.bincount(owner[s], weights=mass[s], minlength=most).astype(np.float64)
+            for s in rows.slices()
+        )
+    return partial
+
+
+def _attraction_finalize(partial: Partial, state: Attraction) -> list[Float]:
+    return [partial["mass"][0, r, : len(c)] for r, c in enumerate(state.candidates)]
+
+
+#: Weight that each candidate of each restart attracts: a list of arrays of shape (m_r,).
+ATTRACTED = Reduction("attracted", _attraction_fields, _attraction_block, _attraction_finalize)

@@ -86,7 +86,12 @@ class Survey:
     classes: ClassStatistics
 
 
-def pick_rows(rows: RowBlock, keys: NDArray[np.float64], count: int) -> NDArray[Any]:
+def pick_rows(
+    rows: RowBlock,
+    keys: NDArray[np.float64],
+    count: int,
+    places: NDArray[np.intp] | None = None,
+) -> NDArray[Any]:
     """Return records of the ``count`` rows of smallest key of one block, padded with none.
 
     Parameters
@@ -95,6 +100,8 @@ def pick_rows(rows: RowBlock, keys: NDArray[np.float64], count: int) -> NDArray[
     keys : ndarray of shape (n,), float64
         Infinite for rows that must not be taken.
     count : int
+    places : ndarray of shape (n,), optional
+        Places of these rows, ascending; all rows of the block when omitted.
 
     Returns
     -------
@@ -103,6 +110,8 @@ def pick_rows(rows: RowBlock, keys: NDArray[np.float64], count: int) -> NDArray[
     chosen = smallest(keys, count)
     out: NDArray[Any] = Field((count,), "top", top_dtype(rows.x.shape[1])).identity()
     out["key"][: len(chosen)] = keys[chosen]
+    if places is not None:
+        chosen = places[chosen]
     out["row"][: len(chosen)] = rows.numbers(chosen)
     out["x"][: len(chosen)] = rows.x[chosen]
     return out

@@ -9,6 +9,7 @@ import overhead
 import pairwise_seeding
 import pcskm
 import pytest
+import seeding
 from _timing import PROBLEMS, TOY, Problem
 
 
@@ -39,6 +40,12 @@ def test_starts_from_pairs_are_compared(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith(r"| auto | neighborhoods | dkm++ | k-means\|\| |")
     assert [line.split(" | ")[1] for line in lines[2:]] == ["0.3", "1, 10% wrong"]
+
+
+def test_seeding_is_measured_at_toy_size() -> None:
+    found = seeding.measure(Problem(3000, 10, 12), 1.0, repeats=1)
+    assert found["passes, plain"] == found["passes, labelled"] == 6
+    assert min(found.values()) > 0
 
 
 def test_memory_stays_under_the_limit_at_toy_size() -> None:
@@ -86,6 +93,14 @@ def test_pcskm_reaches_its_targets() -> None:
     assert pcskm.small() < pcskm.TARGET_SMALL
     ours, plain = pcskm.large()
     assert ours / plain <= pcskm.TARGET_RATIO
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(600)
+def test_seeding_reaches_its_targets() -> None:
+    found = seeding.measure(seeding.PROBLEM, 1.0)
+    assert found["plain"] / found["iteration"] <= seeding.TARGET
+    assert found["labelled"] / found["plain"] <= seeding.TARGET_RATIO
 
 
 @pytest.mark.benchmark
