@@ -291,9 +291,26 @@ def quality(found: Float, levels: tuple[int, ...], resamples: int = 5000) -> lis
     return out
 
 
-def draw(axes: Any, results: dict[str, Float], measure: str) -> None:
+def full_supervision(found: Float) -> tuple[float, float, float]:
+    """Cost of the start over the optimal with all classes of the mixture labelled.
+
+    Returns the mean over the replicates, its standard error, and what Lemma 4.1 expects.
+    """
+    ratios = found[:, -1, list(ALGORITHMS).index("ss-k-means++ (no Lloyd)"), 1]
+    n, g = 100, DATA["mixture"].labels
+    error = ratios.std(ddof=1) / np.sqrt(len(ratios))
+    return float(ratios.mean()), float(error), 1 + (n - g) / (g * (n - 1))
+
+
+def draw(results: dict[str, Float], measure: str) -> Any:
     """Draw one figure of the paper: means and two standard deviations, a panel a data set."""
+    import matplotlib.pyplot as plt
+
     at = list(MEASURES).index(measure)
+    figure, axes = plt.subplots(
+        1, len(results), figsize=(3.3 * len(results), 3.6), layout="constrained", squeeze=False
+    )
+    axes = axes[0]
     for ax, (name, found) in zip(axes, results.items(), strict=True):
         spec = DATA[name]
         percent = 100 * np.array(spec.levels) / spec.k
@@ -315,6 +332,9 @@ def draw(axes: Any, results: dict[str, Float], measure: str) -> None:
         ax.set_title(f"{spec.title} (k = {spec.k})", fontsize=10)
         ax.set_xlabel("classes with labels, %")
     axes[0].set_ylabel(MEASURES[measure])
+    lines, names = axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=3, fontsize=8)
+    return figure
 
 
 def main(argv: list[str] | None = None) -> None:
