@@ -112,7 +112,7 @@ class Scaling:
             norm = np.sqrt(np.nansum(wide * wide, axis=1, keepdims=True))
             norm[norm == 0.0] = 1.0  # a row of zeros has no direction: it stays zero
             return (wide / norm).astype(self.dtype)
-        return rows.astype(self.dtype)
+        return rows.astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -170,11 +170,12 @@ class CubeSource:
 
     def missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of `values` mean "no data"; of their shape."""
-        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+        found = np.isnan(values) if values.dtype.kind == "f" else None
         for nodata in self.nodata:
             # In the stored dtype: -3.4e38 written as float32 equals no float64 literal.
-            missing |= values == values.dtype.type(nodata)
-        return missing
+            equal = values == values.dtype.type(nodata)
+            found = equal if found is None else np.logical_or(found, equal, out=found)
+        return np.zeros(values.shape, bool) if found is None else found
 
     def valid(
         self, number: int, excluded: NDArray[np.bool_] | None
@@ -196,7 +197,7 @@ class CubeSource:
             return np.ones(pixels, bool) if wanted is None else wanted, None, None
         values = self.read(number)
         missing = self.missing(values)
-        absent = np.asarray(missing.all(axis=1) if self.keep_incomplete else missing.any(axis=1))
+        absent = np.asarray(missing.all(axis=1)) if self.keep_incomplete else _any_by_row(missing)
         valid = ~absent if wanted is None else wanted & ~absent
         return valid, values, missing
 
@@ -207,10 +208,13 @@ class CubeSource:
             if not valid.any():
                 return np.empty((0, self.n_bands), dtype=self.dtype)
             values = self.read(number)
-        rows = values[valid]
+        rows = values if valid.all() else values[valid]
         if self.keep_incomplete and missing is not None and missing[valid].any():
-            if rows.dtype.kind != "f":
-                rows = rows.astype(np.float32 if rows.dtype.itemsize <= 2 else np.float64)
+            kind = rows.dtype
+            if kind.kind != "f":
+                kind = np.dtype(np.float32 if kind.itemsize <= 2 else np.float64)
+            # A copy in any case: what was read may be somebody's array.
+            rows = rows.astype(kind)
             rows[missing[valid]] = np.nan
         return rows
 
@@ -218,6 +222,17 @@ class CubeSource:
     def n_bands(self) -> int:
         """Number of bands kept."""
         return self.n_stored if self.bands is None else len(self.bands)
+
+
+def _any_by_row(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return ``mask.any(axis=1)``, faster where little or nothing is set, as in most blocks."""
+    count = np.count_nonzero(mask)
+    if 8 * count > mask.size:
+        return np.asarray(mask.any(axis=1))
+    out = np.zeros(len(mask), dtype=bool)
+    if count:
+        out[np.flatnonzero(mask) // mask.shape[1]] = True
+    return out
 
 
 def with_held(

@@ -414,6 +414,14 @@ class Cube:
         ------
         ImportError
             Without xarray.
+
+        Examples
+        --------
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> cube.to_xarray(np.array([5, 6, 7])).dims
+        ('y', 'x')
         """
         return as_data_array(
             self.to_map(labels, fill_value=fill_value),
