@@ -71,12 +71,27 @@ class ImpliedPairs:
     constant: bool
 
 
-def _origin(x: NDArray[Any]) -> Floats:
-    """Return the row nearest to the mean, a central origin that keeps integer data integer."""
+def _origin(x: NDArray[Any], rows: Ints) -> Floats:
+    """Return a row nearest to the mean, a central origin that keeps integer data integer."""
+    x = x[rows[:: max(1, rows.size // _ORIGIN_ROWS)]]
     mean = x.mean(axis=0, dtype=np.float64)
     distances = np.sum((x - mean) ** 2, axis=1)
     origin: Floats = x[int(np.argmin(distances))].astype(np.float64)
     return origin
+
+
+@njit(nogil=True, cache=True)
+def _fill_points(
+    x: Any, rows: Any, origin: Any, active: Any, root: Any, points: Any, lengths: Any
+) -> None:
+    for i in range(rows.size):
+        length = 0.0
+        for a in range(active.size):
+            j = active[a]
+            value = (np.float64(x[rows[i], j]) - origin[j]) * root[a]
+            points[i, a] = value
+            length += value * value
+        lengths[i] = length
 
 
 def implied_pairs(
@@ -129,17 +144,16 @@ def implied_pairs(
     slot = np.full(given.size, -1, dtype=np.int64)
     slot[labelled] = np.arange(labelled.size)
     active = np.flatnonzero(w > 0) if penalty == "distance" and labelled.size else np.arange(0)
+    points, lengths = np.empty((labelled.size, active.size)), np.zeros(labelled.size)
     if active.size:
-        points = rows[labelled].astype(np.float64)
         # |y|^2 - 2 y.y' + |y'|^2 cancels for data far from the origin.
-        points = np.ascontiguousarray((points - _origin(points))[:, active] * np.sqrt(w[active]))
-    else:
-        points = np.empty((labelled.size, 0))
+        origin = _origin(rows, labelled)
+        _fill_points(rows, labelled, origin, active, np.sqrt(w[active]), points, lengths)
     return ImpliedPairs(
         slot=slot,
         classes=given[labelled],
         points=points,
-        lengths=np.einsum("ij,ij->i", points, points),
+        lengths=lengths,
         n_classes=int(given.max(initial=-1)) + 1,
         box_length=float(np.sum(w * as_floats(box2))),
         must_link_weight=float(must_link_weight),
@@ -264,17 +278,19 @@ def implied_violations(
         return Violations(must, cannot, 0.0, 0.0, 0, 0)
     given = given[used]
     # Clusters without a labelled row take part in nothing: renumber, so that memory is small.
-    present, clusters = np.unique(clusters[used], return_inverse=True)
-    shape = (int(given.max()) + 1, present.size)
-    number = np.zeros(shape, dtype=np.int64)
-    np.add.at(number, (given, clusters), 1)
+    clusters = clusters[used]
+    present = np.bincount(clusters) > 0
+    clusters = (np.cumsum(present) - 1)[clusters]
+    shape = (int(given.max()) + 1, int(present.sum()))
+    cells = np.bincount(given * shape[1] + clusters, minlength=shape[0] * shape[1])
+    number = cells.astype(np.int64).reshape(shape)
     if (np.count_nonzero(number, axis=0) <= 1).all() and (
         np.count_nonzero(number, axis=1) <= 1
     ).all():
         # Every class in a cluster of its own: nothing is violated.
         return Violations(must, cannot, 0.0, 0.0, 0, 0)
     rows = as_rows(x)
-    origin = _origin(rows[used[:: max(1, used.size // _ORIGIN_ROWS)]])
+    origin = _origin(rows, used)
     sums, squares = np.zeros((*shape, box.size)), np.zeros((*shape, box.size))
     _class_statistics(rows, origin, used, given, as_ints(clusters), sums, squares)
     n_must, n_cannot = _implied_sums(number, sums, squares, box, must, cannot)
