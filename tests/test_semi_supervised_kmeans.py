@@ -551,6 +551,24 @@ def test_all_labelled_rows_absent_is_no_label():
     np.testing.assert_array_equal(model.cluster_centers_, want.cluster_centers_)
 
 
+def test_labels_on_masked_pixels_are_left_out():
+    """Masked pixels are no rows; a class on such pixels only is no class."""
+    scene = daskclust.datasets.make_hyperspectral_cube(
+        shape=(20, 24), n_bands=8, n_classes=3, chunks=(10, 12), nodata_fraction=0.2, random_state=0
+    )
+    cube = daskclust.open_cube(scene.cube, dims=("y", "x", "band"), nodata=scene.nodata)
+    few = np.full(scene.truth.shape, -1)
+    few[::4, ::3] = scene.truth[::4, ::3]
+    few[scene.truth < 0] = 7
+    rows, labels = cube.rows_of(few)
+    model = SemiSupervisedKMeans(3, random_state=0).fit(cube.samples, (rows, labels))
+    assert model.classes_.tolist() == [0, 1, 2]
+    on_map = values(cube.to_map(model.labels_))
+    assert (on_map[scene.truth < 0] == -1).all()
+    known = (few >= 0) & (scene.truth >= 0)
+    np.testing.assert_array_equal(on_map[known], scene.truth[known])
+
+
 # Few distinct rows.
 
 
