@@ -20,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import daskclust
 from daskclust import KMeans, SemiSupervisedKMeans
+from daskclust.commands._estimators import takes_labels
 from daskclust.engine.rows import Rows
 from daskclust.exceptions import CheckpointError, ChunkError, ConstraintError, ConstraintWarning
 from daskclust.testing import CountingScheduler
@@ -715,6 +716,11 @@ def test_an_interrupted_fit_goes_on_to_the_identical_model(tmp_path):
     other[KNOWN[0]] = -1
     with pytest.raises(CheckpointError, match="labels was"):
         SemiSupervisedKMeans(6, **options, checkpoint=path).fit(X, other)
+
+
+def test_the_command_line_hands_over_labels():
+    assert takes_labels(SemiSupervisedKMeans())
+    assert not takes_labels(KMeans())
 
 
 def test_a_saved_model_keeps_its_classes(tmp_path):

@@ -158,6 +158,9 @@ callable, default="ss-k-means||"
     [1, 1, 0, 0, 2, 2]
     """
 
+    #: Of partial labels: y may be omitted, but is not ignored.
+    _uses_labels: ClassVar[bool] = True
+
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "inertia_": Number(low=0),
         "classes_": Classes(),

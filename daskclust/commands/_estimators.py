@@ -122,4 +122,4 @@ def takes_labels(model: Any) -> bool:
     """Whether ``fit`` uses partial labels."""
     parameters = inspect.signature(model.fit).parameters
     required = "y" in parameters and parameters["y"].default is inspect.Parameter.empty
-    return required or "must_link" in parameters
+    return required or "must_link" in parameters or getattr(model, "_uses_labels", False)
