@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cube
+import dpmeans
 import lloyd
 import memory
 import overhead
@@ -10,6 +11,7 @@ import pairwise_seeding
 import pcskm
 import pytest
 import seeding
+import selection
 from _timing import PROBLEMS, TOY, Problem
 
 
@@ -70,6 +72,18 @@ def test_a_cube_ten_times_larger_than_the_workers() -> None:
     assert found["report"] < 5e6
 
 
+def test_dpmeans_is_measured_at_toy_size() -> None:
+    found = dpmeans.compare(n=5000, repeats=1)
+    assert 45 <= found["n_clusters"] <= 50
+    assert set(found["seconds"]) == {"DPMeans", "KMeans"}
+
+
+def test_reads_of_a_grid_are_counted_at_toy_size() -> None:
+    found = selection.measure(n_mib=4, chunk_mib=1, n_grid=3, k=2)
+    assert found["reads_alone"] == found["passes_alone"]
+    assert found["reads"] <= selection.TARGET_RATIO * found["reads_alone"]
+
+
 @pytest.mark.benchmark
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", list(PROBLEMS))
@@ -109,3 +123,19 @@ def test_memory_of_a_fit_ten_times_larger_than_the_workers() -> None:
     found = memory.measure(n_mib=20 * 1024, limit_mib=1024)
     assert found["worker"] < found["limit"]
     assert found["client_growth"] < memory.TARGET_CLIENT
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(600)
+def test_dpmeans_reaches_its_target() -> None:
+    found = dpmeans.compare()
+    assert 45 <= found["n_clusters"] <= 55
+    assert found["seconds"]["DPMeans"] <= dpmeans.TARGET_RATIO * found["seconds"]["KMeans"]
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(1200)
+def test_a_grid_reads_data_larger_than_memory_as_often_as_one_fit() -> None:
+    found = selection.measure()
+    assert found["data"] > found["memory"]
+    assert found["reads"] <= selection.TARGET_RATIO * found["reads_alone"]
