@@ -102,6 +102,7 @@ def test_chunks_schedulers_and_containers_do_not_change_the_choice():
         np.testing.assert_allclose(choose(chunked(SPARSE, 33)), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_same_on_a_cluster_of_processes():
     def choose(x):
         return choose_sparsity(SparseKMeans(3), x, grid=[1.3, 2.0], n_references=2, random_state=1)

@@ -78,6 +78,7 @@ def test_dpmeans_is_measured_at_toy_size() -> None:
     assert set(found["seconds"]) == {"DPMeans", "KMeans"}
 
 
+@pytest.mark.slow
 def test_reads_of_a_grid_are_counted_at_toy_size() -> None:
     found = selection.measure(n_mib=4, chunk_mib=1, n_grid=3, k=2)
     assert found["reads_alone"] == found["passes_alone"]
