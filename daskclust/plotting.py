@@ -480,4 +480,6 @@ def draw_selection(ax: Any, selection: Any) -> None:
             label=f"{text}: {grid[index]:.4g}",
         )
     ax.set(xlabel=selection.parameter, ylabel=selection.criterion)
+    if np.asarray(grid).dtype.kind in "iu":
+        ax.locator_params(axis="x", integer=True)
     ax.legend(frameon=False)

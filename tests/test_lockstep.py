@@ -147,6 +147,15 @@ def test_a_fit_that_fails_ends_the_others_and_says_why():
     assert threading.active_count() == before
 
 
+def test_data_of_another_shape_are_opened_as_ever():
+    def start(data, k, random_state):
+        return KMeans(k, random_state=0).fit(X[:50]).cluster_centers_
+
+    model = KMeans(3, init=start, n_init=1)
+    (found,) = run_together(open_rows(X), [Job(lambda: clone(model).fit(X))])
+    assert_same(found, clone(model).fit(X))
+
+
 def test_weighted_data_are_opened_as_ever():
     weight = np.arange(500.0)
     (found,) = run_together(

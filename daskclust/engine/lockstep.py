@@ -36,7 +36,7 @@ class Job:
     Parameters
     ----------
     run : callable() -> Any
-        Whatever data it opens without weights are the shared ones.
+        Data of the shared shape that it opens without weights are the shared ones.
     views : tuple of View
         How it sees the rows.
     """
@@ -144,7 +144,11 @@ class _Fit:
         self.question: Any = None
         self.done = False
 
-        def opened() -> Rows:
+        def opened(X: Any) -> Rows | None:
+            n, p = X.shape
+            # Data of another shape are a fit's own affair, such as a sample to start from.
+            if p != base.n_features or not (np.isnan(n) or n == base.n_rows):
+                return None
             return _SharedRows(base, self._ask, job.views)
 
         def run() -> None:

@@ -39,8 +39,11 @@ __all__ = ["OPENING", "Rows", "is_dask", "open_blank", "open_rows", "working_dty
 
 T = TypeVar("T")
 
-#: Where fits share their passes: what :func:`open_rows` gives them instead of data of their own.
-OPENING: ContextVar[Callable[[], Rows] | None] = ContextVar("daskclust_opening", default=None)
+#: Where fits share their passes: what :func:`open_rows` gives them for the shared data (None for
+#: other data).
+OPENING: ContextVar[Callable[[Any], Rows | None] | None] = ContextVar(
+    "daskclust_opening", default=None
+)
 
 #: Values below which a second thread costs more than it saves.
 _THREADING_SIZE = 2**18
@@ -471,9 +474,11 @@ def open_rows(X: Any, sample_weight: Any = None) -> Rows:
     than ``daskclust.persist-fraction`` of what is free, and is otherwise read
     again in every pass, one block a thread at a time.
     """
-    opened = OPENING.get()
-    if opened is not None and sample_weight is None:
-        return opened()
+    shared = OPENING.get()
+    if shared is not None and sample_weight is None:
+        opened = shared(X)
+        if opened is not None:
+            return opened
     if is_dask(X):
         return _open_dask(X, sample_weight)
     return _open_numpy(X, sample_weight)
