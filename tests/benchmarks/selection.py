@@ -1,6 +1,6 @@
 """How often a grid of sparsities reads data that do not fit the memory.
 
-``python tests/benchmarks/selection.py`` writes a Zarr array larger than the memory of two workers,
+``python tests/benchmarks/selection.py`` writes a Zarr array larger than the memory of a worker,
 chooses among ten sparsities by the gap statistic, and counts how often chunks are read: for the
 grid with its references, and for the single fit that makes the most passes.
 """
@@ -27,8 +27,8 @@ from daskclust.selection import choose_sparsity
 
 #: Reads of the grid over reads of its slowest fit, at most.
 TARGET_RATIO = 1.5
-#: Outer rounds of the fits, to make an end.
-_ROUNDS = 4
+#: Limits of the fits, to make an end.
+_LIMITS = {"max_iter": 8, "max_outer_iter": 3}
 
 
 def _note(block: np.ndarray, path: str = "") -> np.ndarray:
@@ -48,9 +48,9 @@ def _reads(path: Path, lazy: da.Array) -> float:
 
 
 def measure(
-    n_mib: int = 1344,
-    limit_mib: int = 640,
-    chunk_mib: int = 8,
+    n_mib: int = 768,
+    limit_mib: int = 512,
+    chunk_mib: int = 4,
     n_grid: int = 10,
     n_references: int = 2,
     k: int = 5,
@@ -69,8 +69,8 @@ def measure(
                 }
             ),
             LocalCluster(
-                n_workers=2,
-                threads_per_worker=1,
+                n_workers=1,
+                threads_per_worker=2,
                 memory_limit=limit_mib * MIB,
                 dashboard_address=":0",
             ) as cluster,
@@ -81,7 +81,7 @@ def measure(
             lazy = da.from_zarr(str(store))
             lazy = lazy.map_blocks(partial(_note, path=str(notes)), meta=np.empty((0, 0), "f4"))
             grid = np.geomspace(1.1, np.sqrt(lazy.shape[1]), n_grid)
-            model = daskclust.SparseKMeans(k, max_outer_iter=_ROUNDS, random_state=0)
+            model = daskclust.SparseKMeans(k, random_state=0, **_LIMITS)
             began = time.perf_counter()
             found = choose_sparsity(
                 model, lazy, grid=grid, n_references=n_references, random_state=0
@@ -95,7 +95,7 @@ def measure(
             alone_seconds = time.perf_counter() - began
             return {
                 "data": lazy.nbytes / MIB,
-                "memory": 2.0 * limit_mib,
+                "memory": float(limit_mib),
                 "reads": reads,
                 "reads_alone": _reads(notes, lazy),
                 "one_by_one": sum(passes),
