@@ -204,6 +204,7 @@ def test_long_blocks_and_threads_give_the_serial_result(delta):
         np.testing.assert_array_equal(cut.labels_.compute(), whole.labels_)
 
 
+@pytest.mark.slow
 def test_the_same_on_a_cluster_of_processes():
     x, _ = blobs()
     expected = DPMeans(100.0).fit(x)

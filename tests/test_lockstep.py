@@ -100,6 +100,7 @@ def test_passes_are_those_of_the_longest_fit_and_equal_requests_are_computed_onc
     assert max(made) > 1
 
 
+@pytest.mark.slow
 def test_the_same_on_a_cluster_of_processes():
     with (
         LocalCluster(

@@ -23,7 +23,7 @@ __all__ = ["choose_sparsity"]
 Float = NDArray[np.float64]
 
 #: Bytes of the rows whose columns are permuted: all rows, or a sample, which travels to workers.
-_POOL_BYTES = 2**24
+_POOL_BYTES = 2**23
 #: Values of a grid that is not given.
 _N_GRID = 10
 
@@ -107,7 +107,7 @@ def choose_sparsity(
     *Passes* over the data: those of the longest fit, as all fits share them.
     What fits have in common, such as the start and the first round, is computed
     once.  References read nothing: a row of a reference is made of values of each
-    column, permuted, where it is needed.  For up to 16 MiB of data these are
+    column, permuted, where it is needed.  For up to 8 MiB of data these are
     exact permutations; beyond, permutations of a uniform sample of rows that
     large, which every further run of so many rows repeats with columns shifted
     against each other.  *Memory* of a worker thread: that of one fit, times the

@@ -28,7 +28,7 @@ from daskclust.selection import choose_sparsity
 #: Reads of the grid over reads of its slowest fit, at most.
 TARGET_RATIO = 1.5
 #: Limits of the fits, to make an end.
-_LIMITS = {"max_iter": 8, "max_outer_iter": 3}
+_LIMITS = {"max_iter": 5, "max_outer_iter": 3}
 
 
 def _note(block: np.ndarray, path: str = "") -> np.ndarray:
@@ -48,12 +48,12 @@ def _reads(path: Path, lazy: da.Array) -> float:
 
 
 def measure(
-    n_mib: int = 768,
-    limit_mib: int = 512,
+    n_mib: int = 704,
+    limit_mib: int = 640,
     chunk_mib: int = 4,
     n_grid: int = 10,
     n_references: int = 2,
-    k: int = 5,
+    k: int = 3,
 ) -> dict[str, Any]:
     """Return reads of the grid and of its slowest fit, and seconds of both."""
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def measure(
             ),
             LocalCluster(
                 n_workers=1,
-                threads_per_worker=2,
+                threads_per_worker=1,
                 memory_limit=limit_mib * MIB,
                 dashboard_address=":0",
             ) as cluster,
