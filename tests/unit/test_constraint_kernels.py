@@ -478,3 +478,28 @@ def test_the_pass_score_is_the_change_of_the_objective() -> None:
         labels = new
     else:
         pytest.fail("the passes did not settle")
+
+
+@pytest.mark.parametrize("penalty", ["distance", "constant"])
+def test_kept_statistics_change_nothing(penalty: Any) -> None:
+    """Passes with one preparation, whose statistics are kept, equal passes with a new one each."""
+    rng = np.random.default_rng(0)
+    x, classes = rng.normal(size=(30, 3)), rng.integers(-1, 3, 30)
+    indptr, none = np.zeros(31, dtype=np.int64), np.empty(0, dtype=np.int64)
+
+    def prepared() -> Any:
+        return implied_pairs(x, classes, np.ones(3), np.full(3, 9.0), penalty=penalty)
+
+    kept = prepared()
+    one = other = np.full(30, -1)
+    n_kept = 0
+    for scale in (1.0, 1.0, 1.0, 1.0, 50.0, 50.0, 50.0, 1.0):
+        for k in (4, 4, 4, 4, 3, 3):  # another number of clusters does not mislead it either
+            distances = scale * ((x[:, None] - x[:k]) ** 2).sum(axis=2)
+            one, other = np.minimum(one, k - 1), np.minimum(other, k - 1)
+            n_kept += "labels" in kept.kept and np.array_equal(kept.kept["labels"], one)
+            one, moved = ordered_pass(distances, one, indptr, none, none, none, kept)
+            other, want = ordered_pass(distances, other, indptr, none, none, none, prepared())
+            assert_array_equal(one, other)
+            assert moved == want
+    assert n_kept > 0

@@ -8,7 +8,7 @@ instead of O(L^2 p).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,8 @@ class ImpliedPairs:
         Weight of every implied pair.
     constant : bool
         True for penalty 1 a pair, whatever its length.
+    kept : dict
+        Of the ordered pass: what the next one may use again.
     """
 
     slot: Ints
@@ -69,6 +71,7 @@ class ImpliedPairs:
     must_link_weight: float
     cannot_link_weight: float
     constant: bool
+    kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 def _origin(x: NDArray[Any], rows: Ints) -> Floats:

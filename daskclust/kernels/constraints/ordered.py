@@ -78,6 +78,48 @@ def _repulsion(
 
 
 @njit(nogil=True, cache=True)
+def _count_rows(
+    labels: Any,
+    slot: Any,
+    classes: Any,
+    points: Any,
+    lengths: Any,
+    number: Any,
+    sums: Any,
+    squares: Any,
+) -> None:
+    """Statistics of the labelled rows of each (class, cluster); the last class is all of them."""
+    n_classes = number.shape[0] - 1
+    for i in range(labels.size):
+        if slot[i] >= 0 and labels[i] >= 0:
+            s = slot[i]
+            _add_row(points, lengths, s, classes[s], labels[i], 1.0, number, sums, squares)
+    for c in range(n_classes):
+        number[n_classes] += number[c]
+        squares[n_classes] += squares[c]
+        sums[n_classes] += sums[c]
+
+
+def _statistics(
+    implied: ImpliedPairs, labels: Ints, small: Any, n_clusters: int
+) -> tuple[Any, ...]:
+    """Return the statistics of the labelled rows, those of the last pass where it moved none."""
+    kept = implied.kept
+    if "labels" in kept and np.array_equal(kept["labels"], labels):
+        statistics: tuple[Any, ...] = kept["statistics"]
+        if statistics[0].shape[1] == n_clusters:
+            return statistics
+    shape = (implied.n_classes + 1, n_clusters)
+    statistics = (
+        np.zeros(shape, dtype=np.int64),
+        np.zeros((*shape, implied.points.shape[1])),
+        np.zeros(shape),
+    )
+    _count_rows(small, implied.slot, implied.classes, implied.points, implied.lengths, *statistics)
+    return statistics
+
+
+@njit(nogil=True, cache=True)
 def _ordered_pass(
     distances: Any,
     labels: Any,
@@ -94,6 +136,9 @@ def _ordered_pass(
     must_weight: float,
     cannot_weight: float,
     constant: bool,
+    number: Any,
+    sums: Any,
+    squares: Any,
 ) -> int:
     m, n_clusters = distances.shape
     # Per cluster, for one row: the price of joining it, and must-link cost towards it.
@@ -101,21 +146,7 @@ def _ordered_pass(
     repel, attract = prices[0], prices[1]
     scores = np.empty(n_clusters)
     dots = np.zeros(n_clusters)
-    # Row n_classes holds the sums over all classes.
     any_class = n_classes
-    number = np.zeros((n_classes + 1, n_clusters), dtype=np.int64)
-    squares = np.zeros((n_classes + 1, n_clusters))
-    sums = np.zeros((n_classes + 1, n_clusters, points.shape[1]))
-    if n_classes > 0:
-        for i in range(m):
-            if slot[i] >= 0 and labels[i] >= 0:
-                s = slot[i]
-                _add_row(points, lengths, s, classes[s], labels[i], 1.0, number, sums, squares)
-        for c in range(n_classes):
-            number[any_class] += number[c]
-            squares[any_class] += squares[c]
-            sums[any_class] += sums[c]
-
     changed = 0
     for i in range(m):
         old = labels[i]
@@ -191,6 +222,7 @@ def _ordered_pass(
 _NO_INTS = np.empty(0, dtype=np.int64)
 _NO_FLOATS = np.empty(0)
 _NO_POINTS = np.empty((0, 0))
+_NO_STATISTICS = (np.zeros((1, 0), dtype=np.int64), np.zeros((1, 0, 0)), np.zeros((1, 0)))
 
 
 def ordered_pass(
@@ -245,7 +277,8 @@ def ordered_pass(
     positive weight).  Serial by nature; releases the GIL.
 
     The statistics of labelled rows are rebuilt from the labels at the start of
-    each pass, so rounding does not build up.
+    each pass, so rounding does not build up; after a pass that moved no row they
+    are kept for the next, since they are the same.
     """
     d = as_floats(distances)
     new = np.array(labels, dtype=np.int64)
@@ -269,6 +302,7 @@ def ordered_pass(
             0.0,
             0.0,
             False,
+            *_NO_STATISTICS,
         )
     else:
         tail = (
@@ -281,6 +315,7 @@ def ordered_pass(
             implied.must_link_weight,
             implied.cannot_link_weight,
             implied.constant,
+            *_statistics(implied, new, small, d.shape[1]),
         )
     changed = _ordered_pass(
         d,
@@ -291,4 +326,9 @@ def ordered_pass(
         as_bools(is_must_link),
         *tail,
     )
+    if implied is not None:
+        implied.kept.clear()
+        if not changed:
+            # Nothing was added or taken out: they are what they would be if built anew.
+            implied.kept.update(labels=new, statistics=tail[-3:])
     return small.astype(np.int64), int(changed)
