@@ -6,13 +6,15 @@ import cube
 import dpmeans
 import lloyd
 import memory
+import mixtures
 import overhead
 import pairwise_seeding
+import pckid
 import pcskm
 import pytest
 import seeding
 import selection
-from _timing import PROBLEMS, TOY, Problem
+from _timing import PROBLEMS, TOY, Problem, run_alone
 
 
 def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +85,37 @@ def test_reads_of_a_grid_are_counted_at_toy_size() -> None:
     found = selection.measure(n_mib=4, chunk_mib=1, n_grid=3, k=2)
     assert found["reads_alone"] == found["passes_alone"]
     assert found["reads"] <= selection.TARGET_RATIO * found["reads_alone"]
+
+
+def test_mixtures_are_compared_at_toy_size() -> None:
+    for cell in mixtures.CELLS:
+        assert mixtures.measure(cell, mixtures.TOY, short=1, long=3) != 0.0
+    times = dict.fromkeys(mixtures.CELLS, 2.0)
+    assert mixtures.ratios(times) == dict.fromkeys(mixtures.TARGETS, 1.0)
+
+
+def test_pckid_is_measured_at_toy_size() -> None:
+    found = pckid.measure(2000, ensemble=4, n_init=3)
+    assert found["seconds"] > found["spectrum"] > 0
+    assert found["gib"] > 0
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(900)
+def test_mixtures_reach_their_targets() -> None:
+    for name, ratio in mixtures.ratios(mixtures.compare()).items():
+        assert ratio <= mixtures.TARGETS[name], name
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("n", list(pckid.TARGETS))
+def test_pckid_reaches_its_targets(n: int) -> None:
+    flags = ["--cluster"] if n >= 1_000_000 else []
+    found = run_alone(pckid.__file__, "--alone", *flags, "--rows", str(n))
+    seconds, gib = pckid.TARGETS[n]
+    assert found["seconds"] < seconds
+    assert found["gib"] < gib
 
 
 @pytest.mark.benchmark
