@@ -59,14 +59,16 @@ def write_cube(path: Path, side: int, block: int) -> None:
 
 def _run(*arguments: str, folder: Path) -> tuple[dict[str, Any], float, float]:
     """Run a command; return its results, the largest worker and the client, in bytes."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "daskclust", *arguments, "--json"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "progress.txt").open("a"),
-        text=True,
-        env={**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"},
-    )
+    log = folder / "progress.txt"
+    with log.open("a") as progress:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "daskclust", *arguments, "--json"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=progress,
+            text=True,
+            env={**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"},
+        )
     client = psutil.Process(process.pid)
     worker = mine = 0.0
     while process.poll() is None:
@@ -81,7 +83,7 @@ def _run(*arguments: str, folder: Path) -> tuple[dict[str, Any], float, float]:
     out = process.stdout.read()
     process.stdout.close()
     if process.returncode:
-        raise RuntimeError((folder / "progress.txt").read_text()[-3000:])
+        raise RuntimeError(log.read_text()[-3000:])
     return json.loads(out), worker, mine
 
 
