@@ -68,8 +68,10 @@ def test_softmax_of_several_models(dtype, n):
     scores, bias = 50 * rng.normal(size=(9, n)), rng.normal(size=9)
     bias[5] = -np.inf
     total = scores + bias[:, None]
-    shares, top, norm = softmax(scores.copy(), bias, bounds, dtype)
-    assert shares.dtype == dtype
+    out = np.empty(scores.shape, dtype)
+    shares, top, norm = softmax(scores.copy(), bias, bounds, out)
+    assert shares is out
+    assert norm.dtype == dtype
     tolerance = 1e-13 if dtype == np.float64 else 1e-5
     for m in range(3):
         part = total[bounds[m] : bounds[m + 1]]
