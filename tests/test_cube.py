@@ -594,6 +594,21 @@ def test_store_that_changed_is_noticed(tmp_path):
         cube.to_map(labels).compute()
 
 
+@pytest.mark.parametrize("complete", [True, False], ids=["no nodata", "nodata"])
+def test_labels_of_a_store_that_changed_are_not_written(tmp_path, complete):
+    attributes = {} if complete else {"_FillValue": -9}
+    values = np.arange(32, dtype=np.int16).reshape(4, 4, 2)
+    group = make_array(values, (2, 2, 2), store=tmp_path / "c.zarr", **attributes)
+    cube = open_cube(group)
+    labels = np.zeros(cube.n_valid, int)
+    cube.write_labels(labels, tmp_path / "before.zarr")
+    group["cube"][3, 3] = 7  # as many valid pixels as before, but other values
+    with pytest.raises(ValueError, match="Open the cube again"):
+        cube.write_labels(labels, tmp_path / "after.zarr")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["before.zarr", "c.zarr"]
+    open_cube(group).write_labels(labels, tmp_path / "after.zarr")
+
+
 # Wrong usage
 
 

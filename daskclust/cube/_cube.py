@@ -13,6 +13,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from daskclust._stores import stamp
 from daskclust.cube import _blocks
 from daskclust.cube._blocks import CubeSource, Scaling
 from daskclust.cube._georeference import Georeference
@@ -72,6 +73,7 @@ class Cube:
         self._pixels = pixels
         self._excluded = excluded
         self._scale: Literal["none", "standard", "unit"] | Scaling = scale
+        self._stamp: str | None = None
         self._place = place
         self.wavelengths = wavelengths
         self.dimension_names = dimension_names
@@ -93,11 +95,16 @@ class Cube:
     @cached_property
     def _survey(self) -> tuple[tuple[int, ...], Scaling]:
         """Valid pixels per block, and the scaling; at most one pass."""
+        # What is read from here on has to be what is written about in the end.
+        self._stamp = self._stamp_now()
         if self._scale != "standard" and self._source.is_complete and self._excluded is None:
             if isinstance(self._scale, Scaling):
                 return self._grid.pixels, self._scale
             return self._grid.pixels, Scaling(self._scale, sample_dtype(self._source.dtype))
         return take_survey(self._per_block, self._source, self._scale)
+
+    def _stamp_now(self) -> str | None:
+        return None if self._source.array is None else stamp(self._source.array)
 
     @property
     def block_counts(self) -> tuple[int, ...]:
@@ -340,7 +347,8 @@ class Cube:
             The target exists and `overwrite` is False, or it is no Zarr store.
         ValueError
             Another number of labels than valid pixels, or labels outside -1 to
-            the largest number of the dtype.
+            the largest number of the dtype; or the (local) files of the cube changed
+            since its valid pixels were counted.
 
         Notes
         -----
@@ -382,6 +390,12 @@ class Cube:
             token="daskclust-write",
             target=target,
         ).compute()
+        if self._stamp != self._stamp_now():
+            raise ValueError(
+                "The store of the cube was written to since it was read first, so labels may "
+                "belong to other values; expected a store that stays as it is. Nothing was "
+                "written. Open the cube again, fit again, and write then."
+            )
         return int(largest.max(initial=-1))
 
     def to_xarray(
