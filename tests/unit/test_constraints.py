@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import time
 import warnings
 from collections import Counter
 from typing import Any
@@ -362,9 +361,8 @@ def test_random_state() -> None:
 def test_pool_is_never_listed() -> None:
     # 2e6 labels: 4e11 must-links, 1.6e12 cannot-links.
     y = np.arange(2_000_000) % 5
-    start = time.perf_counter()
+    # A list of them would not fit any memory.
     must, cannot = pairs_from_labels(y, n_pairs=10_000, random_state=0)
-    assert time.perf_counter() - start < 10
     assert (y[must[:, 0]] == y[must[:, 1]]).all()
     assert (y[cannot[:, 0]] != y[cannot[:, 1]]).all()
     assert (must[:, 0] < must[:, 1]).all()

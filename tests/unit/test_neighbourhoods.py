@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,15 +97,16 @@ def test_classes_are_told_apart() -> None:
     assert agreeing_groups(touched).tolist() == [0, 0, 0, 1, 1]
 
 
-def test_many_contradicting_pairs_take_no_quadratic_time() -> None:
+def test_many_contradicting_pairs_are_told_apart() -> None:
+    # Quadratic work would meet the time limit of tests.
     rng = np.random.default_rng(0)
     n, m = 60_000, 300_000
     y = rng.integers(0, 5, n)
     left, right = rng.integers(n, size=(2, m))
-    same = (y[left] == y[right]) ^ (rng.random(m) < 0.01)
+    left, right = left[left != right], right[left != right]
+    same = (y[left] == y[right]) ^ (rng.random(len(left)) < 0.01)
     foes = np.column_stack([left[~same], right[~same]])
-    agreeing_components(left[:9], right[:9], foes[:9], np.full(n, -1))
-    began = time.perf_counter()
-    agreeing_components(left[same], right[same], foes, np.full(n, -1))
-    # Not a measurement: quadratic work would take hours.
-    assert time.perf_counter() - began < 60
+    found = agreeing_components(left[same], right[same], foes, np.full(n, -1))
+    assert (found[foes[:, 0]] != found[foes[:, 1]]).all()
+    # Many are joined nevertheless.
+    assert np.mean(found[left[same]] == found[right[same]]) > 0.1
