@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +44,18 @@ def load_golden(name: str) -> dict[str, np.ndarray]:
         pytest.skip(f"no golden case {path.name}: set {DATA_VARIABLE} to the test data's folder")
     with np.load(path, allow_pickle=False) as arrays:
         return {key: arrays[key] for key in arrays.files}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Connect to a cluster of two processes."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as connected,
+    ):
+        yield connected
 
 
 @pytest.fixture(scope="session")

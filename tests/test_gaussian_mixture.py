@@ -10,7 +10,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -47,17 +46,6 @@ WEIGHT = np.random.default_rng(9).integers(0, 4, len(X)).astype(float)
 def _synchronous():
     with dask.config.set(scheduler="sync"):
         yield
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as connected,
-    ):
-        yield connected
 
 
 def values(array):

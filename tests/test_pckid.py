@@ -9,7 +9,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from oracles.pckid import dense_embedding, dense_kernel, members
 from sklearn.base import clone
@@ -41,17 +40,6 @@ SOLVERS = ["gram", "side", "randomized"]
 def _synchronous():
     with dask.config.set(scheduler="sync"):
         yield
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as connected,
-    ):
-        yield connected
 
 
 def values(array):

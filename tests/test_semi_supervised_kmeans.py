@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import sklearn.cluster
 import xarray as xr
-from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.semi_supervised import class_centroids, constrained_kmeans
@@ -443,17 +442,6 @@ def test_rounds_do_not_grow_with_k():
     for k in (41, 60, 200):
         model = SemiSupervisedKMeans(k, random_state=0, max_iter=1).fit(rows, y)
         assert model.history_[0]["passes"] == 1 + 6 + 1
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as connected,
-    ):
-        yield connected
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "cluster"])
