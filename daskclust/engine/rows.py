@@ -31,6 +31,7 @@ from daskclust.engine.executors import (
     cpu_threads,
 )
 from daskclust.engine.graphs import CutGraph, cut
+from daskclust.engine.placement import by_location, deal_out
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.assign import SEGMENT
 from daskclust.reduction import Reduction
@@ -200,14 +201,6 @@ def _share_out(blocks: list[Block], n_groups: int) -> list[Group]:
     return [Group(part) for part in groups if part]
 
 
-def _deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
-    """Return runs of consecutive blocks of about equal rows."""
-    ends = np.cumsum([block.size for block in blocks])
-    share = ends[-1] / n_groups if len(ends) else 1.0
-    which = np.minimum((ends - 1) // max(share, 1.0), n_groups - 1).astype(int)
-    return [[blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)]
-
-
 def _open_numpy(
     X: NDArray[Any], weight: NDArray[np.float64] | None, size: int | None = None
 ) -> Rows:
@@ -354,7 +347,7 @@ def _bind_local(X: Any, weight: Any, lengths: tuple[int, ...], get: Any) -> Exec
     n_workers = dask.config.get("num_workers", None) or CPU_COUNT
     if pieces.in_memory and (weights is None or weights.in_memory):
         return LocalExecutor(_share_out(blocks, n_workers), get)
-    groups = _deal_out(blocks, _LAZY_GROUPS * n_workers)
+    groups = deal_out(blocks, _LAZY_GROUPS * n_workers)
     return LocalExecutor([Group(part) for part in groups], get)
 
 
@@ -410,11 +403,11 @@ def _bind_cluster(X: Any, weight: Any, lengths: tuple[int, ...], client: Any) ->
     if pieces.chunks is None:
         chunks = [pieces.futures[i] for i in present]  # type: ignore[index]
         wait(chunks)
-        parts = _by_location(blocks, chunks, client.who_has(chunks), threads)
+        parts = by_location(blocks, chunks, client.who_has(chunks), threads)
     else:
         chunks = [pieces.chunks[i] for i in present]
         addresses = [address for address, n in threads.items() for _ in range(n)]
-        dealt = _deal_out(blocks, _LAZY_GROUPS * len(addresses))
+        dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
         parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
 
     executor = ClusterExecutor(client, [], [])
@@ -433,24 +426,6 @@ def _bind_cluster(X: Any, weight: Any, lengths: tuple[int, ...], client: Any) ->
         )
         executor.workers.append(worker)
     return executor
-
-
-def _by_location(
-    blocks: list[Block],
-    futures: list[Any],
-    who_has: Mapping[Any, Any],
-    threads: Mapping[str, int],
-) -> list[tuple[str | None, list[Block]]]:
-    """Group blocks by the worker that holds them, one group a thread, in row order."""
-    at: dict[str | None, list[Block]] = {}
-    for block, future in zip(blocks, futures, strict=True):
-        holders = who_has.get(future.key) or [None]
-        at.setdefault(next(iter(holders)), []).append(block)
-    parts: list[tuple[str | None, list[Block]]] = []
-    for worker, here in at.items():
-        n_groups = threads.get(worker, 1) if worker is not None else 1
-        parts.extend((worker, part) for part in _deal_out(here, max(1, n_groups)))
-    return sorted(parts, key=lambda part: part[1][0].start)
 
 
 def open_rows(X: Any, sample_weight: Any = None) -> Rows:
