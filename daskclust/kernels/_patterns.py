@@ -47,7 +47,7 @@ class Conditioned(NamedTuple):
     Attributes
     ----------
     sums : ndarray of shape (D, 1 + p + p * p), float64
-        As in :class:`daskclust.kernels.mixtures.MixtureSums`.
+        As in :class:`daskclust.kernels.expectation.MixtureSums`.
     likelihood : ndarray of shape (m + 1,), float64
         Weighted log-likelihood of each model, and the weight of the rows.
     shares : ndarray of shape (D, n), float64

@@ -152,7 +152,7 @@ def softmax(
     scores: NDArray[np.float64],
     bias: NDArray[np.float64],
     bounds: NDArray[np.int64],
-    out: Array | None = None,
+    out: tuple[Array, NDArray[np.float64], Array] | None = None,
 ) -> tuple[Array, NDArray[np.float64], Array]:
     """Turn log-densities into posteriors, for each model by itself.
 
@@ -165,14 +165,13 @@ def softmax(
         all of a model may be.
     bounds : ndarray of shape (m + 1,), int64
         Where each model's components begin, and D.
-    out : ndarray of shape (D, n), float32 or float64, optional
-        Receives the posteriors.  Never ``scores`` itself: loops over arrays that
-        overlap are not made into vectors.
+    out : tuple of ndarrays, optional
+        Receive what is returned; posteriors (and norm) of float32 or float64.  Never
+        ``scores`` itself: loops over arrays that overlap are not made into vectors.
 
     Returns
     -------
     posteriors : ndarray of shape (D, n)
-        ``out``, or float64.
     top : ndarray of shape (m, n), float64
         Largest log-density of each row under each model.
     norm : ndarray of shape (m, n), of the type of the posteriors
@@ -189,7 +188,9 @@ def softmax(
     array([4., 5.])
     """
     shape = len(bounds) - 1, scores.shape[1]
-    out = np.empty(scores.shape) if out is None else out
-    top, norm = np.full(shape, -np.inf), np.zeros(shape, out.dtype)
-    _softmax(scores, bias, bounds, top, norm, out)
-    return out, top, norm
+    if out is None:
+        out = np.empty(scores.shape), np.empty(shape), np.empty(shape)
+    posteriors, top, norm = out
+    top[:], norm[:] = -np.inf, 0.0
+    _softmax(scores, bias, bounds, top, norm, posteriors)
+    return posteriors, top, norm

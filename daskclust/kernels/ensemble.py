@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compensated import add_plain
-from daskclust.kernels.mixtures import Mixtures, posterior_tiles
+from daskclust.kernels.mixtures import Mixtures
+from daskclust.kernels.posteriors import posterior_tiles
+from daskclust.kernels.scratch import Scratch
 
 __all__ = ["add_gram", "features", "kernel_block", "project"]
 
@@ -128,6 +130,7 @@ def add_gram(
     part = np.zeros((d, d if basis is None else basis.shape[1]))
     turned = None if basis is None else np.ascontiguousarray(basis.T, dtype=dtype)
     ends = set(segments.tolist())
+    scratch = Scratch()
     with one_blas_thread():
         tiles = (
             posterior_tiles(x, mixtures, shift, dtype, segments)
@@ -138,7 +141,7 @@ def add_gram(
             image = tile if turned is None else turned @ tile
             if weight is not None:
                 image = image * weight[start:stop].astype(dtype)
-            part += tile @ image.T
+            part += np.matmul(tile, image.T, out=scratch("product", part.shape, dtype))
             if stop in ends:
                 add_plain(sums[0], sums[1], part.ravel())
                 part[:] = 0.0

@@ -132,7 +132,7 @@ def maximise(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mix
     Parameters
     ----------
     sums : ndarray of shape (D, s), float64
-        As in :class:`daskclust.kernels.mixtures.MixtureSums`.
+        As in :class:`daskclust.kernels.expectation.MixtureSums`.
     mixtures : Mixtures
         Under which they were taken.
     shift : ndarray of shape (p,), float64
@@ -184,7 +184,7 @@ def maximise_start(
     Parameters
     ----------
     sums : ndarray of shape (K, s), float64
-        As of :func:`daskclust.kernels.mixtures.accumulate_start`.
+        As of :func:`daskclust.kernels.expectation.accumulate_start`.
     centres : ndarray of shape (K, p), float64
         What deviations were from: for diagonal covariances, the mean.
     mean : ndarray of shape (p,), float64

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from daskclust.engine import Rows, map_independent
 from daskclust.kernels.assign import nearest
-from daskclust.kernels.mixtures import Mixtures, accumulate_mixtures, accumulate_start
+from daskclust.kernels.expectation import accumulate_mixtures, accumulate_start
+from daskclust.kernels.mixtures import Mixtures
 from daskclust.mixture._em import Floor, maximise, maximise_start
 
 __all__ = ["Member", "Pool", "draw_pool", "stack_members", "train_member", "train_members"]

@@ -11,12 +11,9 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.assign import nearest
 from daskclust.kernels.compensated import add_plain
-from daskclust.kernels.mixtures import (
-    Mixtures,
-    accumulate_mixtures,
-    accumulate_start,
-    posteriors,
-)
+from daskclust.kernels.expectation import accumulate_mixtures, accumulate_start
+from daskclust.kernels.mixtures import Mixtures
+from daskclust.kernels.posteriors import posteriors
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = [
@@ -54,7 +51,7 @@ class Expected(NamedTuple):
     Attributes
     ----------
     sums : ndarray of shape (D, s), float64
-        As in :func:`daskclust.kernels.mixtures.accumulate_mixtures`.
+        As in :func:`daskclust.kernels.expectation.accumulate_mixtures`.
     likelihood : ndarray of shape (m,), float64
         Mean log-likelihood of a row under each model.
     """
