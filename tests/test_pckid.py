@@ -15,12 +15,13 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
+import daskclust.cluster.kmeans as kmeans
 import daskclust.mixture._spectrum as spectrum
 from daskclust import PCKID
 from daskclust.datasets import make_sparse_blobs, remove_values
 from daskclust.exceptions import CheckpointError
 from daskclust.kernels.assign import nearest
-from daskclust.kernels.mixtures import accumulate_mixtures
+from daskclust.kernels.expectation import accumulate_mixtures
 from daskclust.mixture._em import Floor, maximise
 from daskclust.mixture._ensemble import Member, Pool, train_member
 from daskclust.testing import CountingScheduler
@@ -284,30 +285,46 @@ def test_members_are_trained_on_a_budget_of_rows(monkeypatch):
     np.testing.assert_allclose(model._means, whole._means, rtol=1e-8)
 
 
-@pytest.mark.parametrize("solver", ["gram", "randomized"])
-def test_a_fit_continues_from_its_checkpoint(solver, tmp_path, monkeypatch):
-    path = tmp_path / "fit.npz"
-    whole = PCKID(K, solver=solver, **SMALL).fit(X)
-    calls = []
-    scan = spectrum.Spectrum.step
+@pytest.mark.parametrize("container", [np.asarray, chunked])
+@pytest.mark.parametrize(
+    ("solver", "stage", "call"),
+    [("gram", "spectrum", 1), ("randomized", "spectrum", 3), ("gram", "k-means", 3)],
+)
+def test_a_fit_continues_from_its_checkpoint(solver, stage, call, container, tmp_path, monkeypatch):
+    path, data = tmp_path / "fit.npz", container(X)
+    whole = PCKID(K, solver=solver, **SMALL).fit(data)
+    target, name = (spectrum.Spectrum, "step") if stage == "spectrum" else (kmeans, "lloyd_step")
+    step, calls = getattr(target, name), []
 
-    def failing(self, state):
-        calls.append(state.n_iter)
-        if len(calls) == (3 if solver == "randomized" else 1):
+    def failing(*arguments):
+        calls.append(name)
+        if len(calls) == call:
             raise KeyboardInterrupt
-        return scan(self, state)
+        return step(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(spectrum.Spectrum, "step", failing)
+        patch.setattr(target, name, failing)
         with pytest.raises(KeyboardInterrupt):
-            PCKID(K, solver=solver, checkpoint=path, **SMALL).fit(X)
-    # The ensemble is not trained again.
+            PCKID(K, solver=solver, checkpoint=path, **SMALL).fit(data)
+    # One file, and nothing that it holds is made again.
+    assert list(tmp_path.iterdir()) == [path]
     monkeypatch.setattr("daskclust.mixture.pckid.train_members", None)
-    again = PCKID(K, solver=solver, checkpoint=path, **SMALL).fit(X)
-    np.testing.assert_array_equal(again.embedding_, whole.embedding_)
-    np.testing.assert_array_equal(again.labels_, whole.labels_)
+    if stage == "k-means":
+        monkeypatch.setattr(spectrum.Spectrum, "step", None)
+        monkeypatch.setattr(kmeans, "sample_centres", None)
+    for _ in range(2):  # the second time, from the end
+        again = PCKID(K, solver=solver, checkpoint=path, **SMALL).fit(data)
+        np.testing.assert_array_equal(values(again.embedding_), values(whole.embedding_))
+        np.testing.assert_array_equal(values(again.labels_), values(whole.labels_))
+        np.testing.assert_array_equal(again.cluster_centers_, whole.cluster_centers_)
+        assert again.inertia_ == whole.inertia_
+        assert [(r["stage"], r["iteration"]) for r in again.history_] == [
+            (r["stage"], r["iteration"]) for r in whole.history_
+        ]
     with pytest.raises(CheckpointError, match="belongs to another fit"):
         PCKID(K, solver=solver, checkpoint=path, **SMALL).fit(X * 2.0)
+    with pytest.raises(CheckpointError, match="n_init was 4, is 5"):
+        PCKID(K, solver=solver, checkpoint=path, **{**SMALL, "n_init": 5}).fit(X)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_another():

@@ -27,7 +27,14 @@ from daskclust.kernels.assign import nearest
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.reduction import ASSIGN, SURVEY, CentreSets, RowLabels, Survey, SurveyRequest
 
-__all__ = ["BaseClusterer", "OpenData", "check_values", "draw_seeds", "warn_few_distinct"]
+__all__ = [
+    "BaseClusterer",
+    "OpenData",
+    "check_values",
+    "draw_seeds",
+    "output_dtype",
+    "warn_few_distinct",
+]
 
 Float = NDArray[np.float64]
 
@@ -201,8 +208,9 @@ class BaseClusterer(
         self, data: OpenData, ignore: tuple[str, ...] = (), more: Mapping[str, Any] | None = None
     ) -> Checkpoint | None:
         """Open the checkpoint file, if one is wanted."""
-        if self.checkpoint is None:
-            return None
+        if self.checkpoint is None or isinstance(self.checkpoint, Checkpoint):
+            # Open already: this fit is part of another one, which is what the file belongs to.
+            return self.checkpoint
         params = self.get_params(deep=False)
         for name in ("checkpoint", *ignore):
             params.pop(name)
@@ -256,7 +264,7 @@ class BaseClusterer(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        return map_rows(X, self._row_function(_working(X)), dtype=np.int32, name="predict")
+        return map_rows(X, self._row_function(output_dtype(X)), dtype=np.int32, name="predict")
 
     def transform(self, X: Any) -> Any:
         """Distance of each row to each centre, in the metric of the fit.
@@ -272,7 +280,7 @@ class BaseClusterer(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        dtype = _working(X)
+        dtype = output_dtype(X)
         return map_rows(
             X,
             self._row_function(dtype, distances=True),
@@ -322,7 +330,8 @@ class BaseClusterer(
         return tags
 
 
-def _working(X: Any) -> np.dtype[Any]:
+def output_dtype(X: Any) -> np.dtype[Any]:
+    """Return the precision of what is made of rows: float32 for float32 rows, else float64."""
     return np.dtype(np.float32) if X.dtype in (np.float32, np.float16) else np.dtype(np.float64)
 
 

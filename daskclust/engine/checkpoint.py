@@ -105,24 +105,26 @@ class Fingerprint:
         return found
 
 
-def _pack(state: Any) -> tuple[dict[str, NDArray[Any]], list[str]]:
+def _pack(state: Any, prefix: str = "state") -> tuple[dict[str, NDArray[Any]], list[str]]:
     arrays, missing = {}, []
     for field in dataclasses.fields(state):
         value = getattr(state, field.name)
         if value is None:
             missing.append(field.name)
         else:
-            arrays[f"state.{field.name}"] = np.asarray(value)
+            arrays[f"{prefix}.{field.name}"] = np.asarray(value)
     return arrays, missing
 
 
-def _unpack(kind: type, arrays: Mapping[str, NDArray[Any]], missing: list[str]) -> Any:
+def _unpack(
+    kind: type, arrays: Mapping[str, NDArray[Any]], missing: list[str], prefix: str = "state"
+) -> Any:
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if field.name in missing:
             values[field.name] = None
             continue
-        value = arrays[f"state.{field.name}"]
+        value = arrays[f"{prefix}.{field.name}"]
         values[field.name] = value.item() if value.ndim == 0 else value
     return kind(**values)
 
@@ -141,14 +143,24 @@ class Checkpoint:
         target = Path(path)
         self.path = target / _FILE if target.is_dir() else target
         self.fingerprint = fingerprint
+        self._before: tuple[Any, list[dict[str, Any]]] | None = None
         if not self.path.parent.is_dir():
             raise CheckpointError(
                 f"checkpoint={str(path)!r}: the directory {str(self.path.parent)!r} does not "
                 "exist. Create it, or give a path in a directory that exists."
             )
 
+    def following(self, state: Any, history: list[dict[str, Any]]) -> Checkpoint:
+        """Return the same file for the next part of a fit, after one that ended like this."""
+        after = Checkpoint(self.path, self.fingerprint)
+        after._before = state, history
+        return after
+
     def load(self, kind: type) -> tuple[Any, list[dict[str, Any]], bool] | None:
         """Return (state, history, finished) of the stored fit, or None without a file.
+
+        Of a fit in parts, those of this part: None if it has not begun, and those of
+        its end if the next one has.
 
         Raises
         ------
@@ -179,6 +191,11 @@ class Checkpoint:
                 f"{str(self.path)!r} belongs to another fit: {'; '.join(differences)}. {remedy}"
             )
         try:
+            before = meta.get("before")
+            if before is None and self._before is not None:
+                return None
+            if before is not None and self._before is None:
+                return _unpack(kind, arrays, before["missing"], "before"), before["history"], True
             state = _unpack(kind, arrays, meta["missing"])
             history, finished = meta["history"], bool(meta["finished"])
         except (KeyError, TypeError) as error:
@@ -197,6 +214,11 @@ class Checkpoint:
             "history": history,
             "finished": finished,
         }
+        if self._before is not None:
+            ended, records = self._before
+            more, missing = _pack(ended, "before")
+            arrays.update(more)
+            meta["before"] = {"missing": missing, "history": records}
         arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
         arrays.update({f"data.{key}": v for key, v in self.fingerprint.as_arrays().items()})
         scratch = self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")

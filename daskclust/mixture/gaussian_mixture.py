@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,28 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from daskclust._saving import Array, Entry, Number, Plain, Saveable
 from daskclust._warnings import warn
 from daskclust.cluster._base import draw_seeds
 from daskclust.cluster._inputs import check_rows, check_weight
 from daskclust.cluster._parameters import check_choice, check_integer, check_real
-from daskclust.engine import Checkpoint, Fingerprint, iterate, map_rows, open_rows
-from daskclust.kernels.mixtures import Mixtures, impute, posteriors
+from daskclust.engine import Checkpoint, Fingerprint, iterate, map_rows
 from daskclust.mixture._em import EMState, Floor, em_step
+from daskclust.mixture._fitted import FittedMixture
 from daskclust.mixture._given import given_parameters
 from daskclust.mixture._incomplete import (
     OpenIncomplete,
-    check_finite_block,
-    infinite_value,
     open_incomplete,
 )
 from daskclust.mixture._start import INIT_PARAMS, n_start_picks, start_models
-from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
-from daskclust.reduction.observed import OBSERVED
-from daskclust.reduction.survey import SurveyRequest
 
 __all__ = ["GaussianMixture"]
 
@@ -41,37 +33,7 @@ Float = NDArray[np.float64]
 _SAME = 1e-9
 
 
-@dataclass(frozen=True)
-class MixtureFunction:
-    """What becomes of a block's rows; travels to workers.
-
-    Parameters
-    ----------
-    mixtures : Mixtures
-    shift : ndarray of shape (p,), float64
-    what : {"labels", "posteriors", "likelihood", "filled"}
-    dtype : dtype
-        In which rows are read.
-    """
-
-    mixtures: Mixtures
-    shift: Float
-    what: str
-    dtype: Any
-
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Return one result a row."""
-        x = np.ascontiguousarray(x, dtype=self.dtype)
-        check_finite_block(x, start)
-        if self.what == "filled":
-            return impute(x, self.mixtures, self.shift)
-        shares, total = posteriors(x, self.mixtures, self.shift)
-        if self.what == "labels":
-            return np.argmax(shares, axis=0).astype(np.int32)
-        return shares.T.astype(self.dtype) if self.what == "posteriors" else total[0]
-
-
-class GaussianMixture(Saveable, DensityMixin, BaseEstimator):
+class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     """Gaussian mixture by EM, for data of any size, complete or not.
 
     NaN means missing.  Values are taken to be missing at random (MAR): whether a
@@ -341,38 +303,6 @@ class GaussianMixture(Saveable, DensityMixin, BaseEstimator):
             lengths=data.rows.lengths,
         )
 
-    @property
-    def precisions_cholesky_(self) -> Float:
-        """Upper factors of the precisions, as in scikit-learn."""
-        if self.covariances_.ndim == 2:
-            return np.asarray(1.0 / np.sqrt(self.covariances_))
-        lower = np.linalg.cholesky(self.covariances_)
-        return np.asarray(np.linalg.inv(lower).transpose(0, 2, 1))
-
-    @property
-    def precisions_(self) -> Float:
-        """Inverses of the covariances."""
-        factors = self.precisions_cholesky_
-        return factors**2 if factors.ndim == 2 else factors @ factors.transpose(0, 2, 1)
-
-    def _mixtures(self) -> Mixtures:
-        return Mixtures(self.weights_, self.means_, self.covariances_, (len(self.weights_),))
-
-    def _function(self, what: str, dtype: Any) -> MixtureFunction:
-        return MixtureFunction(self._mixtures(), self._shift, what, dtype)
-
-    def _map(self, X: Any, what: str, dtype: Any = None, n_columns: int | None = None) -> Any:
-        check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        working = np.dtype(np.float32 if X.dtype in (np.float32, np.float16) else np.float64)
-        return map_rows(
-            X,
-            self._function(what, working),
-            dtype=dtype or working,
-            n_columns=n_columns,
-            name=what,
-        )
-
     def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Fit and return ``labels_``.
 
@@ -386,162 +316,6 @@ class GaussianMixture(Saveable, DensityMixin, BaseEstimator):
         labels : ndarray or dask.array.Array of shape (n_samples,), int32
         """
         return self.fit(X, y, sample_weight=sample_weight).labels_
-
-    def predict(self, X: Any) -> Any:
-        """Component of largest posterior of each row.
-
-        Parameters
-        ----------
-        X : array-like or dask.array.Array of shape (n_samples, n_features)
-            NaN where a value is missing.
-
-        Returns
-        -------
-        labels : ndarray or dask.array.Array of shape (n_samples,), int32
-            Lazy, and chunked like X, for a Dask array.
-
-        Raises
-        ------
-        ValueError
-            For infinity, and another number of features.
-        """
-        return self._map(X, "labels", np.int32)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Posterior of each component, given the values that are there.
-
-        Parameters
-        ----------
-        X : array-like or dask.array.Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        posteriors : ndarray or dask.array.Array of shape (n_samples, n_components)
-            float32 for float32 input, else float64.
-        """
-        check_is_fitted(self)
-        return self._map(X, "posteriors", n_columns=len(self.weights_))
-
-    def score_samples(self, X: Any) -> Any:
-        """Log-likelihood of the values that are there of each row.
-
-        Parameters
-        ----------
-        X : array-like or dask.array.Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n_samples,), float64
-        """
-        return self._map(X, "likelihood", np.float64)
-
-    def impute(self, X: Any) -> Any:
-        """Replace missing values by their conditional means, given those that are there.
-
-        Parameters
-        ----------
-        X : array-like or dask.array.Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n_samples, n_features)
-            Lazy for a Dask array; float32 for float32 input, else float64.  Values
-            that are there stay as they are; a row without any gets the mean of the
-            mixture.
-        """
-        check_is_fitted(self)
-        return self._map(X, "filled", n_columns=self.n_features_in_)
-
-    def _score(self, X: Any) -> tuple[float, int]:
-        """Mean log-likelihood of a row, and the number of rows: one pass."""
-        check_is_fitted(self)
-        rows = open_rows(check_rows(self, X, reset=False))
-        found = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
-        if not np.isfinite(found[0]):
-            # Only now is a second look worth its pass: to say where the fault lies.
-            survey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features))
-            if survey.first_bad is not None:
-                raise infinite_value(*survey.first_bad)
-        return float(found[0]), rows.n_rows
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-likelihood of the values that are there of a row.
-
-        Parameters
-        ----------
-        X : array-like or dask.array.Array of shape (n_samples, n_features)
-        y : ignored
-
-        Returns
-        -------
-        float
-            Computed in one pass.
-        """
-        return self._score(X)[0]
-
-    def _n_parameters(self) -> int:
-        k, p = self.means_.shape
-        each = p if self.covariances_.ndim == 2 else p * (p + 1) // 2
-        return k * (each + p + 1) - 1
-
-    def bic(self, X: Any) -> float:
-        """Bayesian information criterion: the lower, the better.
-
-        Parameters
-        ----------
-        X : array-like or dask.array.Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        float
-        """
-        fit, n = self._score(X)
-        return -2 * fit * n + self._n_parameters() * float(np.log(n))
-
-    def aic(self, X: Any) -> float:
-        """Akaike information criterion: the lower, the better.
-
-        Parameters
-        ----------
-        X : array-like or dask.array.Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        float
-        """
-        fit, n = self._score(X)
-        return -2 * fit * n + 2 * self._n_parameters()
-
-    def sample(self, n_samples: int = 1) -> tuple[Float, NDArray[np.int64]]:
-        """Draw complete rows from the mixture.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features)
-            Sorted by component.
-        y : ndarray of shape (n_samples,)
-            Component of each.
-        """
-        check_is_fitted(self)
-        check_integer(n_samples, "n_samples", 1)
-        state = self.random_state
-        rng: Any = state if isinstance(state, np.random.Generator) else check_random_state(state)
-        counts = rng.multinomial(n_samples, self.weights_)
-        labels = np.repeat(np.arange(len(counts)), counts)
-        noise = rng.standard_normal((n_samples, self.n_features_in_))
-        if self.covariances_.ndim == 2:
-            noise *= np.sqrt(self.covariances_)[labels]
-        else:
-            lower = np.linalg.cholesky(self.covariances_)
-            start = 0
-            for factor, count in zip(lower, counts, strict=True):
-                noise[start : start + count] = noise[start : start + count] @ factor.T
-                start += count
-        return self.means_[labels] + noise, labels
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""

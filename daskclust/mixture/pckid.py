@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._saving import Array, Entry, Number, Plain, Saveable
-from daskclust.cluster._base import draw_seeds
+from daskclust.cluster._base import draw_seeds, output_dtype
 from daskclust.cluster._inputs import check_rows
 from daskclust.cluster._parameters import check_choice, check_integer, check_real
 from daskclust.cluster.kmeans import KMeans
@@ -30,12 +29,11 @@ from daskclust.engine import (
     map_rows,
     pair_rows,
 )
-from daskclust.kernels.assign import nearest
-from daskclust.kernels.ensemble import kernel_block, project
 from daskclust.kernels.mixtures import Mixtures
 from daskclust.mixture._em import Floor
+from daskclust.mixture._embedding import Embedding, Kernel
 from daskclust.mixture._ensemble import Member, draw_pool, train_members
-from daskclust.mixture._incomplete import OpenIncomplete, check_finite_block, open_incomplete
+from daskclust.mixture._incomplete import OpenIncomplete, open_incomplete
 from daskclust.mixture._spectrum import (
     OVERSAMPLING,
     SOLVERS,
@@ -44,7 +42,6 @@ from daskclust.mixture._spectrum import (
     choose_solver,
     random_basis,
 )
-from daskclust.reduction import RowBlock
 
 __all__ = ["PCKID"]
 
@@ -52,60 +49,6 @@ Float = NDArray[np.float64]
 
 #: Rows that a member is trained on at most, unless ``max_samples`` says otherwise.
 MAX_SAMPLES = 10_000
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """Coordinates of a block's rows, or their clusters; travels to workers.
-
-    Parameters
-    ----------
-    mixtures : Mixtures
-    shift : ndarray of shape (p,), float64
-    basis : ndarray of shape (D, d), float64
-        Eigenvectors over the square root of the number of models.
-    read : dtype
-        In which rows are read.
-    dtype : dtype
-        Of the posteriors.
-    centres : ndarray of shape (k, d), float64, optional
-        Ask for the nearest of them.
-    """
-
-    mixtures: Mixtures
-    shift: Float
-    basis: Float
-    read: Any
-    dtype: Any
-    centres: Float | None = None
-
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Return one result a row."""
-        x = np.ascontiguousarray(x, dtype=self.read)
-        check_finite_block(x, start)
-        found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
-        if self.centres is None:
-            return found.astype(self.read, copy=False)
-        return nearest(found.astype(self.read, copy=False), self.centres)[0]
-
-    def of_group(self, blocks: Iterator[RowBlock]) -> NDArray[Any]:
-        """Return the results of several blocks, one after another."""
-        return np.concatenate([self(block.x, block.runs[0][0]) for block in blocks])
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Kernel values between two blocks; travels to workers."""
-
-    mixtures: Mixtures
-    shift: Float
-
-    def __call__(self, x: NDArray[Any], y: NDArray[Any]) -> Float:
-        """Return the kernel between all pairs of rows."""
-        blocks = [np.ascontiguousarray(rows, dtype=np.float64) for rows in (x, y)]
-        for rows in blocks:
-            check_finite_block(rows, 0)
-        return kernel_block(blocks[0], blocks[1], self.mixtures, self.shift)
 
 
 class PCKID(
@@ -161,9 +104,11 @@ class PCKID(
         An int fixes the result whatever the chunks, the scheduler and the number
         of workers (to rounding).
     checkpoint : path-like, default=None
-        File that holds the trained ensemble and the newest basis, replaced
-        atomically every power iteration; a fit started again with the same data and
-        parameters continues from it.
+        File that holds the trained ensemble and the newest basis, then the centres
+        of k-means, too; replaced atomically once the ensemble is trained and after
+        every iteration.  A fit started again with the same data and parameters
+        (``max_iter`` may differ) continues from it; it makes the embedding anew, in
+        one pass, where it had come to k-means.
 
     Attributes
     ----------
@@ -361,6 +306,7 @@ class PCKID(
                 0,
             )
 
+        checkpoint = self._checkpoint(data)
         fitted = iterate(
             rows,
             start,
@@ -368,9 +314,11 @@ class PCKID(
             kind=SpectrumState,
             max_iter=self.power_iterations + 1,
             name=type(self).__name__,
-            checkpoint=self._checkpoint(data),
+            checkpoint=checkpoint,
         )
-        self._finish(data, fitted.state, fitted.history, spectrum.dtype, kmeans_seed)
+        if checkpoint is not None:
+            checkpoint = checkpoint.following(fitted.state, fitted.history)
+        self._finish(data, fitted.state, fitted.history, spectrum.dtype, kmeans_seed, checkpoint)
         return self
 
     def _train(
@@ -400,7 +348,7 @@ class PCKID(
         if self.checkpoint is None:
             return None
         params = self.get_params(deep=False)
-        for name in ("checkpoint", "max_iter", "tol", "n_init"):
+        for name in ("checkpoint", "max_iter"):
             params.pop(name)
         fingerprint = Fingerprint(type(self).__name__, params, data.rows.n_rows, data.survey)
         return Checkpoint(self.checkpoint, fingerprint)
@@ -412,6 +360,7 @@ class PCKID(
         history: list,
         dtype: np.dtype[Any],
         seed: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
         self._weights, self._means = state.weights, state.means
         self._covariances, self._sizes = state.covariances, state.sizes
@@ -419,7 +368,7 @@ class PCKID(
         self._basis = state.basis / np.sqrt(len(state.sizes))
         self._single = dtype == np.float32
         self.eigenvalues_ = state.values
-        embed = self._embedding(_working(data.X))
+        embed = self._embedding(output_dtype(data.X))
         if is_dask(data.X):
             lazy = map_rows(
                 data.X, embed, dtype=embed.read, n_columns=len(state.values), name="embedding"
@@ -434,6 +383,7 @@ class PCKID(
             max_iter=self.max_iter,
             tol=self.tol,
             random_state=seed,
+            checkpoint=checkpoint,
         ).fit(self.embedding_)
         self.cluster_centers_ = kmeans.cluster_centers_
         self.inertia_ = kmeans.inertia_
@@ -464,7 +414,7 @@ class PCKID(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        read = _working(X)
+        read = output_dtype(X)
         return map_rows(
             X,
             self._embedding(read),
@@ -502,7 +452,7 @@ class PCKID(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        function = self._embedding(_working(X), self.cluster_centers_)
+        function = self._embedding(output_dtype(X), self.cluster_centers_)
         return map_rows(X, function, dtype=np.int32, name="predict")
 
     def kernel(self, X: Any, Y: Any = None) -> Any:
@@ -535,7 +485,3 @@ class PCKID(
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _working(X: Any) -> np.dtype[Any]:
-    return np.dtype(np.float32 if X.dtype in (np.float32, np.float16) else np.float64)

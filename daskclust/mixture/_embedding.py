@@ -1,0 +1,74 @@
+"""What PCKID makes of rows once its ensemble is trained: coordinates, clusters, kernel values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.assign import nearest
+from daskclust.kernels.ensemble import kernel_block, project
+from daskclust.kernels.mixtures import Mixtures
+from daskclust.mixture._incomplete import check_finite_block
+from daskclust.reduction import RowBlock
+
+__all__ = ["Embedding", "Kernel"]
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Coordinates of a block's rows, or their clusters; travels to workers.
+
+    Parameters
+    ----------
+    mixtures : Mixtures
+    shift : ndarray of shape (p,), float64
+    basis : ndarray of shape (D, d), float64
+        Eigenvectors over the square root of the number of models.
+    read : dtype
+        In which rows are read.
+    dtype : dtype
+        Of the posteriors.
+    centres : ndarray of shape (k, d), float64, optional
+        Ask for the nearest of them.
+    """
+
+    mixtures: Mixtures
+    shift: Float
+    basis: Float
+    read: Any
+    dtype: Any
+    centres: Float | None = None
+
+    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+        """Return one result a row."""
+        x = np.ascontiguousarray(x, dtype=self.read)
+        check_finite_block(x, start)
+        found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
+        if self.centres is None:
+            return found.astype(self.read, copy=False)
+        return nearest(found.astype(self.read, copy=False), self.centres)[0]
+
+    def of_group(self, blocks: Iterator[RowBlock]) -> NDArray[Any]:
+        """Return the results of several blocks, one after another."""
+        return np.concatenate([self(block.x, block.runs[0][0]) for block in blocks])
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Kernel values between two blocks; travels to workers."""
+
+    mixtures: Mixtures
+    shift: Float
+
+    def __call__(self, x: NDArray[Any], y: NDArray[Any]) -> Float:
+        """Return the kernel between all pairs of rows."""
+        blocks = [np.ascontiguousarray(rows, dtype=np.float64) for rows in (x, y)]
+        for rows in blocks:
+            check_finite_block(rows, 0)
+        return kernel_block(blocks[0], blocks[1], self.mixtures, self.shift)
