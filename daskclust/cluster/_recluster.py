@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cluster._lloyd import first_least
-from daskclust.kernels.assign import accumulate, nearest
+from daskclust.kernels.assign import accumulate
+from daskclust.kernels.plusplus import draw_apart
 
 __all__ = ["recluster"]
 
@@ -17,27 +18,6 @@ _RECLUSTER_ITER = 100
 #: Runs on the candidates, of which the best is kept; fewer where candidates times k is large.
 _RECLUSTER_TRIES = 8
 _RECLUSTER_WORK = 20_000_000
-
-
-def _spread(points: Float, mass: Float, chosen: Float, k: int, rng: np.random.Generator) -> Float:
-    """Add points to those chosen, one after another, with probability ``mass D^2``.
-
-    Fewer than k come back where no point is away from those chosen.
-    """
-    centres = list(chosen)
-    if not centres:
-        centres = [points[rng.choice(len(points), p=mass / mass.sum())]]
-    squared = nearest(points, np.array(centres))[1]
-    while len(centres) < k:
-        # Where all that is left attracts no row, it is still better than a repeated centre.
-        odds = squared * mass if (squared * mass).any() else squared
-        steps = odds.cumsum()
-        if steps[-1] == 0:
-            break
-        pick = min(int(np.searchsorted(steps, rng.random() * steps[-1], "right")), len(points) - 1)
-        centres.append(points[pick])
-        squared = np.minimum(squared, nearest(points, points[pick : pick + 1])[1])
-    return np.array(centres)
 
 
 def _in_order(points: Float, mass: Float, n_fixed: int) -> tuple[Float, Float]:
@@ -90,8 +70,9 @@ def _cluster_candidates(
     """Return k centres of weighted points, and the weighted squared distances to them."""
     p = points.shape[1]
     centre = np.average(points, axis=0, weights=mass)
-    rng = np.random.Generator(np.random.Philox(seed))
-    centres = _spread(points, mass, points[:n_fixed], k, rng)
+    uniforms = np.zeros(k)
+    uniforms[n_fixed:] = np.random.Generator(np.random.Philox(seed)).random(k - n_fixed)
+    centres = points[draw_apart(points, mass, k, uniforms, n_fixed)]
     for _ in range(_RECLUSTER_ITER):
         stats = accumulate(points, centres, weight=mass, shift=centre)
         total = stats.hi + stats.lo
