@@ -1,4 +1,4 @@
-"""Sequential D^2 sampling among few weighted points that one process holds."""
+"""D^2 sampling: distances to the nearest of a set of points that grows."""
 
 from __future__ import annotations
 
@@ -8,30 +8,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["draw_apart"]
+from daskclust.kernels._rows import row_distance
+
+__all__ = ["approach", "draw_apart"]
 
 Float = NDArray[np.float64]
 
-#: Points whose distances are worked out together: their sums stay in the first-level cache.
-_TOGETHER = 64
-
-
-@njit(nogil=True, cache=True)
-def _approach(columns: Any, place: int, squared: Any) -> None:
-    """Lower squared distances to those to one of the points; a column a point."""
-    p, m = columns.shape
-    sums = np.empty(_TOGETHER)
-    for start in range(0, m, _TOGETHER):
-        size = min(_TOGETHER, m - start)
-        sums[:] = 0.0
-        # Points are SIMD lanes, so that every sum is taken in the order of the features.
-        for j in range(p):
-            here = columns[j, place]
-            for i in range(size):
-                difference = columns[j, start + i] - here
-                sums[i] += difference * difference
-        for i in range(size):
-            squared[start + i] = min(squared[start + i], sums[i])
+_NO_WEIGHTS = np.empty(0)
 
 
 @njit(nogil=True, cache=True)
@@ -54,24 +37,22 @@ def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _draw(columns: Any, mass: Any, uniforms: Any, places: Any, count: int) -> int:
-    squared = np.full(columns.shape[1], np.inf)
-    for t in range(count):
-        _approach(columns, places[t], squared)
-    while count < places.size:
-        if count == 0:
-            place = _pick(np.ones(mass.size), mass, True, uniforms[0])
-        else:
+def _draw(points: Any, mass: Any, uniforms: Any, places: Any, n_first: int, unused: Any) -> int:
+    # At first all are as far, so that the first draw is by mass alone.
+    squared = np.ones(points.shape[0])
+    for count in range(places.size):
+        if count >= n_first:
             place = _pick(squared, mass, True, uniforms[count])
             if place < 0:
                 # Where all that is left attracts no row, it is better than a repeated point.
                 place = _pick(squared, mass, False, uniforms[count])
-        if place < 0:
-            break
-        places[count] = place
-        count += 1
-        _approach(columns, place, squared)
-    return count
+            if place < 0:
+                return count
+            places[count] = place
+        for i in range(squared.size):
+            apart = row_distance(points, i, points, places[count], unused, 1.0, points)
+            squared[i] = min(squared[i], apart) if count else apart
+    return places.size
 
 
 def draw_apart(points: Float, mass: Float, k: int, uniforms: Float, n_first: int = 0) -> Any:
@@ -97,7 +78,7 @@ def draw_apart(points: Float, mass: Float, k: int, uniforms: Float, n_first: int
 
     Notes
     -----
-    Cost ``O(m k p)``; memory: a copy of the points.
+    Cost ``O(m k p)``.
 
     Examples
     --------
@@ -108,5 +89,64 @@ def draw_apart(points: Float, mass: Float, k: int, uniforms: Float, n_first: int
     """
     places = np.zeros(k, dtype=np.intp)
     places[:n_first] = np.arange(n_first)
-    columns = np.ascontiguousarray(points.T)
-    return places[: _draw(columns, mass, uniforms, places, n_first)]
+    points = np.ascontiguousarray(points)
+    return places[: _draw(points, mass, uniforms, places, n_first, _NO_WEIGHTS)]
+
+
+@njit(nogil=True, cache=True)
+def _measure(
+    x: Any,
+    candidates: Any,
+    places: Any,
+    arrival: Any,
+    limit: float,
+    distance: Any,
+    seen: Any,
+    unused: Any,
+) -> None:
+    for t in range(places.size):
+        i = places[t]
+        squared, c = distance[i], seen[i]
+        while c < candidates.shape[0] and squared * limit >= arrival[t]:
+            squared = min(squared, row_distance(x, i, candidates, c, unused, 1.0, candidates))
+            c += 1
+        distance[i] = squared
+        seen[i] = c
+
+
+def approach(
+    x: NDArray[Any],
+    candidates: Float,
+    places: NDArray[np.intp],
+    arrival: Float,
+    limit: float,
+    distance: Float,
+    seen: NDArray[np.int32],
+) -> None:
+    """Measure rows against the candidates they have not seen while they lead a race, in place.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64, C-contiguous
+    candidates : ndarray of shape (m, p), float64, C-contiguous
+    places : ndarray of shape (s,), intp
+        Rows to measure.
+    arrival : ndarray of shape (s,), float64
+        When each row would arrive at a distance of 1; it arrives at ``arrival / D^2``.
+    limit : float
+        A row that would arrive later is left alone; infinite to measure all.
+    distance : ndarray of shape (n,), float64
+        ``D^2`` of each row to the nearest candidate it has seen; changed.
+    seen : ndarray of shape (n,), int32
+        How many candidates each row has seen; changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, candidates = np.array([[0.0], [9.0]]), np.array([[5.0], [8.0], [9.0], [0.0]])
+    >>> distance, seen = np.full(2, np.inf), np.zeros(2, dtype=np.int32)
+    >>> approach(x, candidates, np.array([0, 1]), np.array([1.0, 40.0]), 20.0, distance, seen)
+    >>> distance, seen
+    (array([0., 1.]), array([4, 2], dtype=int32))
+    """
+    _measure(x, candidates, places, arrival, limit, distance, seen, _NO_WEIGHTS)

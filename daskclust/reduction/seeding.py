@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.assign import nearest
 from daskclust.kernels.compensated import sum_terms
+from daskclust.kernels.plusplus import approach
 from daskclust.kernels.sampling import race_keys
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
@@ -31,8 +32,10 @@ Float = NDArray[np.float64]
 CARRY_BYTES = 12
 #: A quantile of keys is estimated from every so-manieth, with some to spare.
 _EVERY, _SPARE = 16, 4
-#: Rows in front that are measured at a time, at least, and against how many candidates.
-_BATCH, _STRIDE = 256, 256
+#: Rows in front that are measured at a time, at least.
+_BATCH = 256
+#: Less than 1 by more than the rounding of a key.
+_CERTAIN = 1 - 1e-12
 #: A draw of its own, beside those of the rounds.
 _WEIGHING = 2**32
 
@@ -93,25 +96,13 @@ class _Race:
             mass = mass * self._weight[places]
         return race_keys(self._uniforms[places], mass)
 
-    def _measure(self, places: NDArray[np.intp], most: int) -> None:
-        """Measure rows against the next candidates, at most so many, that each has not seen."""
-        distance, seen = self.carry
-        for known in np.unique(seen[places]):
-            these = places[seen[places] == known]
-            unseen = self._candidates[known : known + most]
-            found = nearest(self._x[these], unseen, shift=self._shift)[1]
-            distance[these] = np.minimum(distance[these], found)
-            seen[these] += len(unseen)
-
     def _overtake(self, places: NDArray[np.intp], keys: Float, limit: float) -> None:
         """Make the keys of some rows exact, or so far that they lie behind the limit."""
-        m = len(self._candidates)
-        ahead = places[self.carry.seen[places] < m]
-        while len(ahead):
-            # Most rows fall behind after a few candidates.
-            self._measure(ahead, _STRIDE)
-            keys[ahead] = self._keys(ahead)
-            ahead = ahead[(keys[ahead] <= limit) & (self.carry.seen[ahead] < m)]
+        distance, seen = self.carry
+        # A little early: what rounding might still bring before the limit is measured, too.
+        arrival = keys[places] * distance[places] * _CERTAIN
+        approach(self._x, self._candidates, places, arrival, limit, distance, seen)
+        keys[places] = self._keys(places)
 
     def run(self, count: int) -> tuple[NDArray[np.intp], Float]:
         """Return places and exact keys of all rows that can be among the ``count`` first."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from daskclust.kernels.plusplus import draw_apart
+from daskclust.kernels.plusplus import approach, draw_apart
 
 
 def brute_force(points, mass, k, uniforms, n_first):
@@ -67,3 +67,35 @@ def test_input_is_not_written_to():
     for array in (points, mass, uniforms):
         array.flags.writeable = False
     assert len(draw_apart(points, mass, 3, uniforms)) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_are_measured_until_they_fall_behind(dtype):
+    rng = np.random.default_rng(4)
+    x = rng.integers(-9, 9, size=(50, 7)).astype(dtype)
+    candidates = rng.integers(-9, 9, size=(30, 7)).astype(float)
+    seen = rng.integers(0, 31, size=50).astype(np.int32)
+    all_distances = ((x[:, None].astype(float) - candidates) ** 2).sum(axis=2)
+    distance = np.array(
+        [row[:m].min(initial=500.0) for row, m in zip(all_distances, seen, strict=True)]
+    )
+    arrival, limit = rng.exponential(100.0, size=50), 1.0
+    expected_distance, expected_seen = distance.copy(), seen.copy()
+    places = rng.permutation(50)[:40]
+    for i, e in zip(places, arrival[:40], strict=True):
+        while expected_seen[i] < 30 and e / expected_distance[i] <= limit:
+            found = all_distances[i, expected_seen[i]]
+            expected_distance[i] = min(expected_distance[i], found)
+            expected_seen[i] += 1
+    approach(x, candidates, places, arrival[:40], limit, distance, seen)
+    assert distance.tolist() == expected_distance.tolist()
+    assert seen.tolist() == expected_seen.tolist()
+    assert 0 < (seen[places] < 30).sum() < 40
+
+
+def test_without_a_limit_rows_meet_all_candidates():
+    x, candidates = np.array([[0.0], [7.0]]), np.array([[4.0], [6.0], [9.0]])
+    distance, seen = np.full(2, np.inf), np.zeros(2, dtype=np.int32)
+    approach(x, candidates, np.array([1]), np.ones(1), np.inf, distance, seen)
+    assert distance.tolist() == [np.inf, 1.0]
+    assert seen.tolist() == [0, 3]
