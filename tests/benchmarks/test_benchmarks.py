@@ -145,8 +145,9 @@ def test_pcskm_reaches_its_targets() -> None:
 
 @pytest.mark.benchmark
 @pytest.mark.timeout(600)
-def test_seeding_reaches_its_targets() -> None:
-    found = seeding.measure(seeding.PROBLEM, 1.0)
+@pytest.mark.parametrize("separation", [1.0, 8.0], ids=["overlapping", "far apart"])
+def test_seeding_reaches_its_targets(separation: float) -> None:
+    found = seeding.measure(seeding.PROBLEM, separation)
     assert found["plain"] / found["iteration"] <= seeding.TARGET
     assert found["labelled"] / found["plain"] <= seeding.TARGET_RATIO
 
