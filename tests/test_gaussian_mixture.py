@@ -336,6 +336,16 @@ def test_warm_start_goes_on_where_the_last_fit_stopped():
     assert_close(warm, whole)
 
 
+@pytest.mark.parametrize(
+    ("changed", "data"),
+    [({"n_components": 4}, X), ({"covariance_type": "diag"}, X), ({}, X[:, :2])],
+)
+def test_a_warm_start_of_another_shape_is_refused(changed, data):
+    model = quiet(GaussianMixture(K, random_state=0, warm_start=True), X)
+    with pytest.raises(ValueError, match=r"warm_start=True, but .*shape \(3, 4, 4\)"):
+        model.set_params(**changed).fit(data)
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_fit_continues_from_its_checkpoint_to_the_same_bits(kind, tmp_path):
     path = tmp_path / "fit.npz"

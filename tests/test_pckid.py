@@ -77,7 +77,7 @@ def test_the_kernel_is_in_0_to_1_and_at_most_1_on_the_diagonal():
     model = PCKID(K, **SMALL).fit(X)
     kernel = model.kernel(X)
     assert kernel.min() >= 0.0
-    assert kernel.max() <= 1.0 + 1e-12
+    assert kernel.max() <= 1.0
     np.testing.assert_allclose(kernel, kernel.T, atol=1e-14)
     assert np.linalg.eigvalsh(kernel).min() > -1e-9
     np.testing.assert_allclose(model.kernel(X[:7], X[5:30]), kernel[:7, 5:30], atol=1e-14)
@@ -283,6 +283,27 @@ def test_members_are_trained_on_a_budget_of_rows(monkeypatch):
     assert {rows for _, rows in seen} == {30}
     whole = PCKID(K, max_samples=30, subsample=0.25, **SMALL).fit(X)
     np.testing.assert_allclose(model._means, whole._means, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("subsample", "max_samples", "pool", "rows"),
+    # All rows; those that the budget leaves; never more than ten times the budget.
+    [(0.05, 30, 239, 12), (0.5, 20, 40, 20), (0.01, 10, 100, 3), (0.05, 10, 100, 10)],
+)
+def test_the_pool_is_bounded_however_small_a_share_is_asked_for(
+    subsample, max_samples, pool, rows, monkeypatch
+):
+    seen = []
+
+    def noting(pool, member):
+        seen.append((len(pool.x), member.n_rows))
+        return train_member(pool, member)
+
+    monkeypatch.setattr("daskclust.mixture._ensemble.train_member", noting)
+    small = {**SMALL, "max_components": 3}
+    PCKID(K, subsample=subsample, max_samples=max_samples, **small).fit(X)
+    # The row without any value is in some pools.
+    assert {(found + (found < pool), drawn) for found, drawn in seen} == {(pool, rows)}
 
 
 @pytest.mark.parametrize("container", [np.asarray, chunked])

@@ -168,4 +168,5 @@ def kernel_block(x: Array, y: Array, mixtures: Mixtures, shift: Float) -> Float:
         with one_blas_thread():
             for start, stop, tile in posterior_tiles(x, mixtures, shift):
                 out[start:stop, at : at + _HELD] = tile.T @ held
-    return np.asarray(out / len(mixtures.sizes))
+    # At most 1, for rounding, too.
+    return np.minimum(out / len(mixtures.sizes), 1.0, out=out)

@@ -1,4 +1,4 @@
-"""First parameters that the user hands in."""
+"""First parameters that the user hands in, or that the last fit has left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["given_parameters"]
+__all__ = ["given_parameters", "last_parameters"]
 
 Float = NDArray[np.float64]
 
@@ -67,3 +67,33 @@ def given_parameters(estimator: Any, n_features: int) -> dict[str, Float]:
         precisions = _array(estimator.precisions_init, "precisions_init", shape)
         given["covariances"] = _covariances(precisions, full)
     return given
+
+
+def last_parameters(estimator: Any, n_features: int) -> dict[str, Float]:
+    """Return the parameters of the last fit, if a fit like the present one may start from them.
+
+    Parameters
+    ----------
+    estimator : GaussianMixture
+        Fitted.
+    n_features : int
+
+    Returns
+    -------
+    dict
+        ``weights``, ``means`` and ``covariances``.
+    """
+    shape = (estimator.n_components, n_features)
+    wanted = (*shape, n_features) if estimator.covariance_type == "full" else shape
+    if estimator.covariances_.shape != wanted:
+        raise ValueError(
+            f"warm_start=True, but the covariances of the last fit have shape "
+            f"{estimator.covariances_.shape}; n_components={shape[0]} and covariance_type="
+            f"{estimator.covariance_type!r} on {n_features} features ask for {wanted}. Use "
+            "warm_start=False, or fit as before."
+        )
+    return {
+        "weights": estimator.weights_,
+        "means": estimator.means_,
+        "covariances": estimator.covariances_,
+    }

@@ -26,7 +26,7 @@ _MOST_FEATURES, _MOST_ROWS = 1000, 3000
 #: Bytes of features that are kept between passes at most, whatever room there is.
 _MOST_KEPT = 2**31
 #: How much more work an exact answer is worth than power iterations.
-_EXACT = 20.0
+_EXACT = 60.0
 #: Work of an exponential and of the rest of a softmax, in multiply-adds.
 _SOFTMAX_WORK = 30.0
 
@@ -68,6 +68,8 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -
     Examples
     --------
     >>> choose_solver(1000, 13920, 500, 12, 4, True)
+    'side'
+    >>> choose_solver(3000, 13920, 20, 12, 4, True)
     'side'
     >>> choose_solver(10**6, 100, 20, 12, 4, False)
     'gram'

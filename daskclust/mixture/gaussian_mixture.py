@@ -19,7 +19,7 @@ from daskclust.cluster._parameters import check_choice, check_integer, check_rea
 from daskclust.engine import Checkpoint, Fingerprint, iterate, map_rows
 from daskclust.mixture._em import EMState, Floor, em_step
 from daskclust.mixture._fitted import FittedMixture
-from daskclust.mixture._given import given_parameters
+from daskclust.mixture._given import given_parameters, last_parameters
 from daskclust.mixture._incomplete import (
     OpenIncomplete,
     open_incomplete,
@@ -234,11 +234,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         given = given_parameters(self, X.shape[1])
         warm = bool(self.warm_start) and hasattr(self, "converged_")
         if warm:
-            given = {
-                "weights": self.weights_,
-                "means": self.means_,
-                "covariances": self.covariances_,
-            }
+            given = last_parameters(self, X.shape[1])
         k = self.n_components
         if X.shape[0] < k:
             raise ValueError(

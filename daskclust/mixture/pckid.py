@@ -49,6 +49,8 @@ Float = NDArray[np.float64]
 
 #: Rows that a member is trained on at most, unless ``max_samples`` says otherwise.
 MAX_SAMPLES = 10_000
+#: Share of the pool, where that is not all rows, that a member is trained on at least.
+LEAST_SHARE = 0.1
 
 
 class PCKID(
@@ -75,8 +77,8 @@ class PCKID(
         Share of the rows that each member of the ensemble is trained on.
     max_samples : int or None, default=None
         Rows that a member is trained on at most; ``None`` means 10 000.  Where
-        ``subsample`` asks for more, a pool of ``max_samples / subsample`` rows is
-        drawn uniformly, and each member is trained on that share of the pool.
+        ``subsample`` asks for more, a pool of ``max_samples / subsample`` rows (10
+        ``max_samples`` at most) is drawn uniformly, and members draw theirs from it.
     em_iter : int, default=10
         EM iterations of each member.
     covariance_type : {"diag", "full"}, default="diag"
@@ -326,9 +328,11 @@ class PCKID(
     ) -> Mixtures:
         n = data.rows.n_rows
         limit = MAX_SAMPLES if self.max_samples is None else self.max_samples
-        n_pool = min(n, int(np.ceil(limit / self.subsample)))
+        most = max(self.subsample, LEAST_SHARE)
+        n_pool = min(n, int(np.ceil(limit / most)))
         pool = draw_pool(data.rows, n_pool, pool_seed, data.survey.mean, floor)
-        n_member = min(limit, int(np.ceil(self.subsample * len(pool.x))))
+        share = min(most, self.subsample * (n / n_pool))
+        n_member = min(limit, int(np.ceil(share * len(pool.x))))
         if n_member < self.max_components:
             raise ValueError(
                 f"Members of the ensemble are trained on n_samples={n_member} rows (subsample="
