@@ -25,7 +25,17 @@ from daskclust.reduction.classes import (
 )
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
-__all__ = ["SURVEY", "Survey", "SurveyRequest", "pick_rows"]
+__all__ = [
+    "SURVEY",
+    "Survey",
+    "SurveyRequest",
+    "bad_row",
+    "draw_picks",
+    "note_bad",
+    "pick_rows",
+    "survey_fields",
+    "usable_weight",
+]
 
 _NO_ROW = np.iinfo(np.int64).max
 
@@ -117,10 +127,11 @@ def pick_rows(
     return out
 
 
-def _fields(state: SurveyRequest) -> Mapping[str, Field]:
+def survey_fields(state: SurveyRequest, n_sums: int) -> dict[str, Field]:
+    """Return the fields of any first pass, with so many plain sums."""
     p = state.n_features
     return {
-        "sums": Field((2, p + 1)),
+        "sums": Field((2, n_sums)),
         "moments": Field((3, p), "moments"),
         "low": Field((p,), "min"),
         "high": Field((p,), "max"),
@@ -128,28 +139,63 @@ def _fields(state: SurveyRequest) -> Mapping[str, Field]:
         "bad": Field((1,), "top", top_dtype(1)),
         "bad_weight": Field((), "min", np.int64),
         "picks": Field((len(state.seeds), state.n_picks), "top", top_dtype(p)),
-        **class_fields(state.labels, p),
     }
 
 
+def usable_weight(rows: RowBlock, partial: Partial) -> NDArray[np.float64] | None:
+    """Return the weights, 0 for those that are none; the first such row goes into the partial."""
+    weight = rows.weight
+    if weight is None:
+        return None
+    usable = np.isfinite(weight) & (weight >= 0)
+    if usable.all():
+        return weight
+    partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
+    return np.where(usable, weight, 0.0)
+
+
+def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
+    """Put the first value that must not be there into the partial."""
+    partial["bad"]["row"] = rows.numbers(np.array([row]))
+    partial["bad"]["key"] = partial["bad"]["row"]
+    partial["bad"]["x"] = code
+
+
+def draw_picks(
+    partial: Partial,
+    rows: RowBlock,
+    state: SurveyRequest,
+    mass: NDArray[np.float64],
+) -> None:
+    """Draw the rows to start from, with probability proportional to their mass."""
+    for r, seed in enumerate(state.seeds):
+        keys = race_keys(rows.uniforms(seed, 0), mass)
+        partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
+
+
+def bad_row(partial: Partial) -> int | None:
+    """Return the first row whose weight is none."""
+    row = int(partial["bad_weight"])
+    return None if row == _NO_ROW else row
+
+
+def _fields(state: SurveyRequest) -> Mapping[str, Field]:
+    p = state.n_features
+    return {**survey_fields(state, p + 1), **class_fields(state.labels, p)}
+
+
 def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
-    x, weight, _ = rows
+    x = rows.x
     partial = {name: field.identity() for name, field in _fields(state).items()}
-    if weight is not None:
-        usable = np.isfinite(weight) & (weight >= 0)
-        if not usable.all():
-            partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
-            weight = np.where(usable, weight, 0.0)
+    weight = usable_weight(rows, partial)
     found = block_moments(x, weight, rows.segments())
     partial["sums"] = np.stack([found.hi, found.lo])
     partial["moments"] = found.moments
     partial["low"], partial["high"] = found.low, found.high
     if not found.finite:
         row, column = first_nonfinite(x)
-        partial["bad"]["row"] = rows.numbers(np.array([row]))
-        partial["bad"]["key"] = partial["bad"]["row"]
         # NaN or infinity, by the sign of the column number.
-        partial["bad"]["x"] = -column - 1 if np.isnan(x[row, column]) else column + 1
+        note_bad(partial, rows, row, -column - 1 if np.isnan(x[row, column]) else column + 1)
         return partial
     add_classes(partial, rows, weight, state.labels)
     if state.n_picks:
@@ -158,9 +204,7 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
             mass = mass.copy()
             for places, _ in state.labels.by_chunk(rows):
                 mass[places] = 0.0
-        for r, seed in enumerate(state.seeds):
-            keys = race_keys(rows.uniforms(seed, 0), mass)
-            partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
+        draw_picks(partial, rows, state, mass)
     return partial
 
 
@@ -169,7 +213,6 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
     total = float(sums[-1])
     bad = partial["bad"][0]
     code = int(bad["x"][0])
-    wrong = int(partial["bad_weight"])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[:-1] / total
         variance = squares / weight
@@ -181,7 +224,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
         high=partial["high"],
         first_bad=None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
         bad_is_nan=code < 0,
-        bad_weight_row=None if wrong == _NO_ROW else wrong,
+        bad_weight_row=bad_row(partial),
         picks=partial["picks"],
         classes=class_statistics(partial),
     )

@@ -1,19 +1,20 @@
 """Time and memory of PCKID with Q = G = 30 on incomplete rows, by their number.
 
-``python tests/benchmarks/pckid.py --rows 10000 30000 100000`` prints the table: each
-size in a process of its own, on NumPy with two threads, p = 20, 20 % of the values
-missing completely at random, 5 clusters.  ``--cluster`` runs on two worker
-processes instead, from a lazy Dask array, and counts their memory too.
+``python tests/benchmarks/pckid.py`` prints the table: p = 20, 20 % of the values missing
+completely at random, 5 clusters; from a lazy Dask array on two worker processes of one
+thread, whose memory counts, too.  ``--threads`` runs on NumPy and two threads instead.
+Each size runs in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import time
 import warnings
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import dask.array as da
@@ -25,7 +26,10 @@ import daskclust
 P, K, MISSING = 20, 5, 0.2
 #: Seconds and GiB at most, by number of rows.
 TARGETS = {100_000: (180.0, 4.0), 1_000_000: (1500.0, 12.0)}
-CHUNK = 25_000
+#: How much faster than the rows the time may grow: linear, but for noise.
+TARGET_GROWTH = 1.15
+ROWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+CHUNK = 5_000
 
 
 def incomplete_rows(start: int, n: int, p: int = P) -> np.ndarray:
@@ -98,30 +102,39 @@ def measure(
     }
 
 
+def compare(rows: Sequence[int] = ROWS, *, cluster: bool = True) -> list[dict[str, Any]]:
+    """Measure some sizes, smallest first, each in a process of its own."""
+    flags = [] if cluster else ["--threads"]
+    return [run_alone(__file__, "--alone", *flags, "--rows", str(n)) for n in sorted(rows)]
+
+
+def growth(found: list[dict[str, Any]]) -> list[float]:
+    """How many times faster than the rows the time has grown, from each size to the next."""
+    return [(b["seconds"] / a["seconds"]) / (b["n"] / a["n"]) for a, b in pairwise(found)]
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 30_000, 100_000])
-    parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    parser.add_argument("--threads", action="store_true")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.alone:
-        print(json.dumps(measure(options.rows[0], cluster=options.cluster)))
+        print(json.dumps(measure(options.rows[0], cluster=not options.threads)))
         return
-    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "65536")
-    flags = ["--cluster"] if options.cluster else []
-    found = [run_alone(__file__, "--alone", *flags, "--rows", str(n)) for n in options.rows]
+    found = compare(options.rows, cluster=not options.threads)
     print_table(
-        ["rows", "seconds", "of which spectrum", "k-means", "GiB", "solver", "last turn"],
+        ["rows", "seconds", "of which spectrum", "k-means", "GiB", "solver", "growth"],
         [
             [
                 f"{r['n']:_}",
                 *(f"{r[k]:.1f}" for k in ("seconds", "spectrum", "kmeans", "gib")),
                 r["solver"],
-                f"{r['turn']:.1e}",
+                more,
             ]
-            for r in found
+            for r, more in zip(found, ["", *(f"{g:.2f}" for g in growth(found))], strict=True)
         ],
     )
 
