@@ -625,6 +625,13 @@ def test_groups_follow_the_blocks_and_number_the_threads(client):
     assert set(executor.workers) == set(client.scheduler_info(n_workers=-1)["workers"])
 
 
+def test_blocks_that_one_worker_holds_are_shared_out(client, reference):
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    data = client.persist(lazy(), workers=workers[:1])
+    assert set(open_rows(data)._executor.workers) == set(workers)
+    assert digest(fit(data)) == reference[EVEN]
+
+
 def kill_a_worker(client: Client) -> None:
     """End one of the cluster's processes as an operating system would."""
     pids = client.run(os.getpid)

@@ -99,7 +99,8 @@ class PCKID(
         How eigenvectors are found, with D = Q (G (G + 1) / 2 - 1) features:
         ``"gram"`` by the D x D matrix, ``"side"`` by the n x n matrix, both exact;
         ``"randomized"`` by power iterations with QR.  ``"auto"`` takes the one of
-        least work; ``history_`` says which.
+        least work, where that of power iterations, which are not exact, counts
+        sixtyfold (with D = 13 920, exact up to 3000 rows); ``history_`` says which.
     power_iterations : int, default=4
         Of ``"randomized"``, at least 2: the spectrum decays slowly.
     random_state : int, RandomState, Generator or None, default=None
