@@ -19,12 +19,10 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
     from daskclust.persistence import registry
 
     classes = registry()
-    owners: dict[str, list[str]] = {}
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, dict[str, Any]] = {}
     for name, kind in classes.items():
         for param, value in kind().get_params(deep=False).items():
-            owners.setdefault(param, []).append(name)
-            defaults.setdefault(param, value)
+            defaults.setdefault(param, {})[name] = value
     parser.add_argument(
         "--estimator",
         type=str.lower,
@@ -45,17 +43,36 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "parameters of the estimators", "As documented for the classes; numbers, words or JSON."
     )
-    for param in sorted(owners):
+    for param in sorted(defaults):
         if param in (*_RENAMED, "checkpoint"):
             continue
-        whose = "" if len(owners[param]) == len(classes) else f" ({', '.join(owners[param])})"
         group.add_argument(
             "--" + param.replace("_", "-"),
             type=_value,
             default=_ABSENT,
             metavar="VALUE",
-            help=f"default: {defaults[param]}{whose}".replace("%", "%%"),
+            help=_defaults(defaults[param], len(classes)).replace("%", "%%"),
         )
+
+
+def _defaults(of_class: dict[str, Any], n_classes: int) -> str:
+    """Tell the defaults of a parameter, and whose they are.
+
+    Examples
+    --------
+    >>> _defaults({"A": 1, "B": 2, "C": 1}, 3)
+    'default: 1 (A, C), 2 (B)'
+    >>> _defaults({"A": 1, "B": 1}, 2)
+    'default: 1'
+    """
+    owners: dict[str, list[str]] = {}
+    for name, value in of_class.items():
+        owners.setdefault(str(value), []).append(name)
+    if len(owners) == 1 and len(of_class) == n_classes:
+        return f"default: {next(iter(owners))}"
+    return "default: " + ", ".join(
+        f"{value} ({', '.join(names)})" for value, names in owners.items()
+    )
 
 
 def _seed(text: str) -> int:
