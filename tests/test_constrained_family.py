@@ -26,7 +26,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskclust
-from daskclust import COPKMeans, MPCKMeans, PCKMeans, SparseKMeans, pairs_from_labels
+from daskclust import COPKMeans, MPCKMeans, PCKMeans, PCSKMeans, SparseKMeans, pairs_from_labels
 from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
@@ -135,6 +135,34 @@ def test_containers(member: Member) -> None:
             assert model.predict(data).chunks[0] == model.labels_.chunks[0]
             np.testing.assert_allclose(model.transform(data).compute(), want.transform(X))
             assert not hasattr(pickle.loads(pickle.dumps(model)), "labels_")
+
+
+@pytest.mark.parametrize(
+    "member",
+    [*MEMBERS.values(), Member(PCSKMeans, {"sparsity": 1.7}, ("y", *PAIRS, *WEIGHTS))],
+    ids=[*MEMBERS, "PCSKMeans"],
+)
+def test_inertia_is_that_of_the_labels(member: Member) -> None:
+    """In the metric of the fit, without the price of violations."""
+    rng = np.random.default_rng(2)
+    sample_weight = rng.integers(1, 4, len(X)).astype(float)
+    arguments = arguments_of(member, y=Y, sample_weight=sample_weight)
+    model = quiet_fit(model_of(member), X, **arguments, sample_weight=sample_weight)
+    assert model.history_[-1]["converged"]
+    metric = next(
+        (
+            getattr(model, name)
+            for name in ("assignment_weights_", "metric_weights_")
+            if hasattr(model, name)
+        ),
+        np.ones(X.shape[1]),
+    )
+    gaps = (X - model.cluster_centers_[model.labels_]) ** 2 @ metric
+    # WekaUT's criterion ends before the metric stands still.
+    tolerance = 1e-3 if member.parameters.get("criterion") == "objective" else 1e-9
+    assert isinstance(model.inertia_, float)
+    assert model.inertia_ == pytest.approx(float(gaps @ sample_weight), rel=tolerance)
+    assert model.inertia_ == model.history_[-1]["inertia"]
 
 
 @each

@@ -255,6 +255,19 @@ def test_weights_of_1_and_no_weights_give_the_same_bits():
         assert model.inertia_ == plain.inertia_
 
 
+@pytest.mark.parametrize("two", [2, 2.0, np.int64(2), np.float32(2)])
+def test_one_weight_for_all_rows(two):
+    plain = KMeans(6, init=INIT).fit(X)
+    unknown = chunked(X, 70)[da.ones(len(X), dtype=bool, chunks=70)]
+    for data in (X, chunked(X, 70), unknown, unknown.rechunk({1: 2})):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PerformanceWarning)
+            model = KMeans(6, init=INIT).fit(data, sample_weight=two)
+            assert model.score(data, sample_weight=two) == pytest.approx(-2 * plain.inertia_)
+        np.testing.assert_array_equal(values(model.labels_), plain.labels_)
+        assert model.inertia_ == pytest.approx(2 * plain.inertia_)
+
+
 @pytest.mark.parametrize("init", INITS)
 def test_scaled_weights_give_the_same_labels(init):
     weight = WEIGHT + 0.5
@@ -416,8 +429,10 @@ def test_weights_may_be_a_column_of_the_dask_table():
         with pytest.warns(PerformanceWarning):
             model = KMeans(6, random_state=0).fit(table[list("abcd")], sample_weight=weight)
         np.testing.assert_array_equal(values(model.labels_), expected.labels_)
-    series = KMeans(6, random_state=0).fit(X, sample_weight=frame["w"])
-    np.testing.assert_array_equal(series.labels_, expected.labels_)
+    for data in (X, chunked(X, 70)):
+        for weight in (frame["w"], table["w"]):
+            series = KMeans(6, random_state=0).fit(data, sample_weight=weight)
+            np.testing.assert_array_equal(values(series.labels_), expected.labels_)
 
 
 @pytest.mark.parametrize("container", [np.asarray, chunked])

@@ -17,7 +17,7 @@ from oracles.problems import SEEDS, Problem, assert_same_model, quiet_fit, rando
 
 from daskclust import PCSKMeans, pairs_from_labels
 from daskclust.cluster._sparse import SparseState
-from daskclust.exceptions import ChunkError, ConstraintError, ConstraintWarning
+from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.testing.strategies import row_chunks
 
 X = random_problem(0).X
@@ -90,13 +90,13 @@ def test_names_of_labels_do_not_matter() -> None:
 
 
 def test_labels_from_a_dask_table() -> None:
-    """Of known length; else the rows have no numbers, which the error says."""
+    """Of known length or not: their rows are counted where they are looked at."""
     table = dd.from_pandas(pd.DataFrame(X).assign(y=Y), npartitions=3)
-    with pytest.raises(ChunkError, match=r"y has chunks of unknown length.*compute_chunk_sizes"):
-        PCSKMeans(3).fit(X, table["y"])
-    known = table["y"].to_dask_array(lengths=True)
     want = quiet_fit(PCSKMeans(3, random_state=0), X, Y)
-    assert_same_model(quiet_fit(PCSKMeans(3, random_state=0), X, known), want, 1e-12)
+    for y in (table["y"], table[["y"]], table["y"].to_dask_array(lengths=True)):
+        assert_same_model(quiet_fit(PCSKMeans(3, random_state=0), X, y), want, 1e-12)
+    with pytest.raises(ConstraintError, match=r"y has shape \(40,\); X has 39 rows"):
+        PCSKMeans(3).fit(X[1:], table["y"])
 
 
 @pytest.mark.parametrize("y", [np.full(40, -1), ([], []), (np.arange(3), np.full(3, -1))])
@@ -128,7 +128,7 @@ def test_all_labels() -> None:
         (Y.astype(object) + 0.5, r"y has dtype object; expected integers"),
         (Y == 0, r"y has dtype bool; expected row numbers or labels as integers"),
         (Y[:-1], r"y has shape \(39,\); X has 40 rows\. Give one label a row"),
-        (np.stack([Y, Y], axis=1), r"y has shape \(40, 2\); X has 40 rows"),
+        (np.stack([Y, Y], axis=1), r"y has shape \(40, 2\); expected one label a row"),
         (np.where(np.arange(40) == 8, -3, Y), r"label of row 8 is -3; expected labels >= 0"),
         (([1, 2], [0]), r"y = \(rows, labels\) has shapes \(2,\) and \(1,\)"),
         (([1, 40], [0, 1]), r"is 40; expected row numbers in \[0, 40\)"),

@@ -13,7 +13,16 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust import DPMeans, GaussianMixture, KMeans, PCSKMeans, SparseKMeans, datasets, metrics
+from daskclust import (
+    DPMeans,
+    GaussianMixture,
+    KMeans,
+    MPCKMeans,
+    PCSKMeans,
+    SparseKMeans,
+    datasets,
+    metrics,
+)
 from daskclust.kernels.references import permuted_rows, uniform_rows
 from daskclust.selection import choose_n_clusters, choose_sparsity, suggest_delta
 from daskclust.selection._grid import open_data
@@ -341,7 +350,7 @@ def test_estimators_that_cannot_be_varied_are_refused(tmp_path):
     with pytest.raises(ValueError, match="criterion='silhouette' needs an estimator with centres"):
         choose_n_clusters(GaussianMixture(), BLOBS, [2])
     with pytest.raises(ValueError, match="criterion='gap' needs an estimator with an inertia_"):
-        choose_n_clusters(PCSKMeans(), BLOBS, [2], criterion="gap")
+        choose_n_clusters(MPCKMeans(), BLOBS, [2], criterion="gap")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
-from daskclust.cluster._inputs import unwrap
+from daskclust.cluster._inputs import as_labels
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows, is_dask, labelled_rows
 from daskclust.exceptions import ConstraintError, ConstraintWarning
@@ -55,25 +55,20 @@ def partial_labels(y: Any, n_rows: int) -> tuple[Any, Any] | None:
     """
     if y is None:
         return None
-    y = unwrap(y)
-    if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
+    y = as_labels(y)
+    if isinstance(y, tuple):
         return y
     if is_dask(y):
         rows, labels, length = labelled_rows(y)
     else:
-        given = np.asarray(y)
-        if given.ndim == 2 and given.shape[1] == 1:
-            given = given[:, 0]
-        length = len(given) if given.ndim == 1 else -1
-        rows, labels = np.arange(max(length, 0)), given
-        if given.ndim == 1 and given.dtype.kind in "iu":
-            rows = np.flatnonzero(given != -1)
-            labels = given[rows]
+        rows, labels, length = np.arange(len(y)), y, len(y)
+        if y.dtype.kind in "iu":
+            rows = np.flatnonzero(y != -1)
+            labels = y[rows]
     if length != n_rows:
-        shape = getattr(y, "shape", None) or np.shape(y)
         raise ConstraintError(
-            f"y has shape {shape}; X has {n_rows} rows. Give one label a row, -1 where there is "
-            "none, or y=(rows, labels)."
+            f"y has shape ({length},); X has {n_rows} rows. Give one label a row, -1 where there "
+            "is none, or y=(rows, labels)."
         )
     return rows, labels
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from daskclust.engine import is_dask
+from daskclust.exceptions import ConstraintError
 
-__all__ = ["check_rows", "check_weight", "unwrap"]
+__all__ = ["as_labels", "check_rows", "check_weight", "unwrap"]
 
 
 def unwrap(X: Any) -> Any:
@@ -21,6 +24,29 @@ def unwrap(X: Any) -> Any:
     if hasattr(X, "dims") and hasattr(X, "data"):
         return X.data
     return X
+
+
+def as_labels(y: Any) -> Any:
+    """Return partial labels as a pair (rows, labels), or a NumPy or Dask array of shape (n,).
+
+    Raises
+    ------
+    ConstraintError
+        For other shapes.
+    """
+    if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
+        return y
+    y = unwrap(y)
+    if not is_dask(y):
+        y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise ConstraintError(
+            f"y has shape {y.shape}; expected one label a row, -1 where there is none, or "
+            "y=(rows, labels)."
+        )
+    return y
 
 
 def _check_dask(X: Any) -> Any:
@@ -85,6 +111,10 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     )
 
 
+def _constant(x: NDArray[Any], value: float) -> NDArray[np.float64]:
+    return np.full(len(x), value)
+
+
 def check_weight(sample_weight: Any, X: Any) -> Any:
     """Return sample weights fit for X: ``None``, a NumPy array or a Dask array.
 
@@ -92,17 +122,28 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
 
     Parameters
     ----------
-    sample_weight : None, float, array-like or dask.array.Array of shape (n,)
+    sample_weight : None, number, array-like or dask.array.Array of shape (n,)
     X : ndarray or dask.array.Array of shape (n, p)
     """
     if sample_weight is None:
         return None
     n = X.shape[0]
-    if isinstance(sample_weight, int | float):
+    if isinstance(sample_weight, numbers.Real):
         if sample_weight == 1:
             return None
-        return da.full(n, float(sample_weight)) if is_dask(X) else np.full(n, float(sample_weight))
-    weight = sample_weight
+        value = float(sample_weight)
+        if not is_dask(X):
+            return np.full(n, value)
+        if not np.isnan(n):
+            return da.full(n, value)
+        return X[:, 0].map_blocks(
+            _constant, value, dtype=np.dtype(np.float64), meta=np.empty(0), token="daskclust-weight"
+        )
+    if hasattr(sample_weight, "to_dask_array") and not np.isnan(n):
+        # Where rows have numbers, those of a Dask Series are counted, to be cut like X.
+        weight = sample_weight.to_dask_array(lengths=True)
+    else:
+        weight = unwrap(sample_weight)
     if not is_dask(weight):
         weight = np.asarray(weight)
         if weight.dtype.kind not in "fiub":

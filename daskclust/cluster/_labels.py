@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
-from daskclust.cluster._inputs import unwrap
+from daskclust.cluster._inputs import as_labels
 from daskclust.engine import is_dask, labelled_rows
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import ClassStatistics, RowLabels
@@ -100,6 +101,11 @@ def _none(values: NDArray[Any]) -> NDArray[np.bool_]:
         return values == _NONE
     if values.dtype.kind in "US":
         return values.astype(str) == _NONE_TEXT
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        # Its NA is neither equal nor unequal to anything.  It cannot be here without pandas.
+        values = values.copy()
+        values[pandas.isna(values)] = None
     try:
         # Tables turn a missing text into NaN, which alone is not equal to itself.
         missing = np.not_equal(values, values).astype(bool)
@@ -107,9 +113,10 @@ def _none(values: NDArray[Any]) -> NDArray[np.bool_]:
             # By the values' own comparison, one by one, but not in a loop of Python.
             missing |= np.equal(values, np.array(none, dtype=object)).astype(bool)
         return missing
-    except TypeError as error:  # pandas.NA is neither equal nor unequal
+    except (TypeError, ValueError) as error:
         raise ConstraintError(
-            f"y holds values that cannot be compared ({error}). Use y.fillna(-1)."
+            f"y holds values that cannot be compared ({error}); expected integers or text, -1 "
+            "where there is none."
         ) from error
 
 
@@ -119,8 +126,8 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
     Parameters
     ----------
     values : ndarray of shape (n,)
-        Integers (or whole floats) or text; -1 (also "-1", None, and NaN among
-        objects) is no label.
+        Integers (or whole floats) or text; -1 (also "-1", None, and NaN or
+        pandas.NA among objects) is no label.
 
     Raises
     ------
@@ -176,10 +183,6 @@ def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
     return labels.astype(np.int64)
 
 
-def _is_pair(y: Any) -> bool:
-    return isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y)
-
-
 def _row_numbers(rows: Any) -> NDArray[np.int64]:
     rows = np.asarray(rows)
     if rows.size and rows.dtype.kind not in "iu":
@@ -192,7 +195,8 @@ def _row_numbers(rows: Any) -> NDArray[np.int64]:
 
 def _given_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[Any], int | None]:
     """Rows and labels in any order, and the length of y."""
-    if _is_pair(y):
+    y = as_labels(y)
+    if isinstance(y, tuple):
         rows, labels = _row_numbers(y[0]), np.asarray(y[1])
         if rows.shape != labels.shape:
             raise ConstraintError(
@@ -203,16 +207,6 @@ def _given_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[Any], int | None]:
             return rows, labels.astype(np.int64), None
         places, labels = known_labels(labels)
         return rows[places], labels, None
-    y = unwrap(y)
-    if not is_dask(y):
-        y = np.asarray(y)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
-        raise ConstraintError(
-            f"y has shape {y.shape}; expected one label a row, -1 where there is none, or "
-            "y=(rows, labels)."
-        )
     if is_dask(y):
         return labelled_rows(y, known_labels)
     places, labels = known_labels(y)
@@ -236,8 +230,6 @@ def read_labels(y: Any, n_clusters: int) -> PartialLabels:
     ConstraintError
         For labels of other types, rows labelled twice, and more classes than
         clusters.
-    ChunkError
-        For a Dask array of unknown length.
     """
     rows, labels, length = (
         (np.empty(0, np.int64), np.empty(0, np.int64), None) if y is None else _given_rows(y)

@@ -69,10 +69,14 @@ class PairwiseClusterer(BaseClusterer):
     (:meth:`_take`).
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"objective_": Number()}
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "inertia_": Number(low=0),
+        "objective_": Number(),
+    }
 
     #: Starts by name.
     _inits: ClassVar[tuple[str, ...]] = ("auto", "neighborhoods", *STRING_INITS)
+
     # --- what a subclass says ------------------------------------------------------------------
 
     def _problem(self, data: OpenData, touched: TouchedRows) -> PassProblem:
@@ -228,6 +232,7 @@ class PairwiseClusterer(BaseClusterer):
         self._centres = self.cluster_centers_ = state.centres
         self.history_ = history
         self.n_iter_ = len(history)
+        self.inertia_ = float(history[-1]["inertia"])
         self._take(problem, state, history)
         problem.warn(state, history[-1])
         function = self._row_function(data.rows.dtype)

@@ -82,8 +82,10 @@ class Pass(Generic[S]):
     ----------
     state : PassState
         After the pass.
+    inertia : float
+        Weighted squared distances to the centres given.
     objective : float
-        Weighted squared distances to the centres given, and the violated pairs.
+        These, and the violated pairs.
     squared_shift : float
         Weighted squared shift of all centres.
     moved : int or None
@@ -95,6 +97,7 @@ class Pass(Generic[S]):
     """
 
     state: S
+    inertia: float
     objective: float
     squared_shift: float
     moved: int | None
@@ -109,7 +112,7 @@ class Pass(Generic[S]):
             centre_shift=float(np.sqrt(self.squared_shift)),
             finished=finished,
             moved=self.moved,
-            extra={**(extra or {}), "repaired": self.repaired},
+            extra={**(extra or {}), "inertia": self.inertia, "repaired": self.repaired},
         )
 
 
@@ -180,7 +183,7 @@ class PassProblem:
         )
         own = self.touched.assign(state.centres, w, state.labels)
         sums, counts = stats.sums[0] + own.sums, stats.counts[0] + own.counts
-        objective = float(stats.inertia.sum()) + own.inertia
+        objective = inertia = float(stats.inertia.sum()) + own.inertia
         violations = self.touched.violations(own.labels) if len(self.touched) else None
         if violations is not None:
             objective += violations.objective(w, penalty=self.touched.penalty)
@@ -208,6 +211,7 @@ class PassProblem:
             after = replace(after, restarts=state.restarts + 1, **self.forgotten())
         return Pass(
             state=after,
+            inertia=inertia,
             objective=objective,
             squared_shift=float((w * (centres - state.centres) ** 2).sum()),
             moved=None if len(own.labels) < self.rows.n_rows else own.n_changed,

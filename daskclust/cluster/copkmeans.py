@@ -54,10 +54,12 @@ class COPKMeans(PairwiseClusterer):
         Cluster of each row; no constraint is violated.  Lazy for Dask input.
     constraint_violations_ : record array of (i, j, kind)
         Empty.
-    objective_ : float
+    inertia_ : float
         Sum of squared distances of the rows to the centres by which ``labels_``
         were made; these are ``cluster_centers_`` where the last pass changed
         nothing.
+    objective_ : float
+        The same.
     n_iter_ : int
         Passes, the last that changes nothing included.
     n_features_in_, feature_names_in_

@@ -79,6 +79,9 @@ class MPCKMeans(PairwiseClusterer):
         minimiser: it keeps the weight it had, 1 at the start.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
+    inertia_ : float
+        Sum of squared distances, in the metric by which ``labels_`` were made (that
+        of the pass before), of the rows to the centres by which they were made.
     objective_ : float
         Eq. 10 for ``labels_``, ``cluster_centers_`` and ``metric_weights_``.
     n_iter_ : int

@@ -58,18 +58,21 @@ class PCKMeans(PairwiseClusterer):
         pass.  Lazy for Dask input.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
+    inertia_ : float
+        Sum of squared distances of the rows to the centres by which ``labels_``
+        were made; these are ``cluster_centers_`` where the last pass changed
+        nothing.
     objective_ : float
-        Eq. 8 for ``labels_`` and the centres by which they were made; these are
-        ``cluster_centers_`` where the last pass changed nothing.
+        Eq. 8 for ``labels_`` and the same centres.
     n_iter_ : int
         Passes, the last that changes nothing included.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     history_ : list of dict
         One record a pass: ``iteration``, ``objective`` (Eq. 8), ``centre_shift``,
-        ``moved`` (rows that changed, where all are constrained), ``repaired``
-        (whether an empty cluster was given a row), ``converged``, ``seconds``,
-        ``passes``.
+        ``moved`` (rows that changed, where all are constrained), ``inertia``,
+        ``repaired`` (whether an empty cluster was given a row), ``converged``,
+        ``seconds``, ``passes``.
 
     Raises
     ------

@@ -92,6 +92,10 @@ class PCSKMeans(SparseClusterer):
         round.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
+    inertia_ : float
+        Sum of squared distances, weighted by ``assignment_weights_``, of the
+        rows to the centres by which ``labels_`` were made; these are
+        ``cluster_centers_`` unless the last inner run was cut off.
     objective_ : float
         Eq. 13 under ``feature_weights_``.
     n_iter_ : int
@@ -102,8 +106,9 @@ class PCSKMeans(SparseClusterer):
         One record a pass: ``iteration``, ``round``, ``objective`` (what the
         inner loop lowers: weighted squared distances and violated pairs, Eq. 8
         under the weights of the round), ``centre_shift``, ``moved`` (rows that
-        changed, where all are constrained), ``repaired`` (whether an empty
-        cluster was given a row), ``seconds``, ``passes``; at the end of a round
+        changed, where all are constrained), ``inertia`` (without the violated
+        pairs), ``repaired`` (whether an empty cluster was given a row),
+        ``seconds``, ``passes``; at the end of a round
         also ``weight_change``, ``converged`` (whether that is within ``tol``),
         ``weights_kept`` and ``weights_tied`` (see Warns).
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from daskclust._saving import Entry, Number
 from daskclust.cluster._pairwise import GivenConstraints
 from daskclust.cluster._seeding import STRING_INITS
-from daskclust.cluster._sparse import SparseProblem, SparseState
 from daskclust.cluster._sparse_base import SparseClusterer
 
 __all__ = ["SparseKMeans"]
@@ -119,7 +116,6 @@ array of shape (k, p) or callable, default="k-means||"
     (2, 50)
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"inertia_": Number(low=0)}
     _inits: ClassVar[tuple[str, ...]] = STRING_INITS
 
     def __init__(
@@ -159,9 +155,3 @@ array of shape (k, p) or callable, default="k-means||"
         self
         """
         return self._fit(X, GivenConstraints(), sample_weight)
-
-    def _take(
-        self, problem: SparseProblem, state: SparseState, history: list[dict[str, Any]]
-    ) -> None:
-        super()._take(problem, state, history)
-        self.inertia_ = float(history[-1]["objective"])

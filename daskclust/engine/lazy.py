@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine.rows import is_dask
-from daskclust.exceptions import ChunkError, ConstraintError
+from daskclust.exceptions import ConstraintError
 
 __all__ = ["labelled_rows", "map_rows", "pair_rows"]
 
@@ -153,7 +153,7 @@ def pair_rows(
 def _labelled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
     # One object a chunk: how many labels there are is not known beforehand.
     out = np.empty(1, dtype=object)
-    out[0] = pick(labels)
+    out[0] = (len(labels), *pick(np.asarray(labels)))
     return out
 
 
@@ -165,7 +165,7 @@ def labelled_rows(
     Parameters
     ----------
     y : dask.array.Array of shape (n,), int
-        Labels, -1 = none.
+        Labels, -1 = none.  Chunks of unknown length are counted on the way.
     pick : callable(labels) -> (places, labels)
         Which of a chunk's rows are labelled, and how; picklable.
 
@@ -175,25 +175,18 @@ def labelled_rows(
     labels : ndarray
         Of the labelled rows only: nothing of length n reaches the client.
     n : int
-        Length of y, -1 if it is not one-dimensional.
+        Length of y.
     """
-    if y.ndim != 1:
-        return np.empty(0, np.int64), np.empty(0, np.int64), -1
-    lengths = y.chunks[0]
-    if np.isnan(lengths).any():
-        raise ChunkError(
-            f"y has chunks of unknown length (shape {y.shape}), so its rows have no numbers. Use "
-            "y.compute_chunk_sizes()."
-        )
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
     found = y.map_blocks(
         _labelled,
         pick=pick,
         dtype=object,
-        chunks=((1,) * len(lengths),),
+        chunks=((1,) * y.numblocks[0],),
         meta=np.empty(0, object),
         token="daskclust-labelled",
     ).compute()
-    rows = [places + start for (places, _), start in zip(found, starts, strict=True)]
-    labels = [values for _, values in found]
-    return np.concatenate(rows), np.concatenate(labels), int(y.shape[0])
+    lengths = [length for length, _, _ in found]
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rows = [places + start for (_, places, _), start in zip(found, starts, strict=False)]
+    labels = [values for _, _, values in found]
+    return np.concatenate(rows), np.concatenate(labels), int(starts[-1])

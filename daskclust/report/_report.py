@@ -151,8 +151,8 @@ def _facts(cube: Any, model: Any, agreement: Any) -> list[tuple[str, str]]:
     if weights is not None:
         found.append((f"{int((weights > 0).sum())}", "bands with weight"))
     for name, text in (
-        ("inertia_", "inertia"),
         ("objective_", "objective"),
+        ("inertia_", "inertia"),
         ("lower_bound_", "log-likelihood a row"),
     ):
         value = getattr(model, name, None)

@@ -135,8 +135,10 @@ def _check_fit(estimator: Any, criterion: str) -> None:
     else:
         fits, what = isinstance(estimator, BaseClusterer), "centres, as the k-means family has"
         if fits and criterion == "gap":
-            fits = "inertia_" in saved_entries(type(estimator))
-            what = "an inertia_, as KMeans has"
+            entries = saved_entries(type(estimator))
+            # A metric that is learned makes the inertia what it is, whatever k is.
+            fits = "inertia_" in entries and "metric_weights_" not in entries
+            what = "an inertia_ in a given metric, as KMeans has"
     if not fits:
         raise ValueError(
             f"criterion={criterion!r} needs an estimator with {what}; got {estimator!r}."
