@@ -1,9 +1,10 @@
 """The experiments of "A semi-supervised sparse K-Means algorithm" (Vouros & Vasilaki, 2021).
 
-``python notebooks/pcskm_paper.py FOLDER`` makes the runs; the notebook beside this file shows what
-came out.  Each run (a data set, a start, a kind and a number of constraints, a repetition, a
-method) is a task of its own, a second or two long, whose result is a small file in FOLDER: what is
-there already is not run again, so that the whole may be done in parts.
+``python notebooks/pcskm_paper.py FOLDER`` makes the runs.  Each (a data set, a start, a kind and a
+number of constraints, a repetition, a method) is a task of its own, a second or two long, whose
+result is a small file in FOLDER: what is there already is not run again, so that the whole may be
+done in parts.  What came out is kept in ``pcskm_paper.json`` beside this file, which ``--summary``
+writes and the notebook ``02_pcskm_paper.ipynb`` shows.
 
 The protocol is the paper's.  Ten stratified folds; constraints are drawn from the labels of nine
 of them, 1 % to 10 % of all their pairs; all rows are clustered; the pairwise F-score is that of the
@@ -32,13 +33,18 @@ from sklearn.model_selection import StratifiedKFold
 
 import daskclust
 
+#: What came out of all runs.
+SUMMARY = Path(__file__).with_suffix(".json")
 N_FOLDS = 10
-LEVELS = (1, 2, 5, 10)
+#: Constraints, in % of all pairs of the training rows.
+LEVELS = tuple(range(1, 11))
 KINDS = ("both", "must", "cannot")
 INITS = {"seeding": "neighborhoods", "dkm++": "dkm++", "robin": "robin", "maximin": "maximin"}
-#: Methods that use no constraints: their start does not depend on the folds.
+#: Methods that use no constraints, unless to start from them (Seeding).
 PLAIN = ("LKM", "SKM")
 SPARSE = ("SKM", "PCSKM")
+#: Methods that weigh features.
+WEIGHTED = ("SKM", "PCSKM", "MPCKM")
 METHODS = ("LKM", "SKM", "PCKM", "MPCKM", "PCSKM")
 STUDY_METHODS = ("PCSKM", "PCSKM Eq. 15", "PCSKM scaled")
 #: PCSKM on two thirds of the training rows, to choose s by the others.
@@ -49,6 +55,8 @@ SCENARIOS = tuple(
 )
 REAL = ("fisheriris", "ionosphere", "digits048_1", "digits048_2", "digits048_3", "TTSCST")
 SYNTHETIC = {"blobs_5_5": 5, "blobs_3_7": 3}
+#: Number of features that may be informative, where the others are known not to be.
+INFORMATIVE = {**SYNTHETIC, "TTSCST": 8}
 #: Of the study of Eq. 15; those that are not the paper's are standardised.
 STUDY = (*REAL, "wine", "vehicle", "breast-cancer")
 
@@ -149,6 +157,9 @@ def constraints(
 def make(method: str, k: int, s: float | None, init: str) -> Any:
     """An estimator with the limits of the published program."""
     common = {"init": init, "max_iter": 25, "random_state": 0}
+    if method in PLAIN and init == "neighborhoods":
+        # They start from pairs, which otherwise do not count: see `run`.
+        method = "PC" + method.replace("LKM", "KM")
     if method == "LKM":
         return daskclust.KMeans(k, tol=0, **common)
     if method == "SKM":
@@ -185,7 +196,12 @@ def run(task: Task) -> dict[str, Any]:
     grid = bounds(x.shape[1]) if task.method.startswith(SPARSE) else [None]
     init = INITS[task.init]
     folds = StratifiedKFold(N_FOLDS, shuffle=True, random_state=task.repetition)
-    plain = [fit(make(task.method, k, s, init), x) for s in grid] if task.method in PLAIN else []
+    plain, links = [], {}
+    if task.method in PLAIN and task.init != "seeding":
+        plain = [fit(make(task.method, k, s, init), x) for s in grid]
+    elif task.method in PLAIN:
+        # Must-links to start from, which cost nothing when violated.
+        links["must_link_weight"] = 1e-12
     test, train, collapsed, weights = [], [], [], []
     for fold, (inside, outside) in enumerate(folds.split(x, y)):
         fitted = plain
@@ -196,11 +212,10 @@ def run(task: Task) -> dict[str, Any]:
         if not plain:
             number = KINDS.index(task.kind)
             seed = [task.repetition, fold, task.level, number]
-            must, cannot = constraints(y, inside, task.kind, task.level, seed)
-            fitted = [
-                fit(make(task.method, k, s, init), x, must_link=must, cannot_link=cannot)
-                for s in grid
-            ]
+            links["must_link"], cannot = constraints(y, inside, task.kind, task.level, seed)
+            if task.method not in PLAIN:
+                links["cannot_link"] = cannot
+            fitted = [fit(make(task.method, k, s, init), x, **links) for s in grid]
         found = [np.asarray(model.labels_) for model, _ in fitted]
         test.append([pair_f(y[outside], labels[outside]) for labels in found])
         train.append([pair_f(y[inside], labels[inside]) for labels in found])
@@ -219,6 +234,12 @@ def run(task: Task) -> dict[str, Any]:
 # --- all runs ------------------------------------------------------------------------------------
 
 
+def _cell(method: str, init: str, kind: str, level: int) -> tuple[str, str, int]:
+    """Start, kind and level of a run: without constraints they are those of all."""
+    plain = method in PLAIN and init != "seeding"
+    return (init, "none", 0) if plain else (init, kind, level)
+
+
 def tasks(
     data: Iterable[str],
     *,
@@ -227,20 +248,14 @@ def tasks(
     levels: Iterable[int] = LEVELS,
     repetitions: int = 2,
 ) -> Iterator[Task]:
-    """All tasks, those without constraints once for each start."""
+    """All tasks; a plain method's once for each start that needs no constraints."""
     scenarios, methods, levels = list(scenarios), list(methods), list(levels)
     for repetition in range(repetitions):
         for name in data:
             for method in methods:
-                if method == "MPCKM" and not hasattr(daskclust, "MPCKMeans"):
-                    continue
-                if method in PLAIN:
-                    for init in dict.fromkeys(init for init, _ in scenarios if init != "seeding"):
-                        yield Task(method, name, init, "none", 0, repetition)
-                    continue
                 for init, kind in scenarios:
                     for level in levels:
-                        yield Task(method, name, init, kind, level, repetition)
+                        yield Task(method, name, *_cell(method, init, kind, level), repetition)
 
 
 def _run_and_keep(task: Task, folder: str) -> Task:
@@ -268,7 +283,9 @@ def run_all(
         for task in waiting:
             if time.perf_counter() - began > max_seconds:
                 break
-            _run_and_keep(task, str(folder))
+            # Another process may have made it meanwhile.
+            if not (Path(folder) / task.file).is_file():
+                _run_and_keep(task, str(folder))
             done += 1
         return len(waiting) - done
     from distributed import Client, LocalCluster, as_completed
@@ -342,18 +359,29 @@ PUBLISHED_METHODS = ("LKM", "SKM", "PCKM", "PCSKM", "PCSKM Eq. 15", "MPCKM")
 # --- what to run, and what came out --------------------------------------------------------------
 
 
-def paper_tasks(repetitions: int = 2, table_repetitions: int = 5) -> list[Task]:
-    """The runs behind the figures, and more repetitions of those behind the table."""
-    found = list(tasks(available((*REAL, *SYNTHETIC)), repetitions=repetitions))
-    chosen = [s for s in SCENARIOS if s[0] in ("seeding", "dkm++")]
-    found += tasks(available(REAL), scenarios=chosen, methods=[INNER], repetitions=1)
-    for name, init, kind, level in PUBLISHED:
+def table_tasks(repetitions: int = 5, methods: Iterable[str] = PUBLISHED_METHODS) -> list[Task]:
+    """The runs behind the published table."""
+    methods, found = list(methods), []
+    for (name, init, kind, level), row in PUBLISHED.items():
         found += tasks(
             [data for data in available(REAL) if data.split("_")[0] == name],
             scenarios=[(init, kind)],
+            methods=[m for m, f in zip(PUBLISHED_METHODS, row, strict=True) if f and m in methods],
             levels=[level],
-            repetitions=table_repetitions,
+            repetitions=repetitions,
         )
+    return list(dict.fromkeys(found))
+
+
+def paper_tasks(
+    repetitions: int = 2, table_repetitions: int = 5, levels: Iterable[int] = LEVELS
+) -> list[Task]:
+    """The runs behind the table, then those behind the figures."""
+    levels = list(levels)
+    found = table_tasks(table_repetitions)
+    found += tasks(available((*REAL, *SYNTHETIC)), levels=levels, repetitions=repetitions)
+    chosen = [s for s in SCENARIOS if s[0] in ("seeding", "dkm++")]
+    found += tasks(available(REAL), scenarios=chosen, methods=[INNER], levels=levels, repetitions=1)
     return list(dict.fromkeys(found))
 
 
@@ -402,6 +430,10 @@ class Result(NamedTuple):
         Share of the runs of all s that ended without a positive score.
     n_runs : int
         Folds times repetitions.
+    kept_mean, kept_error : float
+        As `mean` and `error`, of the runs that did not collapse.
+    kept : int
+        Those among the runs with their best s.
     """
 
     mean: float
@@ -410,99 +442,181 @@ class Result(NamedTuple):
     honest: float
     collapsed: float
     n_runs: int
+    kept_mean: float
+    kept_error: float
+    kept: int
+
+
+def _mean_and_error(scores: np.ndarray) -> tuple[float, float]:
+    if not len(scores):
+        return math.nan, math.nan
+    return float(scores.mean()), float(scores.std(ddof=1) / math.sqrt(len(scores)))
+
+
+def _honest(record: dict[str, Any], inner: list[dict[str, Any]]) -> list[float]:
+    """F-scores of the test folds where s was chosen without them."""
+    if record["method"] not in SPARSE:
+        return []
+    judge = record["train"] if record["method"] in PLAIN else None
+    for other in inner:
+        if judge is None and other["repetition"] == record["repetition"]:
+            judge = other["test"]
+    if judge is None:
+        return []
+    rows = zip(record["test"], judge, strict=True)
+    return [test[int(np.argmax(known))] for test, known in rows]
+
+
+def _result(found: list[dict[str, Any]], inner: list[dict[str, Any]]) -> Result:
+    """Sum the repetitions of a cell up."""
+    test, collapsed = (
+        np.concatenate([np.array(record[name], dtype=float) for record in found])
+        for name in ("test", "collapsed")
+    )
+    best = test[:, test.mean(axis=0).argmax()]
+    honest = [score for record in found for score in _honest(record, inner)]
+    # One run has no spread: an s must have two to be judged by those that are left.
+    kept = np.where(collapsed > 0, np.nan, test)[:, (collapsed == 0).sum(axis=0) > 1]
+    left = kept[:, np.nanmean(kept, axis=0).argmax()] if kept.size else kept.ravel()
+    left = left[np.isfinite(left)]
+    mean, error = _mean_and_error(best)
+    kept_mean, kept_error = _mean_and_error(left)
+    return Result(
+        mean=mean,
+        error=error,
+        each=float(test.max(axis=1).mean()),
+        honest=float(np.mean(honest)) if honest else math.nan,
+        collapsed=float(collapsed.mean()),
+        n_runs=len(test),
+        kept_mean=kept_mean,
+        kept_error=kept_error,
+        kept=len(left),
+    )
+
+
+class Cell(NamedTuple):
+    """What came out of a cell.
+
+    Attributes
+    ----------
+    all, first : Result
+        Of all repetitions, and of the first alone: other methods were run as often.
+    repetitions : int
+    weights : list of float
+        Means over folds, repetitions and s, where they are drawn.
+    """
+
+    all: Result
+    first: Result
+    repetitions: int
+    weights: list[float]
+
+
+Key = tuple[str, str, str, str, int]
 
 
 class Results:
-    """All results of a folder."""
+    """All cells that were run.
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.records: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        self.seconds = 0.0
+    Parameters
+    ----------
+    cells : dict
+        By method, data set, start, kind and level.
+    seconds : float
+        Time of the runs.
+    """
+
+    def __init__(self, cells: dict[Key, Cell], seconds: float) -> None:
+        self.cells = cells
+        self.seconds = seconds
+        #: Numbers of constraints.
+        self.levels = sorted({key[4] for key in cells} - {0})
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str]) -> Results:
+        """Sum up the runs of a folder."""
+        records: dict[Key, list[dict[str, Any]]] = {}
         for path in sorted(Path(folder).glob("*/*.json")):
             record = json.loads(path.read_text())
-            key = tuple(record[name] for name in Task._fields[:5])
-            self.records.setdefault(key, []).append(record)
-            self.seconds += record["seconds"]
+            method, data, init, kind, level = (record[name] for name in Task._fields[:5])
+            records.setdefault((method, data, init, kind, level), []).append(record)
+        cells = {}
+        for key, found in records.items():
+            method, data, _, kind, _ = key
+            drawn = data in INFORMATIVE and kind in ("both", "none") and method in WEIGHTED
+            inner = records.get((INNER, *key[1:]), []) if method == "PCSKM" else []
+            cells[key] = Cell(
+                _result(found, inner),
+                _result([record for record in found if record["repetition"] == 0], inner),
+                len(found),
+                np.mean([r["weights"] for r in found], axis=0).tolist() if drawn else [],
+            )
+        return cls(cells, sum(r["seconds"] for found in records.values() for r in found))
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Keep the cells in a file, one a line."""
+
+        def line(key: Key, cell: Cell) -> str:
+            results = [[_rounded(value) for value in part] for part in (cell.all, cell.first)]
+            weights = [_rounded(weight) for weight in cell.weights]
+            return json.dumps([*key, *results, cell.repetitions, weights], separators=(",", ":"))
+
+        lines = ",\n".join(line(*item) for item in sorted(self.cells.items()))
+        Path(path).write_text(f'{{"seconds":{self.seconds:.0f},"cells":[\n{lines}\n]}}\n')
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Results:
+        """Cells of a file."""
+
+        def result(values: list[float | None]) -> Result:
+            return Result(*(math.nan if value is None else value for value in values))  # type: ignore[arg-type]
+
+        found = json.loads(Path(path).read_text())
+        cells = {
+            tuple(line[:5]): Cell(result(line[5]), result(line[6]), *line[7:])
+            for line in found["cells"]
+        }
+        return cls(cells, found["seconds"])
+
+    def families(self, names: Iterable[str] = REAL) -> list[str]:
+        """Data sets, with their sub-sets as one."""
+        there = {key[1] for key in self.cells}
+        return list(dict.fromkeys(name.split("_")[0] for name in names if name in there))
 
     def describe(self) -> str:
         """What was run."""
-        counts = [len(found) for found in self.records.values()]
-        levels = sorted({key[4] for key in self.records} - {0})
+        counts = [cell.repetitions for cell in self.cells.values()]
         return (
-            f"{sum(counts)} tasks on {len({key[1] for key in self.records})} data sets, {N_FOLDS} "
+            f"{sum(counts)} tasks on {len({key[1] for key in self.cells})} data sets, {N_FOLDS} "
             f"folds each, {min(counts)} to {max(counts)} repetitions; constraints: "
-            f"{', '.join(map(str, levels))} % of the pairs; {self.seconds / 60:.0f} minutes in all"
+            f"{', '.join(map(str, self.levels))} % of the pairs; {self.seconds / 60:.0f} minutes "
+            "in all"
         )
 
-    def get(self, method: str, data: str, init: str, kind: str, level: int) -> list[dict[str, Any]]:
-        """Records of a cell, one a repetition; those of plain methods serve for all constraints."""
-        if method in PLAIN:
-            # Seeding needs constraints; the plain methods then start from DKM++.
-            init, kind, level = "dkm++" if init == "seeding" else init, "none", 0
-        return self.records.get((method, data, init, kind, level), [])
-
-    def cell(
-        self,
-        method: str,
-        data: str,
-        init: str,
-        kind: str,
-        level: int,
-        n_repetitions: int | None = None,
-    ) -> Result | None:
-        """F-scores of a cell, if it was run; of the first repetitions only, if so wished."""
-        found = self.get(method, data, init, kind, level)
-        if n_repetitions is not None:
-            found = [record for record in found if record["repetition"] < n_repetitions]
-        if not found:
-            return None
-        test, collapsed = (
-            np.concatenate([np.array(record[name], dtype=float) for record in found])
-            for name in ("test", "collapsed")
-        )
-        best = test[:, test.mean(axis=0).argmax()]
-        return Result(
-            mean=float(best.mean()),
-            error=float(best.std(ddof=1) / math.sqrt(len(best))),
-            each=float(test.max(axis=1).mean()),
-            honest=self._honest(found, method, data, init, kind, level),
-            collapsed=float(collapsed.mean()),
-            n_runs=len(test),
-        )
-
-    def _honest(self, found: list[dict[str, Any]], method: str, *cell: Any) -> float:
-        """Mean F-score of the test rows where s was chosen without them."""
-        inner = {r["repetition"]: r["test"] for r in self.get(INNER, *cell)}
-        scores: list[float] = []
-        for record in found:
-            judge = record["train"] if method in PLAIN else inner.get(record["repetition"])
-            if judge is not None and method in SPARSE:
-                rows = zip(record["test"], judge, strict=True)
-                scores += [test[int(np.argmax(known))] for test, known in rows]
-        return float(np.mean(scores)) if scores else math.nan
+    def cell(self, method: str, data: str, init: str, kind: str, level: int) -> Cell | None:
+        """Return a cell, if it was run."""
+        return self.cells.get((method, data, *_cell(method, init, kind, level)))
 
     def family(
-        self,
-        method: str,
-        name: str,
-        init: str,
-        kind: str,
-        level: int,
-        n_repetitions: int | None = None,
+        self, method: str, name: str, init: str, kind: str, level: int, *, first: bool = False
     ) -> Result | None:
         """F-scores of a data set; of "digits048" the mean over its sub-sets."""
         names = [data for data in STUDY if data.split("_")[0] == name.split("_")[0]]
-        cells = [self.cell(method, n, init, kind, level, n_repetitions) for n in names]
-        cells = [cell for cell in cells if cell]
-        if not cells:
+        cells = [self.cell(method, data, init, kind, level) for data in names]
+        found = [cell.first if first else cell.all for cell in cells if cell]
+        if not found:
             return None
-        mean = dict(zip(Result._fields, np.mean(cells, axis=0).tolist(), strict=True))
-        error = math.hypot(*(cell.error for cell in cells)) / len(cells)
-        return Result(**{**mean, "error": error, "n_runs": sum(cell.n_runs for cell in cells)})
+        mean = dict(zip(Result._fields, np.mean(found, axis=0).tolist(), strict=True))
+        for error in ("error", "kept_error"):
+            mean[error] = math.hypot(*(getattr(cell, error) for cell in found)) / len(found)
+        for count in ("n_runs", "kept"):
+            mean[count] = sum(getattr(cell, count) for cell in found)
+        return Result(**mean)
 
-    def weights(self, method: str, data: str, init: str, kind: str, level: int) -> np.ndarray:
-        """Mean feature weights over folds, repetitions and s."""
-        return np.mean([r["weights"] for r in self.get(method, data, init, kind, level)], axis=0)
+
+def _rounded(value: float) -> float | None:
+    """Digits enough for all that is shown; JSON has no NaN."""
+    return None if math.isnan(value) else round(value, 5)
 
 
 def compare_with_published(results: Results) -> list[dict[str, Any]]:
@@ -511,16 +625,24 @@ def compare_with_published(results: Results) -> list[dict[str, Any]]:
     for (name, init, kind, level), row in PUBLISHED.items():
         for method, theirs in zip(PUBLISHED_METHODS, row, strict=True):
             ours = results.family(method, name, init, kind, level)
-            # Our plain methods do not start from constraints; runs in which Eq. 15 breaks down
-            # are left out of the published means, and kept in ours.
-            other = init == "seeding" if method in PLAIN else method == "PCSKM Eq. 15"
-            if theirs is None or ours is None or other:
+            if theirs is None or ours is None:
                 continue
-            # Both are means over as many folds and repetitions, of about the same spread.
-            within = abs(ours.mean - theirs) <= 2 * math.sqrt(2) * ours.error + 5e-4
-            cell = {"data": name, "init": init, "kind": kind, "level": level}
+            # Runs in which Eq. 15 breaks down are left out of the published means.
+            mean, error = ours.kept_mean, ours.kept_error
             found.append(
-                cell | {"method": method, "published": theirs, "ours": ours, "within": within}
+                {
+                    "data": name,
+                    "init": init,
+                    "kind": kind,
+                    "level": level,
+                    "method": method,
+                    "published": theirs,
+                    "ours": mean,
+                    "error": error,
+                    "left out": ours.n_runs - ours.kept,
+                    # Both are means over as many folds and repetitions, of about the same spread.
+                    "within": abs(mean - theirs) <= 2 * math.sqrt(2) * error + 5e-4,
+                }
             )
     return found
 
@@ -528,11 +650,11 @@ def compare_with_published(results: Results) -> list[dict[str, Any]]:
 def compare_scores(results: Results) -> list[dict[str, Any]]:
     """The study of Eq. 15: three ways to score features, on the same folds and pairs."""
     found = []
-    for name in families(STUDY):
+    for name in results.families(STUDY):
         for init, kind in (("seeding", "both"), ("dkm++", "both"), ("dkm++", "cannot")):
             for level in (1, 5):
                 cells = {
-                    method: results.family(method, name, init, kind, level, n_repetitions=1)
+                    method: results.family(method, name, init, kind, level, first=True)
                     for method in STUDY_METHODS
                 }
                 if all(cells.values()):
@@ -545,11 +667,11 @@ def compare_scores(results: Results) -> list[dict[str, Any]]:
 def compare_choices(results: Results) -> list[dict[str, Any]]:
     """PCSKM with s chosen as in the paper and honestly, and the methods that need no s."""
     found = []
-    for name in families():
+    for name in results.families():
         for init, kind in SCENARIOS:
-            for level in LEVELS:
+            for level in results.levels:
                 cells = {
-                    method: results.family(method, name, init, kind, level, n_repetitions=1)
+                    method: results.family(method, name, init, kind, level, first=True)
                     for method in ("PCSKM", "PCKM", "MPCKM")
                 }
                 ours = cells["PCSKM"]
@@ -585,35 +707,56 @@ def summarize_scores(study: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def wilcoxon(results: Results, methods: Iterable[str] = METHODS) -> list[dict[str, Any]]:
+def wilcoxon(results: Results) -> list[dict[str, Any]]:
     """PCSKM against the others over all cases, as in the paper: paired, averaged over levels."""
+    cases = [(name, init, kind) for name in results.families() for init, kind in SCENARIOS]
+    others = [method for method in METHODS if method != "PCSKM"]
+    return [
+        {"method": method, **found}
+        for method in others
+        if (found := _paired(results, [(("PCSKM", *case), (method, *case)) for case in cases]))
+    ]
+
+
+def wilcoxon_of_kinds(results: Results) -> list[dict[str, Any]]:
+    """Kinds of constraints against each other, over all methods that use any."""
+    cases = [
+        (method, name, init)
+        for method in METHODS
+        for name in results.families()
+        for init in INITS
+        if method not in PLAIN and init != "seeding"
+    ]
+    return [
+        {"kinds": f"{one} - {other}", **found}
+        for one, other in (("cannot", "must"), ("both", "must"), ("both", "cannot"))
+        if (found := _paired(results, [((*case, one), (*case, other)) for case in cases]))
+    ]
+
+
+def _paired(
+    results: Results, cases: list[tuple[tuple[str, ...], tuple[str, ...]]]
+) -> dict[str, Any]:
+    """Compare two cells in each case, averaged over the levels that were run of both."""
     from scipy.stats import wilcoxon as test
 
-    cases = [(name, init, kind) for name in families() for init, kind in SCENARIOS]
-
-    def score(method: str, case: tuple[str, str, str]) -> float:
-        found = [results.family(method, *case, level) for level in LEVELS]
-        return float(np.mean([cell.mean for cell in found if cell])) if any(found) else math.nan
-
-    def scores(method: str) -> np.ndarray:
-        return np.array([score(method, case) for case in cases])
-
-    ours, found = scores("PCSKM"), []
-    for method in methods:
-        theirs = scores(method) if method != "PCSKM" else None
-        if theirs is None or not np.isfinite(theirs).any():
-            continue
-        both = np.isfinite(ours) & np.isfinite(theirs)
-        found.append(
-            {
-                "method": method,
-                "cases": int(both.sum()),
-                "median difference": float(np.median(ours[both] - theirs[both])),
-                "better": int((ours[both] > theirs[both]).sum()),
-                "p": float(test(ours[both], theirs[both]).pvalue),
-            }
-        )
-    return found
+    gains = []
+    for one, other in cases:
+        found = [
+            (results.family(*one, level), results.family(*other, level))  # type: ignore[arg-type]
+            for level in results.levels
+        ]
+        both = [a.mean - b.mean for a, b in found if a and b]
+        if both:
+            gains.append(float(np.mean(both)))
+    if not gains:
+        return {}
+    return {
+        "cases": len(gains),
+        "median difference": float(np.median(gains)),
+        "better": sum(gain > 0 for gain in gains),
+        "p": float(test(gains).pvalue),
+    }
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -624,18 +767,12 @@ COLOURS = {"LKM": "#999999", "SKM": "#e69f00", "PCKM": "#009e73", "MPCKM": "#d55
 TITLES = {"both": "both kinds", "must": "must-links only", "cannot": "cannot-links only"}
 
 
-def families(names: Iterable[str] = REAL) -> list[str]:
-    """Data sets, with their sub-sets as one."""
-    return list(dict.fromkeys(name.split("_")[0] for name in available(names)))
-
-
 def draw_performance(results: Results, scenarios: Iterable[tuple[str, str]]) -> Any:
     """Figure 1: F-score of the test folds against the number of constraints."""
     import matplotlib.pyplot as plt
 
     scenarios = list(scenarios)
-    there = {key[1].split("_")[0] for key in results.records}
-    names = [name for name in families() if name in there]
+    names = results.families()
     figure, axes = plt.subplots(
         len(scenarios),
         len(names),
@@ -648,7 +785,7 @@ def draw_performance(results: Results, scenarios: Iterable[tuple[str, str]]) -> 
     for row, (init, kind) in zip(axes, scenarios, strict=True):
         for axis, name in zip(row, names, strict=True):
             for method, colour in COLOURS.items():
-                cells = {v: results.family(method, name, init, kind, v) for v in LEVELS}
+                cells = {v: results.family(method, name, init, kind, v) for v in results.levels}
                 points = [(level, cell.mean) for level, cell in cells.items() if cell]
                 if not points:
                     continue
@@ -656,7 +793,8 @@ def draw_performance(results: Results, scenarios: Iterable[tuple[str, str]]) -> 
                 width = 2.2 if method == "PCSKM" else 1.3
                 axis.plot(*zip(*points, strict=True), color=colour, lw=width, label=method, **style)
             axis.grid(alpha=0.3)
-            axis.set_xticks(LEVELS)
+            # All ten would touch each other.
+            axis.set_xticks(results.levels[:: max(1, len(results.levels) // 3)])
         row[0].set_ylabel(f"{init}, {TITLES[kind]}\nF-score", fontsize=8)
     for axis, name in zip(axes[0], names, strict=True):
         axis.set_title(name)
@@ -673,9 +811,17 @@ def draw_weights(results: Results, init: str = "dkm++") -> Any:
     """Figure 2: mean feature weights, for each number of constraints."""
     import matplotlib.pyplot as plt
 
-    uninformative = {"blobs_5_5": 5, "blobs_3_7": 3, "TTSCST": 8}
-    names = [n for n in uninformative if results.get("PCSKM", n, init, "both", LEVELS[0])]
-    methods = [m for m in ("SKM", "PCSKM", "MPCKM") if any(key[0] == m for key in results.records)]
+    cells = {
+        (method, name): [
+            cell
+            for level in (results.levels[:1] if method in PLAIN else results.levels)
+            if (cell := results.cell(method, name, init, "both", level)) and cell.weights
+        ]
+        for method in WEIGHTED
+        for name in INFORMATIVE
+    }
+    names = [name for name in INFORMATIVE if cells["PCSKM", name]]
+    methods = [method for method in WEIGHTED if any(cells[method, name] for name in names)]
     figure, axes = plt.subplots(
         len(methods),
         len(names),
@@ -684,18 +830,17 @@ def draw_weights(results: Results, init: str = "dkm++") -> Any:
         layout="constrained",
     )
     for row, method in zip(axes, methods, strict=True):
-        levels = LEVELS[:1] if method in PLAIN else LEVELS
         for axis, name in zip(row, names, strict=True):
-            here = [level for level in levels if results.get(method, name, init, "both", level)]
+            here = cells[method, name]
             width = 0.8 / max(1, len(here))
-            for at, level in enumerate(here):
-                weights = results.weights(method, name, init, "both", level)
+            for at, cell in enumerate(here):
+                weights = np.array(cell.weights)
                 places = np.arange(1, len(weights) + 1) + (at - (len(here) - 1) / 2) * width
                 shade = 0.4 + 0.6 * (at + 1) / len(here)
                 # The scale of a metric has no meaning: shares of the largest weight.
                 axis.bar(places, weights / weights.max(), width, color=COLOURS[method], alpha=shade)
-            p = len(results.weights("PCSKM", name, init, "both", LEVELS[0]))
-            axis.axvspan(uninformative[name] + 0.5, p + 0.5, color="0.9", zorder=0)
+            p = len(cells["PCSKM", name][0].weights)
+            axis.axvspan(INFORMATIVE[name] + 0.5, p + 0.5, color="0.9", zorder=0)
             axis.set_xlim(0.5, p + 0.5)
             axis.set_xticks(range(1, p + 1, 1 if p < 12 else 2))
         row[0].set_ylabel(f"{method}\nweight / largest")
@@ -715,8 +860,8 @@ def draw_published(compared: list[dict[str, Any]]) -> Any:
         cells = [cell for cell in compared if cell["method"] == method]
         axis.errorbar(
             [c["published"] for c in cells],
-            [c["ours"].mean for c in cells],
-            yerr=[2 * math.sqrt(2) * c["ours"].error for c in cells],
+            [c["ours"] for c in cells],
+            yerr=[2 * math.sqrt(2) * c["error"] for c in cells],
             fmt="o",
             ms=4,
             lw=0.7,
@@ -737,20 +882,26 @@ def main(argv: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder")
+    parser.add_argument("--summary", action="store_true", help=f"write {SUMMARY.name}, too")
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--table-repetitions", type=int, default=5)
+    parser.add_argument("--levels", nargs="+", type=int, choices=LEVELS, default=LEVELS)
     parser.add_argument("--study", action="store_true", help="only the study of Eq. 15")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--data", nargs="+", choices=(*STUDY, *SYNTHETIC), help="default: all")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--max-seconds", type=float, default=math.inf)
     options = parser.parse_args(argv)
     if options.study:
         todo = study_tasks(options.repetitions)
     else:
-        todo = paper_tasks(options.repetitions, options.table_repetitions)
-        todo = [task for task in todo if task.method.split(" inner")[0] in options.methods]
+        todo = paper_tasks(options.repetitions, options.table_repetitions, options.levels)
+    todo = [task for task in todo if task.method.split()[0] in options.methods]
+    todo = [task for task in todo if not options.data or task.data in options.data]
     left = run_all(todo, options.folder, n_workers=options.workers, max_seconds=options.max_seconds)
     print(f"{len(todo)} tasks, {left} left; run again to go on")
+    if options.summary:
+        Results.of(options.folder).write(SUMMARY)
 
 
 if __name__ == "__main__":

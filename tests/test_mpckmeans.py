@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import MPCKMeans, PCKMeans, pairs_from_labels
+from daskclust.cluster._metric_learning import MetricState
+from daskclust.constraints import PairwiseConstraints
 from daskclust.datasets import make_sparse_blobs
 from daskclust.exceptions import ConstraintWarning
 
@@ -50,7 +53,7 @@ def test_weka_cases(data_dir: Path, name: str) -> None:
     seen = 0
     for case, want in cases(data_dir, name, "mpckm"):
         if case.endswith("__seeding"):
-            continue  # its own start, known to 6 decimals only
+            continue  # its own start
         chunks = (31, 0, 1, 58, len(want["X"]) - 90)
         with dask.config.set(scheduler="synchronous"):
             for X in (want["X"], da.from_array(want["X"], chunks=(chunks, -1))):
@@ -66,6 +69,53 @@ def test_weka_cases(data_dir: Path, name: str) -> None:
                 )
         seen += 1
     assert seen == 6
+
+
+#: Cases that WekaUT starts itself and that depend on the labels with which it does so.
+LABELLED_START = {
+    ("digits048_data1", "java__mpckm__c5__seeding"),
+    ("TTSCST", "java__mpckm__c1__seeding"),
+}
+
+
+def seeded_labels(want: dict[str, Any]) -> Any:
+    """Labels of the constrained rows that belong to the neighbourhoods WekaUT started from."""
+    given = PairwiseConstraints.from_fit_arguments(
+        len(want["X"]), want["must_link"], want["cannot_link"]
+    )
+    x, labels = want["X"][given.rows], np.full(given.n_touched, -1)
+    for component in range(given.component.max() + 1):
+        mine = given.component == component
+        # The centres are on record to six decimals.
+        near = np.abs(want["init_centres"] - x[mine].mean(axis=0)).max(axis=1) < 1e-5
+        if mine.sum() > 1 and near.any():
+            labels[mine] = np.flatnonzero(near)[0]
+    assert len(np.unique(labels[labels >= 0])) == len(want["init_centres"])
+    return labels
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_weka_cases_that_it_started_itself(
+    data_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its neighbourhoods' centres alone, and with labels for their rows, as it starts."""
+    begin = MetricState.begin
+    for case, want in cases(data_dir, name, "mpckm"):
+        if not case.endswith("__seeding"):
+            continue
+        given = {"labels": seeded_labels(want)}
+        differs = {(name, case)} <= LABELLED_START
+        for started, same in (({}, not differs), (given, True)):
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    MetricState, "begin", lambda *of, more=started: replace(begin(*of), **more)
+                )
+                model = fit(want)
+            assert np.array_equal(model.labels_, want["labels"]) is same, case
+            if same:
+                np.testing.assert_allclose(
+                    model.metric_weights_, want["w"], rtol=1e-6, err_msg=case
+                )
 
 
 def test_what_each_switch_of_weka_changes(data_dir: Path) -> None:
