@@ -255,6 +255,20 @@ def test_contradictions_by_closure_are_named(member: Member) -> None:
     assert np.isfinite(model.objective_)
 
 
+@constrained
+def test_more_classes_than_clusters_are_announced(member: Member) -> None:
+    """Not all of them can be apart: a warning, and an error where constraints are hard."""
+    rows, classes = [0, 1, 20, 21, 40, 41, 42], [0, 0, 1, 1, 2, 2, 3]
+    if member.hard:
+        with pytest.raises(ConstraintError, match="y has 4 classes"):
+            model_of(member).fit(X, (rows, classes))
+        return
+    with pytest.warns(ConstraintWarning, match="y has 4 classes.*n_clusters=3") as caught:
+        model = model_of(member).fit(X, (rows, classes))
+    assert [warning.filename for warning in caught] == [__file__]
+    assert np.isfinite(model.objective_)
+
+
 # --- schedulers ----------------------------------------------------------------------------
 
 

@@ -193,6 +193,13 @@ class PairwiseClusterer(BaseClusterer):
     def _check_constraints(self, constraints: PairwiseConstraints, given: GivenConstraints) -> None:
         """Complain of constraints that cannot all hold."""
         constraints.complain(hard=False)
+        if constraints.n_classes > self.n_clusters:
+            warn(
+                f"y has {constraints.n_classes} classes, which are to be in different clusters; "
+                f"n_clusters={self.n_clusters}: some of the cannot-links between them will be "
+                f"violated. Use n_clusters={constraints.n_classes} or more, or fewer classes.",
+                ConstraintWarning,
+            )
 
     def _touch(self, data: OpenData, constraints: PairwiseConstraints) -> TouchedRows:
         """Fetch the constrained rows."""

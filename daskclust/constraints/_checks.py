@@ -21,6 +21,11 @@ def integers(values: ArrayLike, name: str, *, whole: bool = False) -> Ints:
         raise ConstraintError(f"{name} is not an array of integers: {error}") from error
     if array.size == 0:
         return array.astype(np.int64)
+    if array.ndim == 0 and array.dtype.kind == "O":  # a set, a generator
+        raise ConstraintError(
+            f"{name} is of type {type(values).__name__}; expected an array of integers. "
+            f"Pass list({name})."
+        )
     if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
         array = np.array(array.tolist())
     kind = array.dtype.kind

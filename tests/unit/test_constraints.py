@@ -103,6 +103,8 @@ def test_labels_never_list_pairs() -> None:
         ({"must_link": [[0.5, 1.0]]}, r"dtype float64.*not whole numbers"),
         ({"must_link": [[np.nan, 1.0]]}, r"not whole numbers"),
         ({"must_link": [["a", "b"]]}, r"dtype <U1.*Encode"),
+        ({"must_link": {(0, 1), (2, 3)}}, r"must_link is of type set.*list\(must_link\)"),
+        ({"cannot_link": zip([0], [1], strict=True)}, r"cannot_link is of type zip"),
         ({"must_link": np.array([[2**63, 1]], dtype=np.uint64)}, r"below 2\*\*63"),
         ({"must_link": [[0, 1], [2, 10], [99, 0]]}, r"must_link\[1\] = \(2, 10\).*\[0, 10\)"),
         ({"cannot_link": [[0, 1], [-1, 2]]}, r"cannot_link\[1\] = \(-1, 2\).*\[0, 10\)"),
