@@ -57,6 +57,8 @@ def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: Array
     left, right = as_ints(left), as_ints(right)
     rows = as_rows(x)
     out = np.empty(left.size)
+    if not out.size:
+        return out
     _pair_lengths(rows, as_floats(rows), left, right, as_floats(weights), out)
     return out
 

@@ -183,9 +183,14 @@ def _ordered_pass(
             scores[k] = distances[i, k] + ((total - attract[k]) + repel[k])
         best = 0
         if row >= 0 and not constant:
-            # The row mostly stays in its old cluster.  With that one's score known, most others
-            # are too dear before the rows of other classes in them are counted.
+            # The row mostly stays in its old cluster; without one it mostly joins its class.  With
+            # that one's score known, most others are too dear before the rows of other classes in
+            # them are counted.
             best = max(old, 0)
+            if old < 0:
+                for k in range(1, n_clusters):
+                    if scores[k] < scores[best]:
+                        best = k
             lowest = np.inf
             for step in range(-1, n_clusters):
                 k = best if step < 0 else step
