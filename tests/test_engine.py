@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskclust
-from daskclust import KMeans
+from daskclust import KMeans, SemiSupervisedKMeans
 from daskclust.engine import open_rows
 from daskclust.engine.blocks import LazyChunk
 from daskclust.engine.executors import (
@@ -589,6 +589,24 @@ def test_no_large_graph_is_sent_whatever_the_length(client):
     weight = np.ones(n)
     model = KMeans(2, random_state=0, max_iter=2, tol=0.5).fit(data, sample_weight=weight)
     assert model.labels_.shape == (n,)
+
+
+def test_labels_of_most_rows_travel_once(client):
+    n = 1_000_000
+    data = da.random.default_rng(0).random((n, 2), chunks=(50_000, 2)).persist()
+    y = np.where(np.arange(n) % 10, np.arange(n) % 3, -1)
+    # As above: the labels are more than 10 MB, and tell nothing of where rows lie.
+    model = SemiSupervisedKMeans(3, random_state=0).fit(data, y)
+    np.testing.assert_allclose(model.cluster_centers_, 0.5, atol=0.1)
+
+
+def test_a_state_that_travels_once_changes_nothing(client, reference, monkeypatch):
+    monkeypatch.setattr("daskclust.engine.executors._SENT_ONCE", 0)
+    with get_task_stream(client, plot=False) as stream:
+        found = fit(lazy())
+    names = {key_split(task["key"]) for task in stream.data}
+    assert "daskclust-state" in names
+    assert digest(found) == reference[EVEN]
 
 
 def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch):

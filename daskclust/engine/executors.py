@@ -8,6 +8,7 @@ the number of blocks, because a group of blocks is one task, bound once.
 from __future__ import annotations
 
 import os
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ __all__ = ["ClusterExecutor", "Executor", "GraphExecutor", "LocalExecutor", "Thr
 
 #: Partials that one task or the client merges at most.
 _SPLIT_EVERY = 8
+#: Bytes beyond which what all tasks need is sent to the cluster once, not with each of them.
+_SENT_ONCE = 2**20
 
 
 class Executor(ABC):
@@ -257,12 +260,24 @@ def _fold_kept(
     return fold(group, prepare, reduction, state, None if before is None else before[1])
 
 
+def _hold(value: Any) -> Any:
+    return value
+
+
+def _n_bytes(value: Any) -> int:
+    """Return the size of a value as it travels, without copying its arrays."""
+    buffers: list[pickle.PickleBuffer] = []
+    size = len(pickle.dumps(value, protocol=5, buffer_callback=buffers.append))
+    return size + sum(buffer.raw().nbytes for buffer in buffers)
+
+
 class ClusterExecutor(Executor):
     """Groups bound on the workers of a ``distributed`` cluster.
 
     Each group is a future of references to blocks that its worker holds, softly
-    pinned there; a pass submits one task a group with the state embedded.  Tasks
-    are pure: a lost worker means that blocks are computed again elsewhere.
+    pinned there; a pass submits one task a group with the state embedded, or with a
+    future of it where it is large.  Tasks are pure: a lost worker means that blocks
+    are computed again elsewhere.
     """
 
     def __init__(self, client: Any, groups: list[Any], workers: list[str | None]) -> None:
@@ -282,8 +297,18 @@ class ClusterExecutor(Executor):
             allow_other_workers=worker is not None,
         )
 
+    def _to_send(self, value: Any) -> Any:
+        """Return what tasks are given for a value that all of them need."""
+        if _n_bytes(value) < _SENT_ONCE:
+            return value
+        # A task that holds it, unlike scattered data, can be run again where a worker is lost.
+        # Sent once, it is no reason to warn of large graphs.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**60}):
+            return self.submit("state", _hold, value)
+
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Run one task a group and gather the results."""
+        arguments = tuple(self._to_send(argument) for argument in arguments)
         futures = [
             self.submit(name, function, group, *arguments, worker=worker)
             for group, worker in zip(self.groups, self.workers, strict=True)
@@ -295,9 +320,10 @@ class ClusterExecutor(Executor):
     ) -> tuple[Partial, Any]:
         """Run one task a group, merge in a tree, gather one partial."""
         carries = _carries(carry, len(self.groups))
+        sent = self._to_send(state)
         folded = [
             self.submit(
-                reduction.name, _fold_kept, group, prepare, reduction, state, kept, worker=worker
+                reduction.name, _fold_kept, group, prepare, reduction, sent, kept, worker=worker
             )
             for group, kept, worker in zip(self.groups, carries, self.workers, strict=True)
         ]
@@ -309,7 +335,7 @@ class ClusterExecutor(Executor):
             ]
             while len(level) > _SPLIT_EVERY:
                 parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
-                level = [self.submit(name, _merge_results, reduction, state, p) for p in parts]
+                level = [self.submit(name, _merge_results, reduction, sent, p) for p in parts]
             partials = self.client.gather(level)
         else:
             partials = [result[0] for result in self.client.gather(folded)]
@@ -317,6 +343,7 @@ class ClusterExecutor(Executor):
 
     def excluding(self, rows: NDArray[np.int64]) -> ClusterExecutor:
         """Leave some rows out of sums; the blocks stay where they are."""
+        rows = self._to_send(rows)
         groups = [
             self.submit("bind", _exclude, group, rows, worker=worker)
             for group, worker in zip(self.groups, self.workers, strict=True)
