@@ -99,6 +99,8 @@ def test_pckid_is_measured_at_toy_size() -> None:
     found = pckid.measure(2000, ensemble=4, n_init=3)
     assert found["seconds"] > found["spectrum"] > 0
     assert found["gib"] > 0
+    rows = np.concatenate([pckid.incomplete_rows(s, pckid.CHUNK) for s in (0, pckid.CHUNK)])
+    np.testing.assert_array_equal(pckid.lazy_rows(2 * pckid.CHUNK).compute(), rows)
     assert pckid.growth([found, {"n": 4000, "seconds": 3 * found["seconds"]}]) == [
         pytest.approx(1.5)
     ]
