@@ -242,6 +242,8 @@ def test_passes(solver, spectral):
     # The first look, the pool, the eigenvectors; the members are one round trip, too.
     records = [r for r in model.history_ if r["stage"] == "spectrum"]
     assert records[-1]["passes"] == 2 + spectral
+    # The embedding, then those over it: a first look, and an iteration.
+    assert model.history_[-1]["passes"] == 2 + spectral + 1 + 2
     # The embedding is made once; k-means: a first look, an iteration, the end.
     assert scheduler.calls <= 2 + 1 + spectral + 1 + 3
 

@@ -136,7 +136,8 @@ class PCKID(
         Records of the iterations that found the eigenvectors (``stage``
         ``"spectrum"``; the objective is the sum of the eigenvalues so far, the
         centre shift the sine of the angle by which they turned), then those of
-        k-means (``stage`` ``"k-means"``, whose passes go over the embedding).
+        k-means (``stage`` ``"k-means"``; their passes go over the embedding, and
+        count on).
 
     Raises
     ------
@@ -398,7 +399,12 @@ class PCKID(
         self.inertia_ = kmeans.inertia_
         self.n_iter_ = kmeans.n_iter_
         self.labels_ = kmeans.labels_
-        self.history_ = history + [{**r, "stage": "k-means"} for r in kmeans.history_]
+        # The embedding took a pass, too.
+        passes = history[-1]["passes"] + 1
+        self.history_ = history + [
+            {**record, "stage": "k-means", "passes": passes + record["passes"]}
+            for record in kmeans.history_
+        ]
 
     def _mixtures(self) -> Mixtures:
         sizes = tuple(int(size) for size in self._sizes)
