@@ -123,7 +123,9 @@ def test_fit_then_predict(run: Any, folder: Path, tmp_path: Path) -> None:
     assert_array_equal(labels_in(tmp_path / "p.zarr"), expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.zarr", "out", "p.zarr"]
 
-    for name, kind in (("m.zarr", "model"), ("p.zarr", "label map"), ("out/l.zarr", "label map")):
+    scene.write_labels(by_hand.labels_, tmp_path / "own.zarr")
+    maps = [(name, "label map") for name in ("p.zarr", "out/l.zarr", "own.zarr")]
+    for name, kind in (("m.zarr", "model"), *maps):
         code, out, err = run(f"inspect {name} --json", cluster=False)
         assert code == 0, err
         assert json.loads(out)["kind"] == kind

@@ -22,6 +22,7 @@ def add_command(commands: Any) -> None:
     """Add ``bench`` to the command line."""
     parser = commands.add_parser(
         "bench",
+        usage="%(prog)s [options] [CUBE]",
         help="measure how fast a cube is read, bare and for clustering",
         description="Measure a bare Dask sum over the stored cube and passes of KMeans over its "
         "pixels, on the same workers, and tell both in bytes a second.",

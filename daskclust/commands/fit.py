@@ -43,6 +43,7 @@ def add_command(commands: Any) -> None:
     """Add ``fit`` to the command line."""
     parser = commands.add_parser(
         "fit",
+        usage="%(prog)s [options] [CUBE]",
         help="cluster the pixels of a cube",
         description="Cluster the valid pixels of an image cube in Zarr on a Dask cluster, and "
         "write a label map, the model and a report.",

@@ -29,6 +29,7 @@ def add_command(commands: Any) -> None:
     """Add ``inspect`` to the command line."""
     parser = commands.add_parser(
         "inspect",
+        usage="%(prog)s [options] [CUBE]",
         help="describe a cube, a label map or a model",
         description="Describe what a Zarr store holds: dimensions, chunks, bands, the share of "
         "pixels without data, and what to change for faster reading. Also label maps and models "
@@ -55,8 +56,8 @@ def _run(options: argparse.Namespace) -> int:
     attributes = node.attrs.asdict()
     if "daskclust_model" in attributes:
         found = _model(options.cube)
-    elif isinstance(node, zarr.Group) and JOB in attributes and "labels" in node:
-        found = _label_map(node, attributes[JOB])
+    elif isinstance(node, zarr.Group) and options.variable is None and _holds_labels(node):
+        found = _label_map(node, attributes.get(JOB))
     else:
         found = _cube(options)
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
@@ -80,6 +81,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return f"array of shape {value.shape}"
     return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _holds_labels(group: zarr.Group) -> bool:
+    """Whether a group looks like what ``Cube.write_labels`` writes."""
+    labels = group.get("labels")
+    return isinstance(labels, zarr.Array) and labels.ndim == 2 and "flag_values" in labels.attrs
 
 
 def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def add_command(commands: Any) -> None:
     """Add ``predict`` to the command line."""
     parser = commands.add_parser(
         "predict",
+        usage="%(prog)s [options] [CUBE]",
         help="label the pixels of a cube by a saved model",
         description="Label the valid pixels of a cube by a model that fit has saved. Rows are "
         "scaled as they were for the fit.",
