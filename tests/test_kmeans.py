@@ -858,7 +858,7 @@ def test_rows_that_all_vanish_on_counting_are_refused():
         KMeans(2).fit(data)
 
 
-@pytest.mark.parametrize("dtype", [str, complex, "M8[s]", object])
+@pytest.mark.parametrize("dtype", [str, "U3", complex, "M8[s]", object])
 @CONTAINERS
 def test_values_that_are_no_real_numbers_are_refused(dtype, container):
     data = np.array([["a", "b"], ["c", "d"]]) if dtype in (str, object) else np.ones((2, 2))

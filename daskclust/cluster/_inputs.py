@@ -11,19 +11,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from daskclust.engine import is_dask
+from daskclust.engine import is_dask, unwrap
 from daskclust.exceptions import ConstraintError
 
-__all__ = ["as_labels", "check_rows", "check_weight", "unwrap"]
-
-
-def unwrap(X: Any) -> Any:
-    """Return the array of a Dask DataFrame or Series, or of an xarray object."""
-    if hasattr(X, "to_dask_array"):
-        return X.to_dask_array()
-    if hasattr(X, "dims") and hasattr(X, "data"):
-        return X.data
-    return X
+__all__ = ["as_labels", "check_rows", "check_weight"]
 
 
 def as_labels(y: Any) -> Any:
@@ -94,13 +85,19 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         names = getattr(named, "columns", None)
         if names is not None:
             # Names and their order are checked on an empty table with the same columns.
-            validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
+            import pandas
+
+            empty = pandas.DataFrame(columns=names)
+            validate_data(estimator, empty, reset=reset, skip_check_array=True)
         else:
             validate_data(estimator, data, reset=reset, skip_check_array=True)
         return data
-    if getattr(getattr(data, "dtype", None), "kind", "f") in "mM":
-        # scikit-learn would take the nanoseconds for numbers.
-        raise ValueError(f"X has dtype {data.dtype}; daskclust needs real numbers.")
+    if getattr(getattr(data, "dtype", None), "kind", "f") in "mMUS":
+        # scikit-learn would take nanoseconds for numbers, and read text.
+        raise ValueError(
+            f"X has dtype {data.dtype}; daskclust needs real numbers. Use X.astype('float32') if "
+            "its values are numbers."
+        )
     return validate_data(
         estimator,
         X if data is X else data,

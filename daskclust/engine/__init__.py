@@ -7,7 +7,7 @@ from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labe
 from daskclust.engine.lazy import labelled_rows, map_rows, pair_rows
 from daskclust.engine.lockstep import Job, run_together
 from daskclust.engine.progress import on_iteration
-from daskclust.engine.rows import Rows, is_dask, keep_in_memory, open_blank, open_rows
+from daskclust.engine.rows import Rows, is_dask, keep_in_memory, open_blank, open_rows, unwrap
 
 __all__ = [
     "Checkpoint",
@@ -30,4 +30,5 @@ __all__ = [
     "open_rows",
     "pair_rows",
     "run_together",
+    "unwrap",
 ]

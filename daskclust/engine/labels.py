@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine.rows import Rows, is_dask, open_rows, working_dtype
+from daskclust.engine.rows import Rows, is_dask, open_rows, unwrap, working_dtype
 from daskclust.exceptions import ChunkError
 
 __all__ = ["as_label_vector", "open_label_pairs", "open_labelled_rows"]
@@ -24,10 +24,7 @@ def as_label_vector(labels: Any, name: str) -> Any:
 
     NumPy labels of any sortable type are numbered; Dask labels must be numbers.
     """
-    if hasattr(labels, "to_dask_array"):
-        labels = labels.to_dask_array()
-    elif hasattr(labels, "dims") and hasattr(labels, "data"):
-        labels = labels.data
+    labels = unwrap(labels)
     if not is_dask(labels):
         labels = np.asarray(labels)
     if labels.ndim != 1:
@@ -93,7 +90,8 @@ def _aligned(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]
     elif first.numblocks[0] != second.numblocks[0]:
         raise ChunkError(
             f"{names[0]} has {first.numblocks[0]} chunks and {names[1]} {second.numblocks[0]}, of "
-            "unknown length, so their rows cannot be matched. Use compute_chunk_sizes() on both."
+            "unknown length, so their rows cannot be matched. Use compute_chunk_sizes() on both, "
+            "or, of a Dask DataFrame, to_dask_array(lengths=True)."
         )
     return first, second
 
@@ -102,7 +100,8 @@ def _like(array: NDArray[Any], other: Any, names: tuple[str, str]) -> Any:
     if np.isnan(other.shape[0]):
         raise ChunkError(
             f"One of {names[0]} and {names[1]} has chunks of unknown length, so its rows cannot be "
-            "matched with an array in memory. Use compute_chunk_sizes()."
+            "matched with an array in memory. Use compute_chunk_sizes(), or, of a Dask DataFrame, "
+            "to_dask_array(lengths=True)."
         )
     return da.from_array(array, chunks=(other.chunks[0], *((-1,) * (array.ndim - 1))))
 

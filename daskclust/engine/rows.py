@@ -36,7 +36,7 @@ from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.assign import SEGMENT
 from daskclust.reduction import Reduction
 
-__all__ = ["OPENING", "Rows", "is_dask", "open_blank", "open_rows", "working_dtype"]
+__all__ = ["OPENING", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]
 
 T = TypeVar("T")
 
@@ -55,6 +55,15 @@ _LAZY_GROUPS = 2
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask array."""
     return isinstance(X, da.Array)
+
+
+def unwrap(X: Any) -> Any:
+    """Return the array of a Dask DataFrame or Series, or of an xarray object."""
+    if hasattr(X, "to_dask_array"):
+        return X.to_dask_array()
+    if hasattr(X, "dims") and hasattr(X, "data"):
+        return X.data
+    return X
 
 
 class Rows:

@@ -12,7 +12,7 @@ import sklearn.metrics
 from numpy.typing import NDArray
 
 from daskclust.cluster._parameters import check_choice
-from daskclust.engine import Rows, as_label_vector, is_dask, open_labelled_rows
+from daskclust.engine import Rows, as_label_vector, is_dask, open_labelled_rows, unwrap
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.spread import LabelMoments, label_moments, merge_label_moments
 from daskclust.reduction import SPREAD, RowBlock, Spread, SpreadRequest, split_labels
@@ -159,10 +159,7 @@ def _check_number(k: int, n: float) -> None:
 def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
     if not isinstance(ignore_masked, bool | np.bool_):
         raise TypeError(f"ignore_masked={ignore_masked!r} must be True or False.")
-    if hasattr(X, "to_dask_array"):
-        X = X.to_dask_array()
-    elif hasattr(X, "dims") and hasattr(X, "data"):
-        X = X.data
+    X = unwrap(X)
     if not is_dask(X):
         X = np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
