@@ -94,6 +94,8 @@ def deviations(x: Any, shift: Any, out: Any) -> bool:
 
 def _model_groups(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Cut the models into runs (first, last) of about as many components as work best."""
+    if bounds[-1] <= _COMPONENTS:
+        return [(0, len(bounds) - 1)]
     which = bounds[:-1] // _COMPONENTS
     starts = np.flatnonzero(np.diff(which, prepend=-1)).tolist()
     return list(pairwise([*starts, len(bounds) - 1]))

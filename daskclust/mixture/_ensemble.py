@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from daskclust.engine import Rows, map_independent
 from daskclust.kernels.assign import nearest
+from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.expectation import accumulate_mixtures, accumulate_start
 from daskclust.kernels.mixtures import Mixtures
 from daskclust.mixture._em import Floor, maximise, maximise_start
@@ -80,9 +81,11 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     sums = accumulate_start(filled, shares, centres, pool.mean, full=member.full).sum(axis=0)
     origin = centres if member.full else np.broadcast_to(pool.mean, centres.shape)
     mixtures = maximise_start(sums, origin, pool.mean, pool.floor, full=member.full)
-    for _ in range(member.em_iter):
-        found = accumulate_mixtures(x, mixtures, shift=pool.mean).sums.sum(axis=0)
-        mixtures = maximise(found, mixtures, pool.mean, pool.floor)
+    # Once for all iterations: many are short.
+    with one_blas_thread():
+        for _ in range(member.em_iter):
+            found = accumulate_mixtures(x, mixtures, shift=pool.mean).sums.sum(axis=0)
+            mixtures = maximise(found, mixtures, pool.mean, pool.floor)
     return mixtures
 
 
