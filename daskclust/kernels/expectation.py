@@ -19,6 +19,7 @@ from daskclust.kernels.mixtures import (
     tile_rows,
     with_holes,
 )
+from daskclust.kernels.scratch import Scratch
 
 __all__ = ["MixtureSums", "accumulate_mixtures", "accumulate_start"]
 
@@ -161,7 +162,8 @@ def _accumulate_full(
         if len(rows):
             shares, top, norm = density.posteriors(rows)
             _weighted_likelihood(top, norm, w, fit)
-            _add_deviations(part, shares if w is None else shares * w, rows, mixtures.means)
+            shares = shares if w is None else shares * w
+            _add_deviations(part, shares, rows, mixtures.means, density.scratch)
         if ends:
             add_plain(sums[0], sums[1], part.ravel())
             add_plain(likelihood[0], likelihood[1], fit)
@@ -174,12 +176,15 @@ def _accumulate_full(
         add_plain(likelihood[0], likelihood[1], found.likelihood)
 
 
-def _add_deviations(part: Float, shares: Float, rows: Float, means: Float) -> None:
+def _add_deviations(
+    part: Float, shares: Float, rows: Float, means: Float, scratch: Scratch
+) -> None:
     p = rows.shape[1]
     part[:, 0] += shares.sum(axis=1)
+    gap, weighted = scratch("gap", rows.shape), scratch("weighted", rows.shape)
     for k, mean in enumerate(means):
-        gap = rows - mean
-        weighted = shares[k][:, None] * gap
+        np.subtract(rows, mean, out=gap)
+        np.multiply(shares[k][:, None], gap, out=weighted)
         part[k, 1 : p + 1] += weighted.sum(axis=0)
         part[k, p + 1 :] += (weighted.T @ gap).ravel()
 
