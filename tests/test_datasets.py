@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -19,6 +20,8 @@ from daskclust.datasets import (
     remove_values,
 )
 from daskclust.datasets._random import row_normals, row_uniforms, seed_of
+from daskclust.exceptions import ChunkError
+from daskclust.testing.strategies import row_chunks
 
 # Draws
 
@@ -132,6 +135,22 @@ def test_fraction_removed(mechanism, fraction):
     considered = gone[:, 1:] if mechanism == "mar" else gone
     assert considered.mean() == pytest.approx(fraction, abs=0.02)
     assert_array_equal(out, remove_values(X, mechanism, fraction=fraction, random_state=0))
+
+
+@given(lengths=row_chunks(30), width=st.integers(1, 6), columns=st.integers(1, 6))
+def test_values_of_dask_arrays_are_removed_lazily_whatever_the_chunks(lengths, width, columns):
+    X = np.random.default_rng(0).normal(size=(30, width)).astype(np.float32)
+    lazy = remove_values(da.from_array(X, chunks=(lengths, columns)), random_state=0)
+    assert isinstance(lazy, da.Array)
+    assert lazy.chunks == (lengths, (width,))
+    assert lazy.dtype == np.float32
+    assert_array_equal(lazy.compute(scheduler="sync"), remove_values(X, random_state=0))
+
+
+def test_values_of_dask_arrays_of_unknown_length_are_not_removed():
+    X = da.ones((20, 3), chunks=10)
+    with pytest.raises(ChunkError, match=r"unknown length.*compute_chunk_sizes"):
+        remove_values(X[X[:, 0] > 0])
 
 
 def test_mechanisms_depend_on_what_they_should():

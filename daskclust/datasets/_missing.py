@@ -6,10 +6,12 @@ import math
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from daskclust.datasets._random import seed_of, stream
+from daskclust.engine import is_dask
+from daskclust.exceptions import ChunkError
 
 __all__ = ["remove_values"]
 
@@ -17,17 +19,17 @@ _MECHANISMS = ("mcar", "mar", "nmar", "quadrants")
 
 
 def remove_values(
-    X: ArrayLike,
+    X: Any,
     mechanism: Literal["mcar", "mar", "nmar", "quadrants"] = "mcar",
     *,
     fraction: float = 0.2,
     random_state: Any = None,
-) -> NDArray[np.floating[Any]]:
+) -> Any:
     """Return a copy of `X` with some values replaced by NaN.
 
     Parameters
     ----------
-    X : array-like of shape (n_samples, n_features)
+    X : array-like or dask.array.Array of shape (n_samples, n_features)
         Complete or already incomplete data; not modified.
     mechanism : {"mcar", "mar", "nmar", "quadrants"}, default="mcar"
         Why values are missing:
@@ -48,20 +50,24 @@ def remove_values(
 
     Returns
     -------
-    ndarray of shape (n_samples, n_features)
-        float32 for float32 input, else float64.
+    ndarray or dask.array.Array of shape (n_samples, n_features)
+        float32 for float32 input, else float64.  Lazy, and chunked like `X`, for a Dask
+        array and ``"mcar"``, with the same values missing whatever the chunks.
 
     Raises
     ------
     ValueError
         An unknown mechanism, a fraction outside [0, 1], a first feature with NaN
         (``"mar"``), or rows that are not square images (``"quadrants"``).
+    ChunkError
+        Chunks of unknown length.
 
     Notes
     -----
     The chance of removal for ``"mar"`` and ``"nmar"`` is ``r ** (1 / fraction - 1)``
     for rank ``r`` in (0, 1): rising with the value, and `fraction` on average.
-    Cost: memory of about three copies of `X`.
+    Cost: memory of about three copies of `X`, or of its blocks.  All mechanisms but
+    ``"mcar"`` look at all rows at once, for which a Dask array is computed.
 
     Examples
     --------
@@ -73,6 +79,8 @@ def remove_values(
         raise ValueError(f"mechanism={mechanism!r}; expected one of {', '.join(_MECHANISMS)}.")
     if not 0.0 <= fraction <= 1.0:
         raise ValueError(f"fraction={fraction!r}; expected a number from 0 to 1.")
+    if is_dask(X) and mechanism == "mcar":
+        return _lazy_mcar(X, fraction, seed_of(random_state))
     source = np.asarray(X)
     out: NDArray[Any] = source.astype(np.float32 if source.dtype == np.float32 else np.float64)
     if out.ndim != 2:
@@ -83,6 +91,35 @@ def remove_values(
     else:
         gone = rng.random(out.shape) < _chances(out, mechanism, fraction)
     out[gone] = np.nan
+    return out
+
+
+def _lazy_mcar(X: Any, fraction: float, seed: int) -> Any:
+    """Remove values from each block, by the draws that the whole array would see."""
+    if X.ndim != 2:
+        raise ValueError(f"X has {X.ndim} dimensions; expected 2, (n_samples, n_features).")
+    if np.isnan(X.shape[0]):
+        raise ChunkError(
+            f"X has chunks of unknown length (shape {X.shape}), so its rows have no numbers to "
+            "draw by. Use X.compute_chunk_sizes()."
+        )
+    dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+    return X.rechunk({1: -1}).map_blocks(
+        _mcar_block, fraction=fraction, seed=seed, dtype=dtype, meta=np.empty((0, 0), dtype)
+    )
+
+
+def _mcar_block(
+    x: NDArray[Any], fraction: float, seed: int, block_info: Any = None
+) -> NDArray[np.floating[Any]]:
+    info = block_info[None]
+    drawn = info["array-location"][0][0] * x.shape[1]
+    rng = stream(seed, 0)
+    # A step of the counter is four draws; the last, unfinished step is drawn anew.
+    rng.bit_generator.advance(drawn // 4)  # type: ignore[attr-defined]
+    rng.random(drawn % 4)
+    out: NDArray[Any] = x.astype(info["dtype"])
+    out[rng.random(x.shape) < fraction] = np.nan
     return out
 
 
