@@ -866,6 +866,18 @@ def test_values_that_are_no_real_numbers_are_refused(dtype, container):
         KMeans(2).fit(container(data.astype(dtype)))
 
 
+def test_masked_values_are_refused_and_empty_masks_are_not():
+    masked = np.ma.masked_where(X > 1e9, X)
+    assert not masked.mask.any()
+    np.testing.assert_array_equal(
+        KMeans(2, random_state=0).fit(masked).labels_, KMeans(2, random_state=0).fit(X).labels_
+    )
+    masked[7, 1] = np.ma.masked
+    for use in (KMeans(2).fit, KMeans(2).fit(X).predict):
+        with pytest.raises(ValueError, match=r"masked values, the first in row 7;.*X\.filled"):
+            use(masked)
+
+
 def test_sparse_matrices_are_refused():
     with pytest.raises(TypeError, match=r"(?i)sparse"):
         KMeans(2).fit(csr_array(X))

@@ -17,6 +17,15 @@ from daskclust.exceptions import ConstraintError
 __all__ = ["as_labels", "check_rows", "check_weight"]
 
 
+def _unmasked(y: Any) -> NDArray[Any]:
+    """Return a masked array of labels, with no label where it is masked."""
+    if y.dtype.kind in "iuf":
+        return np.ma.filled(y.astype(np.float64 if y.dtype.kind == "f" else np.int64), -1)
+    if y.dtype.kind in "USO":
+        return np.ma.filled(y.astype(object), "-1")
+    return np.ma.getdata(y)  # refused for its type
+
+
 def as_labels(y: Any) -> Any:
     """Return partial labels as a pair (rows, labels), or a NumPy or Dask array of shape (n,).
 
@@ -28,6 +37,8 @@ def as_labels(y: Any) -> Any:
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
         return y
     y = unwrap(y)
+    if isinstance(y, np.ma.MaskedArray):
+        y = _unmasked(y)
     if not is_dask(y):
         y = np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
@@ -79,6 +90,14 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         For other dimensions, types that are no numbers, or nothing at all.
     """
     data = unwrap(X)
+    if np.ma.is_masked(data):
+        # NumPy would go on with what is below the mask.
+        row = int(np.flatnonzero(np.ma.getmaskarray(data).reshape(len(data), -1).any(axis=1))[0])
+        raise ValueError(
+            f"X is a masked array with masked values, the first in row {row}; daskclust needs all "
+            "values. Leave such rows out, or, where the estimator models missing values, use "
+            "X.filled(numpy.nan)."
+        )
     if is_dask(data):
         data = _check_dask(data)
         named = X if hasattr(X, "columns") else data
