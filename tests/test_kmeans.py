@@ -876,6 +876,13 @@ def test_masked_values_are_refused_and_empty_masks_are_not():
     for use in (KMeans(2).fit, KMeans(2).fit(X).predict):
         with pytest.raises(ValueError, match=r"masked values, the first in row 7;.*X\.filled"):
             use(masked)
+    # Blocks of a Dask array may be masked where nobody sees it: such values are NaN.
+    lazy = da.from_array(masked, chunks=(70, -1), asarray=False)
+    with pytest.raises(ValueError, match="contains NaN: the first at row 7, column 1"):
+        KMeans(2).fit(lazy)
+    labels = KMeans(2).fit(X).predict(lazy)
+    with pytest.raises(ValueError, match="contains NaN: the first at row 7, column 1"):
+        labels.compute()
 
 
 def test_sparse_matrices_are_refused():

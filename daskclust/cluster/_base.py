@@ -22,7 +22,7 @@ from daskclust._saving import Array, Entry, Number, OneOf, Plain, Saveable
 from daskclust._warnings import warn
 from daskclust.cluster._inputs import check_rows, check_weight
 from daskclust.cluster._metrics import METRICS, Euclidean, Metric
-from daskclust.engine import Checkpoint, Fingerprint, Rows, map_rows, open_rows
+from daskclust.engine import Checkpoint, Fingerprint, Rows, as_matrix, map_rows, open_rows
 from daskclust.kernels.assign import nearest
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.reduction import ASSIGN, SURVEY, CentreSets, RowLabels, Survey, SurveyRequest
@@ -103,7 +103,7 @@ class RowFunction:
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Labels of the rows, or their distances to all centres."""
-        x = np.ascontiguousarray(x, dtype=self.dtype)
+        x = as_matrix(x, self.dtype)
         row, column = first_nonfinite(x)
         if row >= 0:
             is_nan = bool(np.isnan(x[row, column]))

@@ -1,5 +1,6 @@
 """The only part of the package that runs Dask."""
 
+from daskclust.engine.blocks import as_matrix
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
 from daskclust.engine.driver import Fitted, Step, iterate
 from daskclust.engine.independent import map_independent
@@ -17,6 +18,7 @@ __all__ = [
     "Rows",
     "Step",
     "as_label_vector",
+    "as_matrix",
     "is_dask",
     "iterate",
     "keep_in_memory",

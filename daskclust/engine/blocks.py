@@ -22,6 +22,7 @@ __all__ = [
     "Group",
     "LazyChunk",
     "Prepare",
+    "as_matrix",
     "collect_rows",
     "count_rows",
     "fold",
@@ -50,6 +51,20 @@ class LazyChunk:
         return dask.get(self.graph, self.key)
 
 
+def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a chunk as a C-contiguous matrix; masked values are NaN, not what is below the mask.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_matrix(np.ma.masked_equal([[1, 2]], 2), np.dtype(np.float32))
+    array([[ 1., nan]], dtype=float32)
+    """
+    if np.ma.is_masked(x):
+        x = np.ma.filled(x.astype(dtype), np.nan)
+    return np.ascontiguousarray(x, dtype=dtype)
+
+
 @dataclass(frozen=True)
 class Prepare:
     """What turns a chunk into the rows that kernels take.
@@ -67,7 +82,7 @@ class Prepare:
 
     def __call__(self, x: Any) -> NDArray[Any]:
         """Return the chunk as a C-contiguous matrix of ``dtype``, transformed."""
-        x = np.ascontiguousarray(x, dtype=self.dtype)
+        x = as_matrix(x, self.dtype)
         return x if self.transform is None else self.transform(x)
 
 
