@@ -367,7 +367,7 @@ def test_starts(member: Member, init: str) -> None:
 def test_labels_start_from_class_means(member: Member) -> None:
     start = np.array([X[Y == 0].mean(axis=0), X[Y == 1].mean(axis=0)])
     known = random_problem(21, n=60)._replace(start=start)
-    for init in ("auto", "neighborhoods"):
+    for init in ("auto", "neighborhoods", "ss-k-means||", "ss-k-means++"):
         model = quiet_fit(member.kind(2, init=init, **member.parameters), X, Y)
         assert_same_model(model, quiet_fit(model_of(member, known), X, Y), 1e-12)
 

@@ -292,7 +292,8 @@ def test_labels_start_from_class_means(starts: list[np.ndarray]) -> None:
     assert starts[4].ravel().tolist() == [3 / 11, 90.0]
 
 
-def test_missing_neighbourhoods_are_sampled(starts: list[np.ndarray]) -> None:
+@pytest.mark.parametrize("init", ["auto", "ss-k-means||", "ss-k-means++"])
+def test_missing_neighbourhoods_are_sampled(init: str, starts: list[np.ndarray]) -> None:
     """Away from those that are known, whatever the chunks."""
     rng = np.random.default_rng(0)
     centres = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 40.0], [40.0, 40.0]])
@@ -300,7 +301,7 @@ def test_missing_neighbourhoods_are_sampled(starts: list[np.ndarray]) -> None:
     y = np.full(200, -1)
     y[[0, 4, 8, 1, 5]] = [0, 0, 0, 1, 1]
     for seed in range(10):
-        model = quiet_fit(PCSKMeans(4, random_state=seed), rows, y)
+        model = quiet_fit(PCSKMeans(4, init=init, random_state=seed), rows, y)
         start = starts.pop()
         np.testing.assert_allclose(start[0], rows[[0, 4, 8]].mean(axis=0))
         np.testing.assert_allclose(start[1], rows[[1, 5]].mean(axis=0))
@@ -308,12 +309,26 @@ def test_missing_neighbourhoods_are_sampled(starts: list[np.ndarray]) -> None:
         assert sorted(nearest) == [0, 1, 2, 3]
         with dask.config.set(scheduler="synchronous"):
             blocks = da.from_array(rows, chunks=((3, 120, 0, 77), 2))
-            cut = quiet_fit(PCSKMeans(4, random_state=seed), blocks, y)
+            cut = quiet_fit(PCSKMeans(4, init=init, random_state=seed), blocks, y)
         np.testing.assert_array_equal(starts.pop(), start)
         assert_same_model(cut, model, 1e-12)
-    quiet_fit(PCSKMeans(4, random_state=1), rows, y)
-    quiet_fit(PCSKMeans(4, random_state=2), rows, y)
+    quiet_fit(PCSKMeans(4, init=init, random_state=1), rows, y)
+    quiet_fit(PCSKMeans(4, init=init, random_state=2), rows, y)
     assert not np.array_equal(*starts)
+
+
+def test_missing_centres_are_drawn_by_d2_one_a_pass(starts: list[np.ndarray]) -> None:
+    """Of rows at distance 1, 2 and 3 of the only neighbourhood, in 1 : 4 : 9."""
+    rows = np.array([[-50.0], [50.0], [1.0], [2.0], [3.0]])
+    for seed in range(700):
+        model = PCSKMeans(2, init="ss-k-means++", max_iter=1, max_outer_iter=1, random_state=seed)
+        quiet_fit(model, rows, must_link=[[0, 1]])
+        assert model.history_[0]["passes"] == 4  # survey, constrained rows, one centre, one pass
+    drawn = [start[1, 0] for start in starts]
+    counts = np.array([drawn.count(x) for x in (1.0, 2.0, 3.0)])
+    expected = 700 * np.array([1, 4, 9]) / 14
+    # 0.999 of chi squared with 2 degrees of freedom.
+    assert ((counts - expected) ** 2 / expected).sum() < 13.8
 
 
 def test_missing_centres_are_not_drawn_from_the_neighbourhoods(starts: list[np.ndarray]) -> None:
@@ -340,13 +355,16 @@ def test_auto_is_not_misled_by_contradictions(starts: list[np.ndarray]) -> None:
 
 
 def test_without_neighbourhoods_auto_is_k_means_parallel(starts: list[np.ndarray]) -> None:
-    for init in ("auto", "neighborhoods", "k-means||"):
+    for init in ("auto", "neighborhoods", "ss-k-means||", "k-means||"):
         quiet_fit(PCSKMeans(3, init=init, random_state=5), X, cannot_link=[[0, 1]])
     for start in starts[1:]:
         np.testing.assert_array_equal(start, starts[0])
+    for init in ("ss-k-means++", "k-means++"):
+        quiet_fit(PCSKMeans(3, init=init, random_state=5), X, cannot_link=[[0, 1]])
+    np.testing.assert_array_equal(starts[-1], starts[-2])
 
 
-@pytest.mark.parametrize("init", ["auto", "k-means||", "k-means++", "random"])
+@pytest.mark.parametrize("init", ["auto", "ss-k-means++", "k-means||", "k-means++", "random"])
 def test_starts_depend_on_the_seed_only(init: str, starts: list[np.ndarray]) -> None:
     with dask.config.set(scheduler="synchronous"):
         for data in (X, da.from_array(X, chunks=(9, -1)), X):

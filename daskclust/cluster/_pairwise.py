@@ -38,6 +38,15 @@ Float = NDArray[np.float64]
 _OVERSAMPLING, _ROUNDS = 2.0, 5
 
 
+#: Starts from the must-link neighbourhoods, and how centres are sampled that these do not provide.
+_COVERING = {
+    "auto": "k-means||",
+    "neighborhoods": "k-means||",
+    "ss-k-means||": "k-means||",
+    "ss-k-means++": "k-means++",
+}
+
+
 class GivenConstraints(NamedTuple):
     """Constraints as ``fit`` was given them."""
 
@@ -75,7 +84,7 @@ class PairwiseClusterer(BaseClusterer):
     }
 
     #: Starts by name.
-    _inits: ClassVar[tuple[str, ...]] = ("auto", "neighborhoods", *STRING_INITS)
+    _inits: ClassVar[tuple[str, ...]] = (*_COVERING, *STRING_INITS)
 
     # --- what a subclass says ------------------------------------------------------------------
 
@@ -215,9 +224,9 @@ class PairwiseClusterer(BaseClusterer):
                 given = self.init(data.X, k, np.random.RandomState(data.seeds[0] % 2**32))
             return check_init_array(given, k, rows.n_features)
         init, known = self.init, None
-        if init in ("auto", "neighborhoods"):
-            found = covered_clusters(touched, k, agreeing=init == "auto")
-            init, known = "k-means||", found.centroids
+        if init in _COVERING:
+            found = covered_clusters(touched, k, agreeing=init != "neighborhoods")
+            init, known = _COVERING[init], found.centroids
             rows = uncovered(rows, found, k - len(known))
         return sample_centres(
             rows,

@@ -31,8 +31,8 @@ class COPKMeans(PairwiseClusterer):
     ----------
     n_clusters : int, default=8
         Number of clusters k.
-    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random", "maximin", \
-"dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
+    init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
+"random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         Start, as in :class:`PCSKMeans`.
     max_iter : int, default=100
         Passes at most.

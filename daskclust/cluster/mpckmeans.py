@@ -37,8 +37,8 @@ class MPCKMeans(PairwiseClusterer):
     ----------
     n_clusters : int, default=8
         Number of clusters k.
-    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random", "maximin", "dkm++", \
-"robin"}, array of shape (k, p) or callable, default="auto"
+    init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
+"random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         Start, as in :class:`PCSKMeans`; ``a_j = 1``.
     penalty : {"distance", "constant"}, default="distance"
         Price of a violation: ``f = sum_j a_j (x - x')_j^2`` for a must-link and

@@ -29,8 +29,8 @@ class PCKMeans(PairwiseClusterer):
     ----------
     n_clusters : int, default=8
         Number of clusters k.
-    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random", "maximin", "dkm++", \
-"robin"}, array of shape (k, p) or callable, default="auto"
+    init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
+"random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         Start, as in :class:`PCSKMeans`.
     penalty : {"distance", "constant"}, default="distance"
         Price of a violation: ``f = |x - x'|^2`` for a must-link and

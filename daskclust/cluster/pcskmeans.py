@@ -47,17 +47,19 @@ class PCSKMeans(SparseClusterer):
         subtracts them, too, all multiplied by one factor <= 1 such that they take
         at most half of the sum of all gamma: some score is then always positive
         where clusters differ at all.
-    init : {"auto", "neighborhoods", "k-means||", "k-means++", "random", "maximin", "dkm++", \
-"robin"}, array of shape (k, p) or callable, default="auto"
+    init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
+"random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         Start.  ``"neighborhoods"``: centroids of the must-link neighbourhoods
         (rows of one label are one), the largest first, then farthest-first
         with distances weighted by ``sqrt(n_a n_b)``; where there are fewer
         than k, the rest is sampled by D^2 away from them, among the rows that
-        are in none.  ``"auto"`` is the same, but for constraints that contradict
-        each other: a must-link that would join two neighbourhoods with a
-        cannot-link between them is passed over, the longest ones first.  Both
-        are ``"k-means||"`` without must-links and labels.  The others are as in
-        :class:`KMeans`.
+        are in none.  ``"ss-k-means||"`` is the same, but for constraints that
+        contradict each other: a must-link that would join two neighbourhoods
+        with a cannot-link between them is passed over, the longest ones first.
+        ``"auto"`` is ``"ss-k-means||"``.  ``"ss-k-means++"`` samples the rest one
+        a pass, instead of many candidates in a few passes.  Without must-links
+        and labels these are ``"k-means||"`` and ``"k-means++"``.  The others are
+        as in :class:`KMeans`.
     penalty : {"distance", "constant"}, default="distance"
         Price of a violation: ``f = sum_j w_j (x - x')_j^2`` for a must-link and
         ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with

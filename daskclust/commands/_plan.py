@@ -29,6 +29,7 @@ def _start_passes(params: Mapping[str, Any]) -> int | None:
     k = params.get("n_clusters", params.get("n_components", 1))
     rounds = int(params.get("init_rounds", 5)) + 1
     known = {"k-means||": rounds, "k-means++": k - 1, "random": 0, "maximin": k, "kmeans": rounds}
+    known |= {"ss-k-means++": k, "seeded-random": 0}
     if not isinstance(init, str):
         return 0
     if init in ("auto", "neighborhoods", "ss-k-means||"):
