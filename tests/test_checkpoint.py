@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import dask
@@ -267,6 +268,31 @@ def test_another_starting_array_is_refused(path):
         KMeans(5, init=X[5:10], checkpoint=path).fit(X)
 
 
+def rows_from(start: int, X, n_clusters, random_state):
+    return X[start : start + n_clusters]
+
+
+def enclosing(start: int):
+    return lambda X, n_clusters, random_state: X[start : start + n_clusters]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda X, k, r: X[:k], lambda X, k, r: X[7 : 7 + k]),
+        (enclosing(0), enclosing(7)),
+        (partial(rows_from, 0), partial(rows_from, 7)),
+    ],
+    ids=["lambda", "closure", "partial"],
+)
+def test_another_starting_function_is_refused(one, other, path):
+    want = KMeans(5, init=one, checkpoint=path, n_init=1).fit(X)
+    again = KMeans(5, init=one, checkpoint=path, n_init=1).fit(X)
+    assert digest(again) == digest(want)
+    with pytest.raises(CheckpointError, match="init was"):
+        KMeans(5, init=other, checkpoint=path, n_init=1).fit(X)
+
+
 def test_a_checkpoint_of_another_estimator_is_refused(written):
     class Other(KMeans):
         pass
@@ -287,8 +313,9 @@ def test_a_file_that_is_no_checkpoint_is_refused(content, path):
 def test_a_numpy_file_of_something_else_is_refused(save, path):
     with path.open("wb") as file:
         save(file)
-    with pytest.raises(CheckpointError, match="is not a readable daskclust checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a readable daskclust checkpoint") as caught:
         KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert "allow_pickle" not in str(caught.value)
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends(written):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 from uuid import uuid4
 
@@ -37,9 +39,30 @@ def _plain(value: Any) -> Any:
         return f"array {data.shape} {data.dtype} {digest}"
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, functools.partial):
+        keywords = [[key, _plain(item)] for key, item in sorted(value.keywords.items())]
+        return ["partial", _plain(value.func), _plain(value.args), keywords]
     if callable(value):
-        return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
+        name = f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
+        if not isinstance(value, FunctionType):
+            return name
+        enclosed = [_plain(cell.cell_contents) for cell in value.__closure__ or ()]
+        return [name, _code(value.__code__), *enclosed]
     return type(value).__name__
+
+
+def _code(code: CodeType) -> str:
+    """Hash what a function does: two lambdas have the same name."""
+    sha = hashlib.sha256(code.co_code)
+    sha.update(repr(code.co_names).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            sha.update(_code(constant).encode())
+        else:
+            # A set has no order of its own.
+            plain = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
+            sha.update(repr(plain).encode())
+    return sha.hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +199,10 @@ class Checkpoint:
                 arrays = {name: file[name] for name in file.files}
             meta = json.loads(arrays.pop("meta").tobytes().decode())
         except Exception as error:  # whatever a reader of broken archives may come upon
+            # The first sentence only: NumPy goes on to recommend pickle.
+            why = str(error).split(". ")[0].rstrip(".")
             raise CheckpointError(
-                f"{str(self.path)!r} is not a readable daskclust checkpoint ({error}). {remedy}"
+                f"{str(self.path)!r} is not a readable daskclust checkpoint ({why}). {remedy}"
             ) from error
         if meta.get("format") != _FORMAT:
             raise CheckpointError(
