@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from daskclust._warnings import warn
 from daskclust.cluster._inputs import as_labels
-from daskclust.constraints import PairwiseConstraints
+from daskclust.constraints import PairwiseConstraints, integers
 from daskclust.engine import Rows, is_dask, labelled_rows
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.assign import direct_distances, label_sums
@@ -36,6 +36,13 @@ __all__ = ["Assignment", "TouchedRows", "partial_labels"]
 
 Float = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def _whole_labels(labels: NDArray[Any]) -> tuple[NDArray[np.intp], Ints]:
+    """Places and values of the labels that are not -1."""
+    values = integers(labels, "y", whole=True)
+    places = np.flatnonzero(values != -1)
+    return places, values[places]
 
 
 def partial_labels(y: Any, n_rows: int) -> tuple[Any, Any] | None:
@@ -59,7 +66,7 @@ def partial_labels(y: Any, n_rows: int) -> tuple[Any, Any] | None:
     if isinstance(y, tuple):
         return y
     if is_dask(y):
-        rows, labels, length = labelled_rows(y)
+        rows, labels, length = labelled_rows(y, _whole_labels)
     else:
         rows, labels, length = np.arange(len(y)), y, len(y)
         if y.dtype.kind in "iu":

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine.rows import is_dask
-from daskclust.exceptions import ConstraintError
 
 __all__ = ["labelled_rows", "map_rows", "pair_rows"]
 
@@ -102,18 +101,6 @@ def map_rows(
     )
 
 
-def whole_labels(labels: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Places and values of the labels that are not -1."""
-    whole = labels.dtype.kind == "f" and bool(np.all(labels == np.floor(labels)))
-    if labels.dtype.kind not in "iu" and not (whole and np.isfinite(labels).all()):
-        raise ConstraintError(
-            f"y has dtype {labels.dtype}, and its values are no whole numbers; expected integer "
-            "labels, -1 (not NaN) where there is none."
-        )
-    rows = np.flatnonzero(labels != -1)
-    return rows, labels[rows].astype(np.int64)
-
-
 def pair_rows(
     X: Any, Y: Any, function: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], *, name: str
 ) -> Any:
@@ -158,14 +145,14 @@ def _labelled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
 
 
 def labelled_rows(
-    y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]] = whole_labels
+    y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[NDArray[np.int64], NDArray[Any], int]:
     """Fetch the labelled rows of a Dask array of partial labels, chunked however it is.
 
     Parameters
     ----------
-    y : dask.array.Array of shape (n,), int
-        Labels, -1 = none.  Chunks of unknown length are counted on the way.
+    y : dask.array.Array of shape (n,)
+        Labels.  Chunks of unknown length are counted on the way.
     pick : callable(labels) -> (places, labels)
         Which of a chunk's rows are labelled, and how; picklable.
 
