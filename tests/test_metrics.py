@@ -136,6 +136,16 @@ def test_accuracy_is_the_best_of_all_matchings():
     assert metrics.clustering_accuracy(truth, labels) == pytest.approx(best)
 
 
+@given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 12))
+def test_the_same_partition_scores_1_to_the_last_bit(seed, k):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, k, 50)
+    renamed = rng.permutation(k)[labels]
+    assert metrics.agreement_scores(labels, renamed) == dict.fromkeys(
+        ("ari", "nmi", "pairwise_f", "accuracy"), 1.0
+    )
+
+
 @pytest.mark.parametrize("name", ["adjusted_rand_score", "normalized_mutual_info_score"])
 @pytest.mark.parametrize(
     ("truth", "labels"),

@@ -143,7 +143,8 @@ def _entropy(counts: Counts, n: int) -> float:
 
 
 def _normalized_mutual_info(margins: _Margins) -> float:
-    if len(margins.classes) == len(margins.clusters) <= 1:
+    if len(margins.counts) == len(margins.classes) == len(margins.clusters):
+        # The same partition, to the last bit.
         return 1.0
     # By logarithms of shares: products of counts would overflow beyond 3e9 rows.
     share = margins.counts / margins.n
