@@ -35,7 +35,7 @@ def _gaussian_rows(
 
 
 def make_gaussian_mixture(
-    n_samples: int,
+    n_samples: int = 2400,
     n_components: int = 24,
     n_features: int = 15,
     side: float = 10.0,
@@ -48,11 +48,11 @@ def make_gaussian_mixture(
 
     The simulation of the ss-k-means++ paper [1]_: centres uniform in
     ``[0, side] ** n_features``, unit covariance, equally many points each.
-    The paper has 100 points per centre, that is ``n_samples=2400``.
+    As in the paper there are 100 points per centre by default.
 
     Parameters
     ----------
-    n_samples : int
+    n_samples : int, default=2400
         Number of rows.  Cluster sizes differ by at most one.
     n_components : int, default=24
         Number of clusters.
@@ -84,7 +84,7 @@ def make_gaussian_mixture(
 
     Examples
     --------
-    >>> X, y = make_gaussian_mixture(2400, random_state=0)
+    >>> X, y = make_gaussian_mixture(random_state=0)
     >>> X.shape, np.bincount(y).tolist() == [100] * 24
     ((2400, 15), True)
     >>> lazy, _ = make_gaussian_mixture(2400, chunks=1000, random_state=0)
