@@ -69,16 +69,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         Exit code.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        return _run(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(arguments: list[str]) -> int:
     try:
         options = _parser().parse_args(arguments)
         options.arguments = arguments[1:]
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            return int(options.run(options))
+        return int(options.run(options))
     except SystemExit as stop:  # argparse has printed help, the version or what is wrong
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
+        # Coroutines that nobody will await now are complained of when this function ends.
+        warnings.simplefilter("ignore")
         print("daskclust: interrupted", file=sys.stderr)
         return INTERRUPTED
     except _EXPECTED as error:
