@@ -457,10 +457,8 @@ def _honest(record: dict[str, Any], inner: list[dict[str, Any]]) -> list[float]:
     """F-scores of the test folds where s was chosen without them."""
     if record["method"] not in SPARSE:
         return []
-    judge = record["train"] if record["method"] in PLAIN else None
-    for other in inner:
-        if judge is None and other["repetition"] == record["repetition"]:
-            judge = other["test"]
+    same = (other["test"] for other in inner if other["repetition"] == record["repetition"])
+    judge = record["train"] if record["method"] in PLAIN else next(same, None)
     if judge is None:
         return []
     rows = zip(record["test"], judge, strict=True)
@@ -547,7 +545,7 @@ class Results:
             inner = records.get((INNER, *key[1:]), []) if method == "PCSKM" else []
             cells[key] = Cell(
                 _result(found, inner),
-                _result([record for record in found if record["repetition"] == 0], inner),
+                _result(sorted(found, key=lambda record: record["repetition"])[:1], inner),
                 len(found),
                 np.mean([r["weights"] for r in found], axis=0).tolist() if drawn else [],
             )
@@ -569,7 +567,7 @@ class Results:
         """Cells of a file."""
 
         def result(values: list[float | None]) -> Result:
-            return Result(*(math.nan if value is None else value for value in values))  # type: ignore[arg-type]
+            return Result(*(math.nan if value is None else value for value in values))
 
         found = json.loads(Path(path).read_text())
         cells = {
@@ -743,8 +741,7 @@ def _paired(
     gains = []
     for one, other in cases:
         found = [
-            (results.family(*one, level), results.family(*other, level))  # type: ignore[arg-type]
-            for level in results.levels
+            (results.family(*one, level), results.family(*other, level)) for level in results.levels
         ]
         both = [a.mean - b.mean for a, b in found if a and b]
         if both:
