@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -43,6 +45,18 @@ PROBLEMS = {
     "d": Problem(200_000, 16, 1000),
 }
 TOY = {name: Problem(4000, min(p.p, 20), min(p.k, 20)) for name, p in PROBLEMS.items()}
+
+
+def peak_memory() -> float:
+    """MiB that this process held at most.
+
+    The usual ``ru_maxrss`` begins with what the parent held when it started this process.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines["VmHWM"].removesuffix("kB")) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def run_alone(script: str, *arguments: str, threads: int = THREADS) -> dict[str, Any]:

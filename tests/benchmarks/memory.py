@@ -9,8 +9,8 @@ high-water marks.
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import resource
 import tempfile
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import dask
 import dask.array as da
 import numpy as np
 import zarr
-from _timing import print_table
+from _timing import peak_memory, print_table
 from distributed import Client, LocalCluster
 
 import daskclust
@@ -44,10 +44,6 @@ def write_store(path: Path, n_mib: int, p: int = 64, chunk_mib: int = 8) -> None
         store[start : start + rows_a_chunk] = block
 
 
-def _high_water() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def measure(n_mib: int, limit_mib: int, chunk_mib: int = 8) -> dict[str, float]:
     """Fit and return MiB: workers' high-water mark and the client's growth."""
     with tempfile.TemporaryDirectory() as folder:
@@ -65,17 +61,17 @@ def measure(n_mib: int, limit_mib: int, chunk_mib: int = 8) -> dict[str, float]:
             Client(cluster) as client,
         ):
             array = da.from_zarr(str(path))
-            before = _high_water()
+            before = peak_memory()
             model = daskclust.KMeans(5, random_state=0, max_iter=5).fit(array)
             counts = da.bincount(model.labels_, minlength=5).compute()
             assert counts.sum() == array.shape[0]
-            marks = client.run(_high_water)
+            marks = client.run(peak_memory)
             # A worker killed for its memory would have been replaced: same processes at the end.
             return {
                 "data": array.nbytes / MIB,
                 "limit": float(limit_mib),
                 "worker": max(marks.values()),
-                "client_growth": _high_water() - before,
+                "client_growth": peak_memory() - before,
                 "passes": float(model.history_[-1]["passes"]),
             }
 
@@ -85,9 +81,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=int, default=1024, help="MiB a worker")
     parser.add_argument("--factor", type=float, default=10.0, help="data over all workers' memory")
+    parser.add_argument("--json", action="store_true", help="print all that was measured")
     options = parser.parse_args()
     os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "65536")
     found = measure(int(options.factor * 2 * options.limit), options.limit)
+    if options.json:
+        print(json.dumps(found))
+        return
     print_table(
         ["data MiB", "limit a worker MiB", "peak of a worker MiB", "client's growth MiB"],
         [[f"{found[k]:.0f}" for k in ("data", "limit", "worker", "client_growth")]],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import time
 import warnings
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from _timing import print_table, run_alone
+from _timing import peak_memory, print_table, run_alone
 
 import daskclust
 
@@ -61,10 +60,6 @@ def lazy_rows(n: int) -> da.Array:
     )
 
 
-def _high_water() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
 def measure(
     n: int, *, ensemble: int = 30, n_init: int = 100, cluster: bool = False
 ) -> dict[str, Any]:
@@ -76,7 +71,7 @@ def measure(
         x = np.concatenate([incomplete_rows(s, min(CHUNK, n - s)) for s in range(0, n, CHUNK)])
         began = time.perf_counter()
         model.fit(x)
-        seconds, memory = time.perf_counter() - began, _high_water()
+        seconds, memory = time.perf_counter() - began, peak_memory()
     else:
         from distributed import Client, LocalCluster
 
@@ -89,14 +84,14 @@ def measure(
             counts = da.bincount(model.labels_, minlength=K).compute()
             seconds = time.perf_counter() - began
             assert counts.sum() == n
-            memory = _high_water() + sum(client.run(_high_water).values())
+            memory = peak_memory() + sum(client.run(peak_memory).values())
     spectrum = [r for r in model.history_ if r["stage"] == "spectrum"]
     return {
         "n": n,
         "seconds": seconds,
         "spectrum": sum(r["seconds"] for r in spectrum),
         "kmeans": sum(r["seconds"] for r in model.history_) - sum(r["seconds"] for r in spectrum),
-        "gib": memory,
+        "gib": memory / 1024,
         "solver": spectrum[0]["solver"],
         "turn": spectrum[-2]["centre_shift"] if len(spectrum) > 1 else 0.0,
     }
