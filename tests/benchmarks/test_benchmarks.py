@@ -15,7 +15,7 @@ import pcskm
 import pytest
 import seeding
 import selection
-from _timing import PROBLEMS, TOY, Problem
+from _timing import PROBLEMS, TOY, Problem, run_alone
 
 
 def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
