@@ -522,3 +522,17 @@ def test_other_bad_parameters():
 def test_no_convergence_is_a_warning():
     with pytest.warns(ConvergenceWarning, match="max_iter=2 iterations"):
         GaussianMixture(K, max_iter=2, tol=0.0, random_state=0).fit(GAPS)
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "score_samples", "impute"])
+def test_masked_values_of_blocks_are_missing_after_the_fit_too(method):
+    def masked(block):
+        return np.ma.array(np.where(np.isnan(block), 1e6, block), mask=np.isnan(block))
+
+    model = GaussianMixture(K, random_state=0, max_iter=3, tol=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(chunked(GAPS))
+    rows = chunked(GAPS).map_blocks(masked, dtype=GAPS.dtype)
+    want = values(getattr(model, method)(chunked(GAPS)))
+    np.testing.assert_array_equal(values(getattr(model, method)(rows)), want)

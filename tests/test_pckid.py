@@ -231,6 +231,20 @@ def test_chunks_of_unknown_length():
     np.testing.assert_array_equal(values(model.labels_), whole.labels_)
 
 
+def test_masked_values_of_blocks_are_missing_everywhere():
+    # What lies below the mask is far from anything.
+    masked = da.ma.masked_invalid(chunked(X)).map_blocks(_with_nonsense_below, dtype=X.dtype)
+    model, want = PCKID(K, **SMALL).fit(masked), PCKID(K, **SMALL).fit(chunked(X))
+    for name in ("predict", "transform", "kernel"):
+        found, expected = getattr(model, name)(masked), getattr(want, name)(chunked(X))
+        np.testing.assert_array_equal(values(found), values(expected))
+    np.testing.assert_array_equal(values(model.labels_), values(want.labels_))
+
+
+def _with_nonsense_below(block):
+    return np.ma.array(np.where(np.isnan(block.data), 1e6, block.data), mask=block.mask)
+
+
 # Solvers, passes, training, checkpoints.
 
 

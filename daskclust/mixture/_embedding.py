@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.engine import as_matrix
 from daskclust.kernels.assign import nearest
 from daskclust.kernels.ensemble import kernel_block, project
 from daskclust.kernels.mixtures import Mixtures
@@ -47,7 +48,7 @@ class Embedding:
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
-        x = np.ascontiguousarray(x, dtype=self.read)
+        x = as_matrix(x, self.read)
         check_finite_block(x, start)
         found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
         if self.centres is None:
@@ -68,7 +69,7 @@ class Kernel:
 
     def __call__(self, x: NDArray[Any], y: NDArray[Any]) -> Float:
         """Return the kernel between all pairs of rows."""
-        blocks = [np.ascontiguousarray(rows, dtype=np.float64) for rows in (x, y)]
+        blocks = [as_matrix(rows, np.dtype(np.float64)) for rows in (x, y)]
         for rows in blocks:
             check_finite_block(rows, 0)
         return kernel_block(blocks[0], blocks[1], self.mixtures, self.shift)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust.cluster._base import output_dtype
 from daskclust.cluster._inputs import check_rows
 from daskclust.cluster._parameters import check_integer
-from daskclust.engine import map_rows, open_rows
+from daskclust.engine import as_matrix, map_rows, open_rows
 from daskclust.kernels.mixtures import Mixtures
 from daskclust.kernels.posteriors import impute, posteriors
 from daskclust.mixture._incomplete import check_finite_block, infinite_value
@@ -46,7 +46,7 @@ class MixtureFunction:
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
-        x = np.ascontiguousarray(x, dtype=self.dtype)
+        x = as_matrix(x, self.dtype)
         check_finite_block(x, start)
         if self.what == "filled":
             return impute(x, self.mixtures, self.shift)
