@@ -8,13 +8,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from daskclust.kernels._rows import row_distance
+from daskclust.kernels._rows import LINE_BYTES, prefetch, row_distance
 
 __all__ = ["approach", "draw_apart"]
 
 Float = NDArray[np.float64]
 
 _NO_WEIGHTS = np.empty(0)
+#: Promising candidates that a row tries before it goes through all.
+_PROBES = 32
 
 
 @njit(nogil=True, cache=True)
@@ -94,9 +96,40 @@ def draw_apart(points: Float, mass: Float, k: int, uniforms: Float, n_first: int
 
 
 @njit(nogil=True, cache=True)
+def _probe(
+    x: Any,
+    i: int,
+    candidates: Any,
+    order: Any,
+    apart: Any,
+    squared: float,
+    enough: float,
+    unused: Any,
+) -> float:
+    """Lower a distance by the candidates that lie about as far from the first one as the row."""
+    high = np.searchsorted(apart, squared)
+    low, goal = high - 1, squared
+    for _ in range(_PROBES):
+        if high < apart.size and (low < 0 or apart[high] - goal < goal - apart[low]):
+            c = order[high]
+            high += 1
+        elif low >= 0:
+            c = order[low]
+            low -= 1
+        else:
+            break
+        squared = min(squared, row_distance(x, i, candidates, c, unused, 1.0, candidates))
+        if squared < enough:
+            break
+    return squared
+
+
+@njit(nogil=True, cache=True)
 def _measure(
     x: Any,
     candidates: Any,
+    order: Any,
+    apart: Any,
     places: Any,
     arrival: Any,
     limit: float,
@@ -104,9 +137,17 @@ def _measure(
     seen: Any,
     unused: Any,
 ) -> None:
+    lines = x.shape[1] * x.itemsize // LINE_BYTES + 1
     for t in range(places.size):
         i = places[t]
+        # Rows lie anywhere: memory is asked for those to come.
+        ahead = places[min(t + 2, places.size - 1)]
+        for line in range(lines):
+            prefetch(x, ahead, line)  # type: ignore[call-arg]
         squared, c = distance[i], seen[i]
+        if c == 1 and limit < np.inf and squared * limit >= arrival[t]:
+            enough = arrival[t] / limit if limit > 0.0 else 0.0
+            squared = _probe(x, i, candidates, order, apart, squared, enough, unused)
         while c < candidates.shape[0] and squared * limit >= arrival[t]:
             squared = min(squared, row_distance(x, i, candidates, c, unused, 1.0, candidates))
             c += 1
@@ -125,6 +166,9 @@ def approach(
 ) -> None:
     """Measure rows against the candidates they have not seen while they lead a race, in place.
 
+    Rows that have seen the first candidate only try those first that lie about as far from
+    it as they do: where clusters are far apart, one of their own is soon among them.
+
     Parameters
     ----------
     x : ndarray of shape (n, p), float32 or float64, C-contiguous
@@ -136,9 +180,10 @@ def approach(
     limit : float
         A row that would arrive later is left alone; infinite to measure all.
     distance : ndarray of shape (n,), float64
-        ``D^2`` of each row to the nearest candidate it has seen; changed.
+        ``D^2`` of each row to the nearest of some candidates, among them all it has seen;
+        changed.
     seen : ndarray of shape (n,), int32
-        How many candidates each row has seen; changed.
+        How many candidates, the first, each row has seen; changed.
 
     Examples
     --------
@@ -149,4 +194,17 @@ def approach(
     >>> distance, seen
     (array([0., 1.]), array([4, 2], dtype=int32))
     """
-    _measure(x, candidates, places, arrival, limit, distance, seen, _NO_WEIGHTS)
+    apart = ((candidates[1:] - candidates[0]) ** 2).sum(axis=1)
+    order = np.argsort(apart)
+    _measure(
+        x,
+        candidates,
+        order + 1,
+        apart[order],
+        places,
+        arrival,
+        limit,
+        distance,
+        seen,
+        _NO_WEIGHTS,
+    )

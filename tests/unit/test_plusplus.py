@@ -99,3 +99,21 @@ def test_without_a_limit_rows_meet_all_candidates():
     approach(x, candidates, np.array([1]), np.ones(1), np.inf, distance, seen)
     assert distance.tolist() == [np.inf, 1.0]
     assert seen.tolist() == [0, 3]
+
+
+def test_rows_that_know_the_first_candidate_only_try_promising_ones_first():
+    rng = np.random.default_rng(8)
+    centres = 50 * rng.normal(size=(40, 6))
+    x = centres[rng.integers(40, size=300)] + rng.normal(size=(300, 6))
+    candidates = centres[rng.permutation(np.repeat(np.arange(35), 2))] + rng.normal(size=(70, 6))
+    all_distances = ((x[:, None] - candidates) ** 2).sum(axis=2)
+    distance, seen = all_distances[:, 0].copy(), np.ones(300, dtype=np.int32)
+    arrival, limit = np.full(300, 500.0), 1.0
+    approach(x, candidates, np.arange(300), arrival, limit, distance, seen)
+    whole = seen == 70
+    np.testing.assert_allclose(distance[whole], all_distances[whole].min(axis=1))
+    assert (distance[~whole] < 500.0).all()
+    np.testing.assert_allclose(np.abs(all_distances - distance[:, None]).min(axis=1), 0, atol=1e-9)
+    # Rows of clusters without a candidate meet all; of the others most need few.
+    assert 0 < whole.sum() < 60
+    assert (seen == 1).sum() > 150
