@@ -20,7 +20,7 @@ from daskclust.mixture.pckid import PCKID
 if TYPE_CHECKING:
     from daskclust import datasets, metrics, selection
     from daskclust.cube import Cube, open_cube
-    from daskclust.persistence import load
+    from daskclust.persistence.models import load
 
 load_defaults()
 
@@ -51,7 +51,7 @@ __all__ = [
 # Imported when first asked for: Zarr and scipy.stats would double the time of the import.
 _LATE = {
     "Cube": "daskclust.cube",
-    "load": "daskclust.persistence",
+    "load": "daskclust.persistence.models",
     "open_cube": "daskclust.cube",
 }
 _LATE_MODULES = ("datasets", "metrics", "selection")

@@ -22,7 +22,7 @@ __all__ = ["main"]
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 _COMMANDS = (
-    "daskclust.demo",
+    "daskclust.commands.demo",
     "daskclust.commands.fit",
     "daskclust.commands.predict",
     "daskclust.commands.inspect",

@@ -21,15 +21,15 @@ __all__ = [
     "draw_selection",
     "draw_sizes",
     "draw_spectra",
-    "label_colours",
+    "label_colors",
     "new_figure",
     "rgb_bands",
     "rgb_composite",
     "stretch",
 ]
 
-# Okabe & Ito's colours, told apart with any colour vision; then a few more.
-_COLOURS = (
+# Okabe & Ito's colors, told apart with any color vision; then a few more.
+_COLORS = (
     "#0072b2",
     "#e69f00",
     "#009e73",
@@ -48,22 +48,22 @@ _NODATA = "#1a1a1a"
 _RGB = (660.0, 550.0, 470.0)
 
 
-#: Turn of the colour wheel from one further colour to the next: never near the last ones.
+#: Turn of the color wheel from one further color to the next: never near the last ones.
 _GOLDEN = 0.618034
 
 
-def label_colours(count: int) -> list[str]:
-    """Return a colour for each label, as ``#rrggbb``.
+def label_colors(count: int) -> list[str]:
+    """Return a color for each label, as ``#rrggbb``.
 
-    The first twelve are told apart with any colour vision; further ones are spread
-    over the colour wheel.
+    The first twelve are told apart with any color vision; further ones are spread
+    over the color wheel.
 
     Examples
     --------
-    >>> label_colours(2), len(set(label_colours(40)))
+    >>> label_colors(2), len(set(label_colors(40)))
     (['#0072b2', '#e69f00'], 40)
     """
-    out = list(_COLOURS[:count])
+    out = list(_COLORS[:count])
     for i in range(len(out), count):
         red, green, blue = hsv_to_rgb(
             i * _GOLDEN % 1.0, (0.45, 0.7, 0.95)[i % 3], 0.9 - i % 2 * 0.25
@@ -115,7 +115,7 @@ def draw_label_map(
     like: ArrayLike | None = None,
     title: str | None = None,
 ) -> Any:
-    """Draw a map of labels, one colour a label; -1 (no data) is nearly black.
+    """Draw a map of labels, one color a label; -1 (no data) is nearly black.
 
     Parameters
     ----------
@@ -123,9 +123,9 @@ def draw_label_map(
     label_map : array of shape (y, x), int
         Labels from 0.
     n_labels : int, default=None
-        Number of labels, for the same colours in several maps; None takes the map's.
+        Number of labels, for the same colors in several maps; None takes the map's.
     like : array of shape (y, x), int, default=None
-        Another map, such as the truth: each cluster takes the colour of the class
+        Another map, such as the truth: each cluster takes the color of the class
         that it covers best (Hungarian method), since numbers of clusters mean nothing.
     title : str, default=None
 
@@ -140,10 +140,10 @@ def draw_label_map(
     if like is not None:
         labels = _renumbered(labels, np.asarray(like))
     count = max(1, int(labels.max()) + 1, n_labels or 0)
-    colours = [_NODATA, *label_colours(count)]
+    colors = [_NODATA, *label_colors(count)]
     image = ax.imshow(
         labels,
-        cmap=ListedColormap(colours),
+        cmap=ListedColormap(colors),
         norm=BoundaryNorm(np.arange(-1.5, count), count + 1),
         interpolation="nearest",
     )
@@ -165,7 +165,7 @@ def _renumbered(labels: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def rgb_composite(values: NDArray[Any], wavelengths: NDArray[np.float64] | None) -> NDArray[Any]:
-    """Colour picture of a cube: the bands nearest to red, green and blue light.
+    """Color picture of a cube: the bands nearest to red, green and blue light.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def _with_gaps(bands: NDArray[Any] | None, x: Any, values: Any) -> tuple[Any, An
 
 def draw_spectra(
     ax: Any,
-    centres: ArrayLike,
+    centers: ArrayLike,
     *,
     wavelengths: ArrayLike | None = None,
     bands: ArrayLike | None = None,
@@ -263,12 +263,12 @@ def draw_spectra(
     spread: ArrayLike | None = None,
     title: str | None = None,
 ) -> None:
-    """Draw the spectrum of each cluster, in the colours of the label map.
+    """Draw the spectrum of each cluster, in the colors of the label map.
 
     Parameters
     ----------
     ax : matplotlib Axes
-    centres : array of shape (k, p)
+    centers : array of shape (k, p)
     wavelengths : array of shape (p,), default=None
         In nm; None numbers the bands.
     bands : array of shape (p,), int, default=None
@@ -279,22 +279,22 @@ def draw_spectra(
         Standard deviations, drawn as a light band.
     title : str, default=None
     """
-    values = np.asarray(centres, dtype=float)
+    values = np.asarray(centers, dtype=float)
     kept = None if bands is None else np.asarray(bands)
     x = np.arange(values.shape[1]) if kept is None else kept
     x = np.asarray(x if wavelengths is None else wavelengths, dtype=float)
-    for i, colour in enumerate(label_colours(len(values))):
+    for i, color in enumerate(label_colors(len(values))):
         name = str(i) if names is None else names[i]
         at, line = _with_gaps(kept, x, values[i])
         if spread is not None:
             _, width = _with_gaps(kept, x, np.asarray(spread, dtype=float)[i])
-            ax.fill_between(at, line - width, line + width, color=colour, alpha=0.12, lw=0)
-        ax.plot(at, line, color=colour, lw=1.6, label=name)
+            ax.fill_between(at, line - width, line + width, color=color, alpha=0.12, lw=0)
+        ax.plot(at, line, color=color, lw=1.6, label=name)
     ax.set_xlim(x.min(), x.max() if len(x) > 1 else x.min() + 1)
     ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
     ax.set_ylabel("value")
     _open_frame(ax, title)
-    if len(values) <= 2 * len(_COLOURS):
+    if len(values) <= 2 * len(_COLORS):
         ax.legend(
             frameon=False,
             ncols=max(1, len(values) // 8 + 1),
@@ -319,7 +319,7 @@ def draw_sizes(
     counts = np.asarray(sizes, dtype=float)
     labels = [str(i) for i in range(len(counts))] if names is None else list(names)
     at = np.arange(len(counts))
-    ax.barh(at, counts, color=label_colours(len(counts)), height=0.75)
+    ax.barh(at, counts, color=label_colors(len(counts)), height=0.75)
     total = max(counts.sum(), 1.0)
     for i, count in enumerate(counts):
         ax.annotate(
@@ -464,11 +464,11 @@ def draw_selection(ax: Any, selection: Any) -> None:
     """
     grid, scores = selection.grid, selection.scores
     errors = np.nan_to_num(selection.standard_errors, nan=0.0)
-    ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=_COLOURS[0], capsize=2.0)
+    ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=_COLORS[0], capsize=2.0)
     marks = [(selection.best_index, "o", "best")]
     if selection.one_se_index != selection.best_index:
         marks.append((selection.one_se_index, "s", "one standard error"))
-    for (index, marker, text), colour in zip(marks, _COLOURS[1:3], strict=False):
+    for (index, marker, text), color in zip(marks, _COLORS[1:3], strict=False):
         ax.plot(
             grid[index],
             scores[index],
@@ -476,7 +476,7 @@ def draw_selection(ax: Any, selection: Any) -> None:
             ms=9.0,
             mfc="none",
             mew=2.0,
-            color=colour,
+            color=color,
             label=f"{text}: {grid[index]:.4g}",
         )
     ax.set(xlabel=selection.parameter, ylabel=selection.criterion)

@@ -152,7 +152,7 @@ def run_robustness(q: int, g: int, seed: int) -> dict[str, float]:
 # Land cover under clouds (Section 4.3).
 
 
-def standardise(X: Floats) -> Floats:
+def standardize(X: Floats) -> Floats:
     """Scale each column by the mean and deviation of what is observed; drop constant ones."""
     deviation = np.nanstd(X, axis=0)
     kept = deviation > 0
@@ -176,7 +176,7 @@ def load_cloudy_series() -> tuple[Floats, Labels, dict[int, str]] | None:
 
 
 def load_landsat() -> tuple[Floats, Labels, dict[int, str]] | None:
-    """Landsat MSS, 3 x 3 neighbourhoods of 4 bands; clouds are for :func:`hide_pixels`."""
+    """Landsat MSS, 3 x 3 neighborhoods of 4 bands; clouds are for :func:`hide_pixels`."""
     path = find_data("landsat_statlog.npz")
     if path is None:
         return None
@@ -186,7 +186,7 @@ def load_landsat() -> tuple[Floats, Labels, dict[int, str]] | None:
 
 
 def hide_pixels(X: Floats, share: float, seed: int, group: int = 4) -> Floats:
-    """Hide a share of the pixels of the neighbourhoods, all bands of a pixel together."""
+    """Hide a share of the pixels of the neighborhoods, all bands of a pixel together."""
     rng = np.random.default_rng(seed)
     X = X.copy()
     gone = rng.random((len(X), X.shape[1] // group)) < share
@@ -197,7 +197,7 @@ def hide_pixels(X: Floats, share: float, seed: int, group: int = 4) -> Floats:
 def draw_pair(
     X: Floats, truth: Labels, pair: tuple[int, int], seed: int, n: int = 600
 ) -> tuple[Floats, Labels]:
-    """Draw at most n / 2 rows of each of two classes, standardised on what is observed."""
+    """Draw at most n / 2 rows of each of two classes, standardized on what is observed."""
     rng = np.random.default_rng(seed)
     rows = np.concatenate(
         [
@@ -205,7 +205,7 @@ def draw_pair(
             for c in pair
         ]
     )
-    return standardise(X[rows]), truth[rows]
+    return standardize(X[rows]), truth[rows]
 
 
 def landcover_pairs() -> list[tuple[str, int, int]]:
@@ -238,7 +238,7 @@ def load_soybean() -> tuple[Floats, Labels] | None:
     if path is None:
         return None
     with np.load(path, allow_pickle=False) as data:
-        return standardise(data["X"].astype(float)), data["y"].astype(int)
+        return standardize(data["X"].astype(float)), data["y"].astype(int)
 
 
 def run_labels(share: float, seed: int, q: int = 30, g: int = 30) -> dict[str, float]:

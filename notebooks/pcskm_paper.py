@@ -57,7 +57,7 @@ REAL = ("fisheriris", "ionosphere", "digits048_1", "digits048_2", "digits048_3",
 SYNTHETIC = {"blobs_5_5": 5, "blobs_3_7": 3}
 #: Number of features that may be informative, where the others are known not to be.
 INFORMATIVE = {**SYNTHETIC, "TTSCST": 8}
-#: Of the study of Eq. 15; those that are not the paper's are standardised.
+#: Of the study of Eq. 15; those that are not the paper's are standardized.
 STUDY = (*REAL, "wine", "vehicle", "breast-cancer")
 
 
@@ -758,7 +758,7 @@ def _paired(
 
 # --- pictures -------------------------------------------------------------------------------------
 
-COLOURS = {"LKM": "#999999", "SKM": "#e69f00", "PCKM": "#009e73", "MPCKM": "#d55e00"} | {
+COLORS = {"LKM": "#999999", "SKM": "#e69f00", "PCKM": "#009e73", "MPCKM": "#d55e00"} | {
     "PCSKM": "#0072b2"
 }
 TITLES = {"both": "both kinds", "must": "must-links only", "cannot": "cannot-links only"}
@@ -781,14 +781,14 @@ def draw_performance(results: Results, scenarios: Iterable[tuple[str, str]]) -> 
     )
     for row, (init, kind) in zip(axes, scenarios, strict=True):
         for axis, name in zip(row, names, strict=True):
-            for method, colour in COLOURS.items():
+            for method, color in COLORS.items():
                 cells = {v: results.family(method, name, init, kind, v) for v in results.levels}
                 points = [(level, cell.mean) for level, cell in cells.items() if cell]
                 if not points:
                     continue
                 style = {"ls": "--"} if method in PLAIN else {"marker": "o", "ms": 3.5}
                 width = 2.2 if method == "PCSKM" else 1.3
-                axis.plot(*zip(*points, strict=True), color=colour, lw=width, label=method, **style)
+                axis.plot(*zip(*points, strict=True), color=color, lw=width, label=method, **style)
             axis.grid(alpha=0.3)
             # All ten would touch each other.
             axis.set_xticks(results.levels[:: max(1, len(results.levels) // 3)])
@@ -835,7 +835,7 @@ def draw_weights(results: Results, init: str = "dkm++") -> Any:
                 places = np.arange(1, len(weights) + 1) + (at - (len(here) - 1) / 2) * width
                 shade = 0.4 + 0.6 * (at + 1) / len(here)
                 # The scale of a metric has no meaning: shares of the largest weight.
-                axis.bar(places, weights / weights.max(), width, color=COLOURS[method], alpha=shade)
+                axis.bar(places, weights / weights.max(), width, color=COLORS[method], alpha=shade)
             p = len(cells["PCSKM", name][0].weights)
             axis.axvspan(INFORMATIVE[name] + 0.5, p + 0.5, color="0.9", zorder=0)
             axis.set_xlim(0.5, p + 0.5)
@@ -862,7 +862,7 @@ def draw_published(compared: list[dict[str, Any]]) -> Any:
             fmt="o",
             ms=4,
             lw=0.7,
-            color=COLOURS.get(method, "#cc79a7"),
+            color=COLORS.get(method, "#cc79a7"),
             label=method,
         )
     ends = axis.get_xlim()

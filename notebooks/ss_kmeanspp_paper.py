@@ -6,8 +6,8 @@ or two long, whose result is a small file in FOLDER: what is there already is no
 the whole may be done in parts.
 
 The protocol is the paper's.  Of k classes G are chosen at random and a few rows of each are
-labelled; labelled rows keep their label.  The cost of a clustering is the sum of squared distances
-to the centres, and "optimal" is that of the centroids of the true classes.
+labeled; labeled rows keep their label.  The cost of a clustering is the sum of squared distances
+to the centers, and "optimal" is that of the centroids of the true classes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DataSet(NamedTuple):
 
     title: str
     k: int
-    #: Rows that are labelled in a supervised class.
+    #: Rows that are labeled in a supervised class.
     labels: int
     #: Numbers of supervised classes.
     levels: tuple[int, ...]
@@ -49,7 +49,7 @@ DATA = {
     "salinas": DataSet("Salinas-A", 6, 50, tuple(range(7))),
     "scene": DataSet("synthetic scene", 7, 50, tuple(range(8))),
 }
-#: The paper's five algorithms in its colours, then the oversampled start, which is ours.
+#: The paper's five algorithms in its colors, then the oversampled start, which is ours.
 ALGORITHMS = {
     "Constrained-KMeans (no Lloyd)": "goldenrod",
     "ss-k-means++ (no Lloyd)": "tab:blue",
@@ -171,7 +171,7 @@ def run_replicate(name: str, replicate: int) -> Float:
     out = np.empty((len(spec.levels), len(ALGORITHMS), len(MEASURES)))
     for at, level in enumerate(spec.levels):
         known = draw_labels(truth, level, spec.labels, rng)
-        # Centres come in the order of the labelled classes, then the others.
+        # Centers come in the order of the labeled classes, then the others.
         first = np.unique(known[1])
         order = np.concatenate([first, np.setdiff1d(np.arange(spec.k), first)])
         starts = {"true centroids, then Lloyd": centroids[order]}
@@ -292,7 +292,7 @@ def quality(found: Float, levels: tuple[int, ...], resamples: int = 5000) -> lis
 
 
 def full_supervision(found: Float) -> tuple[float, float, float]:
-    """Cost of the start over the optimal with all classes of the mixture labelled.
+    """Cost of the start over the optimal with all classes of the mixture labeled.
 
     Returns the mean over the replicates, its standard error, and what Lemma 4.1 expects.
     """
@@ -314,14 +314,14 @@ def draw(results: dict[str, Float], measure: str) -> Any:
     for ax, (name, found) in zip(axes, results.items(), strict=True):
         spec = DATA[name]
         percent = 100 * np.array(spec.levels) / spec.k
-        for a, (algorithm, colour) in enumerate(ALGORITHMS.items()):
+        for a, (algorithm, color) in enumerate(ALGORITHMS.items()):
             if measure == "n_iter" and "no Lloyd" in algorithm:
                 continue
             mean, sd = found[:, :, a, at].mean(axis=0), found[:, :, a, at].std(axis=0)
             style = "--" if "||" in algorithm else "-"
-            ax.plot(percent, mean, style, color=colour, label=algorithm, linewidth=1.4)
+            ax.plot(percent, mean, style, color=color, label=algorithm, linewidth=1.4)
             if "||" not in algorithm:
-                ax.fill_between(percent, mean - 2 * sd, mean + 2 * sd, color=colour, alpha=0.12)
+                ax.fill_between(percent, mean - 2 * sd, mean + 2 * sd, color=color, alpha=0.12)
         if measure == "fraction":
             theorem, proof = bounds(name)
             ceiling = np.where(np.isnan(theorem), proof, theorem)

@@ -15,13 +15,13 @@ def ax():
     return plotting.new_figure().add_subplot()
 
 
-def test_label_map_has_a_colour_each_and_one_for_nothing(ax) -> None:
+def test_label_map_has_a_color_each_and_one_for_nothing(ax) -> None:
     image = plotting.draw_label_map(ax, [[0, 1], [-1, 2]])
-    colours = image.cmap(image.norm(np.array([-1, 0, 1, 2])))
-    assert len(np.unique(colours, axis=0)) == 4
+    colors = image.cmap(image.norm(np.array([-1, 0, 1, 2])))
+    assert len(np.unique(colors, axis=0)) == 4
 
 
-def test_clusters_take_the_colours_of_their_classes(ax) -> None:
+def test_clusters_take_the_colors_of_their_classes(ax) -> None:
     truth = np.array([[0, 0, 1], [1, 2, -1]])
     image = plotting.draw_label_map(ax, [[2, 2, 0], [0, 1, -1]], like=truth, n_labels=3)
     np.testing.assert_array_equal(image.get_array(), truth)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from daskclust._saving import VIOLATIONS, Entry
-from daskclust.cluster._base import OpenData
-from daskclust.cluster._hard import Groups, HardProblem, HardRows
-from daskclust.cluster._pairwise import GivenConstraints, PairwiseClusterer
+from daskclust.cluster.constrained.base import GivenConstraints, PairwiseClusterer
+from daskclust.cluster.constrained.hard import Groups, HardProblem, HardRows
 from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.base import OpenData
+from daskclust.persistence.schema import VIOLATIONS, Entry
 
 __all__ = ["COPKMeans"]
 
@@ -17,7 +17,7 @@ __all__ = ["COPKMeans"]
 class COPKMeans(PairwiseClusterer):
     """K-means under hard constraints, after COP-KMeans [1]_, for data of any size.
 
-    Every must-link and cannot-link holds, or the fit is refused.  Minimises
+    Every must-link and cannot-link holds, or the fit is refused.  Minimizes
     ``sum_i |x_i - m|^2`` over the clusters that satisfy all constraints, and their
     means m.
 
@@ -37,7 +37,7 @@ class COPKMeans(PairwiseClusterer):
     max_iter : int, default=100
         Passes at most.
     tol : float, default=0.0
-        The fit has converged when the squared shift of all centres is at most
+        The fit has converged when the squared shift of all centers is at most
         ``tol`` times the mean variance of the features; 0: when a pass changes
         nothing at all.
     random_state : int, RandomState, Generator or None, default=None
@@ -55,7 +55,7 @@ class COPKMeans(PairwiseClusterer):
     constraint_violations_ : record array of (i, j, kind)
         Empty.
     inertia_ : float
-        Sum of squared distances of the rows to the centres by which ``labels_``
+        Sum of squared distances of the rows to the centers by which ``labels_``
         were made; these are ``cluster_centers_`` where the last pass changed
         nothing.
     objective_ : float
@@ -87,7 +87,7 @@ class COPKMeans(PairwiseClusterer):
 
     Notes
     -----
-    *Assignment*: groups without a cannot-link take the nearest centre.  Up to 16
+    *Assignment*: groups without a cannot-link take the nearest center.  Up to 16
     connected groups are assigned by branch and bound, and any number that are all
     linked to each other (labels are such) by the Hungarian method: exactly.
     Larger ones, a problem without efficient solution, greedily in smallest-last
@@ -98,7 +98,7 @@ class COPKMeans(PairwiseClusterer):
 
     *Memory*, what reaches the client and *passes* are as in :class:`PCKMeans`.
 
-    ``predict`` takes the nearest centre: constraints speak of the rows of ``fit``.
+    ``predict`` takes the nearest center: constraints speak of the rows of ``fit``.
 
     References
     ----------
@@ -150,7 +150,7 @@ class COPKMeans(PairwiseClusterer):
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
             Partial labels, integers (or whole floats), -1 = none; or global row
-            numbers and their labels.  Two labelled rows are must-linked when
+            numbers and their labels.  Two labeled rows are must-linked when
             their labels agree, else cannot-linked; labels are not names of clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.

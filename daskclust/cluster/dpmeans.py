@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._saving import Entry, Number
 from daskclust._warnings import warn
-from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData
-from daskclust.cluster._delta import farthest_first_delta
-from daskclust.cluster._parameters import check_integer, check_real
 from daskclust.engine import Rows, Step, iterate, map_rows
-from daskclust.reduction import ASSIGN, CentreSets
-from daskclust.reduction.founding import (
+from daskclust.estimator.base import EUCLIDEAN, BaseClusterer, OpenData
+from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.persistence.schema import Entry, Number
+from daskclust.reduction import ASSIGN, CenterSets
+from daskclust.reduction.dp_means import (
     Founders,
     FoundingRequest,
     assign_and_found,
     merge_founding,
 )
+from daskclust.starts.delta import farthest_first_delta
 
 __all__ = ["DPMeans"]
 
@@ -35,7 +35,7 @@ class _State:
 
     Attributes
     ----------
-    centres : ndarray of shape (K, p), float64
+    centers : ndarray of shape (K, p), float64
     delta : float
     inertia : float
         Of the last assignment.
@@ -45,7 +45,7 @@ class _State:
         Whether that assignment changed nothing.
     """
 
-    centres: Float
+    centers: Float
     delta: float
     inertia: float
     farthest: float
@@ -60,22 +60,22 @@ class _Problem:
     tolerance: float
 
     def step(self, state: _State) -> Step[_State]:
-        """Assign all rows, founding clusters on the way; then move the centres."""
+        """Assign all rows, founding clusters on the way; then move the centers."""
         founders, stats, farthest = self._assign(state)
-        p = state.centres.shape[1]
+        p = state.centers.shape[1]
         sums, counts, inertia = stats[:, :p], stats[:, p], float(stats[:, p + 1].sum())
-        before = np.concatenate([state.centres, founders.points])
+        before = np.concatenate([state.centers, founders.points])
         filled = counts > 0
-        centres = sums[filled] / counts[filled, None]
-        shift = float(((centres - before[filled]) ** 2).sum())
+        centers = sums[filled] / counts[filled, None]
+        shift = float(((centers - before[filled]) ** 2).sum())
         same = not len(founders) and bool(filled.all())
         return Step(
-            state=_State(centres, state.delta, inertia, farthest, same and shift == 0.0),
-            objective=inertia + state.delta * len(centres),
-            centre_shift=float(np.sqrt(shift)),
+            state=_State(centers, state.delta, inertia, farthest, same and shift == 0.0),
+            objective=inertia + state.delta * len(centers),
+            center_shift=float(np.sqrt(shift)),
             finished=same and shift <= self.tolerance,
             extra={
-                "n_clusters": len(centres),
+                "n_clusters": len(centers),
                 "founded": len(founders),
                 "dropped": int(np.count_nonzero(~filled)),
             },
@@ -89,10 +89,10 @@ class _Problem:
         right: so each pass settles the founders of one more group of blocks at
         least, and a guess that is confirmed is right altogether.
         """
-        guess = Founders.none(state.centres.shape[1])
+        guess = Founders.none(state.centers.shape[1])
         while True:
             request = FoundingRequest(
-                state.centres, guess, state.delta, self.max_clusters, self.mean
+                state.centers, guess, state.delta, self.max_clusters, self.mean
             )
             parts = self.rows.collect("dp-means", assign_and_found, request)
             found, stats, farthest = merge_founding(parts, request)
@@ -102,7 +102,7 @@ class _Problem:
             settled = int(np.searchsorted(found.rows, wrong[0], side="right"))
             guess = found.thinned(settled, state.delta)
             if self.max_clusters is not None:
-                guess = guess[: max(0, self.max_clusters - len(state.centres))]
+                guess = guess[: max(0, self.max_clusters - len(state.centers))]
 
 
 class DPMeans(BaseClusterer):
@@ -111,7 +111,7 @@ class DPMeans(BaseClusterer):
     Exactly the serial algorithm of Kulis & Jordan [1]_ (Algorithm 3 of the lecture
     notes, with means moved once an iteration) in row order, whatever the chunks:
     a row whose squared distance to all clusters exceeds delta founds a new one,
-    which the rows after it may join at once.  Minimises ``inertia + delta K``,
+    which the rows after it may join at once.  Minimizes ``inertia + delta K``,
     which no iteration raises.
 
     Parameters
@@ -128,7 +128,7 @@ class DPMeans(BaseClusterer):
         Iterations at most.
     tol : float, default=0.0
         The fit has converged when no cluster is founded or dropped and the
-        squared shift of all centres is at most ``tol`` times the mean variance of
+        squared shift of all centers is at most ``tol`` times the mean variance of
         the features; 0: when nothing moves any more, as in [1]_.
     random_state : ignored
         Nothing is drawn; taken so that estimators can be exchanged.
@@ -144,10 +144,10 @@ class DPMeans(BaseClusterer):
     delta_ : float
         Price of a cluster that was used.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        The nearest centre of each row, ties to the lowest.  Lazy, and chunked
+        The nearest center of each row, ties to the lowest.  Lazy, and chunked
         like X, for Dask input.
     inertia_ : float
-        Weighted sum of squared distances to the centres.
+        Weighted sum of squared distances to the centers.
     objective_ : float
         ``inertia_ + delta_ * n_clusters_``.
     n_iter_ : int
@@ -174,7 +174,7 @@ class DPMeans(BaseClusterer):
     Notes
     -----
     *Passes*: 1 to look at the data, ``n_clusters_hint`` for a suggested delta, 1 an
-    iteration in which no cluster is founded, and 1 at the end unless the centres
+    iteration in which no cluster is founded, and 1 at the end unless the centers
     stood still.  Where clusters are founded, each group of blocks finds those of
     its own rows, given a guess of the others; the pass is made again until the
     guess is confirmed: twice where clusters are well separated, at most once a
@@ -188,7 +188,7 @@ class DPMeans(BaseClusterer):
     A weight counts as so many repetitions of a row.  With weights below 1 the
     objective may rise when such a row founds a cluster.
 
-    The variant of the lecture notes that moves both centres with every row is not
+    The variant of the lecture notes that moves both centers with every row is not
     distributable: each row would need the means that all rows before it left.
 
     References
@@ -290,11 +290,11 @@ class DPMeans(BaseClusterer):
     def _finish(self, data: OpenData, state: _State, history: list[dict[str, Any]]) -> None:
         inertia = state.inertia
         if not state.settled:
-            last = CentreSets(state.centres[None], shift=data.survey.mean)
+            last = CenterSets(state.centers[None], shift=data.survey.mean)
             inertia = float(data.rows.reduce(ASSIGN, last).inertia.sum())
         self._metric = EUCLIDEAN
-        self._centres = self.cluster_centers_ = state.centres
-        self.n_clusters_ = len(state.centres)
+        self._centers = self.cluster_centers_ = state.centers
+        self.n_clusters_ = len(state.centers)
         self.delta_ = float(state.delta)
         self.inertia_ = inertia
         self.objective_ = self.inertia_ + self.delta_ * self.n_clusters_

@@ -9,25 +9,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskclust._saving import Entry, Number
-from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
-from daskclust.cluster._density_seeding import note_start
-from daskclust.cluster._lloyd import LloydState, first_least, lloyd_step, settle
-from daskclust.cluster._metrics import COVARIANCE, MeanState, Metric, UnitSphere, Whitened
-from daskclust.cluster._parameters import (
+from daskclust.cluster.lloyd import LloydState, first_least, lloyd_step, settle
+from daskclust.engine import Rows, iterate, map_rows
+from daskclust.estimator.base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
+from daskclust.estimator.parameters import (
     check_choice,
     check_init_array,
     check_integer,
     check_real,
 )
-from daskclust.cluster._seeding import (
+from daskclust.estimator.spaces import COVARIANCE, MeanState, Metric, UnitSphere, Whitened
+from daskclust.persistence.schema import Entry, Number
+from daskclust.starts.deterministic import note_start
+from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,
     Start,
     n_survey_picks,
-    sample_centres,
+    sample_centers,
 )
-from daskclust.engine import Rows, iterate, map_rows
 
 __all__ = ["KMeans"]
 
@@ -44,7 +44,7 @@ array of shape (k, p) or callable, default="k-means||"
         Start.  ``"k-means||"`` draws ``oversampling_factor * k`` candidates in
         each of ``init_rounds`` rounds with probability proportional to ``w D^2``
         and clusters the candidates, weighted by the rows they attract.
-        ``"k-means++"`` draws one centre a pass (Algorithm 2 of the notes).
+        ``"k-means++"`` draws one center a pass (Algorithm 2 of the notes).
         ``"random"`` draws rows.  Chance has no part in the next three:
         ``"maximin"`` takes the row of the largest norm, then always the row
         farthest from those taken, one a pass [3]_; ``"dkm++"`` the rows of the
@@ -52,7 +52,7 @@ array of shape (k, p) or callable, default="k-means||"
         rows far from each other whose local outlier factor is near 1 [5]_.  The
         last two compare all rows up to ``daskclust.init-rows`` (5000), and a
         uniform sample of so many beyond that.  A callable is given
-        ``(X, n_clusters, random_state)`` and returns the centres.
+        ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept.  They advance
         together and share every pass over the data.  ``"auto"`` is 10 for
@@ -61,7 +61,7 @@ array of shape (k, p) or callable, default="k-means||"
     max_iter : int, default=300
         Iterations at most.
     tol : float, default=1e-4
-        A restart has converged when the squared shift of all its centres is at
+        A restart has converged when the squared shift of all its centers is at
         most ``tol`` times the mean variance of the features.
     oversampling_factor : float, default=2.0
         Candidates a round of ``"k-means||"``, as a multiple of ``n_clusters``.
@@ -71,7 +71,7 @@ array of shape (k, p) or callable, default="k-means||"
     algorithm : {"auto", "lloyd"}, default="auto"
         Both are Lloyd's algorithm, the only one so far.
     metric : {"euclidean", "cosine", "mahalanobis"}, default="euclidean"
-        ``"cosine"`` clusters directions (spectral angles): rows and centres are
+        ``"cosine"`` clusters directions (spectral angles): rows and centers are
         scaled to unit length and squared distances are ``2 - 2 cos(angle)``.
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
@@ -86,12 +86,12 @@ array of shape (k, p) or callable, default="k-means||"
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
-        Centres, in the space of the data.
+        Centers, in the space of the data.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row: the nearest centre, ties to the lowest.  Lazy, and
+        Cluster of each row: the nearest center, ties to the lowest.  Lazy, and
         chunked like X, for Dask input.
     inertia_ : float
-        Weighted sum of squared distances to the centres, in the metric, by
+        Weighted sum of squared distances to the centers, in the metric, by
         direct differences in float64.
     n_iter_ : int
         Iterations of the restart that was kept.
@@ -101,7 +101,7 @@ array of shape (k, p) or callable, default="k-means||"
         Names of the columns, where X has names.
     history_ : list of dict
         One record an iteration: ``iteration``, ``objective`` (inertia of the
-        assignment, the least of all restarts), ``centre_shift`` (the largest of
+        assignment, the least of all restarts), ``center_shift`` (the largest of
         the restarts still moving), ``moved`` (None: not known), ``seconds``,
         ``passes`` (over the data so far).  For ``"dkm++"`` and ``"robin"`` the
         first also has ``init_rows``, how many rows they compared; a sample is
@@ -126,7 +126,7 @@ array of shape (k, p) or callable, default="k-means||"
     -----
     *Passes*: 1 to look at the data, those of the start (``init_rounds + 1``; k - 1
     of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an
-    iteration, 1 whenever a cluster is empty, and 1 at the end unless the centres
+    iteration, 1 whenever a cluster is empty, and 1 at the end unless the centers
     stood still.  *Memory* of a worker thread: one block (two, when
     blocks are read on the way) and O(r k p) for r restarts; k-means|| keeps 12
     bytes a row and restart while it samples, where twice that fits
@@ -139,7 +139,7 @@ array of shape (k, p) or callable, default="k-means||"
     weights of candidates are counted on all rows up to 65 536 (or 50 a candidate),
     and on a sample of about so many beyond, which they hardly notice.
 
-    Labels are exact: a row whose two nearest centres cannot be told apart in the
+    Labels are exact: a row whose two nearest centers cannot be told apart in the
     input's precision is decided by direct differences in float64.
 
     References
@@ -216,7 +216,7 @@ array of shape (k, p) or callable, default="k-means||"
             if self.n_init == "auto":
                 return 10 if callable(self.init) or self.init == "random" else 1
             return int(self.n_init)
-        # The same centres every time: one start is all starts.
+        # The same centers every time: one start is all starts.
         return 1
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> KMeans:
@@ -252,7 +252,7 @@ array of shape (k, p) or callable, default="k-means||"
         shift = data.survey.mean if metric.is_identity else None
         fitted = iterate(
             rows,
-            lambda: LloydState.begin(self._start(data, rows, metric, shift).centres),
+            lambda: LloydState.begin(self._start(data, rows, metric, shift).centers),
             partial(lloyd_step, rows, metric, tolerance, shift),
             kind=LloydState,
             max_iter=self.max_iter,
@@ -275,7 +275,7 @@ array of shape (k, p) or callable, default="k-means||"
         return data.rows, metric, float(self.tol * data.survey.variance.mean())
 
     def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Start:
-        """Find the starting centres of all restarts, in the metric's space."""
+        """Find the starting centers of all restarts, in the metric's space."""
         k, p = self.n_clusters, data.rows.n_features
         if isinstance(self.init, str):
             survey = data.survey
@@ -287,7 +287,7 @@ array of shape (k, p) or callable, default="k-means||"
                 picks["key"], picks["row"] = survey.picks["key"], survey.picks["row"]
                 picks["x"] = metric(survey.picks["x"].reshape(-1, p)).reshape(picks["x"].shape)
                 survey = replace(survey, picks=picks)
-            return sample_centres(
+            return sample_centers(
                 rows,
                 survey,
                 self.init,
@@ -301,18 +301,18 @@ array of shape (k, p) or callable, default="k-means||"
             given = [self.init(data.X, k, np.random.RandomState(s % 2**32)) for s in data.seeds]
         else:
             given = [self.init]
-        centres = [metric(check_init_array(c, k, p)) for c in given]
-        return Start(np.stack(centres), k)
+        centers = [metric(check_init_array(c, k, p)) for c in given]
+        return Start(np.stack(centers), k)
 
     def _finish(self, data: OpenData, metric: Metric, state: LloydState, history: list) -> None:
         best = first_least(state.inertia)
         self._metric = metric
-        self._centres = state.centres[best]
-        self.cluster_centers_ = metric.restore(self._centres)
+        self._centers = state.centers[best]
+        self.cluster_centers_ = metric.restore(self._centers)
         self.inertia_ = float(state.inertia[best])
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
-        n_distinct = len(np.unique(self._centres, axis=0))
+        n_distinct = len(np.unique(self._centers, axis=0))
         if n_distinct < self.n_clusters:
             warn_few_distinct(n_distinct, self.n_clusters)
         self.labels_ = map_rows(

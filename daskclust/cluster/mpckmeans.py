@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._saving import VIOLATIONS, Array, Entry
-from daskclust.cluster._base import OpenData
-from daskclust.cluster._constrained import TouchedRows
-from daskclust.cluster._metric_learning import MetricProblem, MetricState
-from daskclust.cluster._pairwise import PairwiseClusterer
-from daskclust.cluster._parameters import check_choice, check_penalty, check_real
+from daskclust.cluster.constrained.base import PairwiseClusterer
+from daskclust.cluster.constrained.metric_learning import MetricProblem, MetricState
+from daskclust.cluster.constrained.rows import TouchedRows
+from daskclust.estimator.base import OpenData
+from daskclust.estimator.parameters import check_choice, check_penalty, check_real
+from daskclust.persistence.schema import VIOLATIONS, Array, Entry
 from daskclust.reduction import Survey
 
 __all__ = ["MPCKMeans"]
@@ -24,13 +24,13 @@ class MPCKMeans(PairwiseClusterer):
 
     Finds clusters that respect soft must-links, cannot-links and partial labels,
     and at the same time one diagonal metric, weights ``a_j > 0`` of the features,
-    in which clusters are narrow and violated constraints cheap.  Minimises
+    in which clusters are narrow and violated constraints cheap.  Minimizes
     Eq. 10 of [2]_,
 
     ``sum_j a_j [WCSS_j + violated must-links_j + violated cannot-links_j]
     - n sum_j log a_j``
 
-    over clusters, their means, and a.  Eq. 12 is misprinted there: the minimiser is
+    over clusters, their means, and a.  Eq. 12 is misprinted there: the minimizer is
     ``a_j = n / S_j``, with S_j the brackets above and each violated pair once.
 
     Parameters
@@ -52,7 +52,7 @@ class MPCKMeans(PairwiseClusterer):
         origin, as in WekaUT and in the published PCSKM program: the result then
         depends on where the data lie.
     criterion : {"shift", "objective"}, default="shift"
-        What ``tol`` bounds: the squared shift of all centres, in the metric,
+        What ``tol`` bounds: the squared shift of all centers, in the metric,
         relative to the mean variance of the features in the metric (0: until a pass
         changes nothing); or the change of the objective from pass to pass, as in
         WekaUT.
@@ -76,12 +76,12 @@ class MPCKMeans(PairwiseClusterer):
     metric_weights_ : ndarray of shape (p,), float64
         Weights a of the metric, by which ``predict`` assigns.  A feature that does
         not vary within the clusters, and adds to no violation, has no finite
-        minimiser: it keeps the weight it had, 1 at the start.
+        minimizer: it keeps the weight it had, 1 at the start.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
     inertia_ : float
         Sum of squared distances, in the metric by which ``labels_`` were made (that
-        of the pass before), of the rows to the centres by which they were made.
+        of the pass before), of the rows to the centers by which they were made.
     objective_ : float
         Eq. 10 for ``labels_``, ``cluster_centers_`` and ``metric_weights_``.
     n_iter_ : int
@@ -109,7 +109,7 @@ class MPCKMeans(PairwiseClusterer):
 
     ``metric_scale=0.01, box="origin", criterion="objective", tol=1e-5`` with
     ``max_iter`` large gives what WekaUT's MPCK-Means (single diagonal metric) gives
-    from the same centres.
+    from the same centers.
 
     References
     ----------

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskclust._saving import VIOLATIONS, Entry
-from daskclust.cluster._base import OpenData
-from daskclust.cluster._constrained import TouchedRows
-from daskclust.cluster._pairwise import PairwiseClusterer
-from daskclust.cluster._parameters import check_penalty
-from daskclust.cluster._passes import PassProblem
+from daskclust.cluster.constrained.base import PairwiseClusterer
+from daskclust.cluster.constrained.iteration import PassProblem
+from daskclust.cluster.constrained.rows import TouchedRows
+from daskclust.estimator.base import OpenData
+from daskclust.estimator.parameters import check_penalty
+from daskclust.persistence.schema import VIOLATIONS, Entry
 
 __all__ = ["PCKMeans"]
 
@@ -19,7 +19,7 @@ class PCKMeans(PairwiseClusterer):
     """Pairwise-constrained k-means, PCKM [1]_, for data of any size.
 
     Constraints are soft: a violated one costs, and is accepted where the clusters
-    gain more.  Minimises Eq. 8 of [2]_,
+    gain more.  Minimizes Eq. 8 of [2]_,
 
     ``sum_i |x_i - m|^2 + violated must-links f + violated cannot-links f-bar``
 
@@ -40,7 +40,7 @@ class PCKMeans(PairwiseClusterer):
     max_iter : int, default=100
         Passes at most.
     tol : float, default=0.0
-        The fit has converged when the squared shift of all centres is at most
+        The fit has converged when the squared shift of all centers is at most
         ``tol`` times the mean variance of the features; 0: when a pass changes
         nothing at all.
     random_state : int, RandomState, Generator or None, default=None
@@ -59,17 +59,17 @@ class PCKMeans(PairwiseClusterer):
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
     inertia_ : float
-        Sum of squared distances of the rows to the centres by which ``labels_``
+        Sum of squared distances of the rows to the centers by which ``labels_``
         were made; these are ``cluster_centers_`` where the last pass changed
         nothing.
     objective_ : float
-        Eq. 8 for ``labels_`` and the same centres.
+        Eq. 8 for ``labels_`` and the same centers.
     n_iter_ : int
         Passes, the last that changes nothing included.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     history_ : list of dict
-        One record a pass: ``iteration``, ``objective`` (Eq. 8), ``centre_shift``,
+        One record a pass: ``iteration``, ``objective`` (Eq. 8), ``center_shift``,
         ``moved`` (rows that changed, where all are constrained), ``inertia``,
         ``repaired`` (whether an empty cluster was given a row), ``converged``,
         ``seconds``, ``passes``.

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskclust._saving import VIOLATIONS, Entry
-from daskclust.cluster._parameters import check_choice, check_penalty
-from daskclust.cluster._sparse import SparseProblem, SparseState
-from daskclust.cluster._sparse_base import SparseClusterer
+from daskclust.cluster.constrained.sparse import SparseProblem, SparseState
+from daskclust.cluster.constrained.sparse_base import SparseClusterer
+from daskclust.estimator.parameters import check_choice, check_penalty
+from daskclust.persistence.schema import VIOLATIONS, Entry
 
 __all__ = ["PCSKMeans"]
 
@@ -24,7 +24,7 @@ class PCSKMeans(SparseClusterer):
 
     Finds clusters that respect must-links, cannot-links and partial labels where
     they can, and at the same time weights ``w_j >= 0`` of the features, of which
-    the uninformative ones become 0.  Maximises Eq. 13 of [1]_,
+    the uninformative ones become 0.  Maximizes Eq. 13 of [1]_,
 
     ``sum_j w_j [TSS_j - WCSS_j - violated must-links_j - violated cannot-links_j]``
 
@@ -49,12 +49,12 @@ class PCSKMeans(SparseClusterer):
         where clusters differ at all.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Start.  ``"neighborhoods"``: centroids of the must-link neighbourhoods
+        Start.  ``"neighborhoods"``: centroids of the must-link neighborhoods
         (rows of one label are one), the largest first, then farthest-first
         with distances weighted by ``sqrt(n_a n_b)``; where there are fewer
         than k, the rest is sampled by D^2 away from them, among the rows that
         are in none.  ``"ss-k-means||"`` is the same, but for constraints that
-        contradict each other: a must-link that would join two neighbourhoods
+        contradict each other: a must-link that would join two neighborhoods
         with a cannot-link between them is passed over, the longest ones first.
         ``"auto"`` is ``"ss-k-means||"``.  ``"ss-k-means++"`` samples the rest one
         a pass, instead of many candidates in a few passes.  Without must-links
@@ -96,7 +96,7 @@ class PCSKMeans(SparseClusterer):
         Explicit pairs that ``labels_`` violate.
     inertia_ : float
         Sum of squared distances, weighted by ``assignment_weights_``, of the
-        rows to the centres by which ``labels_`` were made; these are
+        rows to the centers by which ``labels_`` were made; these are
         ``cluster_centers_`` unless the last inner run was cut off.
     objective_ : float
         Eq. 13 under ``feature_weights_``.
@@ -107,7 +107,7 @@ class PCSKMeans(SparseClusterer):
     history_ : list of dict
         One record a pass: ``iteration``, ``round``, ``objective`` (what the
         inner loop lowers: weighted squared distances and violated pairs, Eq. 8
-        under the weights of the round), ``centre_shift``, ``moved`` (rows that
+        under the weights of the round), ``center_shift``, ``moved`` (rows that
         changed, where all are constrained), ``inertia`` (without the violated
         pairs), ``repaired`` (whether an empty cluster was given a row),
         ``seconds``, ``passes``; at the end of a round
@@ -153,7 +153,7 @@ class PCSKMeans(SparseClusterer):
     and pass, never anything of length n.
 
     Where the published program gives up because a cluster is empty, the row
-    farthest from its centre founds it anew, an unconstrained one if there is any.
+    farthest from its center founds it anew, an unconstrained one if there is any.
 
     References
     ----------

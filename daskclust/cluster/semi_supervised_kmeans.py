@@ -1,4 +1,4 @@
-"""K-means that starts from labelled rows, and may keep their labels."""
+"""K-means that starts from labeled rows, and may keep their labels."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._saving import Classes, Entry, Number
-from daskclust.cluster._base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
-from daskclust.cluster._labels import PartialLabels, read_labels
-from daskclust.cluster._lloyd import LloydState, first_least, lloyd_step, settle
-from daskclust.cluster._parameters import (
+from daskclust.cluster.lloyd import LloydState, first_least, lloyd_step, settle
+from daskclust.engine import Rows, iterate, map_rows
+from daskclust.estimator.base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
+from daskclust.estimator.parameters import (
     check_choice,
     check_init_array,
     check_integer,
     check_real,
 )
-from daskclust.cluster._seeding import n_survey_picks, sample_centres
-from daskclust.engine import Rows, iterate, map_rows
+from daskclust.estimator.partial_labels import PartialLabels, read_labels
+from daskclust.persistence.schema import Classes, Entry, Number
 from daskclust.reduction import ClassStatistics
+from daskclust.starts.sampled import n_survey_picks, sample_centers
 
 __all__ = ["SemiSupervisedKMeans"]
 
-#: How the centres are sampled that no class provides.
+#: How the centers are sampled that no class provides.
 _SAMPLERS = {
     "ss-k-means||": "k-means||",
     "ss-k-means++": "k-means++",
@@ -36,8 +36,8 @@ _SAMPLERS = {
 class SemiSupervisedKMeans(BaseClusterer):
     """K-means with partial labels, for data of any size (Yoder & Priebe [1]_).
 
-    The centroid of each labelled class is the first centre of a cluster, and the
-    remaining centres are sampled away from these.  Cluster c is class
+    The centroid of each labeled class is the first center of a cluster, and the
+    remaining centers are sampled away from these.  Cluster c is class
     ``classes_[c]``; there may be fewer classes than clusters, or none.
 
     Parameters
@@ -46,31 +46,31 @@ class SemiSupervisedKMeans(BaseClusterer):
         Number of clusters k, at least the number of classes.
     init : {"ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p) or \
 callable, default="ss-k-means||"
-        How the centres that no class provides are found among the unlabelled
+        How the centers that no class provides are found among the unlabeled
         rows.  ``"ss-k-means++"``: one a pass, with probability proportional to
         ``w D^2`` (Algorithm 3 of [1]_).  ``"ss-k-means||"``: candidates drawn so in
-        a few rounds, weighted by the unlabelled rows they attract and clustered,
+        a few rounds, weighted by the unlabeled rows they attract and clustered,
         while the centroids of the classes stay where they are.
         ``"seeded-random"``: at random, as in [2]_.  Without any label these are
         k-means||, k-means++ and random rows.  An array (its first rows are the
-        centres of the classes) or a callable, which is given
+        centers of the classes) or a callable, which is given
         ``(X, n_clusters, random_state)``, is taken as it is.
     clamp : bool, default=True
-        Labelled rows keep their label in every iteration and in ``labels_``
+        Labeled rows keep their label in every iteration and in ``labels_``
         (Constrained-KMeans of [2]_).  False: labels are for the start only
         (Seeded-KMeans).
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept; they share every pass.
         ``"auto"`` is 10 for ``"seeded-random"`` and callables, else 1.  Where the
-        classes provide all centres, there is one.
+        classes provide all centers, there is one.
     max_iter : int, default=300
         Iterations at most.  0 only makes the start and assigns the rows to it.
     tol : float, default=1e-4
-        A restart has converged when the squared shift of all its centres is at
+        A restart has converged when the squared shift of all its centers is at
         most ``tol`` times the mean variance of the features.
     oversampling_factor : float, default=2.0
         Candidates a round of ``"ss-k-means||"``, as a multiple of the number of
-        centres that no class provides.
+        centers that no class provides.
     init_rounds : int, default=5
         Rounds of ``"ss-k-means||"``; more follow only while there are too few
         candidates.
@@ -83,15 +83,15 @@ callable, default="ss-k-means||"
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
-        Centres; the first ``len(classes_)`` belong to the classes.
+        Centers; the first ``len(classes_)`` belong to the classes.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row: the nearest centre, ties to the lowest, but the own
-        class for labelled rows with ``clamp``.  Lazy, and chunked like X, for
+        Cluster of each row: the nearest center, ties to the lowest, but the own
+        class for labeled rows with ``clamp``.  Lazy, and chunked like X, for
         Dask input.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ascending order: ``classes_[c]`` is the label of cluster c.
     inertia_ : float
-        Weighted sum of squared distances of the rows to the centres of ``labels_``.
+        Weighted sum of squared distances of the rows to the centers of ``labels_``.
     n_iter_ : int
         Iterations of the restart that was kept.
     n_features_in_, feature_names_in_
@@ -102,7 +102,7 @@ callable, default="ss-k-means||"
     Raises
     ------
     ConstraintError
-        For more classes than clusters, rows out of range or labelled twice, another
+        For more classes than clusters, rows out of range or labeled twice, another
         number of labels than rows, and labels that are neither whole numbers nor
         text (truth values, NaN).
     ValueError
@@ -114,27 +114,27 @@ callable, default="ss-k-means||"
     Warns
     -----
     ConstraintWarning
-        If labelled rows have sample weight 0: they are absent, and so is a class
+        If labeled rows have sample weight 0: they are absent, and so is a class
         without other rows.
     ConvergenceWarning
-        If fewer than k centres differ, as when all unlabelled rows are duplicates
-        of what the classes provide: repeated centres stand in, and their clusters
+        If fewer than k centers differ, as when all unlabeled rows are duplicates
+        of what the classes provide: repeated centers stand in, and their clusters
         stay empty.
 
     Notes
     -----
     *Passes*: 1 to look at the data and sum the classes; those of the start, for m
-    centres that no class provides: ``init_rounds + 1``, m (``"ss-k-means++"``; m - 1
+    centers that no class provides: ``init_rounds + 1``, m (``"ss-k-means++"``; m - 1
     without labels) or 0, and none if m = 0; 1 an iteration, 1 whenever a cluster is
-    empty, and 1 at the end unless the centres stood still.  *Memory* of a worker
-    thread: as :class:`KMeans`, and 12 bytes a labelled row.  *On the client*: 12
-    bytes a labelled row; their values are summed where they are.  *To the client*:
+    empty, and 1 at the end unless the centers stood still.  *Memory* of a worker
+    thread: as :class:`KMeans`, and 12 bytes a labeled row.  *On the client*: 12
+    bytes a labeled row; their values are summed where they are.  *To the client*:
     O(r k p) a worker thread and pass for r restarts.
 
-    With every class labelled, by g of its n rows drawn at random, and classes that
+    With every class labeled, by g of its n rows drawn at random, and classes that
     are the clusters of least cost, the expected cost of the start is
     ``1 + (n - g) / (g (n - 1))`` of the least (Lemma 4.1 of [1]_).  The other
-    centres are seeds of at most ``8 (2 + log m)`` times the least cost in
+    centers are seeds of at most ``8 (2 + log m)`` times the least cost in
     expectation (Theorem 4.7) with ``"ss-k-means++"``.  There phi and D^2 are squared
     distances, which Definition 2.2 of [1]_ leaves out.
 
@@ -199,7 +199,7 @@ callable, default="ss-k-means||"
         check_integer(self.init_rounds, "init_rounds", 1)
         if not isinstance(self.clamp, bool | np.bool_):
             raise TypeError(
-                f"clamp={self.clamp!r} must be True (labelled rows keep their label) or False "
+                f"clamp={self.clamp!r} must be True (labeled rows keep their label) or False "
                 "(labels are for the start only)."
             )
         if self.n_init != "auto":
@@ -210,7 +210,7 @@ callable, default="ss-k-means||"
     def _n_restarts(self, n_classes: int) -> int:
         chance = callable(self.init) or (isinstance(self.init, str) and n_classes < self.n_clusters)
         if not chance:
-            # The same centres every time: one start is all starts.
+            # The same centers every time: one start is all starts.
             return 1
         if self.n_init == "auto":
             return 10 if callable(self.init) or self.init == "seeded-random" else 1
@@ -257,13 +257,13 @@ callable, default="ss-k-means||"
         self._check_n_clusters(data.rows.n_rows)
         given.check_rows(data.rows.n_rows)
         labels, classes = given.present(data.survey.classes)
-        unlabelled = data.rows.excluding(labels.rows)
-        rows, clamped = (unlabelled, classes) if self.clamp else (data.rows, None)
+        unlabeled = data.rows.excluding(labels.rows)
+        rows, clamped = (unlabeled, classes) if self.clamp else (data.rows, None)
         shift = data.survey.mean
         tolerance = float(self.tol * data.survey.variance.mean())
         fitted = iterate(
             rows,
-            lambda: LloydState.begin(self._start(data, unlabelled, classes)),
+            lambda: LloydState.begin(self._start(data, unlabeled, classes)),
             partial(lloyd_step, rows, EUCLIDEAN, tolerance, shift, clamped=clamped),
             kind=LloydState,
             max_iter=self.max_iter,
@@ -277,13 +277,13 @@ callable, default="ss-k-means||"
         return self
 
     def _start(
-        self, data: OpenData, unlabelled: Rows, classes: ClassStatistics
+        self, data: OpenData, unlabeled: Rows, classes: ClassStatistics
     ) -> NDArray[np.float64]:
-        """Find the starting centres of all restarts."""
+        """Find the starting centers of all restarts."""
         k, p = self.n_clusters, data.rows.n_features
         if isinstance(self.init, str):
-            return sample_centres(
-                unlabelled,
+            return sample_centers(
+                unlabeled,
                 data.survey,
                 _SAMPLERS[self.init],
                 k,
@@ -292,24 +292,24 @@ callable, default="ss-k-means||"
                 init_rounds=self.init_rounds,
                 shift=data.survey.mean,
                 fixed=classes.mean,
-            ).centres
+            ).centers
         if callable(self.init):
             given = [self.init(data.X, k, np.random.RandomState(s % 2**32)) for s in data.seeds]
         else:
             given = [self.init]
-        return np.stack([check_init_array(centres, k, p) for centres in given])
+        return np.stack([check_init_array(centers, k, p) for centers in given])
 
     def _finish(
         self, data: OpenData, labels: PartialLabels, state: LloydState, history: list[Any]
     ) -> None:
         best = first_least(state.inertia)
         self._metric = EUCLIDEAN
-        self._centres = self.cluster_centers_ = state.centres[best]
+        self._centers = self.cluster_centers_ = state.centers[best]
         self.classes_ = labels.classes
         self.inertia_ = float(state.inertia[best])
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
-        n_distinct = len(np.unique(self._centres, axis=0))
+        n_distinct = len(np.unique(self._centers, axis=0))
         if n_distinct < self.n_clusters:
             warn_few_distinct(n_distinct, self.n_clusters)
         self.labels_ = map_rows(

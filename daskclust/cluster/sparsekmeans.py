@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from daskclust.cluster._pairwise import GivenConstraints
-from daskclust.cluster._seeding import STRING_INITS
-from daskclust.cluster._sparse_base import SparseClusterer
+from daskclust.cluster.constrained.base import GivenConstraints
+from daskclust.cluster.constrained.sparse_base import SparseClusterer
+from daskclust.starts.sampled import STRING_INITS
 
 __all__ = ["SparseKMeans"]
 
@@ -15,7 +15,7 @@ class SparseKMeans(SparseClusterer):
     """Sparse k-means [1]_ for data of any size.
 
     Finds clusters and at the same time weights ``w_j >= 0`` of the features, of
-    which the uninformative ones become 0.  Maximises Eq. 4 of [2]_, the weighted
+    which the uninformative ones become 0.  Maximizes Eq. 4 of [2]_, the weighted
     between-cluster sum of squares,
 
     ``sum_j w_j [TSS_j - WCSS_j]``
@@ -62,7 +62,7 @@ array of shape (k, p) or callable, default="k-means||"
         round.
     inertia_ : float
         Sum of squared distances, weighted by ``assignment_weights_``, of the
-        rows to the centres by which ``labels_`` were made; these are
+        rows to the centers by which ``labels_`` were made; these are
         ``cluster_centers_`` unless the last inner run was cut off.
     objective_ : float
         Eq. 4 under ``feature_weights_``.

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from daskclust._console import natural
+from daskclust.commands.console import natural
 
 __all__ = [
     "add_cube_arguments",

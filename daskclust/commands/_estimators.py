@@ -16,7 +16,7 @@ _ABSENT: Any = argparse.SUPPRESS
 
 def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--estimator``, and a flag for each parameter that some estimator has."""
-    from daskclust.persistence import registry
+    from daskclust.persistence.models import registry
 
     classes = registry()
     defaults: dict[str, dict[str, Any]] = {}
@@ -104,7 +104,7 @@ def _value(text: str) -> Any:
 
 def flags_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the parameters that were given, by name."""
-    from daskclust.persistence import registry
+    from daskclust.persistence.models import registry
 
     known = {param for kind in registry().values() for param in kind().get_params(deep=False)}
     return {name: value for name, value in vars(options).items() if name in known}
@@ -112,7 +112,7 @@ def flags_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def make_estimator(options: argparse.Namespace) -> Any:
     """Make the estimator that the options describe; wrong usage ends the program."""
-    from daskclust.persistence import registry
+    from daskclust.persistence.models import registry
 
     kind: Any = {name.lower(): kind for name, kind in registry().items()}[options.estimator]
     params = kind().get_params(deep=False)

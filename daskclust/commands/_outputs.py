@@ -8,7 +8,7 @@ from pathlib import Path
 
 import zarr
 
-from daskclust._stores import local_path
+from daskclust.storage.stores import local_path
 
 __all__ = ["JOB", "check_outputs"]
 

@@ -85,7 +85,7 @@ def make_plan(
         start = _start_passes(params)
         inner = int(params.get("max_iter", params.get("em_iter", 1)))
         passes["survey"] = 1
-        passes["fetch_labelled_rows"] = int(constrained)
+        passes["fetch_labeled_rows"] = int(constrained)
         passes["start"] = start
         passes["iterations_at_most"] = inner * int(params.get("max_outer_iter", 1))
         passes["last_assignment"] = 1

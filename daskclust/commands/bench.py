@@ -12,8 +12,8 @@ import dask.array as da
 import numpy as np
 from dask.utils import format_bytes
 
-from daskclust._console import Progress, add_cluster_arguments, natural, open_client
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
+from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
 
 __all__ = ["add_command"]
 

@@ -15,7 +15,7 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 
-from daskclust._console import Progress, add_cluster_arguments, open_client
+from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 
 __all__ = ["add_command", "diagnose"]
 

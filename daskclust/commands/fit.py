@@ -16,9 +16,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from daskclust._console import Progress, add_cluster_arguments, open_client
-from daskclust._stores import local_path
-from daskclust._summary import agreement_of, as_classes, n_clusters_of, summarise
 from daskclust.commands._cubes import (
     add_cube_arguments,
     integers,
@@ -34,7 +31,10 @@ from daskclust.commands._estimators import (
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.cube._images import open_image
+from daskclust.report.summary import agreement_of, as_classes, n_clusters_of, summarize
+from daskclust.storage.stores import local_path
 
 __all__ = ["add_command", "run_fit"]
 
@@ -57,7 +57,7 @@ def add_command(commands: Any) -> None:
         help="map of partial labels: used by the estimators that take labels, compared for all",
     )
     group.add_argument(
-        "--unlabelled",
+        "--unlabeled",
         type=integers,
         default=(-1,),
         metavar="LIST",
@@ -188,7 +188,7 @@ def _fit_arguments(options: argparse.Namespace, cube: Any, model: Any) -> dict[s
     found: dict[str, Any] = {}
     if options.labels is not None and takes_labels(model):
         store, name = store_and_variable(options.labels)
-        found["y"] = cube.rows_of(store, unlabelled=options.unlabelled, variable=name)
+        found["y"] = cube.rows_of(store, unlabeled=options.unlabeled, variable=name)
     for kind in ("must_link", "cannot_link"):
         pairs, weight = getattr(options, kind), getattr(options, f"{kind}_weight")
         if (pairs is not None or weight is not None) and kind not in known:
@@ -268,7 +268,7 @@ def _write(
     options: argparse.Namespace, cube: Any, model: Any, found: dict[str, Any], progress: Progress
 ) -> None:
     """Write what was asked for, and add what the label map says to the results."""
-    from daskclust.persistence import save
+    from daskclust.persistence.models import save
 
     k = found["n_clusters"]
     scaling = cube.scaling
@@ -299,7 +299,7 @@ def _write(
     ):
         return
     with progress.task("Summary"):
-        summary = summarise(image, k)
+        summary = summarize(image, k)
         found["sizes"] = summary.sizes.tolist()
         used = None
         for name in ("labels", "truth"):
@@ -309,7 +309,7 @@ def _write(
                 opened = open_image(
                     f"--{name}", store, cube.shape[:2], place=cube._place, variable=variable
                 )
-                known = as_classes(opened.values, (*options.unlabelled, *opened.nodata))
+                known = as_classes(opened.values, (*options.unlabeled, *opened.nodata))
                 if name == "truth" and used is not None:
                     # Pixels whose class was told are no test of what was found.
                     known = da.where(used >= 0, -1, known)

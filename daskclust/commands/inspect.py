@@ -11,11 +11,11 @@ import numpy as np
 import zarr
 from dask.utils import format_bytes
 
-from daskclust._console import Progress, natural
-from daskclust._stores import local_path, open_store
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
 from daskclust.commands._outputs import JOB
+from daskclust.commands.console import Progress, natural
 from daskclust.cube._blocks import block_survey
+from daskclust.storage.stores import local_path, open_store
 
 __all__ = ["add_command", "advice"]
 

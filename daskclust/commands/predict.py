@@ -10,8 +10,6 @@ from typing import Any
 import dask.array as da
 import zarr
 
-from daskclust._console import Progress, add_cluster_arguments, open_client
-from daskclust._summary import n_clusters_of, summarise
 from daskclust.commands._cubes import (
     add_cube_arguments,
     open_cube_of,
@@ -21,6 +19,8 @@ from daskclust.commands._cubes import (
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.report.summary import n_clusters_of, summarize
 
 __all__ = ["add_command"]
 
@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
                 n_clusters=k,
                 attributes={JOB: job},
             )
-            sizes = summarise(da.from_zarr(written["labels"]), k).sizes
+            sizes = summarize(da.from_zarr(written["labels"]), k).sizes
     found = {
         **job,
         "pixels": {"valid": n_valid, "masked": cube.n_masked},
@@ -118,7 +118,7 @@ def _as_text(found: dict[str, Any]) -> str:
     pixels = found["pixels"]
     return "\n".join(
         [
-            f"Pixels    {pixels['valid']} labelled, {pixels['masked']} masked",
+            f"Pixels    {pixels['valid']} labeled, {pixels['masked']} masked",
             f"Sizes     {' '.join(map(str, found['sizes']))}",
             f"Time      {found['seconds']:.1f} s",
             f"Written   {found['outputs']['output']}",

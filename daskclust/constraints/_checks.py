@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust.exceptions import ConstraintError
 
-__all__ = ["check_labelled", "check_pairs", "check_weight", "integers", "scalar_or_one"]
+__all__ = ["check_labeled", "check_pairs", "check_weight", "integers", "scalar_or_one"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -115,12 +115,12 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
     return np.full(n_pairs, float(array)) if array.ndim == 0 else array
 
 
-def check_labelled(labelled: tuple[ArrayLike, ArrayLike] | None, n_rows: int) -> tuple[Ints, Ints]:
-    """Sorted labelled rows and their labels; -1 entries are dropped."""
+def check_labeled(labeled: tuple[ArrayLike, ArrayLike] | None, n_rows: int) -> tuple[Ints, Ints]:
+    """Sorted labeled rows and their labels; -1 entries are dropped."""
     empty = np.empty(0, dtype=np.int64)
-    if labelled is None:
+    if labeled is None:
         return empty, empty
-    rows, labels = integers(labelled[0], "rows of y"), integers(labelled[1], "y", whole=True)
+    rows, labels = integers(labeled[0], "rows of y"), integers(labeled[1], "y", whole=True)
     if rows.ndim != 1 or rows.shape != labels.shape:
         raise ConstraintError(
             f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two arrays "
@@ -130,14 +130,14 @@ def check_labelled(labelled: tuple[ArrayLike, ArrayLike] | None, n_rows: int) ->
     if outside.any():
         at = int(np.argmax(outside))
         raise ConstraintError(
-            f"Labelled row number {at} is {int(rows[at])}; expected row numbers in [0, {n_rows}). "
+            f"Labeled row number {at} is {int(rows[at])}; expected row numbers in [0, {n_rows}). "
             "Row numbers count from 0 over all of X."
         )
     if (labels < -1).any():
         at = int(np.argmax(labels < -1))
         raise ConstraintError(
             f"The label of row {int(rows[at])} is {int(labels[at])}; expected labels >= 0, or -1 "
-            "for an unlabelled row. Renumber the classes."
+            "for an unlabeled row. Renumber the classes."
         )
     known = labels >= 0
     rows, labels = rows[known], labels[known]
@@ -147,7 +147,7 @@ def check_labelled(labelled: tuple[ArrayLike, ArrayLike] | None, n_rows: int) ->
     if repeats.size:
         row, a, b = int(rows[repeats[0]]), int(labels[repeats[0]]), int(labels[repeats[0] + 1])
         raise ConstraintError(
-            f"Row {row} is labelled more than once ({a}, {b}); expected one label a row. "
+            f"Row {row} is labeled more than once ({a}, {b}); expected one label a row. "
             "Remove the repeated rows."
         )
     return rows, labels

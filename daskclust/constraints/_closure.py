@@ -25,9 +25,9 @@ def must_link_graph(left: Ints, right: Ints, classes: Ints, n_classes: int) -> c
     A class is a star around its node, not a clique: L edges instead of L^2 / 2.
     """
     m = classes.size
-    labelled = np.flatnonzero(classes >= 0)
-    start = np.concatenate([left, labelled])
-    end = np.concatenate([right, m + classes[labelled]])
+    labeled = np.flatnonzero(classes >= 0)
+    start = np.concatenate([left, labeled])
+    end = np.concatenate([right, m + classes[labeled]])
     size = m + n_classes
     # Entries of repeated pairs add up: floats cannot wrap round to 0, "no edge".
     return csr_array((np.ones(start.size), (start, end)), shape=(size, size))
@@ -97,18 +97,18 @@ def _class_chain(
     """Words for a must-link chain between rows of two classes."""
     m = rows.size
     path = _shortest_path(graph, start, end)
-    # Up to the next class node: the piece between two neighbouring classes is pure must-links.
+    # Up to the next class node: the piece between two neighboring classes is pure must-links.
     stop = next(at for at in range(1, len(path)) if path[at] >= m)
     chain = path[1:stop]
     a, b = chain[0], chain[-1]
     return (
-        f"{_describe(chain, rows, values)}, but {rows[a]} is labelled {values[classes[a]]} "
-        f"and {rows[b]} is labelled {values[classes[b]]}"
+        f"{_describe(chain, rows, values)}, but {rows[a]} is labeled {values[classes[a]]} "
+        f"and {rows[b]} is labeled {values[classes[b]]}"
     )
 
 
 def _describe(path: list[int], rows: Ints, values: Ints) -> str:
-    """``0-5-9 must-linked`` for a path of rows; class nodes read ``5 and 9 both labelled 2``."""
+    """``0-5-9 must-linked`` for a path of rows; class nodes read ``5 and 9 both labeled 2``."""
     m = rows.size
     parts: list[str] = []
     chain: list[int] = []
@@ -120,7 +120,7 @@ def _describe(path: list[int], rows: Ints, values: Ints) -> str:
             parts.append(f"{_elide(chain)} must-linked")
         chain = []
         before, after = int(rows[path[at - 1]]), int(rows[path[at + 1]])
-        parts.append(f"{before} and {after} both labelled {values[node - m]}")
+        parts.append(f"{before} and {after} both labeled {values[node - m]}")
     if len(chain) > 1:
         parts.append(f"{_elide(chain)} must-linked")
     return ", ".join(parts)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust._warnings import warn
 from daskclust.constraints._checks import (
-    check_labelled,
+    check_labeled,
     check_pairs,
     check_weight,
     scalar_or_one,
@@ -63,7 +63,7 @@ class PairwiseConstraints:
     indptr : int64 array of shape (m + 1,)
         Compressed rows of the doubled pairs: those of local row i are the entries
         ``indptr[i]:indptr[i + 1]`` of the next three.
-    neighbours : int64 array of shape (2 n_pairs,)
+    neighbors : int64 array of shape (2 n_pairs,)
         Local number of the other end.
     pair_index : int64 array of shape (2 n_pairs,)
         Which explicit pair it is.
@@ -91,7 +91,7 @@ class PairwiseConstraints:
     pair_is_must_link: Bools
     pair_weight: Floats
     indptr: Ints
-    neighbours: Ints
+    neighbors: Ints
     pair_index: Ints
     is_must_link: Bools
     classes: Ints
@@ -110,7 +110,7 @@ class PairwiseConstraints:
         cannot_link: ArrayLike | None = None,
         must_link_weight: float | ArrayLike | None = None,
         cannot_link_weight: float | ArrayLike | None = None,
-        labelled: tuple[ArrayLike, ArrayLike] | None = None,
+        labeled: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> PairwiseConstraints:
         """Check and index the constraints given to ``fit``.
 
@@ -123,8 +123,8 @@ class PairwiseConstraints:
         must_link_weight, cannot_link_weight : float or array of shape (m,), optional
             Weight of all pairs of a kind (and of those the labels imply), or of
             each; 1 by default.
-        labelled : (rows, labels), optional
-            Global numbers of labelled rows and their labels; label -1 = none.
+        labeled : (rows, labels), optional
+            Global numbers of labeled rows and their labels; label -1 = none.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class PairwiseConstraints:
 
         Notes
         -----
-        Cost O(n_pairs log n_pairs + n_labelled log n_labelled).
+        Cost O(n_pairs log n_pairs + n_labeled log n_labeled).
         """
         must = check_pairs(must_link, "must_link", n_rows)
         cannot = check_pairs(cannot_link, "cannot_link", n_rows)
@@ -156,7 +156,7 @@ class PairwiseConstraints:
             np.concatenate([must, cannot])[kept],
             kinds[kept],
             weights[kept],
-            *check_labelled(labelled, n_rows),
+            *check_labeled(labeled, n_rows),
             implied=(scalar_or_one(must_link_weight), scalar_or_one(cannot_link_weight)),
         )
 
@@ -233,7 +233,7 @@ class PairwiseConstraints:
             pair_is_must_link=kinds,
             pair_weight=weights,
             indptr=indptr,
-            neighbours=np.concatenate([right, left])[order].astype(np.int64),
+            neighbors=np.concatenate([right, left])[order].astype(np.int64),
             pair_index=pair_index,
             is_must_link=kinds[pair_index],
             classes=classes,
@@ -254,15 +254,15 @@ class PairwiseConstraints:
             Touched rows that are left out, with all their pairs and labels.
         """
         kept = ~(absent[self.pair_left] | absent[self.pair_right])
-        labelled = np.flatnonzero((self.classes >= 0) & ~absent)
+        labeled = np.flatnonzero((self.classes >= 0) & ~absent)
         pairs = np.stack([self.pair_left[kept], self.pair_right[kept]], axis=1)
         return self._indexed(
             self.n_rows,
             self.rows[pairs],
             self.pair_is_must_link[kept],
             self.pair_weight[kept],
-            self.rows[labelled],
-            self.class_values[self.classes[labelled]],
+            self.rows[labeled],
+            self.class_values[self.classes[labeled]],
             implied=(self.implied_must_link_weight, self.implied_cannot_link_weight),
         )
 
@@ -284,8 +284,8 @@ class PairwiseConstraints:
     @property
     def n_implied_pairs(self) -> int:
         """Number of pairs the labels imply, which are never listed."""
-        labelled = int(np.count_nonzero(self.classes >= 0))
-        return labelled * (labelled - 1) // 2
+        labeled = int(np.count_nonzero(self.classes >= 0))
+        return labeled * (labeled - 1) // 2
 
     @property
     def n_groups(self) -> int:
@@ -332,7 +332,7 @@ class PairwiseConstraints:
         return self.component
 
     def violations(self, labels: ArrayLike) -> np.recarray[Any, Any]:
-        """List the explicit pairs that a labelling violates.
+        """List the explicit pairs that a labeling violates.
 
         Parameters
         ----------

@@ -32,7 +32,7 @@ def pairs_from_labels(
     Parameters
     ----------
     y : int array of shape (n,)
-        Class of each row, -1 = unlabelled.
+        Class of each row, -1 = unlabeled.
     n_pairs : int, optional
         Number of pairs to draw, uniformly and without repeats; None = all pairs.
         With ``kind="both"`` half of them are must-links and half cannot-links (the
@@ -141,7 +141,7 @@ def _ascending(pairs: Ints) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class _PairPool:
-    """All pairs of labelled rows, numbered without listing them.
+    """All pairs of labeled rows, numbered without listing them.
 
     Rows are sorted by class; class c holds the positions
     ``starts[c]:starts[c + 1]`` of :attr:`rows`.
@@ -157,12 +157,12 @@ class _PairPool:
         if (labels < -1).any():
             at = int(np.argmax(labels < -1))
             raise ConstraintError(
-                f"y[{at}] = {int(labels[at])}; expected labels >= 0, or -1 for an unlabelled row. "
+                f"y[{at}] = {int(labels[at])}; expected labels >= 0, or -1 for an unlabeled row. "
                 "Renumber the classes."
             )
-        labelled = np.flatnonzero(labels >= 0)
-        rows = labelled[np.argsort(labels[labelled], kind="stable")]
-        _, sizes = np.unique(labels[labelled], return_counts=True)
+        labeled = np.flatnonzero(labels >= 0)
+        rows = labeled[np.argsort(labels[labeled], kind="stable")]
+        _, sizes = np.unique(labels[labeled], return_counts=True)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         must = sizes * (sizes - 1) // 2
         cannot = sizes * (rows.size - starts[1:])

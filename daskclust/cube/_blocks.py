@@ -381,9 +381,9 @@ def block_rows_of(
     excluded: _Excluded = None,
     *,
     source: CubeSource,
-    unlabelled: tuple[int, ...],
+    unlabeled: tuple[int, ...],
 ) -> NDArray[np.object_]:
-    """Find the labelled valid pixels of one block.
+    """Find the labeled valid pixels of one block.
 
     Returns
     -------
@@ -393,9 +393,9 @@ def block_rows_of(
     """
     out = np.empty(1, dtype=object)
     out[0] = np.empty((2, 0), dtype=np.int64)
-    labelled = ~np.isin(labels, unlabelled)
-    if labelled.any():
+    labeled = ~np.isin(labels, unlabeled)
+    if labeled.any():
         valid, _, _ = source.valid(_number(ids), excluded)
-        wanted = labelled & valid
+        wanted = labeled & valid
         out[0] = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
     return out

@@ -13,7 +13,6 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from daskclust._stores import stamp
 from daskclust.cube import _blocks
 from daskclust.cube._blocks import CubeSource, Scaling
 from daskclust.cube._georeference import Georeference
@@ -22,6 +21,7 @@ from daskclust.cube._label_maps import as_data_array, write_label_map
 from daskclust.cube._layout import flatten, unflatten
 from daskclust.cube._survey import sample_dtype, take_survey
 from daskclust.exceptions import ChunkError
+from daskclust.storage.stores import stamp
 
 __all__ = ["Cube"]
 
@@ -36,7 +36,7 @@ class Cube:
     chunks : tuple of tuples
         Block sizes along y and x.
     wavelengths : ndarray of shape (bands kept,), float64, or None
-        Band centres in nm (taken for nm where no unit says otherwise); None where
+        Band centers in nm (taken for nm where no unit says otherwise); None where
         there are none.
     bands : ndarray of int
         Numbers of the bands kept.
@@ -243,7 +243,7 @@ class Cube:
         self,
         label_map: Any,
         *,
-        unlabelled: int | Sequence[int] = -1,
+        unlabeled: int | Sequence[int] = -1,
         variable: str | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Turn a label map into global row numbers and labels.
@@ -256,7 +256,7 @@ class Cube:
             NumPy, Dask, Zarr or xarray; or a path or group, with `variable` where it
             has several two-dimensional arrays.  Of a bool map, the True pixels with
             label 1.
-        unlabelled : int or sequence of int, default=-1
+        unlabeled : int or sequence of int, default=-1
             Values that mean "no label", besides those that the attributes of a stored
             map declare; ground truth often uses 0, then pass 0.
         variable : str, default=None
@@ -265,7 +265,7 @@ class Cube:
         Returns
         -------
         rows : ndarray of shape (m,), int64
-            Ascending row numbers of `samples`.  Labelled pixels that are masked are left out.
+            Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
         labels : ndarray of shape (m,), int64
 
         Raises
@@ -293,7 +293,7 @@ class Cube:
         image = opened.values
         if image.dtype.kind not in "iub":
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
-        values = (unlabelled,) if isinstance(unlabelled, int | np.integer) else tuple(unlabelled)
+        values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
         values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
         found = self._per_block(
             _blocks.block_rows_of,
@@ -301,7 +301,7 @@ class Cube:
             sizes=(1,) * self._grid.count,
             dtype=object,
             token="daskclust-rows-of",
-            unlabelled=values,
+            unlabeled=values,
         ).compute()
         offsets = accumulate(self.block_counts, initial=0)
         rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]

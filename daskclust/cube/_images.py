@@ -10,9 +10,9 @@ import dask.array as da
 import numpy as np
 import zarr
 
-from daskclust._stores import decode_fill_value, open_store
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._metadata import NODATA_ATTRIBUTES, dimension_names, role_of
+from daskclust.storage.stores import decode_fill_value, open_store
 
 __all__ = ["Image", "open_image"]
 

@@ -9,10 +9,10 @@ import dask.array as da
 import numpy as np
 import zarr
 
-from daskclust._stores import new_group, open_store
 from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._metadata import flags, label_dtype
+from daskclust.storage.stores import new_group, open_store
 
 __all__ = ["as_data_array", "write_label_map"]
 

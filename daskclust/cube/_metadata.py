@@ -10,9 +10,9 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike, NDArray
 
-from daskclust._stores import decode_fill_value
 from daskclust._warnings import warn
 from daskclust.exceptions import PerformanceWarning
+from daskclust.storage.stores import decode_fill_value
 
 __all__ = [
     "NODATA_ATTRIBUTES",
@@ -47,9 +47,9 @@ _ALIASES = {
 }
 NODATA_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
 WAVELENGTH_NAMES = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
-_MICROMETRES = ("um", "\N{MICRO SIGN}m", "\N{GREEK SMALL LETTER MU}m", "micron", "microns")
+_MICROMETERS = ("um", "\N{MICRO SIGN}m", "\N{GREEK SMALL LETTER MU}m", "micron", "microns")
 _IN_NM = {
-    **dict.fromkeys((*_MICROMETRES, "micrometer", "micrometers", "micrometre", "micrometres"), 1e3),
+    **dict.fromkeys((*_MICROMETERS, "micrometer", "micrometers", "micrometer", "micrometers"), 1e3),
     **dict.fromkeys(("m", "meter", "metre"), 1e9),
 }
 # A limit of its own rather than dask's `array.chunk-size`: blocks define the row
@@ -214,13 +214,13 @@ def _can_hold(dtype: np.dtype[Any], value: float) -> bool:
 def find_wavelengths(
     candidates: Iterable[tuple[Any, Any]], n_bands: int
 ) -> NDArray[np.float64] | None:
-    """Band centres in nm: the first of the (values, units) that has a number for each band."""
+    """Band centers in nm: the first of the (values, units) that has a number for each band."""
     for values, units in candidates:
         if isinstance(values, list | tuple):
             values = np.asarray(values)
         if getattr(values, "shape", None) == (n_bands,) and values.dtype.kind in "iuf":
-            centres = np.asarray(values[...], dtype=np.float64)
-            return centres * _IN_NM.get(str(units).strip().lower(), 1.0)
+            centers = np.asarray(values[...], dtype=np.float64)
+            return centers * _IN_NM.get(str(units).strip().lower(), 1.0)
     return None
 
 

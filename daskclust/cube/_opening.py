@@ -11,7 +11,6 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike
 
-from daskclust._stores import open_store
 from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import NOWHERE, Georeference
@@ -29,6 +28,7 @@ from daskclust.cube._metadata import (
     nodata_values,
 )
 from daskclust.cube._survey import sample_dtype
+from daskclust.storage.stores import open_store
 
 __all__ = ["open_cube"]
 

@@ -66,5 +66,5 @@ def take_survey(
     p = source.n_bands
     n, mean, squares = total[0, 1 : 1 + p], total[0, 1 + p : 1 + 2 * p], total[0, 1 + 2 * p :]
     std = np.sqrt(squares / np.maximum(n, 1.0))
-    std[std == 0.0] = 1.0  # a constant band: centred, not divided by zero
+    std[std == 0.0] = 1.0  # a constant band: centered, not divided by zero
     return counts, Scaling("standard", dtype, mean=mean, std=std)

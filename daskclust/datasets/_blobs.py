@@ -13,7 +13,7 @@ from daskclust.datasets._rows import make_rows, positive
 
 __all__ = ["make_gaussian_mixture", "make_sparse_blobs"]
 
-_CENTRES, _LABELS, _NOISE = 0, 1, 2
+_CENTERS, _LABELS, _NOISE = 0, 1, 2
 
 
 def _balanced_labels(seed: int, start: int, stop: int, k: int) -> NDArray[np.int64]:
@@ -24,13 +24,13 @@ def _balanced_labels(seed: int, start: int, stop: int, k: int) -> NDArray[np.int
 
 
 def _gaussian_rows(
-    start: int, stop: int, *, seed: int, centres: NDArray[np.float64], spread: NDArray[np.float64]
+    start: int, stop: int, *, seed: int, centers: NDArray[np.float64], spread: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    k, p = centres.shape
+    k, p = centers.shape
     y = _balanced_labels(seed, start, stop, k)
     X = row_normals(seed, _NOISE, start, stop - start, p)
     X *= spread
-    X += centres[y]
+    X += centers[y]
     return X, y
 
 
@@ -44,11 +44,11 @@ def make_gaussian_mixture(
     chunks: int | tuple[int, ...] | None = None,
     random_state: Any = None,
 ) -> tuple[Any, Any]:
-    """Draw round Gaussian clusters whose centres fill a hypercube.
+    """Draw round Gaussian clusters whose centers fill a hypercube.
 
-    The simulation of the ss-k-means++ paper [1]_: centres uniform in
+    The simulation of the ss-k-means++ paper [1]_: centers uniform in
     ``[0, side] ** n_features``, unit covariance, equally many points each.
-    As in the paper there are 100 points per centre by default.
+    As in the paper there are 100 points per center by default.
 
     Parameters
     ----------
@@ -95,9 +95,9 @@ def make_gaussian_mixture(
     shape = positive("n_components", n_components), positive("n_features", n_features)
     _check_finite(side=side, cluster_std=cluster_std)
     seed = seed_of(random_state)
-    centres = stream(seed, _CENTRES).uniform(0.0, side, shape)
+    centers = stream(seed, _CENTERS).uniform(0.0, side, shape)
     spread = np.full(shape[1], float(cluster_std))
-    maker = partial(_gaussian_rows, seed=seed, centres=centres, spread=spread)
+    maker = partial(_gaussian_rows, seed=seed, centers=centers, spread=spread)
     return make_rows(maker, n_samples, shape[1], chunks)
 
 
@@ -171,13 +171,13 @@ def make_sparse_blobs(
     if high < low:
         raise ValueError(f"high={high!r} is below low={low!r}; expected low <= high.")
     seed = seed_of(random_state)
-    rng = stream(seed, _CENTRES)
-    centres = np.zeros((k, p))
-    centres[:, :informative] = rng.uniform(low, high, (k, informative))
-    centres[:, :informative] *= _sign_patterns(rng, k, informative)
+    rng = stream(seed, _CENTERS)
+    centers = np.zeros((k, p))
+    centers[:, :informative] = rng.uniform(low, high, (k, informative))
+    centers[:, :informative] *= _sign_patterns(rng, k, informative)
     spread = np.full(p, float(uninformative_std))
     spread[:informative] = cluster_std
-    maker = partial(_gaussian_rows, seed=seed, centres=centres, spread=spread)
+    maker = partial(_gaussian_rows, seed=seed, centers=centers, spread=spread)
     return make_rows(maker, n_samples, p, chunks)
 
 

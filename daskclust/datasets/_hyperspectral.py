@@ -11,10 +11,10 @@ import numpy as np
 import zarr
 from numpy.typing import DTypeLike, NDArray
 
-from daskclust._stores import encode_fill_value, new_group, open_store
 from daskclust.datasets._random import seed_of
 from daskclust.datasets._rows import positive
 from daskclust.datasets._scene import Scene, make_scene, render
+from daskclust.storage.stores import encode_fill_value, new_group, open_store
 
 __all__ = ["HyperspectralCube", "make_hyperspectral_cube"]
 
@@ -34,7 +34,7 @@ class HyperspectralCube:
     truth : ndarray of shape (y, x), int16
         Class of each pixel, -1 where there are no data.
     wavelengths : ndarray of shape (band,), float64
-        Band centres in nm.
+        Band centers in nm.
     informative : ndarray of shape (band,), bool
         Bands in which classes differ.
     nodata : float
@@ -70,7 +70,7 @@ def make_hyperspectral_cube(
     """Make a hyperspectral image whose classes are known.
 
     Irregular patches of classes whose smooth spectra differ in some bands only;
-    the other bands carry strong noise and nothing else.  Neighbouring classes mix
+    the other bands carry strong noise and nothing else.  Neighboring classes mix
     at their borders, illumination varies over the map, and pixels in blobs and in
     a stripe have no data.  The strong noise makes plain k-means spend clusters on
     it; sparse feature weights should find the informative bands.
@@ -265,7 +265,7 @@ def _write(
             shape=scene.wavelengths.shape,
             dtype=np.float64,
             dimension_names=("band",),
-            attributes={"units": "nm", "long_name": "band centre"},
+            attributes={"units": "nm", "long_name": "band center"},
         )
         wavelength[:] = scene.wavelengths
         informative = group.create_array(

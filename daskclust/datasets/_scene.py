@@ -1,6 +1,6 @@
 """The closed form behind :func:`make_hyperspectral_cube`: any pixel block, by itself.
 
-A `Scene` holds everything small (spectra, patch centres, waves); `render` turns
+A `Scene` holds everything small (spectra, patch centers, waves); `render` turns
 it and a rectangle of pixels into values.  Every step is either elementwise or a
 sum in a fixed order over classes or waves, never a matrix product, because those
 round differently for different block shapes.
@@ -21,7 +21,7 @@ __all__ = ["Scene", "make_scene", "render", "render_truth"]
 _SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
 _Floats = NDArray[np.float64]
 
-# Where classes differ: pigments and red edge, leaf water, minerals (centres, nm).
+# Where classes differ: pigments and red edge, leaf water, minerals (centers, nm).
 _WINDOWS = (680.0, 1200.0, 2200.0)
 # Patches per class: enough for an irregular map, few enough to be regions.
 _PATCHES = 4
@@ -55,7 +55,7 @@ class Scene:
     base: _Floats  # (p,) reflectance
     deviations: _Floats  # (k, p) reflectance
     noise: _Floats  # (p,) standard deviation
-    sites: _Floats  # (s, 2) map coordinates of the patch centres
+    sites: _Floats  # (s, 2) map coordinates of the patch centers
     site_classes: NDArray[np.int64]  # (s,)
     warp: tuple[Waves, Waves]
     light: Waves
@@ -108,7 +108,7 @@ def make_scene(
     (4, (2, 12))
     """
     wavelengths = np.linspace(400.0, 2500.0, n_bands)
-    distance = np.min([np.abs(wavelengths - centre) for centre in _WINDOWS], axis=0)
+    distance = np.min([np.abs(wavelengths - center) for center in _WINDOWS], axis=0)
     informative = np.zeros(n_bands, dtype=bool)
     informative[np.argsort(distance, kind="stable")[:n_informative]] = True
 
@@ -147,8 +147,8 @@ def _make_waves(rng: np.random.Generator, count: int, low: float, high: float) -
     return Waves(frequencies, rng.uniform(0.0, 2.0 * np.pi, count))
 
 
-def _bump(wavelengths: _Floats, centre: float, width: float) -> _Floats:
-    return np.exp(-0.5 * ((wavelengths - centre) / width) ** 2)
+def _bump(wavelengths: _Floats, center: float, width: float) -> _Floats:
+    return np.exp(-0.5 * ((wavelengths - center) / width) ** 2)
 
 
 def _base_spectrum(wavelengths: _Floats) -> _Floats:
@@ -172,9 +172,9 @@ def _class_spectra(
     raw = np.zeros((n_classes, len(wavelengths)))
     bumps = max(4, n_classes)
     for row in raw:
-        for centre in _WINDOWS:
+        for center in _WINDOWS:
             for _ in range(bumps):
-                place, width = rng.uniform(centre - 250.0, centre + 250.0), rng.uniform(30.0, 90.0)
+                place, width = rng.uniform(center - 250.0, center + 250.0), rng.uniform(30.0, 90.0)
                 row += rng.normal() * _bump(wavelengths, place, width)
     raw[:, ~informative] = 0.0
     # The nearest matrix with orthonormal rows: all pairs of classes become equally
@@ -214,7 +214,7 @@ def _coordinates(scene: Scene, region: tuple[slice, slice]) -> tuple[_Floats, _F
 
 
 def _class_distances(scene: Scene, v: _Floats, u: _Floats) -> _Floats:
-    """Distance in pixels to the nearest patch centre of each class, (k, rows, cols)."""
+    """Distance in pixels to the nearest patch center of each class, (k, rows, cols)."""
     v, u = v + 0.015 * scene.warp[0](v, u), u + 0.015 * scene.warp[1](v, u)
     nearest = np.full((scene.n_classes, *v.shape), np.inf)
     for (site_v, site_u), k in zip(scene.sites, scene.site_classes, strict=True):

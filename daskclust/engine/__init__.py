@@ -4,8 +4,8 @@ from daskclust.engine.blocks import as_matrix
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
 from daskclust.engine.driver import Fitted, Step, iterate
 from daskclust.engine.independent import map_independent
-from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labelled_rows
-from daskclust.engine.lazy import labelled_rows, map_rows, pair_rows
+from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
+from daskclust.engine.lazy import labeled_rows, map_rows, pair_rows
 from daskclust.engine.lockstep import Job, run_together
 from daskclust.engine.progress import on_iteration
 from daskclust.engine.rows import Rows, is_dask, keep_in_memory, open_blank, open_rows, unwrap
@@ -22,13 +22,13 @@ __all__ = [
     "is_dask",
     "iterate",
     "keep_in_memory",
-    "labelled_rows",
+    "labeled_rows",
     "map_independent",
     "map_rows",
     "on_iteration",
     "open_blank",
     "open_label_pairs",
-    "open_labelled_rows",
+    "open_labeled_rows",
     "open_rows",
     "pair_rows",
     "run_together",

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-#: Blocks of fewer rows are joined with their neighbours, up to so many rows.
+#: Blocks of fewer rows are joined with their neighbors, up to so many rows.
 _TINY = 512
 _JOINED = 4096
 
@@ -151,7 +151,7 @@ class Group:
         return Group(blocks)
 
     def load(self, prepare: Prepare) -> Iterator[RowBlock]:
-        """Yield the rows, a block at a time, tiny neighbours joined.
+        """Yield the rows, a block at a time, tiny neighbors joined.
 
         A lazy block is read ahead while its elder is worked on.
         """

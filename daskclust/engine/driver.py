@@ -25,9 +25,9 @@ class Step(Generic[S]):
     state : dataclass
         Where the next iteration goes on.
     objective : float
-        Of the assignment just made, before centres moved.
-    centre_shift : float
-        How far the centres moved, by the estimator's measure.
+        Of the assignment just made, before centers moved.
+    center_shift : float
+        How far the centers moved, by the estimator's measure.
     finished : bool
         Whether there is nothing more to do.
     moved : int, optional
@@ -38,7 +38,7 @@ class Step(Generic[S]):
 
     state: S
     objective: float
-    centre_shift: float
+    center_shift: float
     finished: bool
     moved: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def iterate(
         record = {
             "iteration": len(history) + 1,
             "objective": float(done.objective),
-            "centre_shift": float(done.centre_shift),
+            "center_shift": float(done.center_shift),
             "moved": done.moved,
             "seconds": time.perf_counter() - began,
             "passes": rows.passes + passes_before,

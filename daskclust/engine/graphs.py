@@ -138,7 +138,7 @@ def cut(array: Any, compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]]
     keys = list(flatten(array.__dask_keys__()))
     graph = dict(array.__dask_graph__())
     if any(_is_future(value) for value in graph.values()):
-        # Optimising would drop what the cluster holds.
+        # Optimizing would drop what the cluster holds.
         futures = [graph[key] for key in keys]
         held = all(_is_future(future) for future in futures)
         return CutGraph(keys, None, graph, futures if held else None)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from daskclust.engine.rows import Rows, is_dask, open_rows, unwrap, working_dtype
 from daskclust.exceptions import ChunkError
 
-__all__ = ["as_label_vector", "open_label_pairs", "open_labelled_rows"]
+__all__ = ["as_label_vector", "open_label_pairs", "open_labeled_rows"]
 
 
 def as_label_vector(labels: Any, name: str) -> Any:
@@ -147,7 +147,7 @@ def open_label_pairs(labels_true: Any, labels_pred: Any) -> Rows:
     return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64)))
 
 
-def open_labelled_rows(X: Any, labels: Any, sample_weight: Any = None) -> Rows:
+def open_labeled_rows(X: Any, labels: Any, sample_weight: Any = None) -> Rows:
     """Bind rows with their labels in one more, last column.
 
     Parameters

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daskclust.engine.rows import is_dask
 
-__all__ = ["labelled_rows", "map_rows", "pair_rows"]
+__all__ = ["labeled_rows", "map_rows", "pair_rows"]
 
 
 def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]) -> Any:
@@ -137,40 +137,40 @@ def pair_rows(
     )
 
 
-def _labelled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
+def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
     # One object a chunk: how many labels there are is not known beforehand.
     out = np.empty(1, dtype=object)
     out[0] = (len(labels), *pick(np.asarray(labels)))
     return out
 
 
-def labelled_rows(
+def labeled_rows(
     y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[NDArray[np.int64], NDArray[Any], int]:
-    """Fetch the labelled rows of a Dask array of partial labels, chunked however it is.
+    """Fetch the labeled rows of a Dask array of partial labels, chunked however it is.
 
     Parameters
     ----------
     y : dask.array.Array of shape (n,)
         Labels.  Chunks of unknown length are counted on the way.
     pick : callable(labels) -> (places, labels)
-        Which of a chunk's rows are labelled, and how; picklable.
+        Which of a chunk's rows are labeled, and how; picklable.
 
     Returns
     -------
     rows : ndarray of int64
     labels : ndarray
-        Of the labelled rows only: nothing of length n reaches the client.
+        Of the labeled rows only: nothing of length n reaches the client.
     n : int
         Length of y.
     """
     found = y.map_blocks(
-        _labelled,
+        _labeled,
         pick=pick,
         dtype=object,
         chunks=((1,) * y.numblocks[0],),
         meta=np.empty(0, object),
-        token="daskclust-labelled",
+        token="daskclust-labeled",
     ).compute()
     lengths = [length for length, _, _ in found]
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -24,7 +24,7 @@ def on_iteration(listener: Listener) -> Iterator[None]:
     ----------
     listener : callable(record)
         ``record`` is a mapping with ``iteration``, ``objective``,
-        ``centre_shift``, ``moved``, ``seconds`` and ``passes``.
+        ``center_shift``, ``moved``, ``seconds`` and ``passes``.
 
     Examples
     --------
@@ -46,11 +46,11 @@ def on_iteration(listener: Listener) -> Iterator[None]:
 def announce(estimator: str, record: Mapping[str, Any]) -> None:
     """Log a record and hand it to the listeners."""
     logger.info(
-        "%s iteration %d: objective %.6g, centre shift %.3g, %d passes, %.3f s",
+        "%s iteration %d: objective %.6g, center shift %.3g, %d passes, %.3f s",
         estimator,
         record["iteration"],
         record["objective"],
-        record["centre_shift"],
+        record["center_shift"],
         record["passes"],
         record["seconds"],
     )

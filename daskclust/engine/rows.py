@@ -33,7 +33,7 @@ from daskclust.engine.executors import (
 from daskclust.engine.graphs import CutGraph, cut
 from daskclust.engine.placement import by_location, deal_out
 from daskclust.exceptions import ChunkError, PerformanceWarning
-from daskclust.kernels.assign import SEGMENT
+from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction
 
 __all__ = ["OPENING", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]

@@ -50,7 +50,7 @@ def add_pairs(
     part = total - a[0]
     error = (a[0] - (total - part)) + (b[0] - part)
     lo = a[1] + b[1] + error
-    # Renormalised so that `hi` alone is the sum rounded to double.
+    # Renormalized so that `hi` alone is the sum rounded to double.
     hi = total + lo
     return hi, lo - (hi - total)
 

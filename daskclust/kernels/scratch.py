@@ -12,7 +12,7 @@ __all__ = ["Scratch"]
 
 
 class Scratch:
-    """Uninitialised arrays by name: asked for again, the same memory comes back.
+    """Uninitialized arrays by name: asked for again, the same memory comes back.
 
     Fresh memory for every tile would be taken from the operating system and given
     back each time where the allocator trims eagerly, as it does on Dask's workers:

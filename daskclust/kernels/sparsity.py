@@ -1,9 +1,9 @@
 """Feature scores and sparse feature weights of SKM and PCSKM.
 
-The weights maximise ``sum_j w_j gamma_j`` subject to ``|w|_2 <= 1``,
+The weights maximize ``sum_j w_j gamma_j`` subject to ``|w|_2 <= 1``,
 ``|w|_1 <= s`` and ``w >= 0`` (Eq. 4 and 14 of the PCSKM paper).  The solution is
 the soft-thresholded positive part of the scores (Eq. 5).  The threshold Delta is
-found in closed form: between two neighbouring scores the active set is constant,
+found in closed form: between two neighboring scores the active set is constant,
 and ``|w|_1 = s`` is a quadratic equation in Delta.
 
 Everything is computed from the *gaps* to the largest score, ``d_j = max - gamma_j``,
@@ -126,7 +126,7 @@ def _solve(scores: NDArray[np.float64], sparsity: float) -> _Threshold | None:
     top = float(scores.max(initial=0.0))
     if top <= 0.0:
         return None
-    # Subtracted before dividing: the difference of two neighbouring scores is exact.  A score
+    # Subtracted before dividing: the difference of two neighboring scores is exact.  A score
     # below 0 counts as 0, gap 1, which is where the threshold 0 is.
     gaps = (top - np.maximum(scores, 0.0)) / top
     gaps[gaps <= TIE_TOLERANCE] = 0.0

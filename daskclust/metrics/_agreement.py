@@ -48,7 +48,7 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
         Whole numbers; for NumPy input anything that can be sorted.  Chunks may
         differ, lengths may not.
     ignore_masked : bool, default=False
-        Leave out rows that are labelled -1 in either vector: masked pixels,
+        Leave out rows that are labeled -1 in either vector: masked pixels,
         rows of unknown class.
 
     Returns
@@ -92,7 +92,7 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
         table = table[(table[:, :2] != _MASKED).all(axis=1)]
         if not len(table):
             raise ValueError(
-                "Every row is labelled -1 in labels_true or labels_pred, so none is left to "
+                "Every row is labeled -1 in labels_true or labels_pred, so none is left to "
                 "compare. Use ignore_masked=False if -1 is a label like others."
             )
     return table

@@ -11,10 +11,10 @@ import numpy as np
 import sklearn.metrics
 from numpy.typing import NDArray
 
-from daskclust.cluster._parameters import check_choice
-from daskclust.engine import Rows, as_label_vector, is_dask, open_labelled_rows, unwrap
+from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, unwrap
+from daskclust.estimator.parameters import check_choice
+from daskclust.kernels.label_moments import LabelMoments, label_moments, merge_label_moments
 from daskclust.kernels.moments import first_nonfinite
-from daskclust.kernels.spread import LabelMoments, label_moments, merge_label_moments
 from daskclust.reduction import SPREAD, RowBlock, Spread, SpreadRequest, split_labels
 
 __all__ = [
@@ -169,7 +169,7 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
     if sample_weight is not None and not is_dask(sample_weight):
         sample_weight = np.asarray(sample_weight, dtype=np.float64)
     labels = as_label_vector(labels, "labels")
-    return open_labelled_rows(X, labels, sample_weight)
+    return open_labeled_rows(X, labels, sample_weight)
 
 
 def _find_moments(rows: Rows, ignore_masked: bool) -> LabelMoments:
@@ -187,7 +187,7 @@ def _known_centers(centers: Any, n_features: int) -> Float:
     if out.ndim != 2 or out.shape[1] != n_features or len(out) < 2 or not np.isfinite(out).all():
         raise ValueError(
             f"centers has shape {np.shape(centers)}; expected finite numbers of shape "
-            f"(k, {n_features}), k >= 2: row c is the mean of the rows labelled c."
+            f"(k, {n_features}), k >= 2: row c is the mean of the rows labeled c."
         )
     return out
 
@@ -214,7 +214,7 @@ def centroid_scores(
     sample_weight : array-like or dask.array.Array of shape (n,), optional
         An integer weight equals repetition, 0 absence.
     ignore_masked : bool, default=False
-        Leave out rows labelled -1, whatever they hold.
+        Leave out rows labeled -1, whatever they hold.
 
     Returns
     -------
@@ -249,7 +249,7 @@ def centroid_scores(
     spread: Spread = rows.reduce(SPREAD, SpreadRequest(means, names, ignored))
     if spread.stray_row is not None:
         raise ValueError(
-            f"Row {spread.stray_row} has a label without a centre; with centers of shape "
+            f"Row {spread.stray_row} has a label without a center; with centers of shape "
             f"{means.shape} labels must lie in [0, {len(means)})"
             + (", or be -1." if ignore_masked else ". Use ignore_masked=True to leave out -1.")
         )

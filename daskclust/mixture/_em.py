@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import Rows, Step
-from daskclust.kernels.mixtures import Mixtures
+from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
 
-__all__ = ["EMState", "Floor", "em_step", "maximise", "maximise_start"]
+__all__ = ["EMState", "Floor", "em_step", "maximize", "maximize_start"]
 
 Float = NDArray[np.float64]
 
@@ -97,7 +97,7 @@ class Floor:
         return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), least)
 
     def __call__(self, covariances: Float, diagonal: bool) -> Float:
-        """Return covariances that are regularised, and not singular.
+        """Return covariances that are regularized, and not singular.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Floor:
         return raised
 
 
-def maximise(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mixtures:
+def maximize(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mixtures:
     """Parameters from the sums of one pass (the M-step, Algorithm 1 of the PCKID paper).
 
     Deviations are from the new means; a component that has lost all its mass keeps
@@ -132,7 +132,7 @@ def maximise(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mix
     Parameters
     ----------
     sums : ndarray of shape (D, s), float64
-        As in :class:`daskclust.kernels.expectation.MixtureSums`.
+        As in :class:`daskclust.kernels.mixtures.expectation.MixtureSums`.
     mixtures : Mixtures
         Under which they were taken.
     shift : ndarray of shape (p,), float64
@@ -171,21 +171,21 @@ def _shares_of(mass: Float, sizes: tuple[int, ...]) -> Float:
     return np.asarray(mass / np.repeat(np.add.reduceat(mass, starts), sizes))
 
 
-def maximise_start(
-    sums: Float, centres: Float, mean: Float, floor: Floor, *, full: bool
+def maximize_start(
+    sums: Float, centers: Float, mean: Float, floor: Floor, *, full: bool
 ) -> Mixtures:
     """First parameters of one model from sums over given posteriors.
 
     Means and variances are those of the values that are there; products of two
-    features take missing values to lie on the centre, which keeps the matrix
+    features take missing values to lie on the center, which keeps the matrix
     positive.  A component without any value of a column takes the column's mean and
     variance.
 
     Parameters
     ----------
     sums : ndarray of shape (K, s), float64
-        As of :func:`daskclust.kernels.expectation.accumulate_start`.
-    centres : ndarray of shape (K, p), float64
+        As of :func:`daskclust.kernels.mixtures.expectation.accumulate_start`.
+    centers : ndarray of shape (K, p), float64
         What deviations were from: for diagonal covariances, the mean.
     mean : ndarray of shape (p,), float64
         Of the columns.
@@ -198,7 +198,7 @@ def maximise_start(
     known = there > 0
     divisor = np.where(known, there, 1.0)
     gap = firsts / divisor
-    means = np.where(known, centres + gap, mean)
+    means = np.where(known, centers + gap, mean)
     variances = np.where(known, squares / divisor - gap**2, floor.variance)
     if full:
         n = np.where(mass > 0, mass, 1.0)[:, None]
@@ -230,7 +230,7 @@ def em_step(
     active = np.flatnonzero(~state.converged)
     before = state.mixtures(active)
     found = rows.reduce(EXPECTATION, MixtureStack(before, shift))
-    after = maximise(found.sums, before, shift, floor)
+    after = maximize(found.sums, before, shift, floor)
     weights, means = state.weights.copy(), state.means.copy()
     covariances, bound = state.covariances.copy(), state.bound.copy()
     converged, n_iter = state.converged.copy(), state.n_iter.copy()
@@ -243,6 +243,6 @@ def em_step(
     return Step(
         state=EMState(weights, means, covariances, bound, converged, n_iter),
         objective=float(bound.max()),
-        centre_shift=float(np.sqrt(((after.means - before.means) ** 2).sum(axis=1).max())),
+        center_shift=float(np.sqrt(((after.means - before.means) ** 2).sum(axis=1).max())),
         finished=bool(converged.all()),
     )

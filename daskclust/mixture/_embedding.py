@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import as_matrix
-from daskclust.kernels.assign import nearest
-from daskclust.kernels.ensemble import kernel_block, project
-from daskclust.kernels.mixtures import Mixtures
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.ensemble import kernel_block, project
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._incomplete import check_finite_block
 from daskclust.reduction import RowBlock
 
@@ -35,7 +35,7 @@ class Embedding:
         In which rows are read.
     dtype : dtype
         Of the posteriors.
-    centres : ndarray of shape (k, d), float64, optional
+    centers : ndarray of shape (k, d), float64, optional
         Ask for the nearest of them.
     """
 
@@ -44,16 +44,16 @@ class Embedding:
     basis: Float
     read: Any
     dtype: Any
-    centres: Float | None = None
+    centers: Float | None = None
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
         x = as_matrix(x, self.read)
         check_finite_block(x, start)
         found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
-        if self.centres is None:
+        if self.centers is None:
             return found.astype(self.read, copy=False)
-        return nearest(found.astype(self.read, copy=False), self.centres)[0]
+        return nearest(found.astype(self.read, copy=False), self.centers)[0]
 
     def of_group(self, blocks: Iterator[RowBlock]) -> NDArray[Any]:
         """Return the results of several blocks, one after another."""

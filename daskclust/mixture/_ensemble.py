@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import Rows, map_independent
-from daskclust.kernels.assign import nearest
 from daskclust.kernels.blas import one_blas_thread
-from daskclust.kernels.expectation import accumulate_mixtures, accumulate_start
-from daskclust.kernels.mixtures import Mixtures
-from daskclust.mixture._em import Floor, maximise, maximise_start
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
+from daskclust.kernels.nearest.assign import nearest
+from daskclust.mixture._em import Floor, maximize, maximize_start
 
 __all__ = ["Member", "Pool", "draw_pool", "stack_members", "train_member", "train_members"]
 
@@ -64,7 +64,7 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     """Train one member: the start of Section 3.1 of the paper, then EM (Algorithm 1).
 
     Missing values are the columns' means for the start only.  Rows drawn at random
-    are the centres of one k-means iteration; the clusters' means, covariances and
+    are the centers of one k-means iteration; the clusters' means, covariances and
     shares are the first parameters.
 
     Parameters
@@ -75,17 +75,17 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     rng = np.random.Generator(np.random.Philox(member.seed))
     x = pool.x[np.sort(rng.choice(len(pool.x), member.n_rows, replace=False))]
     filled = np.where(np.isnan(x), pool.mean.astype(x.dtype), x)
-    centres = filled[rng.choice(len(x), member.size, replace=False)].astype(np.float64)
-    labels = nearest(filled, centres)[0]
+    centers = filled[rng.choice(len(x), member.size, replace=False)].astype(np.float64)
+    labels = nearest(filled, centers)[0]
     shares = (labels == np.arange(member.size)[:, None]).astype(np.float64)
-    sums = accumulate_start(filled, shares, centres, pool.mean, full=member.full).sum(axis=0)
-    origin = centres if member.full else np.broadcast_to(pool.mean, centres.shape)
-    mixtures = maximise_start(sums, origin, pool.mean, pool.floor, full=member.full)
+    sums = accumulate_start(filled, shares, centers, pool.mean, full=member.full).sum(axis=0)
+    origin = centers if member.full else np.broadcast_to(pool.mean, centers.shape)
+    mixtures = maximize_start(sums, origin, pool.mean, pool.floor, full=member.full)
     # Once for all iterations: many are short.
     with one_blas_thread():
         for _ in range(member.em_iter):
             found = accumulate_mixtures(x, mixtures, shift=pool.mean).sums.sum(axis=0)
-            mixtures = maximise(found, mixtures, pool.mean, pool.floor)
+            mixtures = maximize(found, mixtures, pool.mean, pool.floor)
     return mixtures
 
 

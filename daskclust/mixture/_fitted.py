@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust.cluster._base import output_dtype
-from daskclust.cluster._inputs import check_rows
-from daskclust.cluster._parameters import check_integer
 from daskclust.engine import as_matrix, map_rows, open_rows
-from daskclust.kernels.mixtures import Mixtures
-from daskclust.kernels.posteriors import impute, posteriors
+from daskclust.estimator.base import output_dtype
+from daskclust.estimator.inputs import check_rows
+from daskclust.estimator.parameters import check_integer
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.mixture._incomplete import check_finite_block, infinite_value
 from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
-from daskclust.reduction.observed import OBSERVED
+from daskclust.reduction.observed_survey import OBSERVED
 from daskclust.reduction.survey import SurveyRequest
 
 __all__ = ["FittedMixture"]

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import Rows, open_rows
-from daskclust.kernels.observed import first_infinite
-from daskclust.reduction.observed import OBSERVED, ObservedSurvey
+from daskclust.kernels.mixtures.observed_moments import first_infinite
+from daskclust.reduction.observed_survey import OBSERVED, ObservedSurvey
 from daskclust.reduction.survey import SurveyRequest
 
 __all__ = [

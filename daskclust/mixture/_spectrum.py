@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 
 from daskclust.engine import Rows, Step
-from daskclust.kernels.ensemble import features
-from daskclust.kernels.mixtures import Mixtures
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.ensemble import features
 from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
 
 __all__ = ["SOLVERS", "Spectrum", "SpectrumState", "choose_solver", "random_basis"]
@@ -38,7 +38,7 @@ class SpectrumState:
     Attributes
     ----------
     weights, means, covariances, sizes : ndarray
-        Of the ensemble, as in :class:`daskclust.kernels.mixtures.Mixtures`.
+        Of the ensemble, as in :class:`daskclust.kernels.mixtures.densities.Mixtures`.
     basis : ndarray of shape (D, l), float64
         Orthonormal; the eigenvectors in feature space at the end.
     values : ndarray of shape (l,), float64
@@ -134,7 +134,7 @@ class Spectrum:
         return Step(
             state,
             objective=float(state.values[: self.n_wanted].sum()),
-            centre_shift=shift,
+            center_shift=shift,
             finished=finished,
             extra={"stage": "spectrum", "solver": self.solver},
         )

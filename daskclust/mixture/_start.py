@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster._lloyd import LloydState, lloyd_step
-from daskclust.cluster._metrics import Euclidean
-from daskclust.cluster._seeding import sample_centres
+from daskclust.cluster.lloyd import LloydState, lloyd_step
 from daskclust.engine import iterate
-from daskclust.mixture._em import EMState, Floor, maximise_start
+from daskclust.estimator.spaces import Euclidean
+from daskclust.mixture._em import EMState, Floor, maximize_start
 from daskclust.mixture._incomplete import FillMissing, OpenIncomplete
 from daskclust.reduction.mixtures import PARTITION, Partition
+from daskclust.starts.sampled import sample_centers
 
 __all__ = ["INIT_PARAMS", "n_start_picks", "start_models"]
 
@@ -31,14 +31,14 @@ def n_start_picks(init_params: str, n_components: int) -> int:
     return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
 
 
-def _centres(data: OpenIncomplete, init_params: str, k: int) -> Float:
-    """Centres of all restarts, missing values taken to be the column's mean."""
+def _centers(data: OpenIncomplete, init_params: str, k: int) -> Float:
+    """Centers of all restarts, missing values taken to be the column's mean."""
     survey = data.survey
     fill = FillMissing(survey.mean)
     picks = survey.picks.copy()
     picks["x"] = np.where(np.isnan(picks["x"]), survey.mean, picks["x"])
     filled = data.rows if survey.complete else data.rows.transformed(fill)
-    found = sample_centres(
+    found = sample_centers(
         filled,
         replace(survey, picks=picks),
         {"kmeans": "k-means||", "random_from_data": "random"}.get(init_params, init_params),
@@ -47,7 +47,7 @@ def _centres(data: OpenIncomplete, init_params: str, k: int) -> Float:
         oversampling_factor=_OVERSAMPLING,
         init_rounds=_ROUNDS,
         shift=survey.mean,
-    ).centres
+    ).centers
     if init_params != "kmeans":
         return found
     tolerance = float(_TOL * survey.variance.mean())
@@ -59,7 +59,7 @@ def _centres(data: OpenIncomplete, init_params: str, k: int) -> Float:
         max_iter=_MAX_ITER,
         name="GaussianMixture (k-means start)",
     )
-    return fitted.state.centres
+    return fitted.state.centers
 
 
 def start_models(
@@ -87,20 +87,20 @@ def start_models(
 
     Notes
     -----
-    Passes: 1, besides those of the centres (k-means|| and Lloyd iterations for
+    Passes: 1, besides those of the centers (k-means|| and Lloyd iterations for
     ``"kmeans"``, K - 1 for ``"k-means++"``, otherwise none).
     """
     r, k, p = len(data.seeds), n_components, data.rows.n_features
     mean = data.survey.mean
     if len(given) < 3:
         random = init_params == "random"
-        centres = np.broadcast_to(mean, (r, k, p)).copy()
+        centers = np.broadcast_to(mean, (r, k, p)).copy()
         if not random:
-            centres = _centres(data, init_params, k)
-        state = Partition(centres, mean, full, data.seeds if random else ())
+            centers = _centers(data, init_params, k)
+        state = Partition(centers, mean, full, data.seeds if random else ())
         sums = data.rows.reduce(PARTITION, state)
-        origin = centres if full else np.broadcast_to(mean, centres.shape)
-        found = [maximise_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
+        origin = centers if full else np.broadcast_to(mean, centers.shape)
+        found = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
         parameters = {
             name: np.stack([getattr(model, name) for model in found])
             for name in ("weights", "means", "covariances")

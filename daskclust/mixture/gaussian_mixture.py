@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._saving import Array, Entry, Number, Plain, Saveable
 from daskclust._warnings import warn
-from daskclust.cluster._base import draw_seeds
-from daskclust.cluster._inputs import check_rows, check_weight
-from daskclust.cluster._parameters import check_choice, check_integer, check_real
 from daskclust.engine import Checkpoint, Fingerprint, iterate, map_rows
+from daskclust.estimator.base import draw_seeds
+from daskclust.estimator.inputs import check_rows, check_weight
+from daskclust.estimator.parameters import check_choice, check_integer, check_real
 from daskclust.mixture._em import EMState, Floor, em_step
 from daskclust.mixture._fitted import FittedMixture
 from daskclust.mixture._given import given_parameters, last_parameters
@@ -25,6 +24,7 @@ from daskclust.mixture._incomplete import (
     open_incomplete,
 )
 from daskclust.mixture._start import INIT_PARAMS, n_start_picks, start_models
+from daskclust.persistence.schema import Array, Entry, Number, Plain, Saveable
 
 __all__ = ["GaussianMixture"]
 
@@ -58,7 +58,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         Restarts, of which the one of largest likelihood is kept.  They advance
         together and share every pass over the data.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
-        Posteriors to start from: k-means clusters, the rows nearest to centres
+        Posteriors to start from: k-means clusters, the rows nearest to centers
         drawn by k-means++ or to rows drawn at random, or random numbers.  For the
         first three, missing values are taken to be their column's mean; the first
         means and variances are those of the values that are there.
@@ -101,7 +101,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         Names of the columns, where X has names.
     history_ : list of dict
         One record an iteration: ``iteration``, ``objective`` (mean log-likelihood,
-        the largest of all restarts), ``centre_shift`` (of the mean that moved
+        the largest of all restarts), ``center_shift`` (of the mean that moved
         most), ``moved`` (None), ``seconds``, ``passes`` (over the data so far).
 
     Raises
@@ -127,7 +127,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     or O(r K p^2) a worker thread and pass, never anything of length n.
 
     *Work* of an iteration, per row: O(K p), or O(K p^2) when full.  Full
-    covariances are factorised once for each pattern of missing values in a block,
+    covariances are factorized once for each pattern of missing values in a block,
     O(K p^3): the fewer patterns, the better.
 
     *Floor*: no variance falls below 1e-9 of its column's variance (no eigenvalue of

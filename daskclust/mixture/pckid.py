@@ -15,10 +15,6 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._saving import Array, Entry, Number, Plain, Saveable
-from daskclust.cluster._base import draw_seeds, output_dtype
-from daskclust.cluster._inputs import check_rows
-from daskclust.cluster._parameters import check_choice, check_integer, check_real
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import (
     Checkpoint,
@@ -29,7 +25,10 @@ from daskclust.engine import (
     map_rows,
     pair_rows,
 )
-from daskclust.kernels.mixtures import Mixtures
+from daskclust.estimator.base import draw_seeds, output_dtype
+from daskclust.estimator.inputs import check_rows
+from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.mixture._em import Floor
 from daskclust.mixture._embedding import Embedding, Kernel
 from daskclust.mixture._ensemble import Member, draw_pool, train_members
@@ -42,6 +41,7 @@ from daskclust.mixture._spectrum import (
     choose_solver,
     random_basis,
 )
+from daskclust.persistence.schema import Array, Entry, Number, Plain, Saveable
 
 __all__ = ["PCKID"]
 
@@ -107,7 +107,7 @@ class PCKID(
         An int fixes the result whatever the chunks, the scheduler and the number
         of workers (to rounding).
     checkpoint : path-like, default=None
-        File that holds the trained ensemble and the newest basis, then the centres
+        File that holds the trained ensemble and the newest basis, then the centers
         of k-means, too; replaced atomically once the ensemble is trained and after
         every iteration.  A fit started again with the same data and parameters
         (``max_iter`` may differ) continues from it; it makes the embedding anew, in
@@ -118,14 +118,14 @@ class PCKID(
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     embedding_ : ndarray or dask.array.Array of shape (n, d)
-        Coordinates of kernel PCA, not centred (Eq. 4).  For Dask input a Dask array,
+        Coordinates of kernel PCA, not centered (Eq. 4).  For Dask input a Dask array,
         which is kept in memory where it fits.
     eigenvalues_ : ndarray of shape (d,), float64
         Largest eigenvalues of the kernel matrix.
     cluster_centers_ : ndarray of shape (k, d), float64
-        Centres in the embedding.
+        Centers in the embedding.
     inertia_ : float
-        Sum of squared distances of rows to their centres, in the embedding.
+        Sum of squared distances of rows to their centers, in the embedding.
     n_iter_ : int
         Iterations of the best restart of k-means.
     n_features_in_ : int
@@ -135,7 +135,7 @@ class PCKID(
     history_ : list of dict
         Records of the iterations that found the eigenvectors (``stage``
         ``"spectrum"``; the objective is the sum of the eigenvalues so far, the
-        centre shift the sine of the angle by which they turned), then those of
+        center shift the sine of the angle by which they turned), then those of
         k-means (``stage`` ``"k-means"``; their passes go over the embedding, and
         count on).
 
@@ -410,9 +410,9 @@ class PCKID(
         sizes = tuple(int(size) for size in self._sizes)
         return Mixtures(self._weights, self._means, self._covariances, sizes)
 
-    def _embedding(self, read: Any, centres: Float | None = None) -> Embedding:
+    def _embedding(self, read: Any, centers: Float | None = None) -> Embedding:
         dtype = np.dtype(np.float32 if self._single else np.float64)
-        return Embedding(self._mixtures(), self._shift, self._basis, read, dtype, centres)
+        return Embedding(self._mixtures(), self._shift, self._basis, read, dtype, centers)
 
     def transform(self, X: Any) -> Any:
         """Coordinates of rows in the embedding; rows never seen are projected.
@@ -453,7 +453,7 @@ class PCKID(
         return self.fit(X, y, **params).embedding_
 
     def predict(self, X: Any) -> Any:
-        """Nearest centre in the embedding, of rows seen or not.
+        """Nearest center in the embedding, of rows seen or not.
 
         Parameters
         ----------

@@ -3,11 +3,12 @@
 from daskclust.reduction.assign import (
     ASSIGN,
     FARTHEST,
-    CentreSets,
+    CenterSets,
     ClusterStatistics,
     FarthestRequest,
 )
-from daskclust.reduction.classes import ClassStatistics, RowLabels
+from daskclust.reduction.centroid_scores import SPREAD, Spread, SpreadRequest, split_labels
+from daskclust.reduction.class_moments import ClassStatistics, RowLabels
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.reduction.farthest_first import (
     FARTHEST_FIRST,
@@ -21,7 +22,6 @@ from daskclust.reduction.seeding import (
     Attraction,
     CandidateRound,
 )
-from daskclust.reduction.spread import SPREAD, Spread, SpreadRequest, split_labels
 from daskclust.reduction.survey import SURVEY, Survey, SurveyRequest
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "SURVEY",
     "Attraction",
     "CandidateRound",
-    "CentreSets",
+    "CenterSets",
     "ClassStatistics",
     "ClusterStatistics",
     "FarthestFirst",

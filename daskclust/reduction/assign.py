@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.assign import accumulate, nearest
-from daskclust.kernels.sampling import smallest
+from daskclust.kernels.nearest.assign import accumulate, nearest
+from daskclust.kernels.starts.weighted_sampling import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
-__all__ = ["ASSIGN", "FARTHEST", "CentreSets", "ClusterStatistics", "FarthestRequest"]
+__all__ = ["ASSIGN", "FARTHEST", "CenterSets", "ClusterStatistics", "FarthestRequest"]
 
 Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class CentreSets:
-    """Centres that are tried side by side in one pass.
+class CenterSets:
+    """Centers that are tried side by side in one pass.
 
     Parameters
     ----------
-    centres : ndarray of shape (r, k, p), float64
+    centers : ndarray of shape (r, k, p), float64
         One set for each restart (or each point of a grid).
     feature_weights : ndarray of shape (r, p), float64, optional
         Weights of the squared distance, a row for each set.
@@ -32,7 +32,7 @@ class CentreSets:
         A point amid the data.
     """
 
-    centres: Float
+    centers: Float
     feature_weights: Float | None = None
     shift: Float | None = None
 
@@ -51,7 +51,7 @@ class ClusterStatistics(NamedTuple):
     counts : ndarray of shape (r, k), float64
         Weight of each cluster.
     inertia : ndarray of shape (r, k), float64
-        Weighted squared distances to the centres that were given.
+        Weighted squared distances to the centers that were given.
     """
 
     sums: Float
@@ -59,69 +59,69 @@ class ClusterStatistics(NamedTuple):
     inertia: Float
 
 
-def _assign_fields(state: CentreSets) -> Mapping[str, Field]:
-    r, k, p = state.centres.shape
+def _assign_fields(state: CenterSets) -> Mapping[str, Field]:
+    r, k, p = state.centers.shape
     return {"stats": Field((2, r, k, p + 2))}
 
 
-def _assign_block(rows: RowBlock, state: CentreSets) -> Partial:
+def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
     segments = rows.segments()
     parts = [
         accumulate(
             rows.x,
-            centres,
+            centers,
             weight=rows.weight,
             feature_weights=state.weights(r),
             shift=state.shift,
             segments=segments,
         )
-        for r, centres in enumerate(state.centres)
+        for r, centers in enumerate(state.centers)
     ]
     return {"stats": np.stack([np.stack([s.hi for s in parts]), np.stack([s.lo for s in parts])])}
 
 
-def _assign_finalize(partial: Partial, state: CentreSets) -> ClusterStatistics:
+def _assign_finalize(partial: Partial, state: CenterSets) -> ClusterStatistics:
     stats = partial["stats"][0]
-    p = state.centres.shape[-1]
+    p = state.centers.shape[-1]
     return ClusterStatistics(stats[..., :p], stats[..., p], stats[..., p + 1])
 
 
-#: Nearest centre of every row; sums, weights and squared distances by cluster.
+#: Nearest center of every row; sums, weights and squared distances by cluster.
 ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
 
 
 @dataclass(frozen=True)
 class FarthestRequest:
-    """Ask for the rows farthest from their nearest centre.
+    """Ask for the rows farthest from their nearest center.
 
     Parameters
     ----------
-    centres : ndarray of shape (k, p), float64
+    centers : ndarray of shape (k, p), float64
     count : int
         How many rows.
     feature_weights, shift
-        As in :class:`CentreSets`.
+        As in :class:`CenterSets`.
     """
 
-    centres: Float
+    centers: Float
     count: int
     feature_weights: Float | None = None
     shift: Float | None = None
 
 
 def _farthest_fields(state: FarthestRequest) -> Mapping[str, Field]:
-    p = state.centres.shape[1]
+    p = state.centers.shape[1]
     # The weight of a row travels as one more value.
     return {"rows": Field((state.count,), "top", top_dtype(p + 2))}
 
 
 def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
     labels, distances = nearest(
-        rows.x, state.centres, feature_weights=state.feature_weights, shift=state.shift
+        rows.x, state.centers, feature_weights=state.feature_weights, shift=state.shift
     )
     keys = -distances
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
-    # A row of no weight is absent; a row on its centre has no reason to found a cluster.
+    # A row of no weight is absent; a row on its center has no reason to found a cluster.
     keys[(weight == 0) | (distances == 0)] = np.inf
     chosen = smallest(keys, state.count)
     m = len(chosen)
@@ -137,6 +137,6 @@ def _farthest_finalize(partial: Partial, state: FarthestRequest) -> NDArray[Any]
     return found[found["row"] >= 0]
 
 
-#: Rows farthest from their nearest centre, farthest first, ties by row number.  The values
+#: Rows farthest from their nearest center, farthest first, ties by row number.  The values
 #: of each record are the row, its weight and its cluster.
 FARTHEST = Reduction("farthest", _farthest_fields, _farthest_block, _farthest_finalize)

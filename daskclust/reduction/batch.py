@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.kernels.assign import SEGMENT
+from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.reduction.views import View
 

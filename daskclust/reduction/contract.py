@@ -19,9 +19,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.assign import SEGMENT
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.moments import merge_moments
+from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.rng import row_uniforms
 
 __all__ = ["Field", "Partial", "Reduction", "RowBlock", "smallest_keys", "top_dtype"]

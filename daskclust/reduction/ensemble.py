@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.ensemble import add_gram, features
-from daskclust.kernels.mixtures import Mixtures
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.ensemble import add_gram, features
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = ["GRAM", "GRAM_KEPT", "GramRequest"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.assign import nearest
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 

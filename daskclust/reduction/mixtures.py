@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.assign import nearest
 from daskclust.kernels.compensated import add_plain
-from daskclust.kernels.expectation import accumulate_mixtures, accumulate_start
-from daskclust.kernels.mixtures import Mixtures
-from daskclust.kernels.posteriors import posteriors
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
+from daskclust.kernels.mixtures.posteriors import posteriors
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = [
@@ -51,7 +51,7 @@ class Expected(NamedTuple):
     Attributes
     ----------
     sums : ndarray of shape (D, s), float64
-        As in :func:`daskclust.kernels.expectation.accumulate_mixtures`.
+        As in :func:`daskclust.kernels.mixtures.expectation.accumulate_mixtures`.
     likelihood : ndarray of shape (m,), float64
         Mean log-likelihood of a row under each model.
     """
@@ -114,11 +114,11 @@ LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _lik
 
 @dataclass(frozen=True)
 class Partition:
-    """Posteriors to start from: hard ones by the nearest centre, or random ones.
+    """Posteriors to start from: hard ones by the nearest center, or random ones.
 
     Parameters
     ----------
-    centres : ndarray of shape (r, K, p), float64
+    centers : ndarray of shape (r, K, p), float64
         One set for each restart.
     fill : ndarray of shape (p,), float64
         What stands for missing values when distances are measured; also the shift
@@ -126,28 +126,28 @@ class Partition:
     full : bool
         Whether covariances are full.
     seeds : tuple of int
-        Random posteriors, one seed for each restart; none: by the nearest centre.
+        Random posteriors, one seed for each restart; none: by the nearest center.
     """
 
-    centres: Float
+    centers: Float
     fill: Float
     full: bool
     seeds: tuple[int, ...] = ()
 
 
 def _partition_fields(state: Partition) -> Mapping[str, Field]:
-    r, k, p = state.centres.shape
+    r, k, p = state.centers.shape
     return {"sums": Field((2, r, k, 3 * p + 1 + (p * p if state.full else 0)))}
 
 
 def _shares(rows: RowBlock, state: Partition, r: int) -> Float:
-    k = state.centres.shape[1]
+    k = state.centers.shape[1]
     if state.seeds:
         drawn = [rows.uniforms(state.seeds[r], _DRAWS + c) for c in range(k)]
         shares = np.stack(drawn)
         return np.asarray(shares / shares.sum(axis=0))
     filled = np.where(np.isnan(rows.x), state.fill.astype(rows.x.dtype), rows.x)
-    labels = nearest(np.ascontiguousarray(filled), state.centres[r])[0]
+    labels = nearest(np.ascontiguousarray(filled), state.centers[r])[0]
     return (labels == np.arange(k)[:, None]).astype(np.float64)
 
 
@@ -157,13 +157,13 @@ def _partition_block(rows: RowBlock, state: Partition) -> Partial:
         accumulate_start(
             rows.x,
             _shares(rows, state, r),
-            centres,
+            centers,
             state.fill,
             full=state.full,
             weight=rows.weight,
             segments=segments,
         )
-        for r, centres in enumerate(state.centres)
+        for r, centers in enumerate(state.centers)
     ]
     return {"sums": np.stack(parts, axis=1)}
 

@@ -1,4 +1,4 @@
-"""Passes that find starting centres: oversampled and sequential D^2 sampling.
+"""Passes that find starting centers: oversampled and sequential D^2 sampling.
 
 Sampling is an exponential race on the mass ``w D^2``: the rows of the smallest keys
 ``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total
@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.assign import nearest
 from daskclust.kernels.compensated import sum_terms
-from daskclust.kernels.plusplus import approach
-from daskclust.kernels.sampling import race_keys
+from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.starts.d2_sampling import approach
+from daskclust.kernels.starts.weighted_sampling import race_keys
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 

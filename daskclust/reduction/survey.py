@@ -2,7 +2,7 @@
 
 One sweep carries what would otherwise be passes of their own: the check for NaN
 and infinity, weights, means, variances and ranges of the columns, a weighted
-sample of rows, and the moments of labelled rows.
+sample of rows, and the moments of labeled rows.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.moments import block_moments, first_nonfinite
-from daskclust.kernels.sampling import race_keys, smallest
-from daskclust.reduction.classes import (
+from daskclust.kernels.starts.weighted_sampling import race_keys, smallest
+from daskclust.reduction.class_moments import (
     ClassStatistics,
     RowLabels,
     add_classes,
@@ -52,7 +52,7 @@ class SurveyRequest:
     n_picks : int
         Rows drawn for each seed, with probability proportional to their weight.
     labels : RowLabels, optional
-        Labelled rows, which are not drawn; the moments of their classes are worked
+        Labeled rows, which are not drawn; the moments of their classes are worked
         out.
     """
 
@@ -81,7 +81,7 @@ class Survey:
     picks : structured ndarray of shape (n_seeds, n_picks)
         The drawn rows (``row == -1`` where there were not enough).
     classes : ClassStatistics
-        Of the labelled rows; of no class where there are none.
+        Of the labeled rows; of no class where there are none.
     """
 
     weight: float

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.references import permuted_rows, uniform_rows
+from daskclust.kernels.null_data import permuted_rows, uniform_rows
 from daskclust.reduction.contract import RowBlock
 
 __all__ = ["PermutedColumns", "Transformed", "UniformBox", "View", "WithoutRows"]

@@ -55,19 +55,19 @@ def _png(image: Any) -> str:
 
 
 def map_png(label_map: NDArray[Any], n_labels: int) -> str:
-    """Return a label map as the address of a PNG with one colour a label; -1 is dark.
+    """Return a label map as the address of a PNG with one color a label; -1 is dark.
 
-    Labels beyond 254 share colours, since such a PNG has 256.
+    Labels beyond 254 share colors, since such a PNG has 256.
     """
     from PIL import Image
 
-    colours = [
-        tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
-        for colour in plotting.label_colours(min(n_labels, 254))
+    colors = [
+        tuple(int(color[i : i + 2], 16) for i in (1, 3, 5))
+        for color in plotting.label_colors(min(n_labels, 254))
     ]
     shown = np.where(label_map < 0, 0, label_map % 254 + 1).astype(np.uint8)
     image = Image.fromarray(shown)
-    image.putpalette([part for colour in (_NODATA, *colours) for part in colour])
+    image.putpalette([part for color in (_NODATA, *colors) for part in color])
     return _png(image)
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust import plotting
-from daskclust._summary import MapSummary, agreement_of, as_classes, n_clusters_of, summarise
 from daskclust.cube._layout import unflatten
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import map_png, photo_png, svg
+from daskclust.report.summary import MapSummary, agreement_of, as_classes, n_clusters_of, summarize
 
 __all__ = ["write_report"]
 
-#: Stored bytes up to which a cube is read once more, for a colour picture of the scene.
+#: Stored bytes up to which a cube is read once more, for a color picture of the scene.
 _PHOTO_BYTES = 512 * 2**20
 _PACKAGES = ("daskclust", "dask", "distributed", "numpy", "numba", "scipy", "scikit-learn", "zarr")
 #: Violated pairs that are listed.
@@ -35,7 +35,7 @@ def write_report(
     model: Any,
     labels: Any = None,
     truth: Any = None,
-    unlabelled: int | Sequence[int] = -1,
+    unlabeled: int | Sequence[int] = -1,
     class_names: Sequence[str] | None = None,
     title: str | None = None,
     configuration: Mapping[str, Any] | None = None,
@@ -57,7 +57,7 @@ def write_report(
         ``model.labels_`` by default.
     truth : array of shape (y, x), int, default=None
         Known classes to compare with.
-    unlabelled : int or sequence of int, default=-1
+    unlabeled : int or sequence of int, default=-1
         Values of `truth` that mean none.
     class_names : sequence of str, default=None
         Of the clusters; their numbers by default.
@@ -84,7 +84,7 @@ def write_report(
     Notes
     -----
     Large scenes are shown by every so many pixels, at most 1000 along a side.  A scene
-    of up to 512 MiB is read once more, for a picture in the colours of light.
+    of up to 512 MiB is read once more, for a picture in the colors of light.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def write_report(
     >>> write_report(tempfile.mkdtemp() + "/report.html", cube=cube, model=model).stat().st_size > 0
     True
     """
-    from daskclust._folders import new_file
+    from daskclust.storage.folders import new_file
 
     target = Path(path)
     if target.exists() and not overwrite:
@@ -107,9 +107,9 @@ def write_report(
     names += [str(i) for i in range(len(names), k)]
     if summary is None or (agreement is None and truth is not None):
         image = cube.to_map(model.labels_ if labels is None else labels)
-        summary = summarise(image, k) if summary is None else summary
+        summary = summarize(image, k) if summary is None else summary
         if truth is not None and agreement is None:
-            none = (unlabelled,) if isinstance(unlabelled, int) else tuple(unlabelled)
+            none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
             known = as_classes(da.asarray(truth), none)
             agreement = {"truth": agreement_of(image, known, cube._grid)}
     page = Page(title or f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels")
@@ -187,13 +187,13 @@ def _add_map(page: Page, cube: Any, summary: MapSummary, names: Sequence[str]) -
         figures.append(page.image(photo_png(photo), "Scene", f"The scene in {light}"))
     total = max(int(summary.sizes.sum()), 1)
     largest = max(int(summary.sizes.max(initial=0)), 1)
-    colours = plotting.label_colours(len(names))
+    colors = plotting.label_colors(len(names))
     rows = [
-        f'<tr><td><i class="chip" style="background:{colour}"></i>{escape(name)}</td>'
+        f'<tr><td><i class="chip" style="background:{color}"></i>{escape(name)}</td>'
         f'<td class="n">{size:,}</td><td class="n">{size / total:.1%}</td>'
         f'<td style="width:40%"><div class="bar" style="width:{100 * size / largest:.2f}%;'
-        f'background:{colour}"></div></td></tr>'
-        for name, size, colour in zip(names, summary.sizes.tolist(), colours, strict=True)
+        f'background:{color}"></div></td></tr>'
+        for name, size, color in zip(names, summary.sizes.tolist(), colors, strict=True)
     ]
     legend = (
         '<div class="legend"><table><tr><th>cluster</th><th class="n">pixels</th>'
@@ -203,7 +203,7 @@ def _add_map(page: Page, cube: Any, summary: MapSummary, names: Sequence[str]) -
 
 
 def _photo(cube: Any, preview: NDArray[Any], step: int) -> NDArray[Any] | None:
-    """Read a small colour picture of a scene that is not too large."""
+    """Read a small color picture of a scene that is not too large."""
     height, width, n_bands = cube.shape
     source = cube._source
     if height * width * source.n_stored * source.dtype.itemsize > _PHOTO_BYTES:
@@ -220,13 +220,13 @@ def _photo(cube: Any, preview: NDArray[Any], step: int) -> NDArray[Any] | None:
 
 
 def _add_spectra(page: Page, cube: Any, model: Any, names: Sequence[str]) -> None:
-    centres = getattr(model, "cluster_centers_", None)
-    centres = getattr(model, "means_", None) if centres is None else centres
-    if centres is None or centres.shape[1] != cube.shape[2]:
+    centers = getattr(model, "cluster_centers_", None)
+    centers = getattr(model, "means_", None) if centers is None else centers
+    if centers is None or centers.shape[1] != cube.shape[2]:
         return
     scaling = cube.scaling
     if scaling is not None:
-        centres = scaling[0] + centres * scaling[1]
+        centers = scaling[0] + centers * scaling[1]
     weights = getattr(model, "feature_weights_", None)
     if weights is None:
         weights = getattr(model, "metric_weights_", None)
@@ -235,7 +235,7 @@ def _add_spectra(page: Page, cube: Any, model: Any, names: Sequence[str]) -> Non
         if weights is not None:
             plotting.draw_bands(below, weights, wavelengths=cube.wavelengths)
         plotting.draw_spectra(
-            ax, centres, wavelengths=cube.wavelengths, bands=cube.bands, names=names
+            ax, centers, wavelengths=cube.wavelengths, bands=cube.bands, names=names
         )
         if weights is not None:
             ax.set_xlabel("")
@@ -264,7 +264,7 @@ def _add_history(page: Page, model: Any) -> None:
 def _add_agreement(page: Page, key: str, found: Mapping[str, Any], names: Sequence[str]) -> None:
     scores = {
         "Adjusted Rand index": found["ari"],
-        "Normalised mutual information": found["nmi"],
+        "Normalized mutual information": found["nmi"],
         "Pairwise F-score": found["pairwise_f"],
         "Accuracy of the best matching": found["accuracy"],
     }

@@ -6,12 +6,12 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from daskclust.cluster._base import check_values
-from daskclust.cluster._delta import farthest_first_delta
-from daskclust.cluster._inputs import check_rows, check_weight
-from daskclust.cluster._parameters import check_integer
 from daskclust.engine import open_rows
+from daskclust.estimator.base import check_values
+from daskclust.estimator.inputs import check_rows, check_weight
+from daskclust.estimator.parameters import check_integer
 from daskclust.reduction import SURVEY, SurveyRequest
+from daskclust.starts.delta import farthest_first_delta
 
 __all__ = ["suggest_delta"]
 

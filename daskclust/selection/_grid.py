@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust.cluster._base import draw_seeds
-from daskclust.cluster._inputs import check_rows
 from daskclust.engine import Job, Rows, open_blank, open_rows, run_together
+from daskclust.estimator.base import draw_seeds
+from daskclust.estimator.inputs import check_rows
 from daskclust.reduction import SURVEY, Survey, SurveyRequest
 from daskclust.reduction.views import View
 
@@ -146,7 +146,7 @@ def fit_references(
         )
     blank, stand_in = open_blank(check_rows(BaseEstimator(), data.X, reset=True), data.rows)
 
-    # One view a reference, so that fits which share it are recognised.
+    # One view a reference, so that fits which share it are recognized.
     views = [view(number) for number in range(n_references)]
 
     def job(value: Any, number: int) -> Job:

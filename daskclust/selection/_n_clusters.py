@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._saving import saved_entries
-from daskclust.cluster._base import BaseClusterer
-from daskclust.cluster._parameters import check_choice, check_integer
 from daskclust.engine import Job, open_rows
+from daskclust.estimator.base import BaseClusterer
+from daskclust.estimator.parameters import check_choice, check_integer
 from daskclust.metrics import CentroidScores
+from daskclust.persistence.schema import saved_entries
 from daskclust.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.reduction.views import UniformBox
 from daskclust.selection._grid import Data, fit_references, look_at, open_data, run_grid
@@ -133,7 +133,7 @@ def _check_fit(estimator: Any, criterion: str) -> None:
     if criterion == "bic":
         fits, what = hasattr(estimator, "bic"), "a method bic, as mixtures have"
     else:
-        fits, what = isinstance(estimator, BaseClusterer), "centres, as the k-means family has"
+        fits, what = isinstance(estimator, BaseClusterer), "centers, as the k-means family has"
         if fits and criterion == "gap":
             entries = saved_entries(type(estimator))
             # A metric that is learned makes the inertia what it is, whatever k is.
@@ -156,18 +156,18 @@ def _bic(model: Any, data: Data) -> float:
 
 def _spread(model: Any, data: Data) -> CentroidScores | None:
     """Make the pass behind the centroid-based criteria, in the estimator's own space."""
-    if len(model._centres) < 2:
+    if len(model._centers) < 2:
         return None
     rows = open_rows(data.X)
     if not model._metric.is_identity:
         rows = rows.transformed(model._metric)
     weights = model._prediction_weights()
-    spread: Spread = rows.reduce(SPREAD, SpreadRequest(model._centres, feature_weights=weights))
+    spread: Spread = rows.reduce(SPREAD, SpreadRequest(model._centers, feature_weights=weights))
     filled = spread.weights > 0
     if filled.sum() < 2:
         return None
     return CentroidScores(
-        np.flatnonzero(filled), model._centres[filled], spread.of(filled), weights
+        np.flatnonzero(filled), model._centers[filled], spread.of(filled), weights
     )
 
 

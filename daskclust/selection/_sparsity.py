@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster._constrained import partial_labels
-from daskclust.cluster._parameters import check_choice, check_integer
+from daskclust.cluster.constrained.rows import partial_labels
 from daskclust.engine import Job
+from daskclust.estimator.parameters import check_choice, check_integer
 from daskclust.metrics import pairwise_f_score
 from daskclust.reduction import Survey
 from daskclust.reduction.views import PermutedColumns
@@ -69,7 +69,7 @@ def choose_sparsity(
         ``"gap"``: the permutation gap statistic of Witten & Tibshirani [1]_,
         ``log O(s) - mean_b log O_b(s)``, with O the objective (Eq. 4 of the PCSKM
         paper) on the data and O_b that on data whose columns are permuted.
-        ``"f-score"``: pairwise F-score of labelled rows that were held out,
+        ``"f-score"``: pairwise F-score of labeled rows that were held out,
         cross-validated over ``n_folds`` folds within the classes; the labels of
         the other folds are constraints where the estimator takes any.
     grid : array-like of float, optional
@@ -139,7 +139,7 @@ def choose_sparsity(
         raise ValueError(
             "method='gap' uses no labels; leave y out, or use method='f-score'."
             if y is not None
-            else "method='f-score' scores labelled rows; give y with the labels that are known."
+            else "method='f-score' scores labeled rows; give y with the labels that are known."
         )
     data = open_data(estimator, X, "sparsity", random_state)
     values = _sparsity_grid(grid, data.rows.n_features)
@@ -213,7 +213,7 @@ def _pool(survey: Survey, dtype: Any) -> NDArray[Any]:
 
 
 def _folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.intp]:
-    """Fold of each labelled row: the rows of a class are dealt out in random order."""
+    """Fold of each labeled row: the rows of a class are dealt out in random order."""
     rng = np.random.default_rng(seed)
     fold = np.empty(len(labels), np.intp)
     dealt = 0
@@ -233,7 +233,7 @@ def _by_folds(data: Data, grid: Float, y: Any, n_folds: int) -> Selection:
     if len(rows) < 2 * n_folds or len(np.unique(labels)) < 2:
         raise ValueError(
             f"y labels {len(rows)} rows of {len(np.unique(labels))} classes; {n_folds} folds need "
-            f"at least {2 * n_folds} labelled rows of 2 classes. Label more rows, or use "
+            f"at least {2 * n_folds} labeled rows of 2 classes. Label more rows, or use "
             "method='gap'."
         )
     fold = _folds(labels, n_folds, data.seed)

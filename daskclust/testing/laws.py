@@ -138,7 +138,7 @@ def _check_monoid(
     def close(a: Partial, b: Partial) -> None:
         assert_results_close(a, b, tolerance)
 
-    # Pairs of sums may come unnormalised from a block: any merge settles them.
+    # Pairs of sums may come unnormalized from a block: any merge settles them.
     settled = [merge(identity, partial) for partial in partials]
     for partial, once in zip(partials, settled, strict=True):
         _assert_equal(merge(partial, identity), once)

@@ -26,14 +26,14 @@ class Problem:
     k: int
 
     def data(self, dtype: str = "float32", seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and starting centres."""
+        """Return rows and starting centers."""
         rng = np.random.default_rng(seed)
-        centres = rng.normal(size=(self.k, self.p))
+        centers = rng.normal(size=(self.k, self.p))
         x = np.empty((self.n, self.p), dtype=dtype)
         for start in range(0, self.n, 65536):
             part = slice(start, min(self.n, start + 65536))
             size = part.stop - part.start
-            x[part] = centres[rng.integers(self.k, size=size)]
+            x[part] = centers[rng.integers(self.k, size=size)]
             x[part] += rng.normal(size=(size, self.p)).astype(dtype)
         return x, x[: self.k].astype(np.float64)
 

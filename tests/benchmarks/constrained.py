@@ -17,7 +17,7 @@ import numpy as np
 from _timing import Problem, middle, print_table
 
 import daskclust
-import daskclust.cluster._constrained as touched
+import daskclust.cluster.constrained.rows as touched
 from daskclust.constraints import PairwiseConstraints
 
 #: Share of an iteration that the ordered pass takes, time of labels over that of pairs,
@@ -58,9 +58,9 @@ def large(
     problem: Problem = LARGE, n_pairs: int = 1_000_000, n_labels: int = 100_000, passes: int = 8
 ) -> dict[str, float]:
     """Return milliseconds an iteration: of pairs, their ordered pass, and labels beside pairs."""
-    x, centres = problem.data()
+    x, centers = problem.data()
     rows = da.from_array(x, chunks=(-(-problem.n // 8), problem.p)).persist()
-    y = daskclust.KMeans(problem.k, init=centres, max_iter=5).fit(x).labels_
+    y = daskclust.KMeans(problem.k, init=centers, max_iter=5).fit(x).labels_
     rng = np.random.default_rng(0)
     pairs = rng.integers(problem.n, size=(n_pairs, 2))
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
@@ -81,7 +81,7 @@ def large(
         for name, constraints in given.items():
             with timed(touched, "ordered_pass") as ordered:
                 model = quiet(
-                    daskclust.PCKMeans(problem.k, init=centres, max_iter=passes),
+                    daskclust.PCKMeans(problem.k, init=centers, max_iter=passes),
                     rows,
                     **constraints,
                 )

@@ -20,13 +20,13 @@ TARGET_RATIO = 3.0
 
 
 def data(n: int, p: int = 20, k: int = 50, seed: int = 0) -> np.ndarray:
-    """Clusters of variance 1 a feature, whose centres have variance 25."""
+    """Clusters of variance 1 a feature, whose centers have variance 25."""
     rng = np.random.default_rng(seed)
-    centres = 5.0 * rng.normal(size=(k, p))
+    centers = 5.0 * rng.normal(size=(k, p))
     x = np.empty((n, p), dtype=np.float32)
     for start in range(0, n, 65536):
         part = x[start : start + 65536]
-        part[:] = centres[rng.integers(k, size=len(part))]
+        part[:] = centers[rng.integers(k, size=len(part))]
         part += rng.normal(size=part.shape).astype(np.float32)
     return x
 

@@ -33,13 +33,13 @@ def _per_iteration(fit: Callable[[int], int], short: int, long: int) -> float:
 
 def measure(peer: str, problem: Problem, dtype: str, long: int = 12) -> float:
     """Return seconds an iteration of one peer, in this process."""
-    x, centres = problem.data(dtype)
+    x, centers = problem.data(dtype)
     if peer == "scikit-learn":
         from sklearn.cluster import KMeans
 
         def fit(limit: int) -> int:
             model = KMeans(
-                problem.k, init=centres.astype(dtype), n_init=1, max_iter=limit, tol=0
+                problem.k, init=centers.astype(dtype), n_init=1, max_iter=limit, tol=0
             ).fit(x)
             return int(model.n_iter_)
 
@@ -51,14 +51,14 @@ def measure(peer: str, problem: Problem, dtype: str, long: int = 12) -> float:
         from dask_ml.cluster import KMeans as DaskKMeans
 
         def fit(limit: int) -> int:
-            model = DaskKMeans(problem.k, init=centres.astype(dtype), max_iter=limit, tol=0)
+            model = DaskKMeans(problem.k, init=centers.astype(dtype), max_iter=limit, tol=0)
             return int(model.fit(array).n_iter_) + 1
 
         return _per_iteration(fit, 1, 4)
     from daskclust import KMeans as OurKMeans
 
     def fit(limit: int) -> int:
-        return int(OurKMeans(problem.k, init=centres, max_iter=limit, tol=0).fit(array).n_iter_)
+        return int(OurKMeans(problem.k, init=centers, max_iter=limit, tol=0).fit(array).n_iter_)
 
     return _per_iteration(fit, 2, long)
 

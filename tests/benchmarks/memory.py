@@ -36,9 +36,9 @@ def write_store(path: Path, n_mib: int, p: int = 64, chunk_mib: int = 8) -> None
         path, shape=(n, p), chunks=(rows_a_chunk, p), dtype="float32", zarr_format=3
     )
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(5, p)).astype("float32")
+    centers = rng.normal(size=(5, p)).astype("float32")
     # A few thousand distinct rows, repeated: it is memory that is measured, not the disk.
-    base = np.round(centres[rng.integers(5, size=4096)] + 0.3 * rng.normal(size=(4096, p)), 1)
+    base = np.round(centers[rng.integers(5, size=4096)] + 0.3 * rng.normal(size=(4096, p)), 1)
     block = np.resize(base.astype("float32"), (rows_a_chunk, p))
     for start in range(0, n, rows_a_chunk):
         store[start : start + rows_a_chunk] = block

@@ -1,7 +1,7 @@
 """Time of one null iteration: tiny blocks on a cluster of two processes.
 
 ``python tests/benchmarks/overhead.py`` prints the median time of an assignment
-pass with 40 kB of centres over persisted blocks of ten rows each: all of it is
+pass with 40 kB of centers over persisted blocks of ten rows each: all of it is
 overhead of the engine and of the cluster.
 """
 
@@ -16,7 +16,7 @@ from _timing import middle, print_table
 from distributed import Client, LocalCluster
 
 from daskclust.engine import open_rows
-from daskclust.reduction import ASSIGN, CentreSets
+from daskclust.reduction import ASSIGN, CenterSets
 
 #: Milliseconds that a null iteration may take.
 TARGET = 100.0
@@ -26,7 +26,7 @@ def measure(n_blocks: int, repeats: int = 15) -> float:
     """Return the median milliseconds of a pass over ``n_blocks`` blocks."""
     blocks = da.zeros((n_blocks * 10, 5), chunks=(10, 5)).persist()
     rows = open_rows(blocks)
-    state = CentreSets(np.random.default_rng(0).normal(size=(1, 1000, 5)))
+    state = CenterSets(np.random.default_rng(0).normal(size=(1, 1000, 5)))
     rows.reduce(ASSIGN, state)
     spans = []
     for _ in range(repeats):

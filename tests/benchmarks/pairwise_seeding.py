@@ -1,9 +1,9 @@
-"""Starts of PCKMeans compared: neighbourhoods of pairs, DKM++, k-means||.
+"""Starts of PCKMeans compared: neighborhoods of pairs, DKM++, k-means||.
 
 ``python tests/benchmarks/pairwise_seeding.py`` prints the table of notebook 02.  Ten stratified
 folds, pairs from the labels of nine of them, pairwise F-score of the rows of the tenth after
 PCKMeans; "wrong" has one pair in ten turned into its opposite.  ``auto`` is the default: must-link
-neighbourhoods, farthest-first, the clusters they do not cover drawn by D^2 among the other rows,
+neighborhoods, farthest-first, the clusters they do not cover drawn by D^2 among the other rows,
 and contradicting must-links passed over; ``neighborhoods`` is the "Seeding" of the literature,
 which takes must-links at their word.
 """
@@ -31,7 +31,7 @@ AMOUNTS = ((0.1, 0.0), (0.3, 0.0), (1.0, 0.0), (1.0, 0.1))
 Data = tuple[np.ndarray, np.ndarray]
 
 
-def _standardised(data: Data) -> Data:
+def _standardized(data: Data) -> Data:
     x, y = data
     return (x - x.mean(axis=0)) / x.std(axis=0), y
 
@@ -50,7 +50,7 @@ def _swimming_paths() -> Data:
 
 DATA: dict[str, Callable[[], Data]] = {
     "iris, k=3": lambda: load_iris(return_X_y=True),
-    "wine, k=3": lambda: _standardised(load_wine(return_X_y=True)),
+    "wine, k=3": lambda: _standardized(load_wine(return_X_y=True)),
     "digits, k=10": _digits,
     "mixture, k=24": lambda: daskclust.datasets.make_gaussian_mixture(
         600, 24, 6, side=6.0, random_state=0

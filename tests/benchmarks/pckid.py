@@ -33,9 +33,9 @@ CHUNK = 5_000
 
 def incomplete_rows(start: int, n: int, p: int = P) -> np.ndarray:
     """Return rows ``start .. start + n - 1`` of the problem; float32."""
-    centres = np.random.default_rng(0).normal(scale=1.5, size=(K, p))
+    centers = np.random.default_rng(0).normal(scale=1.5, size=(K, p))
     rng = np.random.default_rng([1, start])
-    x = centres[rng.integers(K, size=n)] + rng.normal(size=(n, p))
+    x = centers[rng.integers(K, size=n)] + rng.normal(size=(n, p))
     x[rng.random((n, p)) < MISSING] = np.nan
     return x.astype(np.float32)
 
@@ -93,7 +93,7 @@ def measure(
         "kmeans": sum(r["seconds"] for r in model.history_) - sum(r["seconds"] for r in spectrum),
         "gib": memory / 1024,
         "solver": spectrum[0]["solver"],
-        "turn": spectrum[-2]["centre_shift"] if len(spectrum) > 1 else 0.0,
+        "turn": spectrum[-2]["center_shift"] if len(spectrum) > 1 else 0.0,
     }
 
 

@@ -41,21 +41,21 @@ def small(n: int = 2000, n_pairs: int = 4000, repeats: int = 9) -> float:
 
 def large(problem: Problem = LARGE, n_pairs: int = 10_000, passes: int = 12) -> tuple[float, float]:
     """Return milliseconds a pass of PCSKMeans with pairs, and of KMeans."""
-    x, centres = problem.data()
+    x, centers = problem.data()
     array = da.from_array(x, chunks=(-(-problem.n // 8), problem.p)).persist()
     rng = np.random.default_rng(0)
     pairs = rng.integers(problem.n, size=(n_pairs, 2))
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    labels = daskclust.KMeans(problem.k, init=centres, max_iter=5).fit(x).labels_
+    labels = daskclust.KMeans(problem.k, init=centers, max_iter=5).fit(x).labels_
     same = labels[pairs[:, 0]] == labels[pairs[:, 1]]
     spans: dict[str, list[float]] = {"pcskm": [], "kmeans": []}
     for _ in range(2):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sparse = daskclust.PCSKMeans(
-                problem.k, init=centres, max_iter=passes, max_outer_iter=1
+                problem.k, init=centers, max_iter=passes, max_outer_iter=1
             ).fit(array, must_link=pairs[same], cannot_link=pairs[~same])
-            plain = daskclust.KMeans(problem.k, init=centres, max_iter=passes, tol=0).fit(array)
+            plain = daskclust.KMeans(problem.k, init=centers, max_iter=passes, tol=0).fit(array)
         spans["pcskm"] += [r["seconds"] for r in sparse.history_[1:]]
         spans["kmeans"] += [r["seconds"] for r in plain.history_[1:]]
     return 1e3 * middle(spans["pcskm"]), 1e3 * middle(spans["kmeans"])

@@ -1,7 +1,7 @@
 """Salinas-A: agreement with the ground truth from 1 % labels, against plain k-means.
 
 ``python tests/benchmarks/salinas.py`` prints the table of the README.  The
-labelled pixels of the scene (5348 in 6 classes; the other 1790 are of unknown
+labeled pixels of the scene (5348 in 6 classes; the other 1790 are of unknown
 classes and left out) are read from Zarr and clustered into 6.  Each seed draws
 1 % of them, at least one a class, at random within the classes; these are the
 partial labels of PCSKMeans, and are left out of the comparison for every method.
@@ -25,7 +25,7 @@ import daskclust
 from daskclust.metrics import agreement_scores
 
 SCORES = {"ari": "ARI", "nmi": "NMI", "pairwise_f": "pairwise F"}
-SCALES = {"none": "raw", "standard": "standardised"}
+SCALES = {"none": "raw", "standard": "standardized"}
 K, SHARE = 6, 0.01
 
 Fit = Callable[[Any, tuple[np.ndarray, np.ndarray], int], Any]
@@ -75,7 +75,7 @@ def compare(seeds: int, scales: tuple[str, ...] = tuple(SCALES)) -> dict[tuple[s
         cube = daskclust.open_cube(
             path, variable="cube", dims=("y", "x", "band"), mask=truth == 0, scale=scale
         )
-        rows, classes = cube.rows_of(truth.astype(np.int64), unlabelled=0)
+        rows, classes = cube.rows_of(truth.astype(np.int64), unlabeled=0)
         assert len(rows) == cube.n_valid == (truth > 0).sum()
         for seed in range(seeds):
             drawn = draw_labels(classes, seed)

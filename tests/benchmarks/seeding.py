@@ -2,7 +2,7 @@
 
 ``python tests/benchmarks/seeding.py`` prints the table.  The start's passes and the clustering of
 the candidates are timed, on an in-memory Dask array; the first look at the data is not, as any
-start needs it.  Half of the classes have ten labelled rows for ss-k-means||.
+start needs it.  Half of the classes have ten labeled rows for ss-k-means||.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import dask.array as da
 import numpy as np
 from _timing import Problem, print_table
 
-from daskclust.cluster._seeding import sample_centres
 from daskclust.engine import open_rows
-from daskclust.reduction import ASSIGN, SURVEY, CentreSets, RowLabels, SurveyRequest
+from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowLabels, SurveyRequest
+from daskclust.starts.sampled import sample_centers
 
 PROBLEM = Problem(1_000_000, 50, 100)
 #: Iterations that a start may take, and ss-k-means|| over k-means||.
@@ -24,12 +24,12 @@ TARGET, TARGET_RATIO = 5.0, 1.1
 
 
 def rows_of(problem: Problem, separation: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows about random centres, so many standard deviations apart, and their classes."""
+    """Return rows about random centers, so many standard deviations apart, and their classes."""
     rng = np.random.default_rng(0)
-    centres = separation * rng.normal(size=(problem.k, problem.p))
+    centers = separation * rng.normal(size=(problem.k, problem.p))
     classes = rng.integers(problem.k, size=problem.n)
     x = rng.standard_normal((problem.n, problem.p), dtype=np.float32)
-    x += centres[classes].astype(np.float32)
+    x += centers[classes].astype(np.float32)
     return x, classes
 
 
@@ -47,16 +47,16 @@ def measure(problem: Problem, separation: float, repeats: int = 3) -> dict[str, 
     array = da.from_array(x, chunks=(-(-problem.n // 8), problem.p)).persist()
     rows = open_rows(array)
     survey = rows.reduce(SURVEY, SurveyRequest(problem.p, (1,), 1, labels))
-    unlabelled = rows.excluding(labels.rows)
-    spans: dict[str, list[float]] = {"plain": [], "labelled": [], "iteration": []}
+    unlabeled = rows.excluding(labels.rows)
+    spans: dict[str, list[float]] = {"plain": [], "labeled": [], "iteration": []}
     found: dict[str, float] = {}
     for _ in range(repeats + 1):
         for name, data, fixed in (
             ("plain", rows, None),
-            ("labelled", unlabelled, survey.classes.mean),
+            ("labeled", unlabeled, survey.classes.mean),
         ):
             before, began = data.passes, time.perf_counter()
-            start = sample_centres(
+            start = sample_centers(
                 data,
                 survey,
                 "k-means||",
@@ -71,7 +71,7 @@ def measure(problem: Problem, separation: float, repeats: int = 3) -> dict[str, 
             found[f"passes, {name}"] = data.passes - before
         for _ in range(2):
             began = time.perf_counter()
-            rows.reduce(ASSIGN, CentreSets(start.centres, shift=survey.mean))
+            rows.reduce(ASSIGN, CenterSets(start.centers, shift=survey.mean))
             spans["iteration"].append(time.perf_counter() - began)
     # The first of each may compile.
     return {**found, **{name: min(times[1:]) for name, times in spans.items()}}
@@ -92,7 +92,7 @@ def main() -> None:
                 name,
                 f"{1e3 * cell['iteration']:.0f}",
                 f"{1e3 * cell['plain']:.0f} ms ({cell['plain'] / cell['iteration']:.1f})",
-                f"{1e3 * cell['labelled']:.0f} ms ({cell['labelled'] / cell['plain']:.2f}x)",
+                f"{1e3 * cell['labeled']:.0f} ms ({cell['labeled'] / cell['plain']:.2f}x)",
             ]
             for name, cell in compare().items()
         ],

@@ -49,7 +49,7 @@ def test_starts_from_pairs_are_compared(
 
 def test_seeding_is_measured_at_toy_size() -> None:
     found = seeding.measure(Problem(3000, 10, 12), 1.0, repeats=1)
-    assert found["passes, plain"] == found["passes, labelled"] == 6
+    assert found["passes, plain"] == found["passes, labeled"] == 6
     assert min(found.values()) > 0
 
 
@@ -155,7 +155,7 @@ def test_pcskm_reaches_its_targets() -> None:
 def test_seeding_reaches_its_targets(separation: float) -> None:
     found = seeding.measure(seeding.PROBLEM, separation)
     assert found["plain"] / found["iteration"] <= seeding.TARGET
-    assert found["labelled"] / found["plain"] <= seeding.TARGET_RATIO
+    assert found["labeled"] / found["plain"] <= seeding.TARGET_RATIO
 
 
 @pytest.mark.benchmark

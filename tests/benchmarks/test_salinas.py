@@ -14,7 +14,7 @@ def test_compares_all_methods_with_two_seeds(capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| method | bands | ARI | NMI | pairwise F |"
     assert len(lines) == 2 + 2 * 6
-    assert "PCSKMeans, 1 % labels, s = 7.1 | standardised" in "\n".join(lines)
+    assert "PCSKMeans, 1 % labels, s = 7.1 | standardized" in "\n".join(lines)
 
 
 def test_draws_one_percent_of_each_class_and_at_least_one() -> None:

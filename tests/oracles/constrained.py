@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pair", "between", "list_pairs", "objective", "penalised_scores", "violated"]
+__all__ = ["Pair", "between", "list_pairs", "objective", "penalized_scores", "violated"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _prices(x: NDArray[Any], broken: list[Pair], box2: NDArray[Any]) -> NDArray[
     return total
 
 
-def penalised_scores(
+def penalized_scores(
     x: NDArray[Any], labels: Any, pairs: list[Pair], weight: Any = None
 ) -> NDArray[np.float64]:
     """gamma', Eq. 15 with the brackets of Eq. 13: each violated pair once."""
@@ -96,4 +96,4 @@ def objective(
     if penalty == "constant":
         price = sum(pair.weight for pair in violated(labels, pairs))
         return float(weights @ between(x, labels, weight)) - price
-    return float(weights @ penalised_scores(x, labels, pairs, weight))
+    return float(weights @ penalized_scores(x, labels, pairs, weight))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from daskclust.kernels.mixtures import Mixtures
+from daskclust.kernels.mixtures.densities import Mixtures
 
 __all__ = ["Expectation", "conditional", "expectation"]
 

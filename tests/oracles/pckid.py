@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust import PCKID
-from daskclust.kernels.mixtures import Mixtures
+from daskclust.kernels.mixtures.densities import Mixtures
 from oracles.mixtures import expectation
 
 __all__ = ["dense_embedding", "dense_kernel", "members"]

@@ -1,4 +1,4 @@
-"""The published PCSKM program's behaviour, as plain loops.
+"""The published PCSKM program's behavior, as plain loops.
 
 Written from the description of what the program does, to be read, not to be fast;
 it shares no code with the package.  Without constraints it is SKM.
@@ -26,7 +26,7 @@ class Fit:
     labels: NDArray[np.int64]
     weights: NDArray[np.float64]
     weights_of_labels: NDArray[np.float64]
-    centres: NDArray[np.float64]
+    centers: NDArray[np.float64]
     passes: int
     status: int
 
@@ -49,14 +49,14 @@ def closed_threshold(scores: NDArray[np.float64], sparsity: float) -> float:
 
 def pck_run(
     x: NDArray[np.float64],
-    centres: NDArray[np.float64],
+    centers: NDArray[np.float64],
     must_link: NDArray[np.int64],
     cannot_link: NDArray[np.int64],
     box: float,
     max_inner: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], bool]:
-    """Passes to convergence in one space: labels, centres, and whether a cluster was empty."""
-    n, k = len(x), len(centres)
+    """Passes to convergence in one space: labels, centers, and whether a cluster was empty."""
+    n, k = len(x), len(centers)
     partners: list[list[tuple[int, bool]]] = [[] for _ in range(n)]
     for pairs, is_must in ((must_link, True), (cannot_link, False)):
         for a, b in pairs:
@@ -66,7 +66,7 @@ def pck_run(
     for _ in range(max_inner):
         before = labels.copy()
         for i in range(n):
-            score = [float(np.sum((x[i] - c) ** 2)) for c in centres]
+            score = [float(np.sum((x[i] - c) ** 2)) for c in centers]
             for other, is_must in partners[i]:
                 if labels[other] < 0:
                     continue
@@ -79,11 +79,11 @@ def pck_run(
                         score[cluster] += box - length
             labels[i] = int(np.argmin(score))
         if any(not np.any(labels == cluster) for cluster in range(k)):
-            return labels, centres, True
-        centres = np.array([x[labels == cluster].mean(axis=0) for cluster in range(k)])
+            return labels, centers, True
+        centers = np.array([x[labels == cluster].mean(axis=0) for cluster in range(k)])
         if np.array_equal(labels, before):
             break
-    return labels, centres, False
+    return labels, centers, False
 
 
 def pcskm(
@@ -97,47 +97,47 @@ def pcskm(
     stretched_box: bool = False,
     max_outer: int = 25,
     max_inner: int = 25,
-    penalised: bool = False,
+    penalized: bool = False,
 ) -> Fit:
     """PCSKM, and SKM when there are no pairs, as the published program runs them.
 
     The program stretches the bounding box to the origin; ``stretched_box=False`` does not.
-    It does not penalise the scores (Eq. 15) either.
+    It does not penalize the scores (Eq. 15) either.
     """
     find = closed_threshold if threshold == "closed" else bisection_threshold
     p = x.shape[1]
     lower = np.minimum(x.min(axis=0), 0.0) if stretched_box else x.min(axis=0)
     sides2 = (x.max(axis=0) - lower) ** 2
     weights, assign = np.full(p, 1 / np.sqrt(p)), np.ones(p)
-    centres = initial
+    centers = initial
     labels = np.full(len(x), -1)
     for passes in range(1, max_outer + 1):
         root = np.sqrt(assign)
         box = float(np.sum(sides2 * assign))
-        labels, _, empty = pck_run(x * root, centres * root, must_link, cannot_link, box, max_inner)
+        labels, _, empty = pck_run(x * root, centers * root, must_link, cannot_link, box, max_inner)
         if empty:
-            return Fit(labels, weights, assign, centres, passes, EMPTY)
-        centres = np.array([x[labels == k].mean(axis=0) for k in range(len(centres))])
+            return Fit(labels, weights, assign, centers, passes, EMPTY)
+        centers = np.array([x[labels == k].mean(axis=0) for k in range(len(centers))])
         gamma = np.sum((x - x.mean(axis=0)) ** 2, axis=0)
-        for k in range(len(centres)):
-            gamma = gamma - np.sum((x[labels == k] - centres[k]) ** 2, axis=0)
-        if penalised:
+        for k in range(len(centers)):
+            gamma = gamma - np.sum((x[labels == k] - centers[k]) ** 2, axis=0)
+        if penalized:
             for a, b in must_link:
                 gamma = gamma - (x[a] - x[b]) ** 2 * (labels[a] != labels[b])
             for a, b in cannot_link:
                 gamma = gamma - (sides2 - (x[a] - x[b]) ** 2) * (labels[a] == labels[b])
             gamma = np.maximum(gamma, 0.0)
             if not gamma.any():
-                return Fit(labels, weights, assign, centres, passes, KEPT)
+                return Fit(labels, weights, assign, centers, passes, KEPT)
         kept = np.sign(gamma) * np.maximum(np.abs(gamma) - find(gamma, sparsity), 0.0)
         length = float(np.sqrt(np.sum(kept**2)))
         if length == 0 or np.any(kept < 0):
-            return Fit(labels, weights, assign, centres, passes, BAD_WEIGHT)
+            return Fit(labels, weights, assign, centers, passes, BAD_WEIGHT)
         new = kept / length
         change = float(np.sum(np.abs(new - weights)) / np.sum(np.abs(weights)))
         weights = new
         if change <= 1e-4:
-            return Fit(labels, weights, assign, centres, passes, CONVERGED)
+            return Fit(labels, weights, assign, centers, passes, CONVERGED)
         if passes < max_outer:
             assign = weights
-    return Fit(labels, weights, assign, centres, max_outer, OUTER_LIMIT)
+    return Fit(labels, weights, assign, centers, max_outer, OUTER_LIMIT)

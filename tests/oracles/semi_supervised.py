@@ -18,29 +18,29 @@ def class_centroids(X, y, weight):
 def constrained_kmeans(X, y, start, weight, *, clamp, max_iter):
     """Iterate from a start until nothing moves; y holds codes 0.., -1 for none.
 
-    Returns labels, centres, inertia and the number of iterations.
+    Returns labels, centers, inertia and the number of iterations.
     """
-    centres = np.array(start, dtype=float)
+    centers = np.array(start, dtype=float)
 
     def assign():
         labels = np.empty(len(X), dtype=int)
         for i, row in enumerate(X):
-            labels[i] = y[i] if clamp and y[i] >= 0 else np.argmin(((row - centres) ** 2).sum(1))
+            labels[i] = y[i] if clamp and y[i] >= 0 else np.argmin(((row - centers) ** 2).sum(1))
         return labels
 
     n_iter = 0
     while n_iter < max_iter:
         labels = assign()
-        moved = centres.copy()
-        for k in range(len(centres)):
+        moved = centers.copy()
+        for k in range(len(centers)):
             mine = labels == k
             if weight[mine].sum() > 0:
                 moved[k] = np.average(X[mine], axis=0, weights=weight[mine])
         n_iter += 1
-        still = np.allclose(moved, centres, rtol=0, atol=1e-13)
-        centres = moved
+        still = np.allclose(moved, centers, rtol=0, atol=1e-13)
+        centers = moved
         if still:
             break
     labels = assign()
-    inertia = (weight * ((X - centres[labels]) ** 2).sum(axis=1)).sum()
-    return labels, centres, inertia, n_iter
+    inertia = (weight * ((X - centers[labels]) ** 2).sum(axis=1)).sum()
+    return labels, centers, inertia, n_iter

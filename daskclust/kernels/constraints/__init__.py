@@ -13,14 +13,14 @@ Penalties (with weights w of the features and the bounding box's sides Delta):
 
 times the weight of the pair.
 
-Partial labels imply a pair for every two labelled rows.  These are never listed:
-the penalties of a row against all labelled rows follow from the number, the sum
+Partial labels imply a pair for every two labeled rows.  These are never listed:
+the penalties of a row against all labeled rows follow from the number, the sum
 and the sum of squares of the rows of each (class, cluster), see
 :func:`implied_pairs`.
 
 Explicit pairs come in two forms: a list (``left``, ``right``, ``is_must_link``,
 one entry a pair), and compressed rows of the doubled list (``indptr``,
-``neighbours``, ... one entry a pair and end), as
+``neighbors``, ... one entry a pair and end), as
 :class:`daskclust.constraints.PairwiseConstraints` holds them.
 """
 

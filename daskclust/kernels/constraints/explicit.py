@@ -8,7 +8,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from daskclust.kernels._rows import row_distance_weighted
 from daskclust.kernels.constraints._arrays import (
     Bools,
     Floats,
@@ -20,6 +19,7 @@ from daskclust.kernels.constraints._arrays import (
     check_penalty,
 )
 from daskclust.kernels.constraints.violations import Violations
+from daskclust.kernels.nearest._row_loops import row_distance_weighted
 
 __all__ = ["explicit_violations", "pair_costs", "pair_lengths", "violated_pairs"]
 
@@ -50,8 +50,8 @@ def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: Array
     -----
     Cost O(n_pairs p) time; O(m p) memory for float32 rows, else none beyond the
     result.  Differences are taken directly, in float64, and summed in the order of
-    :func:`daskclust.kernels.assign.direct_distances`: a row is to the last bit as
-    far from its partner as from a centre that lies on it, so that such ties are
+    :func:`daskclust.kernels.nearest.assign.direct_distances`: a row is to the last bit as
+    far from its partner as from a center that lies on it, so that such ties are
     ties.
     """
     left, right = as_ints(left), as_ints(right)
@@ -101,7 +101,7 @@ def pair_costs(
 def violated_pairs(
     labels: ArrayLike, left: ArrayLike, right: ArrayLike, is_must_link: ArrayLike
 ) -> Bools:
-    """Which pairs the labels violate; a pair with an unlabelled end (-1) is not violated.
+    """Which pairs the labels violate; a pair with an unlabeled end (-1) is not violated.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Pairs that partial labels imply, never listed.
 
-Two labelled rows of one class are must-linked, two of different classes
+Two labeled rows of one class are must-linked, two of different classes
 cannot-linked.  All sums over such pairs follow from the number, the sum and the
-sum of squares of the rows of each (class, cluster): O(L K p) for L labelled rows
+sum of squares of the rows of each (class, cluster): O(L K p) for L labeled rows
 instead of O(L^2 p).
 """
 
@@ -34,7 +34,7 @@ _ORIGIN_ROWS = 1000
 
 @dataclass(frozen=True, eq=False)
 class ImpliedPairs:
-    """Labelled rows, prepared for ordered passes under one set of feature weights.
+    """Labeled rows, prepared for ordered passes under one set of feature weights.
 
     Made by :func:`implied_pairs`; valid for all passes between two changes of
     the feature weights.
@@ -42,13 +42,13 @@ class ImpliedPairs:
     Attributes
     ----------
     slot : int64 array of shape (m,)
-        Number of the row among the labelled rows, -1 for rows without a class.
-    classes : int64 array of shape (n_labelled,)
-        Class 0..n_classes-1 of each labelled row.
-    points : float64 array of shape (n_labelled, q)
-        Labelled rows, shifted, times the root of the feature weights; the q
+        Number of the row among the labeled rows, -1 for rows without a class.
+    classes : int64 array of shape (n_labeled,)
+        Class 0..n_classes-1 of each labeled row.
+    points : float64 array of shape (n_labeled, q)
+        Labeled rows, shifted, times the root of the feature weights; the q
         features of positive weight only, and none with constant penalties.
-    lengths : float64 array of shape (n_labelled,)
+    lengths : float64 array of shape (n_labeled,)
         Squared length of each point.
     n_classes : int
         Number of classes.
@@ -109,11 +109,11 @@ def implied_pairs(
 ) -> ImpliedPairs:
     """Prepare the pairs implied by partial labels, without listing them.
 
-    Two labelled rows of one class are must-linked, two of different classes
+    Two labeled rows of one class are must-linked, two of different classes
     cannot-linked.  With N, S and Q the number, sum and sum of squared lengths of
-    the labelled rows of one class in one cluster (weighted space, shifted),
+    the labeled rows of one class in one cluster (weighted space, shifted),
     the squared distances of a row y to all of them add up to
-    ``N |y|^2 - 2 y.S + Q``.  A pass over L labelled rows therefore costs
+    ``N |y|^2 - 2 y.S + Q``.  A pass over L labeled rows therefore costs
     O(L K q) instead of O(L^2 q).
 
     Parameters
@@ -137,24 +137,24 @@ def implied_pairs(
 
     Notes
     -----
-    Cost O(m p) time; O(n_labelled q) memory here and O(n_classes K q) in a pass.
+    Cost O(m p) time; O(n_labeled q) memory here and O(n_classes K q) in a pass.
     """
     check_penalty(penalty)
     rows = as_rows(x)
     given = as_ints(classes)
     w = as_floats(weights)
-    labelled = np.flatnonzero(given >= 0)
+    labeled = np.flatnonzero(given >= 0)
     slot = np.full(given.size, -1, dtype=np.int64)
-    slot[labelled] = np.arange(labelled.size)
-    active = np.flatnonzero(w > 0) if penalty == "distance" and labelled.size else np.arange(0)
-    points, lengths = np.empty((labelled.size, active.size)), np.zeros(labelled.size)
+    slot[labeled] = np.arange(labeled.size)
+    active = np.flatnonzero(w > 0) if penalty == "distance" and labeled.size else np.arange(0)
+    points, lengths = np.empty((labeled.size, active.size)), np.zeros(labeled.size)
     if active.size:
         # |y|^2 - 2 y.y' + |y'|^2 cancels for data far from the origin.
-        origin = _origin(rows, labelled)
-        _fill_points(rows, labelled, origin, active, np.sqrt(w[active]), points, lengths)
+        origin = _origin(rows, labeled)
+        _fill_points(rows, labeled, origin, active, np.sqrt(w[active]), points, lengths)
     return ImpliedPairs(
         slot=slot,
-        classes=given[labelled],
+        classes=given[labeled],
         points=points,
         lengths=lengths,
         n_classes=int(given.max(initial=-1)) + 1,
@@ -271,7 +271,7 @@ def implied_violations(
 
     Notes
     -----
-    Cost O(n_labelled p + n_classes K p) time and memory.
+    Cost O(n_labeled p + n_classes K p) time and memory.
     """
     given, clusters = as_ints(classes), as_ints(labels)
     box = as_floats(box2)
@@ -280,7 +280,7 @@ def implied_violations(
     if used.size == 0:
         return Violations(must, cannot, 0.0, 0.0, 0, 0)
     given = given[used]
-    # Clusters without a labelled row take part in nothing: renumber, so that memory is small.
+    # Clusters without a labeled row take part in nothing: renumber, so that memory is small.
     clusters = clusters[used]
     present = np.bincount(clusters) > 0
     clusters = (np.cumsum(present) - 1)[clusters]

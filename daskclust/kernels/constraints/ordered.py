@@ -42,7 +42,7 @@ def _add_row(
     sums: Any,
     squares: Any,
 ) -> None:
-    """Add (sign 1) or take out (sign -1) a labelled row of class ``c`` in cluster ``k``."""
+    """Add (sign 1) or take out (sign -1) a labeled row of class ``c`` in cluster ``k``."""
     for j in range(points.shape[1]):
         sums[c, k, j] += sign * points[row, j]
     squares[c, k] += sign * lengths[row]
@@ -88,7 +88,7 @@ def _count_rows(
     sums: Any,
     squares: Any,
 ) -> None:
-    """Statistics of the labelled rows of each (class, cluster); the last class is all of them."""
+    """Statistics of the labeled rows of each (class, cluster); the last class is all of them."""
     n_classes = number.shape[0] - 1
     for i in range(labels.size):
         if slot[i] >= 0 and labels[i] >= 0:
@@ -103,7 +103,7 @@ def _count_rows(
 def _statistics(
     implied: ImpliedPairs, labels: Ints, small: Any, n_clusters: int
 ) -> tuple[Any, ...]:
-    """Return the statistics of the labelled rows, those of the last pass where it moved none."""
+    """Return the statistics of the labeled rows, those of the last pass where it moved none."""
     kept = implied.kept
     if "labels" in kept and np.array_equal(kept["labels"], labels):
         statistics: tuple[Any, ...] = kept["statistics"]
@@ -124,7 +124,7 @@ def _ordered_pass(
     distances: Any,
     labels: Any,
     indptr: Any,
-    neighbours: Any,
+    neighbors: Any,
     costs: Any,
     is_must_link: Any,
     slot: Any,
@@ -154,7 +154,7 @@ def _ordered_pass(
         c = classes[row] if row >= 0 else 0
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
-            k = labels[neighbours[e]]
+            k = labels[neighbors[e]]
             if k < 0:
                 continue  # a partner without a label has no say
             # Without a branch on the kind, which nobody could predict.
@@ -234,7 +234,7 @@ def ordered_pass(
     distances: ArrayLike,
     labels: ArrayLike,
     indptr: ArrayLike,
-    neighbours: ArrayLike,
+    neighbors: ArrayLike,
     costs: ArrayLike,
     is_must_link: ArrayLike,
     implied: ImpliedPairs | None = None,
@@ -252,21 +252,21 @@ def ordered_pass(
     Parameters
     ----------
     distances : array of shape (m, K)
-        Squared distances to the centres, in the weighted space (times the row's
+        Squared distances to the centers, in the weighted space (times the row's
         sample weight, if there is one).
     labels : int array of shape (m,)
         Labels of the pass before, -1 = none yet.  Not changed.
     indptr : int array of shape (m + 1,)
         Row i's pairs are the entries ``indptr[i]:indptr[i + 1]`` of the next three;
         each pair is entered at both its ends.
-    neighbours : int array of shape (2 n_pairs,)
+    neighbors : int array of shape (2 n_pairs,)
         The other end.
     costs : array of shape (2 n_pairs,)
         Price of a violation (:func:`pair_costs`).
     is_must_link : bool array of shape (2 n_pairs,)
         True for must-links, False for cannot-links.
     implied : ImpliedPairs, optional
-        Labelled rows among the m, whose pairs are not listed; both sorts of
+        Labeled rows among the m, whose pairs are not listed; both sorts of
         pairs may occur together.
 
     Returns
@@ -278,10 +278,10 @@ def ordered_pass(
 
     Notes
     -----
-    Cost O(m K + n_pairs), plus O(n_labelled K q) with `implied` (q = features of
+    Cost O(m K + n_pairs), plus O(n_labeled K q) with `implied` (q = features of
     positive weight).  Serial by nature; releases the GIL.
 
-    The statistics of labelled rows are rebuilt from the labels at the start of
+    The statistics of labeled rows are rebuilt from the labels at the start of
     each pass, so rounding does not build up; after a pass that moved no row they
     are kept for the next, since they are the same.
     """
@@ -326,7 +326,7 @@ def ordered_pass(
         d,
         small,
         as_ints(indptr),
-        as_ints(neighbours),
+        as_ints(neighbors),
         as_floats(costs),
         as_bools(is_must_link),
         *tail,

@@ -14,7 +14,7 @@ __all__ = ["Violations"]
 
 @dataclass(frozen=True, eq=False)
 class Violations:
-    """What a labelling violates, each violated pair once, times its weight.
+    """What a labeling violates, each violated pair once, times its weight.
 
     Totals of explicit and implied pairs are added with ``+``.
 

@@ -1,0 +1,1 @@
+"""Constrained and sparse k-means: constrained rows, one iteration, its variants."""

@@ -1,0 +1,136 @@
+"""Starts from pairwise constraints: clusters that must-links cover, and sampling for the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cluster.constrained.rows import TouchedRows
+from daskclust.engine import Rows
+from daskclust.kernels.constraints import pair_lengths
+from daskclust.kernels.constraints.neighborhoods import agreeing_components
+from daskclust.kernels.nearest.assign import direct_distances, label_sums
+
+__all__ = ["Neighborhoods", "agreeing_groups", "covered_clusters", "uncovered"]
+
+Float = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Neighborhoods(NamedTuple):
+    """Rows that belong together.
+
+    Attributes
+    ----------
+    centroids : ndarray of shape (h, p), float64
+        Largest first, ties by their smallest row.
+    weights : ndarray of shape (h,), float64
+        Rows of each.
+    rows : ndarray of shape (m,), int64
+        Global numbers of all their rows, ascending.
+    """
+
+    centroids: Float
+    weights: Float
+    rows: Ints
+
+    @classmethod
+    def of(cls, touched: TouchedRows, group: Ints) -> Neighborhoods:
+        """Return the groups of more than one row, and those with a label.
+
+        Parameters
+        ----------
+        touched : TouchedRows
+        group : ndarray of shape (m,), int64
+            Number of each touched row's group, in the order of their smallest row.
+        """
+        labeled = touched.constraints.classes >= 0
+        used = np.flatnonzero((np.bincount(group)[group] > 1) | labeled)
+        if not len(used):
+            p = touched.x.shape[1]
+            return cls(np.empty((0, p)), np.empty(0), np.empty(0, dtype=np.int64))
+        _, number = np.unique(group[used], return_inverse=True)
+        sums, weights = label_sums(
+            touched.x[used], touched.weight[used], number, int(number.max()) + 1
+        )
+        order = np.argsort(-weights, kind="stable")
+        return cls((sums / weights[:, None])[order], weights[order], touched.constraints.rows[used])
+
+
+def agreeing_groups(touched: TouchedRows) -> Ints:
+    """Group must-linked rows, and rows of one label, but none that may not be together.
+
+    Where constraints contradict each other, must-links would join neighborhoods
+    that cannot-links tell apart, in the end all into one.  So the must-links are
+    joined one after another, heavy ones first, then short ones, and each that would
+    do so is passed over.
+
+    Returns
+    -------
+    ndarray of shape (m,), int64
+        Number of each touched row's group, in the order of their smallest row.
+    """
+    c = touched.constraints
+    if not c.n_contradictions:
+        return c.must_link_components()
+    must = np.flatnonzero(c.pair_is_must_link)
+    left, right = c.pair_left[must], c.pair_right[must]
+    lengths = pair_lengths(touched.x, left, right, np.ones(touched.x.shape[1]))
+    low, high = np.minimum(left, right), np.maximum(left, right)
+    order = np.lexsort((high, low, lengths, -c.pair_weight[must]))
+    # Rows of one label come before all pairs: each with the next of its class.
+    labeled = np.flatnonzero(c.classes >= 0)
+    labeled = labeled[np.argsort(c.classes[labeled], kind="stable")]
+    same = c.classes[labeled[1:]] == c.classes[labeled[:-1]]
+    left = np.concatenate([labeled[:-1][same], left[order]])
+    right = np.concatenate([labeled[1:][same], right[order]])
+    cannot = np.flatnonzero(~c.pair_is_must_link)
+    foes = np.column_stack([c.pair_left[cannot], c.pair_right[cannot]])
+    return agreeing_components(left, right, foes, c.classes)
+
+
+def covered_clusters(touched: TouchedRows, k: int, *, agreeing: bool) -> Neighborhoods:
+    """Choose at most k neighborhoods: the largest, then weighted farthest-first.
+
+    The "Seeding" of the PCSKM paper: the next maximizes the least
+    ``|c - c'| sqrt(n n')`` to those chosen.
+
+    Parameters
+    ----------
+    touched : TouchedRows
+    k : int
+    agreeing : bool
+        Whether neighborhoods are :func:`agreeing_groups`; else they are the
+        components of the must-links, as the paper has them.
+
+    Returns
+    -------
+    Neighborhoods
+        Those chosen, in order of choice, and the rows of all.
+    """
+    group = agreeing_groups(touched) if agreeing else touched.constraints.must_link_components()
+    found = Neighborhoods.of(touched, group)
+    centroids, weights = found.centroids, found.weights
+    chosen: list[int] = []
+    least = np.full(len(centroids), np.inf)
+    while len(chosen) < min(k, len(centroids)):
+        # They come largest first, so the first of all that are infinitely far is the largest.
+        new = int(np.argmax(least))
+        length = np.sqrt(direct_distances(centroids, centroids[new : new + 1])[:, 0])
+        least = np.minimum(least, length * np.sqrt(weights * weights[new]))
+        chosen.append(new)
+        least[chosen] = -1.0
+    return Neighborhoods(centroids[chosen], weights[chosen], found.rows)
+
+
+def uncovered(rows: Rows, found: Neighborhoods, n_missing: int) -> Rows:
+    """Return the rows from which the centers that are missing are drawn.
+
+    Those outside the neighborhoods, which lie in clusters that have their center
+    already; all, where there are not enough others.
+    """
+    if not n_missing or rows.n_rows - len(found.rows) < n_missing:
+        return rows
+    return rows.excluding(found.rows)

@@ -1,0 +1,63 @@
+"""Checks of estimator parameters, with one wording for all."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_scalar
+
+__all__ = ["check_choice", "check_init_array", "check_integer", "check_penalty", "check_real"]
+
+
+def check_integer(value: Any, name: str, minimum: int) -> None:
+    """Raise unless ``value`` is an integer of at least ``minimum``."""
+    check_scalar(value, name, numbers.Integral, min_val=minimum)
+
+
+def check_real(
+    value: Any, name: str, minimum: float, *, boundaries: str = "left", maximum: float | None = None
+) -> None:
+    """Raise unless ``value`` is a finite real number in the interval."""
+    check_scalar(
+        value,
+        name,
+        numbers.Real,
+        min_val=minimum,
+        max_val=maximum,
+        include_boundaries="both" if maximum is not None else boundaries,
+    )
+    if not np.isfinite(value):
+        raise ValueError(f"{name} == {value}, must be finite.")
+
+
+def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
+    """Raise unless ``value`` is one of the strings."""
+    if value not in choices:
+        options = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name}={value!r} is not known; it must be one of {options}.")
+
+
+def check_penalty(value: Any) -> None:
+    """Raise unless ``value`` names a price of violated constraints."""
+    check_choice(value, "penalty", ("distance", "constant"))
+
+
+def check_init_array(init: Any, n_clusters: int, n_features: int) -> NDArray[np.float64]:
+    """Return starting centers as float64 after checking their shape and values."""
+    centers = np.array(init, dtype=np.float64, order="C")
+    if centers.shape != (n_clusters, n_features):
+        raise ValueError(
+            f"The starting centers have shape {centers.shape}; with n_clusters={n_clusters} and "
+            f"{n_features} features they must have shape ({n_clusters}, {n_features})."
+        )
+    if not np.isfinite(centers).all():
+        row, column = np.argwhere(~np.isfinite(centers))[0]
+        raise ValueError(
+            f"The starting centers contain {centers[row, column]} (center {row}, feature "
+            f"{column}); they must be finite."
+        )
+    return centers

@@ -1,0 +1,252 @@
+"""Partial labels as they are given to ``fit``: any names, any form, few or many."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._warnings import warn
+from daskclust.engine import is_dask, labeled_rows
+from daskclust.estimator.inputs import as_labels
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.reduction import ClassStatistics, RowLabels
+
+__all__ = ["PartialLabels", "known_labels", "read_labels"]
+
+#: What stands for no label, beside None: NumPy makes the second of the first among strings.
+_NONE, _NONE_TEXT = -1, "-1"
+
+
+@dataclass(frozen=True)
+class PartialLabels(RowLabels):
+    """Labels of some rows, and the names of their classes.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Names in ascending order: int64 or text.
+    length : int, or None
+        Rows that the labels were given for; None for ``(rows, labels)``.
+    """
+
+    classes: NDArray[Any]
+    length: int | None
+
+    def check_rows(self, n_rows: int) -> None:
+        """Raise unless these are labels of ``n_rows`` rows.
+
+        Raises
+        ------
+        ConstraintError
+        """
+        if self.length is not None and self.length != n_rows:
+            raise ConstraintError(
+                f"y has {self.length} labels; X has {n_rows} rows. Give one label a row, -1 where "
+                "there is none, or y=(rows, labels)."
+            )
+        if len(self.rows) and not 0 <= self.rows[0] <= self.rows[-1] < n_rows:
+            row = int(self.rows[0] if self.rows[0] < 0 else self.rows[-1])
+            raise ConstraintError(
+                f"Row {row} is labeled; expected row numbers in [0, {n_rows}). Row numbers count "
+                "from 0 over all of X."
+            )
+
+    def present(self, statistics: ClassStatistics) -> tuple[PartialLabels, ClassStatistics]:
+        """Leave out the classes all of whose rows have weight 0, which are absent.
+
+        Warns
+        -----
+        ConstraintWarning
+            If a labeled row has weight 0.
+        """
+        if statistics.first_weightless is None:
+            return self, statistics
+        kept = statistics.weight > 0
+        gone = ", ".join(str(name) for name in self.classes[~kept].tolist())
+        warn(
+            f"Some labeled rows have sample_weight 0, the first is row "
+            f"{statistics.first_weightless}: they count as absent"
+            + (f", and so do the classes without other rows ({gone})." if gone else "."),
+            ConstraintWarning,
+        )
+        mine = kept[self.codes]
+        codes = (np.cumsum(kept) - 1).astype(np.int32)[self.codes[mine]]
+        labels = replace(
+            self,
+            rows=self.rows[mine],
+            codes=codes,
+            n_classes=int(kept.sum()),
+            classes=self.classes[kept],
+        )
+        return labels, ClassStatistics(
+            statistics.weight[kept], statistics.mean[kept], statistics.scatter[kept]
+        )
+
+    def digest(self) -> str:
+        """Hash of the labels, the same for every form in which they may be given."""
+        sha = hashlib.sha256(repr(self.classes.tolist()).encode())
+        sha.update(self.rows.astype("<i8").tobytes())
+        sha.update(self.codes.astype("<i4").tobytes())
+        return sha.hexdigest()
+
+
+def _none(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where there is no label."""
+    if values.dtype.kind in "iu":
+        return values == _NONE
+    if values.dtype.kind in "US":
+        return values.astype(str) == _NONE_TEXT
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        # Its NA is neither equal nor unequal to anything.  It cannot be here without pandas.
+        values = values.copy()
+        values[pandas.isna(values)] = None
+    try:
+        # Tables turn a missing text into NaN, which alone is not equal to itself.
+        missing = np.not_equal(values, values).astype(bool)
+        for none in (None, _NONE, _NONE_TEXT):
+            # By the values' own comparison, one by one, but not in a loop of Python.
+            missing |= np.equal(values, np.array(none, dtype=object)).astype(bool)
+        return missing
+    except (TypeError, ValueError) as error:
+        raise ConstraintError(
+            f"y holds values that cannot be compared ({error}); expected integers or text, -1 "
+            "where there is none."
+        ) from error
+
+
+def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Places and labels of the labeled rows among some rows.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        Integers (or whole floats) or text; -1 (also "-1", None, and NaN or
+        pandas.NA among objects) is no label.
+
+    Raises
+    ------
+    ConstraintError
+        For other types.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> known_labels(np.array([7, -1, 3]))
+    (array([0, 2]), array([7, 3]))
+    >>> known_labels(np.array(["oak", None, "elm"], dtype=object))
+    (array([0, 2]), array(['oak', 'elm'], dtype=object))
+    """
+    kind = values.dtype.kind
+    if kind == "b":
+        raise ConstraintError(
+            "y has dtype bool, which cannot say which rows are unlabeled; expected integers or "
+            "text. Use numpy.where(known, y.astype(int), -1)."
+        )
+    if kind == "f":
+        wrong = ~(np.isfinite(values) & (values == np.floor(values)))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise ConstraintError(
+                f"y has dtype {values.dtype} and the value {values[at]}; expected integers or "
+                "text. Mark rows without a label by -1, not NaN."
+            )
+        values = values.astype(np.int64)
+    elif kind not in "iuUSO":
+        raise ConstraintError(f"y has dtype {values.dtype}; expected integers or text.")
+    places = np.flatnonzero(~_none(values))
+    return places, values[places]
+
+
+def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as int64 or text."""
+    if labels.dtype.kind == "O":
+        items = labels.tolist()
+        if all(isinstance(item, str) for item in items):
+            return np.array(items, dtype=str)
+        if not all(isinstance(item, int | np.integer) and item is not True for item in items):
+            kinds = sorted({type(item).__name__ for item in items})
+            raise ConstraintError(
+                f"y holds labels of the types {', '.join(kinds)}; expected all integers or all "
+                "text."
+            )
+        labels = np.array(items)
+    if labels.dtype.kind in "US":
+        return labels.astype(str)
+    if labels.dtype.kind == "u" and len(labels) and labels.max() > np.iinfo(np.int64).max:
+        raise ConstraintError(f"y holds {labels.max()}; expected values below 2**63.")
+    return labels.astype(np.int64)
+
+
+def _row_numbers(rows: Any) -> NDArray[np.int64]:
+    rows = np.asarray(rows)
+    if rows.size and rows.dtype.kind not in "iu":
+        raise ConstraintError(
+            f"The rows of y = (rows, labels) have dtype {rows.dtype}; expected integers. For a "
+            "mask, pass numpy.flatnonzero(mask)."
+        )
+    return rows.astype(np.int64)
+
+
+def _given_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[Any], int | None]:
+    """Rows and labels in any order, and the length of y."""
+    y = as_labels(y)
+    if isinstance(y, tuple):
+        rows, labels = _row_numbers(y[0]), np.asarray(y[1])
+        if rows.shape != labels.shape:
+            raise ConstraintError(
+                f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two "
+                "arrays of one length: row numbers, and a label for each."
+            )
+        if not labels.size:
+            return rows, labels.astype(np.int64), None
+        places, labels = known_labels(labels)
+        return rows[places], labels, None
+    if is_dask(y):
+        return labeled_rows(y, known_labels)
+    places, labels = known_labels(y)
+    return places.astype(np.int64), labels, len(y)
+
+
+def read_labels(y: Any, n_clusters: int) -> PartialLabels:
+    """Read partial labels in whatever form.
+
+    Parameters
+    ----------
+    y : None, (rows, labels), array-like or dask.array.Array of shape (n,)
+    n_clusters : int
+
+    Returns
+    -------
+    PartialLabels
+
+    Raises
+    ------
+    ConstraintError
+        For labels of other types, rows labeled twice, and more classes than
+        clusters.
+    """
+    rows, labels, length = (
+        (np.empty(0, np.int64), np.empty(0, np.int64), None) if y is None else _given_rows(y)
+    )
+    order = np.argsort(rows, kind="stable")
+    rows, labels = rows[order], _as_names(labels)[order]
+    repeats = np.flatnonzero(rows[1:] == rows[:-1])
+    if repeats.size:
+        row, a, b = rows[repeats[0]], labels[repeats[0]], labels[repeats[0] + 1]
+        raise ConstraintError(
+            f"Row {row} is labeled more than once ({a}, {b}); expected one label a row. "
+            "Remove the repeated rows."
+        )
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) > n_clusters:
+        raise ConstraintError(
+            f"y has {len(classes)} classes; n_clusters={n_clusters}. Each class is a cluster of "
+            f"its own: use n_clusters={len(classes)} or more, or label fewer classes."
+        )
+    return PartialLabels(rows, codes.astype(np.int32), len(classes), classes, length)

@@ -1,0 +1,158 @@
+"""Metrics as changes of space: in each of these spaces k-means is Euclidean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.compensated import sum_terms
+from daskclust.persistence.schema import Array, Fields
+from daskclust.reduction import Field, Partial, Reduction, RowBlock
+
+__all__ = ["COVARIANCE", "METRICS", "Euclidean", "MeanState", "Metric", "UnitSphere", "Whitened"]
+
+Float = NDArray[np.float64]
+#: Directions whose variance is below this share of the largest carry no information.
+_NEGLIGIBLE = 1e-12
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """The space as it is; the interface of the others.
+
+    Callable on a block of rows; picklable, as it travels to the workers.
+    """
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether blocks are left as they are."""
+        return True
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Rows of a block in the space of the metric."""
+        return x
+
+    def project(self, centers: Float) -> Float:
+        """Means of rows, moved to where centers may lie."""
+        return centers
+
+    def restore(self, centers: Float) -> Float:
+        """Centers in the space of the data."""
+        return centers
+
+
+@dataclass(frozen=True)
+class UnitSphere(Euclidean):
+    """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
+
+    A row of zeros has no direction; it stays at the origin, at distance 1 from
+    every center, and counts for none.
+    """
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether blocks are left as they are."""
+        return False
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Rows of unit length."""
+        # Two steps, so that neither tiny nor huge rows under- or overflow.
+        with np.errstate(invalid="ignore", over="ignore"):
+            peak = np.abs(x).max(axis=1, keepdims=True, initial=0)
+            usable = np.isfinite(peak) & (peak > 0)
+            scaled = np.divide(x, peak, out=np.array(x), where=usable)
+            norm = np.sqrt((scaled.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+            return np.divide(scaled, norm, out=scaled, where=usable, casting="same_kind")
+
+    def project(self, centers: Float) -> Float:
+        """Mean directions."""
+        norm = np.linalg.norm(centers, axis=-1, keepdims=True)
+        return np.divide(centers, norm, out=np.array(centers), where=norm > 0)
+
+
+@dataclass(frozen=True)
+class Whitened(Euclidean):
+    """Mahalanobis distance: rows with the pooled covariance turned into unity.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (p,)
+    forward : ndarray of shape (p, q)
+    backward : ndarray of shape (q, p)
+        ``z = (x - mean) forward``, ``x = mean + z backward``; q < p where the
+        covariance is singular.
+    """
+
+    mean: Float
+    forward: Float
+    backward: Float
+
+    @classmethod
+    def from_covariance(cls, mean: Float, covariance: Float) -> Whitened:
+        """Whitening along the directions of non-negligible variance."""
+        variances, directions = np.linalg.eigh(covariance)
+        keep = variances > _NEGLIGIBLE * max(variances[-1], 0.0)
+        scale = np.sqrt(variances[keep])
+        directions = directions[:, keep]
+        return cls(mean, directions / scale, (directions * scale).T)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether blocks are left as they are."""
+        return False
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Whitened rows."""
+        # Several tasks may run in this process: one BLAS thread each.
+        with one_blas_thread():
+            white = (x - self.mean) @ self.forward
+        return np.ascontiguousarray(white, dtype=x.dtype)
+
+    def restore(self, centers: Float) -> Float:
+        """Centers in the space of the data."""
+        return self.mean + centers @ self.backward
+
+
+Metric = Euclidean
+
+#: What a saved model may hold as its metric.
+METRICS = {
+    Euclidean: Fields(same=("p", "q")),
+    UnitSphere: Fields(same=("p", "q")),
+    Whitened: Fields({"mean": Array("p"), "forward": Array("p", "q"), "backward": Array("q", "p")}),
+}
+
+
+@dataclass(frozen=True)
+class MeanState:
+    """A point about which to take second moments."""
+
+    mean: Float
+
+
+def _fields(state: MeanState) -> Mapping[str, Field]:
+    p = len(state.mean)
+    return {"scatter": Field((2, p, p)), "weight": Field((2,))}
+
+
+def _block(rows: RowBlock, state: MeanState) -> Partial:
+    centered = rows.x - state.mean
+    weighted = centered if rows.weight is None else centered * rows.weight[:, None]
+    chunks = rows.slices()
+    with one_blas_thread():
+        scatter = sum_terms(weighted[s].T @ centered[s] for s in chunks)
+    weight = np.ones(len(centered)) if rows.weight is None else rows.weight
+    return {"scatter": scatter, "weight": sum_terms(weight[s].sum() for s in chunks)}
+
+
+def _finalize(partial: Partial, state: MeanState) -> Float:
+    return partial["scatter"][0] / partial["weight"][0]
+
+
+#: Pooled covariance about a mean that is known already.
+COVARIANCE = Reduction("covariance", _fields, _block, _finalize)

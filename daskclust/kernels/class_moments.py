@@ -1,0 +1,115 @@
+"""Moments of the labeled rows of a block, by class."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["ClassMoments", "class_moments"]
+
+Float = NDArray[np.float64]
+
+
+class ClassMoments(NamedTuple):
+    """Statistics of the labeled rows of one block.
+
+    Attributes
+    ----------
+    hi, lo : ndarray of shape (n_classes, p + 1), float64
+        Weighted column sums of each class and, last, its weight, as unevaluated pairs.
+    moments : ndarray of shape (3, n_classes, p), float64
+        Weight, mean and sum of squared deviations from it, as
+        :func:`daskclust.kernels.moments.merge_moments` merges them.
+    """
+
+    hi: Float
+    lo: Float
+    moments: Float
+
+
+@njit(nogil=True, cache=True)
+def _sums(
+    x: Any, places: Any, codes: Any, weights: Any, weighted: Any, hi: Any, lo: Any
+) -> None:  # pragma: no cover
+    p = x.shape[1]
+    for at in range(places.size):
+        i, c = places[at], codes[at]
+        w = weights[i] if weighted else 1.0
+        for j in range(p + 1):
+            term = w * np.float64(x[i, j]) if j < p else w
+            total = hi[c, j] + term
+            part = total - hi[c, j]
+            lo[c, j] += (hi[c, j] - (total - part)) + (term - part)
+            hi[c, j] = total
+
+
+@njit(nogil=True, cache=True)
+def _squares(
+    x: Any, places: Any, codes: Any, weights: Any, weighted: Any, means: Any, squares: Any
+) -> None:  # pragma: no cover
+    for at in range(places.size):
+        i, c = places[at], codes[at]
+        w = weights[i] if weighted else 1.0
+        if w == 0.0:
+            continue
+        for j in range(x.shape[1]):
+            gap = np.float64(x[i, j]) - means[c, j]
+            squares[c, j] += w * gap * gap
+
+
+def class_moments(
+    x: NDArray[Any],
+    places: NDArray[np.int64],
+    codes: NDArray[np.int32],
+    weight: Float | None,
+    n_classes: int,
+) -> ClassMoments:
+    """Sum the labeled rows of a block by class.
+
+    Every row joins a compensated sum, so that means do not show where blocks were
+    cut: labeled rows are few, and seeds are to be the same for any chunks.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        Finite.
+    places : ndarray of shape (m,), int64
+        Places of the labeled rows in the block.
+    codes : ndarray of shape (m,), int32, in [0, n_classes)
+    weight : ndarray of shape (n,), float64, or None
+    n_classes : int
+
+    Returns
+    -------
+    ClassMoments
+
+    Notes
+    -----
+    Cost O(m p), memory O(n_classes p).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.array([[1.0], [7.0], [3.0]])
+    >>> found = class_moments(x, np.array([0, 2]), np.array([1, 1], np.int32), None, 2)
+    >>> found.hi  # sum and weight
+    array([[0., 0.],
+           [4., 2.]])
+    >>> found.moments[1:, 1].ravel()  # mean, squared deviations
+    array([2., 2.])
+    """
+    p = x.shape[1]
+    if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
+        # Compiled code does not check its indices.
+        raise ValueError(f"codes lie in [{codes.min()}, {codes.max()}]; expected [0, {n_classes}).")
+    hi, lo = np.zeros((n_classes, p + 1)), np.zeros((n_classes, p + 1))
+    weights = np.empty(0) if weight is None else weight
+    _sums(x, places, codes, weights, weight is not None, hi, lo)
+    total = np.repeat(hi[:, p:] + lo[:, p:], p, axis=1)
+    means = np.divide(hi[:, :p] + lo[:, :p], total, out=np.zeros((n_classes, p)), where=total > 0)
+    squares = np.zeros((n_classes, p))
+    _squares(x, places, codes, weights, weight is not None, means, squares)
+    return ClassMoments(hi, lo, np.stack([total, means, squares]))

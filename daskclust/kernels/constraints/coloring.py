@@ -1,0 +1,382 @@
+"""Cheapest assignment of groups to clusters in which linked groups never share one.
+
+Cannot-links that must hold make the assignment of rows a coloring of a graph:
+vertices are groups of must-linked rows, edges are cannot-links, colors are the k
+clusters, and giving group g cluster c costs ``costs[g, c]``.  Which colors are
+possible at all does not depend on the costs; :func:`color` finds that out once.
+
+A vertex with fewer than k neighbors can always be colored after its neighbors.
+Vertices are therefore visited in *smallest-last* order, in which only the graph's
+k-core, what remains when such vertices are taken away again and again, can get
+stuck; only there a search is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["EXACT_SIZE", "color", "greedy", "improve", "search", "smallest_last", "solve_small"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Components of at most so many groups are solved by branch and bound.
+EXACT_SIZE = 16
+
+
+@njit(nogil=True, cache=True)
+def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
+    """Order vertices so that those which may get stuck come first.
+
+    Parameters
+    ----------
+    indptr, neighbors : int64 arrays
+        The graph in compressed rows; no loops, no repeated edges.
+    k : int
+        Number of colors.
+
+    Returns
+    -------
+    order : int64 array of shape (n,)
+        Reversed order of taking away a vertex of the smallest degree left.
+    n_core : int
+        Vertices of the k-core, which are the first ones of the order.
+
+    Notes
+    -----
+    O(n + edges).
+    """
+    n = indptr.size - 1
+    degree = np.empty(n, dtype=np.int64)
+    largest = 0
+    for v in range(n):
+        degree[v] = indptr[v + 1] - indptr[v]
+        largest = max(largest, degree[v])
+    # Vertices sorted by degree, kept sorted by swapping (Batagelj & Zaversnik's core numbers).
+    starts = np.zeros(largest + 2, dtype=np.int64)
+    for v in range(n):
+        starts[degree[v] + 1] += 1
+    for d in range(largest + 1):
+        starts[d + 1] += starts[d]
+    at = starts.copy()
+    row = np.empty(n, dtype=np.int64)
+    place = np.empty(n, dtype=np.int64)
+    for v in range(n):
+        place[v] = at[degree[v]]
+        row[place[v]] = v
+        at[degree[v]] += 1
+    n_easy = 0
+    for i in range(n):
+        v = row[i]
+        if degree[v] < k:
+            n_easy = i + 1
+        for e in range(indptr[v], indptr[v + 1]):
+            u = neighbors[e]
+            if degree[u] > degree[v]:
+                first = starts[degree[u]]
+                other = row[first]
+                if other != u:
+                    row[place[u]], row[first] = other, u
+                    place[other], place[u] = place[u], first
+                starts[degree[u]] += 1
+                degree[u] -= 1
+    return row[::-1].copy(), n - n_easy
+
+
+@njit(nogil=True, cache=True)
+def greedy(costs: Any, indptr: Any, neighbors: Any, order: Any, labels: Any) -> int:
+    """Give each uncolored vertex, in order, the cheapest color its neighbors leave.
+
+    Parameters
+    ----------
+    costs : float64 array of shape (n, k)
+    indptr, neighbors : int64 arrays
+    order : int64 array
+        Vertices to visit.
+    labels : int64 array of shape (n,)
+        -1 = uncolored; overwritten.
+
+    Returns
+    -------
+    int
+        Vertices that were left uncolored because no color remained.
+    """
+    k = costs.shape[1]
+    taken = np.full(k, -1, dtype=np.int64)
+    stuck = 0
+    for v in order:
+        if labels[v] >= 0:
+            continue
+        for e in range(indptr[v], indptr[v + 1]):
+            c = labels[neighbors[e]]
+            if c >= 0:
+                taken[c] = v
+        best = -1
+        for c in range(k):
+            if taken[c] != v and (best < 0 or costs[v, c] < costs[v, best]):
+                best = c
+        labels[v] = best
+        stuck += best < 0
+    return stuck
+
+
+@njit(nogil=True, cache=True)
+def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int) -> None:
+    """Move vertices to cheaper colors that their neighbors leave, until none moves.
+
+    Parameters
+    ----------
+    costs, indptr, neighbors
+        As of :func:`greedy`.
+    labels : int64 array of shape (n,)
+        A proper coloring; overwritten by one that costs no more.
+    n_sweeps : int
+        Limit.
+    """
+    n, k = costs.shape
+    taken = np.full(k, -1, dtype=np.int64)
+    for sweep in range(n_sweeps):
+        moved = False
+        for v in range(n):
+            mark = sweep * n + v
+            for e in range(indptr[v], indptr[v + 1]):
+                taken[labels[neighbors[e]]] = mark
+            best = labels[v]
+            for c in range(k):
+                if taken[c] != mark and costs[v, c] < costs[v, best]:
+                    best = c
+            if best != labels[v]:
+                labels[v] = best
+                moved = True
+        if not moved:
+            break
+
+
+@njit(nogil=True, cache=True)
+def search(
+    costs: Any,
+    indptr: Any,
+    neighbors: Any,
+    members: Any,
+    local: Any,
+    labels: Any,
+    budget: int,
+    any_will_do: bool,
+) -> int:
+    """Color some vertices by branch and bound, as if the others were not there.
+
+    The vertex with the fewest colors left is next, and of those the one that
+    would lose most by its second best.
+
+    Parameters
+    ----------
+    costs, indptr, neighbors
+        As of :func:`greedy`.
+    members : int64 array of shape (m,)
+        The vertices.
+    local : int64 array of shape (n,)
+        -1 everywhere; scratch, handed back as it was.
+    labels : int64 array of shape (n,)
+        For the members a proper coloring to improve, or -1; overwritten.
+    budget : int
+        Nodes of the search tree at most.
+    any_will_do : bool
+        Stop at the first coloring; costs are not looked at, colors are exchangeable.
+
+    Returns
+    -------
+    int
+        1 when the coloring found is the cheapest (or wanted at all), 0 when the
+        budget ran out, -1 when there is none: only if the members had none before.
+    """
+    m, k = members.size, costs.shape[1]
+    for i in range(m):
+        local[members[i]] = i
+    best = np.inf
+    found = labels[members[0]] >= 0
+    if found:
+        best = 0.0
+        for i in range(m):
+            best += costs[members[i], labels[members[i]]]
+    blocked = np.zeros((m, k), dtype=np.int64)
+    now = np.full(m, -1, dtype=np.int64)
+    stack = np.empty(m, dtype=np.int64)
+    tried = np.zeros((m + 1, k), dtype=np.bool_)
+    used = np.zeros(k, dtype=np.int64)
+    spent = np.zeros(m + 1)
+    depth = 0
+    nodes = 0
+    forward = True
+    state = 1
+    while True:
+        if forward:
+            nodes += 1
+            if nodes > budget:
+                state = 0
+                break
+            bound = spent[depth]
+            pick = -1
+            fewest = k + 1
+            widest = -1.0
+            dead = False
+            for i in range(m):
+                if now[i] >= 0:
+                    continue
+                left = 0
+                first = np.inf
+                second = np.inf
+                for c in range(k):
+                    if blocked[i, c]:
+                        continue
+                    left += 1
+                    cost = 0.0 if any_will_do else costs[members[i], c]
+                    if cost < first:
+                        second = first
+                        first = cost
+                    elif cost < second:
+                        second = cost
+                if left == 0:
+                    dead = True
+                    break
+                bound += first
+                gap = second - first if left > 1 else np.inf
+                if any_will_do:
+                    gap = float(indptr[members[i] + 1] - indptr[members[i]])
+                if left < fewest or (left == fewest and gap > widest):
+                    pick, fewest, widest = i, left, gap
+            if not dead and pick < 0 and (any_will_do or bound < best):
+                best = bound
+                found = True
+                for i in range(m):
+                    labels[members[i]] = now[i]
+                if any_will_do:
+                    break
+            if dead or pick < 0 or (not any_will_do and bound >= best):
+                forward = False
+            else:
+                stack[depth] = pick
+                tried[depth, :] = False
+        if not forward:
+            if depth == 0:
+                break
+            depth -= 1
+            i = stack[depth]
+            c = now[i]
+            now[i] = -1
+            used[c] -= 1
+            for e in range(indptr[members[i]], indptr[members[i] + 1]):
+                j = local[neighbors[e]]
+                if j >= 0:
+                    blocked[j, c] -= 1
+        i = stack[depth]
+        best_c = -1
+        for c in range(k):
+            if blocked[i, c] or tried[depth, c]:
+                continue
+            if best_c < 0 or (not any_will_do and costs[members[i], c] < costs[members[i], best_c]):
+                best_c = c
+        if best_c < 0:
+            forward = False
+            continue
+        tried[depth, best_c] = True
+        if any_will_do and used[best_c] == 0:
+            # All colors that no vertex has yet are the same: one of them is tried.
+            for c in range(k):
+                if used[c] == 0:
+                    tried[depth, c] = True
+        now[i] = best_c
+        used[best_c] += 1
+        spent[depth + 1] = spent[depth]
+        if not any_will_do:
+            spent[depth + 1] += costs[members[i], best_c]
+        for e in range(indptr[members[i]], indptr[members[i] + 1]):
+            j = local[neighbors[e]]
+            if j >= 0:
+                blocked[j, best_c] += 1
+        depth += 1
+        forward = True
+    for i in range(m):
+        local[members[i]] = -1
+    if state == 0:
+        return 0
+    return 1 if found else -1
+
+
+@njit(nogil=True, cache=True)
+def solve_small(
+    costs: Any, indptr: Any, neighbors: Any, starts: Any, members: Any, labels: Any, budget: int
+) -> Any:
+    """Find the cheapest coloring of each small component.
+
+    Parameters
+    ----------
+    costs, indptr, neighbors
+        As of :func:`greedy`.
+    starts, members : int64 arrays
+        Component i is ``members[starts[i]:starts[i + 1]]``.
+    labels : int64 array of shape (n,)
+        A proper coloring; overwritten by one that costs no more.
+    budget : int
+        Nodes of the search tree of each component at most.
+
+    Returns
+    -------
+    bool array
+        Whether the component's coloring is known to be the cheapest.
+    """
+    n_components = starts.size - 1
+    exact = np.zeros(n_components, dtype=np.bool_)
+    local = np.full(costs.shape[0], -1, dtype=np.int64)
+    for i in range(n_components):
+        size = starts[i + 1] - starts[i]
+        if size == 1:
+            v = members[starts[i]]
+            best = 0
+            for c in range(1, costs.shape[1]):
+                if costs[v, c] < costs[v, best]:
+                    best = c
+            labels[v] = best
+            exact[i] = True
+        elif size <= EXACT_SIZE:
+            part = members[starts[i] : starts[i + 1]]
+            exact[i] = search(costs, indptr, neighbors, part, local, labels, budget, False) == 1
+    return exact
+
+
+def color(
+    indptr: Ints, neighbors: Ints, order: Ints, n_core: int, k: int, budget: int
+) -> tuple[Ints, int]:
+    """Find any proper coloring with k colors, or that there is none.
+
+    Parameters
+    ----------
+    indptr, neighbors : int64 arrays
+        The graph.
+    order, n_core
+        From :func:`smallest_last`.
+    k : int
+    budget : int
+        Nodes of the search tree at most.
+
+    Returns
+    -------
+    labels : int64 array of shape (n,)
+    state : int
+        1 = found, -1 = there is none, 0 = not known.
+    """
+    n = len(order)
+    labels = np.full(n, -1, dtype=np.int64)
+    flat = np.zeros((n, k))
+    if greedy(flat, indptr, neighbors, order, labels) == 0:
+        return labels, 1
+    labels[:] = -1
+    core = np.sort(order[:n_core])
+    local = np.full(n, -1, dtype=np.int64)
+    state = search(flat, indptr, neighbors, core, local, labels, budget, True)
+    if state == 1:
+        greedy(flat, indptr, neighbors, order, labels)
+    return labels, int(state)

@@ -1,0 +1,1 @@
+"""Kernels of Gaussian mixtures on rows with missing values."""

@@ -1,0 +1,246 @@
+"""Statistics of one block for EM of Gaussian mixtures, and for its start."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.compensated import add_plain
+from daskclust.kernels.mixtures._patterns import condition_rows, group_patterns
+from daskclust.kernels.mixtures.densities import (
+    Diagonal,
+    Full,
+    Mixtures,
+    cut_tiles,
+    deviations,
+    tile_rows,
+    with_holes,
+)
+from daskclust.kernels.scratch import Scratch
+
+__all__ = ["MixtureSums", "accumulate_mixtures", "accumulate_start"]
+
+Float = NDArray[np.float64]
+Array = NDArray[Any]
+
+
+class MixtureSums(NamedTuple):
+    """What a block adds to an EM iteration, as unevaluated pairs.
+
+    Attributes
+    ----------
+    sums : ndarray of shape (2, D, s), float64
+        Diagonal, s = 3p + 1: for each component the sums of ``g``, ``g o x^2``,
+        ``g o x`` and ``g o``, with posterior ``g``, ``o`` 1 where a value is
+        there, and ``x`` less the shift.  Full, s = 1 + p + p^2: the sums of
+        ``g``, ``g d`` and ``g (d d^T + C)``, with ``d`` the row less the
+        component's mean, missing values at their conditional mean, and ``C`` their
+        conditional covariance.
+    likelihood : ndarray of shape (2, m + 1), float64
+        Weighted log-likelihood of each model, and the weight of the rows.
+    """
+
+    sums: Float
+    likelihood: Float
+
+
+def accumulate_mixtures(
+    x: Array,
+    mixtures: Mixtures,
+    *,
+    weight: Float | None = None,
+    shift: Float,
+    segments: NDArray[np.int64] | None = None,
+) -> MixtureSums:
+    """Statistics of one block for one EM iteration of all models.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        NaN where a value is missing.
+    mixtures : Mixtures
+    weight : ndarray of shape (n,), float64, optional
+    shift : ndarray of shape (p,), float64
+        A point amid the data.
+    segments : ndarray of int64, optional
+        Ends of the runs of rows that are summed plainly; the last is n.
+
+    Returns
+    -------
+    MixtureSums
+
+    Notes
+    -----
+    Rows with missing values are summed pattern by pattern under full covariances,
+    each pattern's covariances factorized once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = Mixtures(np.ones(1), np.zeros((1, 2)), np.ones((1, 2)), (1,))
+    >>> x = np.array([[1.0, 2.0], [3.0, np.nan]])
+    >>> accumulate_mixtures(x, one, shift=np.zeros(2)).sums[0, 0]  # g; x^2, x, o by feature
+    array([ 2., 10.,  4.,  4.,  2.,  2.,  1.])
+    """
+    n = len(x)
+    segments = np.array([n]) if segments is None else segments
+    d = len(mixtures.means)
+    sums = np.zeros((2, d * mixtures.n_statistics))
+    likelihood = np.zeros((2, len(mixtures.sizes) + 1))
+    work = _accumulate_diagonal if mixtures.diagonal else _accumulate_full
+    with one_blas_thread():
+        work(x, mixtures, weight, shift, segments, sums, likelihood)
+    return MixtureSums(sums.reshape(2, d, -1), likelihood)
+
+
+def _weighted_likelihood(top: Float, norm: Float, weight: Float | None, into: Float) -> None:
+    total = top + np.log(norm)
+    if weight is None:
+        into[:-1] += total.sum(axis=1)
+        into[-1] += total.shape[1]
+    else:
+        into[:-1] += total @ weight
+        into[-1] += weight.sum()
+
+
+def _accumulate_diagonal(
+    x: Array,
+    mixtures: Mixtures,
+    weight: Float | None,
+    shift: Float,
+    segments: NDArray[np.int64],
+    sums: Float,
+    likelihood: Float,
+) -> None:
+    density = Diagonal(mixtures, shift)
+    d, p = mixtures.means.shape
+    part, fit = np.zeros((d, 3 * p + 1)), np.zeros(likelihood.shape[1])
+    for start, stop, ends in cut_tiles(segments, tile_rows(d, p)):
+        w = None if weight is None else weight[start:stop]
+        features, whole = density.features(x[start:stop])
+        shares, top, norm = density.posteriors(features, whole)
+        _weighted_likelihood(top, norm, w, fit)
+        _add_features(part, shares if w is None else shares * w, features, p)
+        if ends:
+            add_plain(sums[0], sums[1], part.ravel())
+            add_plain(likelihood[0], likelihood[1], fit)
+            part[:], fit[:] = 0.0, 0.0
+
+
+def _add_features(part: Float, shares: Float, features: Float, p: int) -> None:
+    mass = shares.sum(axis=1)
+    width = features.shape[1]
+    part[:, 0] += mass
+    part[:, 1 : width + 1] += shares @ features
+    if width == 2 * p:
+        part[:, width + 1 :] += mass[:, None]
+
+
+def _accumulate_full(
+    x: Array,
+    mixtures: Mixtures,
+    weight: Float | None,
+    shift: Float,
+    segments: NDArray[np.int64],
+    sums: Float,
+    likelihood: Float,
+) -> None:
+    density = Full(mixtures)
+    d, p = mixtures.means.shape
+    part, fit = np.zeros((d, 1 + p + p * p)), np.zeros(likelihood.shape[1])
+    holes = with_holes(x)
+    some = bool(holes.any())
+    for start, stop, ends in cut_tiles(segments, tile_rows(d, p)):
+        rows = x[start:stop].astype(np.float64, copy=False)
+        w = None if weight is None else weight[start:stop]
+        if some:
+            kept = ~holes[start:stop]
+            rows, w = rows[kept], None if w is None else w[kept]
+        if len(rows):
+            shares, top, norm = density.posteriors(rows)
+            _weighted_likelihood(top, norm, w, fit)
+            shares = shares if w is None else shares * w
+            _add_deviations(part, shares, rows, mixtures.means, density.scratch)
+        if ends:
+            add_plain(sums[0], sums[1], part.ravel())
+            add_plain(likelihood[0], likelihood[1], fit)
+            part[:], fit[:] = 0.0, 0.0
+    if some:
+        found = condition_rows(
+            group_patterns(x[holes], None if weight is None else weight[holes]), mixtures
+        )
+        add_plain(sums[0], sums[1], found.sums.ravel())
+        add_plain(likelihood[0], likelihood[1], found.likelihood)
+
+
+def _add_deviations(
+    part: Float, shares: Float, rows: Float, means: Float, scratch: Scratch
+) -> None:
+    p = rows.shape[1]
+    part[:, 0] += shares.sum(axis=1)
+    gap, weighted = scratch("gap", rows.shape), scratch("weighted", rows.shape)
+    for k, mean in enumerate(means):
+        np.subtract(rows, mean, out=gap)
+        np.multiply(shares[k][:, None], gap, out=weighted)
+        part[k, 1 : p + 1] += weighted.sum(axis=0)
+        part[k, p + 1 :] += (weighted.T @ gap).ravel()
+
+
+def accumulate_start(
+    x: Array,
+    shares: Float,
+    centers: Float,
+    fill: Float,
+    *,
+    full: bool,
+    weight: Float | None = None,
+    segments: NDArray[np.int64] | None = None,
+) -> Float:
+    """Take sums over given posteriors, from which the first parameters of one model follow.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        NaN where a value is missing.
+    shares : ndarray of shape (K, n), float64
+        Posteriors.
+    centers : ndarray of shape (K, p), float64
+        What deviations are from.  (``fill`` for diagonal covariances.)
+    fill : ndarray of shape (p,), float64
+        The shift.
+    full : bool
+        Whether products of features are wanted.
+    weight, segments
+        As of :func:`accumulate_mixtures`.
+
+    Returns
+    -------
+    ndarray of shape (2, K, s), float64
+        Unevaluated pairs: sums of ``g``, ``g o d^2``, ``g o d``, ``g o`` and, where
+        ``full``, of ``g (o d) (o d)^T``; ``d`` is the row less the center.
+    """
+    n, p = x.shape
+    k = len(centers)
+    segments = np.array([n]) if segments is None else segments
+    width = 3 * p + 1 + (p * p if full else 0)
+    sums = np.zeros((2, k * width))
+    part = np.zeros((k, width))
+    with one_blas_thread():
+        for start, stop, ends in cut_tiles(segments, tile_rows(k, p)):
+            made = np.empty((stop - start, 3 * p))
+            here = shares[:, start:stop]
+            here = here if weight is None else here * weight[start:stop]
+            for c in range(k if full else 1):
+                chosen = slice(c, c + 1) if full else slice(None)
+                deviations(x[start:stop], centers[c] if full else fill, made)
+                _add_features(part[chosen, : 3 * p + 1], here[chosen], made, p)
+                if full:
+                    gap = made[:, p : 2 * p]
+                    part[c, 3 * p + 1 :] += ((here[c][:, None] * gap).T @ gap).ravel()
+            if ends:
+                add_plain(sums[0], sums[1], part.ravel())
+                part[:] = 0.0
+    return sums.reshape(2, k, width)

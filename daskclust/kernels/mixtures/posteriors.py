@@ -1,0 +1,166 @@
+"""What becomes of rows under Gaussian mixtures: posteriors, likelihoods, missing values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.mixtures._patterns import condition_rows, group_patterns
+from daskclust.kernels.mixtures.densities import (
+    Diagonal,
+    Full,
+    Mixtures,
+    cut_tiles,
+    tile_rows,
+    with_holes,
+)
+from daskclust.kernels.scratch import Scratch
+
+__all__ = ["impute", "posterior_tiles", "posteriors"]
+
+Float = NDArray[np.float64]
+Array = NDArray[Any]
+
+
+def _expected_tiles(
+    x: Array,
+    mixtures: Mixtures,
+    shift: Float,
+    dtype: Any,
+    tiles: list[tuple[int, int, bool]],
+) -> Iterator[tuple[int, int, tuple[Array, Float, Array]]]:
+    """Yield (start, stop, what :func:`softmax` returns) of each tile; the next overwrites it."""
+    if mixtures.diagonal:
+        diagonal = Diagonal(mixtures, shift)
+        for start, stop, _ in tiles:
+            yield start, stop, diagonal.posteriors(*diagonal.features(x[start:stop]), dtype)
+        return
+    density = Full(mixtures)
+    d, m = len(mixtures.weights), len(mixtures.sizes)
+    holes = with_holes(x)
+    scratch = Scratch()
+    for start, stop, _ in tiles:
+        n = stop - start
+        shares = scratch("posteriors", (d, n), dtype)
+        top, norm = scratch("top", (m, n)), scratch("norm", (m, n), dtype)
+        norm[:] = 1.0
+        gone, kept = np.flatnonzero(holes[start:stop]), np.flatnonzero(~holes[start:stop])
+        if len(kept):
+            rows = x[start + kept].astype(np.float64, copy=False)
+            shares[:, kept], top[:, kept], norm[:, kept] = density.posteriors(rows, dtype)
+        if len(gone):
+            found = condition_rows(group_patterns(x[start + gone], None), mixtures)
+            back = gone[found.order]
+            shares[:, back], top[:, back] = found.shares, found.rows_likelihood
+        yield start, stop, (shares, top, norm)
+
+
+def posterior_tiles(
+    x: Array,
+    mixtures: Mixtures,
+    shift: Float,
+    dtype: Any = np.float64,
+    segments: NDArray[np.int64] | None = None,
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield posteriors of a tile of rows at a time: (start, stop, (D, stop - start)).
+
+    The next tile overwrites them.
+
+    Parameters
+    ----------
+    x, mixtures, shift, dtype
+        As of :func:`posteriors`.
+    segments : ndarray of int64, optional
+        No tile reaches over the end of one.
+    """
+    d, p = mixtures.means.shape
+    segments = np.array([len(x)]) if segments is None else segments
+    for start, stop, made in _expected_tiles(
+        x, mixtures, shift, dtype, cut_tiles(segments, tile_rows(d, p))
+    ):
+        yield start, stop, made[0]
+
+
+def posteriors(
+    x: Array, mixtures: Mixtures, shift: Float, dtype: Any = np.float64
+) -> tuple[Array, Float]:
+    """Posteriors of all components, and log-likelihoods under all models.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        NaN where a value is missing.
+    mixtures : Mixtures
+    shift : ndarray of shape (p,), float64
+        A point amid the data.
+    dtype : float32 or float64
+        Of the posteriors.
+
+    Returns
+    -------
+    posteriors : ndarray of shape (D, n), of ``dtype``
+    likelihood : ndarray of shape (m, n), float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> two = Mixtures(np.full(2, 0.5), np.array([[0.0], [2.0]]), np.ones((2, 1)), (2,))
+    >>> posteriors(np.array([[1.0], [np.nan], [50.0]]), two, np.zeros(1))[0].round(6)
+    array([[0.5, 0.5, 0. ],
+           [0.5, 0.5, 1. ]])
+    """
+    n = len(x)
+    d, p = mixtures.means.shape
+    out = np.empty((d, n), dtype)
+    total = np.empty((len(mixtures.sizes), n))
+    # Under full covariances, patterns are factorized once for all rows.
+    size = tile_rows(d, p) if mixtures.diagonal else max(n, 1)
+    with one_blas_thread():
+        for start, stop, (shares, top, norm) in _expected_tiles(
+            x, mixtures, shift, dtype, cut_tiles(np.array([n]), size)
+        ):
+            out[:, start:stop], total[:, start:stop] = shares, top + np.log(norm)
+    return out, total
+
+
+def impute(x: Array, mixtures: Mixtures, shift: Float) -> Array:
+    """Replace missing values by their conditional means under one model.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+    mixtures : Mixtures
+        Of one model.
+    shift : ndarray of shape (p,), float64
+
+    Returns
+    -------
+    ndarray of shape (n, p), of the type of x
+        A copy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tied = np.array([[[1.0, 0.5], [0.5, 1.0]]])
+    >>> one = Mixtures(np.ones(1), np.zeros((1, 2)), tied, (1,))
+    >>> impute(np.array([[2.0, np.nan], [np.nan, np.nan]]), one, np.zeros(2))
+    array([[2., 1.],
+           [0., 0.]])
+    """
+    out = x.copy()
+    holes = with_holes(x)
+    if not holes.any():
+        return out
+    rows = x[holes]
+    if mixtures.diagonal:
+        filled = posteriors(rows, mixtures, shift)[0].T @ mixtures.means
+    else:
+        found = condition_rows(group_patterns(rows, None), mixtures)
+        filled = np.empty(rows.shape)
+        filled[found.order] = found.filled
+    out[holes] = np.where(np.isnan(rows), filled, rows)
+    return out

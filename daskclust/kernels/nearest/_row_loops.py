@@ -1,0 +1,138 @@
+"""Sweeps along one row: packing, exact distances, sums.
+
+All float64 distances of the package come from :data:`row_distance` and its
+weighted form, so that equal rows give equal bits wherever they are met.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from daskclust.kernels.nearest._simd import (
+    I32,
+    LANE_BYTES,
+    Lanes,
+    const,
+    data,
+    each_vector,
+    fma,
+    reduce_row,
+    require_contiguous,
+    row_pointer,
+    splat,
+    vector_type,
+)
+
+__all__ = [
+    "LINE_BYTES",
+    "add_row",
+    "add_row_weighted",
+    "pack_row",
+    "prefetch",
+    "row_distance",
+    "row_distance_weighted",
+]
+
+#: Bytes that one :data:`prefetch` asks for.
+LINE_BYTES = 64
+
+
+@intrinsic
+def pack_row(typingctx: Any, x: Any, i: Any, shift: Any, packed: Any, t: Any) -> Any:
+    """``packed[t] = x[i] - shift``."""
+    require_contiguous(x, shift, packed)
+    vector = vector_type(x.dtype, LANE_BYTES)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, length = row_pointer(context, builder, signature.args[0], args[0], args[1])
+        target, _ = row_pointer(context, builder, signature.args[3], args[3], args[4])
+        shifts = data(context, builder, signature.args[2], args[2])
+
+        def body(offset: Any, lanes: Lanes) -> None:
+            at = [offset]
+            value = builder.fsub(
+                lanes.load(builder.gep(source, at), vector),
+                lanes.load(builder.gep(shifts, at), vector),
+            )
+            lanes.store(value, builder.gep(target, at))
+
+        each_vector(builder, length, vector.count, body)
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, shift, packed, types.intp), codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, x: Any, i: Any, line: Any) -> Any:
+    """Ask for a line of memory, counted from row i; addresses outside are harmless."""
+    require_contiguous(x)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        row, _ = row_pointer(context, builder, signature.args[0], args[0], args[1])
+        byte = ir.IntType(8).as_pointer()
+        address = builder.gep(builder.bitcast(row, byte), [builder.mul(args[2], const(LINE_BYTES))])
+        signature = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
+        # To be read, into the first-level cache, as data.
+        builder.call(function, [address, const(0, I32), const(3, I32), const(1, I32)])
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, types.intp), codegen
+
+
+def _make_row_distance(weighted: bool, summing: bool) -> Any:
+    """Make the intrinsic of a row's squared distance to a center, in float64.
+
+    ``sum_j w_j (x_ij - c_kj)^2`` by direct differences; when ``summing``, the row
+    times ``scale`` is added to ``sums[k]`` in the same sweep.
+    """
+
+    @intrinsic
+    def row_distance(
+        typingctx: Any, x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
+    ) -> Any:
+        require_contiguous(x, centers, weights, sums)
+        count = LANE_BYTES // 8
+        vector = ir.VectorType(ir.DoubleType(), count)
+        is_single = x.dtype == types.float32
+        source_vector = ir.VectorType(ir.FloatType(), count) if is_single else vector
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            types_ = signature.args
+            source, length = row_pointer(context, builder, types_[0], args[0], args[1])
+            center, _ = row_pointer(context, builder, types_[2], args[2], args[3])
+            target, _ = row_pointer(context, builder, types_[6], args[6], args[3])
+            factors = data(context, builder, types_[4], args[4])
+            scales = splat(builder, args[5], vector)
+
+            def body(offset: Any, lanes: Lanes, total: Any) -> Any:
+                at = [offset]
+                value = lanes.load(builder.gep(source, at), source_vector)
+                if is_single:
+                    value = builder.fpext(value, vector)
+                if summing:
+                    here = builder.gep(target, at)
+                    lanes.store(fma(builder, scales, value, lanes.load(here, vector)), here)
+                gap = builder.fsub(value, lanes.load(builder.gep(center, at), vector))
+                scaled = gap
+                if weighted:
+                    scaled = builder.fmul(gap, lanes.load(builder.gep(factors, at), vector))
+                return fma(builder, scaled, gap, total)
+
+            return reduce_row(builder, length, vector, body)
+
+        intp, float64 = types.intp, types.float64
+        return float64(x, intp, centers, intp, weights, float64, sums), codegen
+
+    return row_distance
+
+
+row_distance = _make_row_distance(weighted=False, summing=False)
+row_distance_weighted = _make_row_distance(weighted=True, summing=False)
+add_row = _make_row_distance(weighted=False, summing=True)
+add_row_weighted = _make_row_distance(weighted=True, summing=True)

@@ -1,0 +1,228 @@
+"""Small vocabulary for emitting LLVM vector code from Numba intrinsics.
+
+LLVM's vectorizer keeps tiled accumulators in memory (3x slower) and leaves rows
+of a few tens of features scalar, which is what rows here look like.  So the
+three innermost loops of the package are written as vector code, generic in the
+register width of the host, through :func:`numba.extending.intrinsic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+
+__all__ = [
+    "I1",
+    "I32",
+    "I64",
+    "LANE_BYTES",
+    "Lanes",
+    "const",
+    "data",
+    "each_vector",
+    "fma",
+    "fold",
+    "load",
+    "reduce_row",
+    "require_contiguous",
+    "row_pointer",
+    "splat",
+    "store",
+    "vector_type",
+]
+
+I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+
+
+def _lane_bytes() -> int:
+    """Bytes of the widest vector register of this machine."""
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 64
+    return 32 if features.get("avx2") else 16
+
+
+LANE_BYTES: int = _lane_bytes()
+
+
+def require_contiguous(*arrays: Any) -> None:
+    """Refuse, when a kernel is compiled, arrays whose rows do not lie one after another."""
+    for array in arrays:
+        if array.layout != "C":
+            raise TypingError(f"{array} is not C-contiguous; use numpy.ascontiguousarray.")
+
+
+def const(value: int, kind: ir.IntType = I64) -> Any:
+    """Return an integer constant."""
+    return ir.Constant(kind, value)
+
+
+def vector_type(dtype: types.Type, lane_bytes: int) -> ir.VectorType:
+    """Vector of float32 or float64 that fills ``lane_bytes``."""
+    if dtype == types.float32:
+        return ir.VectorType(ir.FloatType(), lane_bytes // 4)
+    return ir.VectorType(ir.DoubleType(), lane_bytes // 8)
+
+
+def _width(vector: ir.VectorType) -> int:
+    return 8 if isinstance(vector.element, ir.DoubleType) else 4
+
+
+def data(context: Any, builder: Any, ty: Any, value: Any) -> Any:
+    """Return the data pointer of an array argument."""
+    return context.make_array(ty)(context, builder, value).data
+
+
+def row_pointer(context: Any, builder: Any, ty: Any, value: Any, row: Any) -> tuple[Any, Any]:
+    """Return the pointer to a row of a C-contiguous matrix, and the row's length."""
+    struct = context.make_array(ty)(context, builder, value)
+    length = cgutils.unpack_tuple(builder, struct.shape)[-1]
+    return builder.gep(struct.data, [builder.mul(row, length)]), length
+
+
+def splat(builder: Any, scalar: Any, vector: ir.VectorType) -> Any:
+    """Fill a vector with one value."""
+    undefined = ir.Constant(vector, ir.Undefined)
+    one = builder.insert_element(undefined, scalar, const(0, I32))
+    order = ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, undefined, order)
+
+
+def load(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
+    """Load a vector from an address aligned to its elements only."""
+    typed = builder.bitcast(pointer, vector.as_pointer())
+    return builder.load(typed, align=_width(vector))
+
+
+def store(builder: Any, value: Any, pointer: Any) -> None:
+    """Store a vector to an address aligned to its elements only."""
+    typed = builder.bitcast(pointer, value.type.as_pointer())
+    builder.store(value, typed, align=_width(value.type))
+
+
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """Emit ``a * b + c``, fused where the machine can."""
+    vector = a.type
+    name = f"llvm.fmuladd.v{vector.count}f{8 * _width(vector)}"
+    kind = ir.FunctionType(vector, [vector, vector, vector])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [a, b, c])
+
+
+def fold(builder: Any, values: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """Combine the lanes of a vector to a scalar, halving it each time."""
+    lanes = values.type.count
+    while lanes > 1:
+        lanes //= 2
+        halves = [
+            builder.shuffle_vector(
+                values,
+                ir.Constant(values.type, ir.Undefined),
+                ir.Constant(ir.VectorType(I32, lanes), list(range(first, first + lanes))),
+            )
+            for first in (0, lanes)
+        ]
+        values = combine(*halves)
+    return builder.extract_element(values, const(0, I32))
+
+
+class Lanes:
+    """Loads and stores of one vector: whole, or cut at the end of a row."""
+
+    def __init__(self, builder: Any, mask: Any = None) -> None:
+        self.builder = builder
+        self.mask = mask
+
+    def _call(self, kind: str, vector: ir.VectorType, signature: Any, arguments: list[Any]) -> Any:
+        name = f"llvm.masked.{kind}.v{vector.count}f{8 * _width(vector)}.p0"
+        function = cgutils.get_or_insert_function(self.builder.module, signature, name)
+        return self.builder.call(function, arguments)
+
+    def load(self, pointer: Any, vector: ir.VectorType) -> Any:
+        """Load a vector; lanes beyond the row are 0."""
+        if self.mask is None:
+            return load(self.builder, pointer, vector)
+        address = vector.as_pointer()
+        signature = ir.FunctionType(vector, [address, I32, self.mask.type, vector])
+        zeros = ir.Constant(vector, [0.0] * vector.count)
+        typed = self.builder.bitcast(pointer, address)
+        align = const(_width(vector), I32)
+        return self._call("load", vector, signature, [typed, align, self.mask, zeros])
+
+    def store(self, value: Any, pointer: Any) -> None:
+        """Store a vector; lanes beyond the row are left alone."""
+        if self.mask is None:
+            store(self.builder, value, pointer)
+            return
+        vector = value.type
+        address = vector.as_pointer()
+        signature = ir.FunctionType(ir.VoidType(), [vector, address, I32, self.mask.type])
+        typed = self.builder.bitcast(pointer, address)
+        align = const(_width(vector), I32)
+        self._call("store", vector, signature, [value, typed, align, self.mask])
+
+
+def _row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> Any:
+    """Emit ``carried = body(offset, Lanes, carried)`` for each vector of a row.
+
+    One vector a step and a masked last step, whatever the length.
+    """
+    whole = builder.and_(length, const(-lanes))
+    entry = builder.block
+    loop = builder.append_basic_block("vectors")
+    after = builder.append_basic_block("after")
+    tail = builder.append_basic_block("tail")
+    done = builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed(">", whole, const(0)), loop, after)
+
+    builder.position_at_end(loop)
+    offset = builder.phi(I64)
+    offset.add_incoming(const(0), entry)
+    carried = builder.phi(start.type)
+    carried.add_incoming(start, entry)
+    stepped = body(offset, Lanes(builder), carried)
+    following = builder.add(offset, const(lanes))
+    offset.add_incoming(following, loop)
+    carried.add_incoming(stepped, loop)
+    builder.cbranch(builder.icmp_signed("<", following, whole), loop, after)
+
+    builder.position_at_end(after)
+    so_far = builder.phi(start.type)
+    so_far.add_incoming(start, entry)
+    so_far.add_incoming(stepped, loop)
+    builder.cbranch(builder.icmp_signed("<", whole, length), tail, done)
+
+    builder.position_at_end(tail)
+    positions = ir.Constant(ir.VectorType(I64, lanes), list(range(lanes)))
+    left = splat(builder, builder.sub(length, whole), ir.VectorType(I64, lanes))
+    cut = body(whole, Lanes(builder, builder.icmp_signed("<", positions, left)), so_far)
+    builder.branch(done)
+
+    builder.position_at_end(done)
+    final = builder.phi(start.type)
+    final.add_incoming(so_far, after)
+    final.add_incoming(cut, tail)
+    return final
+
+
+def each_vector(builder: Any, length: Any, lanes: int, body: Callable[[Any, Lanes], None]) -> None:
+    """Emit ``body(offset, lanes)`` for each vector of a row."""
+
+    def carrying(offset: Any, at: Lanes, carried: Any) -> Any:
+        body(offset, at)
+        return carried
+
+    _row_loop(builder, length, lanes, const(0, I1), carrying)
+
+
+def reduce_row(
+    builder: Any, length: Any, vector: ir.VectorType, body: Callable[[Any, Lanes, Any], Any]
+) -> Any:
+    """Emit ``total = body(offset, lanes, total)`` along a row; return the sum of the lanes."""
+    zeros = ir.Constant(vector, [0.0] * vector.count)
+    return fold(builder, _row_loop(builder, length, vector.count, zeros, body), builder.fadd)

@@ -1,0 +1,1 @@
+"""Kernels of starting centers: D^2 sampling, densities, weighted draws."""

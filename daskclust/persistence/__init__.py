@@ -1,0 +1,1 @@
+"""Fitted models on disk: what of them is saved, and the file format."""

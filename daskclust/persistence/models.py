@@ -1,0 +1,384 @@
+"""Fitted models on disk: a Zarr group with a checksum, and no code in it.
+
+A file is data from somebody else.  What it may contain is fixed by the class that
+it names, looked up in a registry; every array is checked against its stored size
+before it is read, and against the others in shape, type and range afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust._warnings import warn
+from daskclust.exceptions import DaskclustWarning, ModelFormatError
+from daskclust.persistence.schema import Arrays, Saveable, from_json, saved_entries, to_json
+from daskclust.storage.stores import INCOMPLETE, local_path, new_group
+
+__all__ = ["FORMAT", "load", "registry", "save"]
+
+#: Number of the format; a reader refuses larger ones.
+FORMAT = 1
+_MARK = "daskclust_model"
+_KEYS = {"format", "estimator", "version", "params", "omitted", "state", "digest"}
+_KINDS = "fib"
+#: Parameters that say where to write; a file must not choose that.
+_NEVER_SAVED = ("checkpoint",)
+#: Files of a model: a few an array.
+_MAX_FILES = 1000
+_PARAMS = "params."
+
+
+def registry() -> dict[str, type]:
+    """Return the classes that can be loaded, by name: every exported estimator."""
+    import daskclust
+
+    exported = ((name, getattr(daskclust, name)) for name in daskclust.__all__)
+    return {
+        name: value
+        for name, value in exported
+        if inspect.isclass(value) and issubclass(value, Saveable)
+    }
+
+
+# Writing
+
+
+def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
+    """Return parameters as JSON, those that cannot be saved with the reason, and arrays."""
+    plain: dict[str, Any] = {}
+    omitted: dict[str, str] = {}
+    arrays: Arrays = {}
+    for name, value in model.get_params(deep=False).items():
+        if name in _NEVER_SAVED:
+            continue
+        if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
+            arrays[_PARAMS + name] = value
+            continue
+        try:
+            plain[name] = to_json(value)
+        except TypeError:
+            omitted[name] = type(value).__name__
+    return plain, omitted, arrays
+
+
+def save(
+    model: Any,
+    path: Any,
+    *,
+    overwrite: bool = False,
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
+    """Save a fitted model; see :meth:`daskclust.persistence.schema.Saveable.save`.
+
+    Further attributes of the group, such as the job, are not part of the model.
+    """
+    check_is_fitted(model)
+    from daskclust import __version__
+
+    params, omitted, arrays = _split_params(model)
+    state: dict[str, Any] = {}
+    for name, entry in saved_entries(type(model)).items():
+        if not hasattr(model, name):
+            if not entry.optional:
+                raise AttributeError(f"{type(model).__name__} declares {name}, but has none.")
+            continue
+        state[name], more = entry.store(name, getattr(model, name))
+        arrays.update(more)
+    arrays = {name: _little_endian(array) for name, array in arrays.items()}
+    meta: dict[str, Any] = {
+        "format": FORMAT,
+        "estimator": type(model).__name__,
+        "version": __version__,
+        "params": params,
+        "omitted": omitted,
+        "state": state,
+    }
+    meta["digest"] = _digest(meta, arrays)
+    if overwrite:
+        _check_replaced(path)
+    with new_group(path, overwrite=overwrite) as group:
+        for name, array in arrays.items():
+            stored = group.create_array(
+                name,
+                shape=array.shape,
+                # One file an array, as long as the array: sizes can be checked before reading.
+                chunks=tuple(max(1, size) for size in array.shape),
+                dtype=array.dtype,
+                compressors=None,
+                filters=None,
+                # Written even where all values are the fill value.
+                config={"write_empty_chunks": True},
+            )
+            stored[...] = array
+        group.attrs.update({**(attributes or {}), _MARK: meta})
+
+
+def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+
+
+def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of everything that is saved."""
+    rest = {key: value for key, value in meta.items() if key != "digest"}
+    found = hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def _check_replaced(path: Any) -> None:
+    """Refuse to replace a Zarr store that is no model, such as the scene."""
+    folder = local_path(path)
+    if folder is None or not folder.exists():
+        return
+    try:
+        is_model = _MARK in zarr.open_group(str(folder), mode="r", use_consolidated=False).attrs
+    except Exception:  # whatever it is, it is no model
+        is_model = False
+    if not is_model:
+        raise FileExistsError(
+            f"{str(folder)!r} is no saved model; overwrite=True replaces saved models only. "
+            "Choose another name."
+        )
+
+
+# Reading
+
+
+def load(path: Any, *, max_bytes: int = 2**30) -> Any:
+    """Load a model that ``model.save(path)`` has written.
+
+    Parameters
+    ----------
+    path : str, path or zarr store
+    max_bytes : int, default=2**30
+        Larger models are refused before they are read.
+
+    Returns
+    -------
+    estimator
+        Fitted: it predicts bit-identically.  Without ``labels_``.
+
+    Raises
+    ------
+    FileNotFoundError
+        Nothing is there.
+    ModelFormatError
+        What is there is no model of this or an earlier version of daskclust, or it was
+        changed, truncated or made up: unknown class or parameters, wrong shapes,
+        types or values, links, another checksum.
+
+    Warns
+    -----
+    DaskclustWarning
+        If parameters that cannot be saved, such as callables, are back at their defaults.
+
+    Notes
+    -----
+    Never runs code from the file.  The checksum finds accidents, not forgery: a model
+    from an untrusted source is safe to load, but predicts what its author wants.
+
+    Examples
+    --------
+    >>> import daskclust
+    >>> daskclust.load("no-such-model.zarr")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: There is no saved model at 'no-such-model.zarr'; ...
+    """
+    try:
+        group = _open(path, max_bytes)
+        meta, arrays = _read(group, max_bytes)
+        return _build(meta, arrays)
+    except ModelFormatError as error:
+        raise ModelFormatError(
+            f"{str(path)!r} is no usable daskclust model: {error} Save the model again, or give "
+            "the path of another."
+        ) from error
+
+
+def _open(path: Any, max_bytes: int) -> zarr.Group:
+    folder = local_path(path)
+    if folder is not None:
+        if not folder.exists():
+            raise FileNotFoundError(
+                f"There is no saved model at {str(path)!r}; give the path that save was given."
+            )
+        _check_files(folder, max_bytes)
+    try:
+        # What consolidated metadata say about the arrays need not be so.
+        return zarr.open_group(
+            path if folder is None else str(folder), mode="r", use_consolidated=False
+        )
+    except FileNotFoundError as error:
+        raise ModelFormatError("there is no Zarr group.") from error
+    except (OSError, ImportError):
+        raise
+    except Exception as error:  # whatever a reader of broken metadata may come upon
+        raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
+
+
+def _check_files(folder: Path, max_bytes: int) -> None:
+    """Refuse anything but folders and ordinary files, and more of them than a model has."""
+    if not folder.is_dir():
+        raise ModelFormatError("it is a file; a model is a folder.")
+    count = total = 0
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            info = (Path(root) / name).lstat()
+            if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
+                raise ModelFormatError(f"{name!r} is neither a file nor a folder.")
+            count += 1
+            total += info.st_size if stat.S_ISREG(info.st_mode) else 0
+            if count > _MAX_FILES:
+                raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
+    if total > max_bytes:
+        raise ModelFormatError(
+            f"it has {total} bytes, more than max_bytes={max_bytes}; if you expect that, pass a "
+            "larger max_bytes."
+        )
+
+
+def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
+    """Return what the file says, each array checked for its size before it is read."""
+    arrays: Arrays = {}
+    try:
+        meta = group.attrs.asdict().get(_MARK)
+        incomplete = group.attrs.get(INCOMPLETE)
+        members = dict(group.members())
+    except OSError:
+        raise
+    except Exception as error:
+        raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
+    if incomplete:
+        raise ModelFormatError("its writer stopped before the end.")
+    if not isinstance(meta, dict):
+        raise ModelFormatError("it is a Zarr group, but holds no model.")
+    version = meta.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise ModelFormatError(
+            f"its format {version} is newer than this version of daskclust, which reads {FORMAT}."
+        )
+    if version != FORMAT or meta.keys() != _KEYS:
+        raise ModelFormatError(f"its header has format {version!r} and keys {sorted(meta)}.")
+    total = 0
+    for name, member in members.items():
+        if not isinstance(member, zarr.Array):
+            raise ModelFormatError(f"{name!r} is no array.")
+        total += _stored_bytes(name, member)
+        if total > max_bytes:
+            raise ModelFormatError(f"its arrays have more than max_bytes={max_bytes} bytes.")
+        try:
+            arrays[name] = np.asarray(member[...])
+        except Exception as error:
+            raise ModelFormatError(f"{name!r} cannot be read ({_brief(error)}).") from error
+    try:
+        digest = _digest(meta, arrays)
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"its header is no JSON ({_brief(error)}).") from error
+    if digest != meta["digest"]:
+        raise ModelFormatError("its checksum is another: it was changed or is damaged.")
+    return meta, arrays
+
+
+def _stored_bytes(name: str, array: zarr.Array) -> int:
+    """Return the size of an array after checking that so much is really stored."""
+    if array.dtype.kind not in _KINDS or array.ndim > 4:
+        raise ModelFormatError(f"{name!r} has dtype {array.dtype} and {array.ndim} dimensions.")
+    # Python integers: a declared size may be anything.
+    size = array.dtype.itemsize
+    for length in array.shape:
+        size *= int(length)
+    plain = not array.compressors and not array.filters and array.shards is None
+    whole = tuple(array.chunks) == tuple(max(1, length) for length in array.shape)
+    if not (plain and whole):
+        raise ModelFormatError(f"{name!r} is not stored as daskclust stores arrays.")
+    try:
+        stored = array.nbytes_stored()
+    except Exception as error:
+        raise ModelFormatError(f"{name!r} cannot be read ({_brief(error)}).") from error
+    if size > stored:
+        raise ModelFormatError(f"{name!r} declares {size} bytes but holds {stored}.")
+    return size
+
+
+def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
+    """Make the estimator, from nothing but checked values."""
+    classes = registry()
+    name = meta["estimator"]
+    if not isinstance(name, str) or name not in classes:
+        raise ModelFormatError(
+            f"its class {name!r} is unknown; this version knows {', '.join(sorted(classes))}."
+        )
+    params, state, omitted = meta["params"], meta["state"], meta["omitted"]
+    if not all(isinstance(part, dict) for part in (params, state, omitted)):
+        raise ModelFormatError("its header is no header of a model.")
+    model = _with_params(classes[name], params, omitted, arrays)
+    entries = saved_entries(classes[name])
+    missing = [key for key, entry in entries.items() if not entry.optional and key not in state]
+    unknown = sorted(state.keys() - entries.keys())
+    if missing or unknown:
+        raise ModelFormatError(f"its state lacks {missing} and has unknown {unknown}.")
+    sizes: dict[str, int] = {}
+    for key, entry in entries.items():
+        if key in state:
+            try:
+                value = entry.restore(key, state[key], arrays, sizes)
+            except ModelFormatError:
+                raise
+            except Exception as error:  # what no entry has foreseen
+                raise ModelFormatError(f"{key} cannot be read ({_brief(error)}).") from error
+            if key == "n_features_in_":
+                sizes["p"] = value
+            setattr(model, key, value)
+    if arrays:
+        raise ModelFormatError(f"it holds unknown arrays {sorted(arrays)}.")
+    if omitted:
+        warn(
+            f"Parameters {sorted(omitted)} of the loaded {name} cannot be saved "
+            f"({', '.join(map(str, omitted.values()))}) and have their defaults again.",
+            DaskclustWarning,
+        )
+    return model
+
+
+def _with_params(
+    kind: type, params: Mapping[str, Any], omitted: Mapping[str, Any], arrays: Arrays
+) -> Any:
+    given = {key: from_json(value) for key, value in params.items()}
+    for key in [key for key in arrays if key.startswith(_PARAMS)]:
+        given[key.removeprefix(_PARAMS)] = arrays.pop(key)
+    expected = kind().get_params(deep=False).keys() - set(_NEVER_SAVED)
+    found = given.keys() | omitted.keys()
+    if found != expected:
+        raise ModelFormatError(
+            f"its parameters lack {sorted(expected - found)} and have unknown "
+            f"{sorted(found - expected)}."
+        )
+    model = kind(**given)
+    check = getattr(model, "_check_parameters", None)
+    try:
+        if check is not None:
+            check()
+    except Exception as error:
+        raise ModelFormatError(f"its parameters are invalid: {_brief(error)}.") from error
+    return model
+
+
+def _brief(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:200]} ..."

@@ -1,0 +1,450 @@
+"""What of a fitted model is saved: each class declares its state, here is what can be declared.
+
+An estimator names the attributes that make up its state::
+
+    _saved_state = {"cluster_centers_": Array("k", "p"), "inertia_": Number(low=0)}
+
+Those of its base classes are added.  Letters are sizes that must agree all over the
+model; ``p`` is ``n_features_in_``.  Reading and writing files is
+:mod:`daskclust.persistence.models`'s part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.exceptions import ModelFormatError
+
+__all__ = [
+    "VIOLATIONS",
+    "Array",
+    "Classes",
+    "Entry",
+    "Fields",
+    "Names",
+    "Number",
+    "OneOf",
+    "Plain",
+    "Records",
+    "Saveable",
+    "from_json",
+    "saved_entries",
+    "to_json",
+]
+
+Arrays = dict[str, NDArray[Any]]
+#: Standard JSON has no infinity and no NaN.
+_FLOAT = "$float"
+
+
+def to_json(value: Any) -> Any:
+    """Return a value as standard JSON that :func:`from_json` gives back exactly.
+
+    Raises
+    ------
+    TypeError
+        For what has no such form.
+
+    Examples
+    --------
+    >>> to_json({"a": (1, float("inf"), np.float64(0.5))})
+    {'a': [1, {'$float': 'inf'}, 0.5]}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {_FLOAT: repr(value)}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: to_json(item) for key, item in value.items()}
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def from_json(value: Any) -> Any:
+    """Undo :func:`to_json` (tuples stay lists)."""
+    if isinstance(value, dict):
+        if value.keys() == {_FLOAT}:
+            if value[_FLOAT] not in ("inf", "-inf", "nan"):
+                raise ModelFormatError(f"{value!r} is no number.")
+            return float(value[_FLOAT])
+        return {key: from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    return value
+
+
+def _check(condition: bool, name: str, problem: str) -> None:
+    if not condition:
+        raise ModelFormatError(f"{name} {problem}.")
+
+
+class Entry(ABC):
+    """One attribute of a fitted model: how it is stored, and what is accepted back.
+
+    Attributes
+    ----------
+    optional : bool
+        Whether a fitted model may lack it.
+    """
+
+    optional: bool
+
+    @abstractmethod
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Return the JSON part and the arrays, by name."""
+
+    @abstractmethod
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check what was read and return the attribute; takes its arrays from `arrays`.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Array(Entry):
+    """An array of numbers.
+
+    Parameters
+    ----------
+    *dims : str
+        One letter a dimension.  Several forms may be written with ``|``:
+        ``Array("k", "p", "p", "|", "k", "p")``.
+    kind : {"f", "i", "b"}
+        float64, int64 or bool.
+    low : float, optional
+        Least value accepted.
+    finite : bool
+        Whether NaN and infinity are refused.
+    optional : bool
+    """
+
+    forms: tuple[tuple[str, ...], ...]
+    kind: str = "f"
+    low: float | None = None
+    finite: bool = True
+    optional: bool = False
+
+    def __init__(
+        self,
+        *dims: str,
+        kind: str = "f",
+        low: float | None = None,
+        finite: bool = True,
+        optional: bool = False,
+    ) -> None:
+        forms = tuple(tuple(form.split()) for form in " ".join(dims).split("|"))
+        for key, value in (
+            ("forms", forms),
+            ("kind", kind),
+            ("low", low),
+            ("finite", finite),
+            ("optional", optional),
+        ):
+            object.__setattr__(self, key, value)
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype({"f": np.float64, "i": np.int64, "b": np.bool_}[self.kind])
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the array; its own dtype (float32, say) is kept."""
+        array = np.asarray(value)
+        if array.dtype.kind != self.kind:
+            array = array.astype(self._dtype)
+        return None, {name: array}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check kind, shape and values."""
+        _check(meta is None and name in arrays, name, "is missing")
+        array = arrays.pop(name)
+        _check(array.dtype.kind == self.kind, name, f"has dtype {array.dtype}")
+        form = next((form for form in self.forms if _fits(form, array.shape, sizes)), None)
+        if form is None:
+            expected = " or ".join(f"({', '.join(form)})" for form in self.forms)
+            known = ", ".join(f"{letter} = {size}" for letter, size in sorted(sizes.items()))
+            raise ModelFormatError(
+                f"{name} has shape {array.shape}; expected {expected} with {known}."
+            )
+        sizes.update(zip(form, array.shape, strict=True))
+        if self.kind == "f" and self.finite:
+            _check(bool(np.isfinite(array).all()), name, "holds NaN or infinity")
+        if self.low is not None and array.size:
+            _check(not (array < self.low).any(), name, f"holds values below {self.low}")
+        return array
+
+
+def _fits(form: tuple[str, ...], shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
+    if len(form) != len(shape):
+        return False
+    found = dict(sizes)
+    return all(
+        found.setdefault(letter, size) == size for letter, size in zip(form, shape, strict=True)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(Entry):
+    """A float, or an int with ``whole=True``, or a bool with ``kind=bool``."""
+
+    kind: type = float
+    low: float | None = None
+    finite: bool = True
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the number in the JSON part."""
+        return to_json(self.kind(value)), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check type and value."""
+        value = from_json(meta)
+        _check(type(value) is self.kind, name, f"is {meta!r}; expected a {self.kind.__name__}")
+        if self.kind is float and self.finite:
+            _check(math.isfinite(value), name, f"is {value}")
+        if self.low is not None:
+            _check(not value < self.low, name, f"is {value}; expected at least {self.low}")
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain(Entry):
+    """JSON values: lists, dictionaries, text, numbers."""
+
+    kind: type = list
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the value in the JSON part."""
+        return to_json(value), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check the outermost type."""
+        value = from_json(meta)
+        _check(isinstance(value, self.kind), name, f"is no {self.kind.__name__}")
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Names(Entry):
+    """An array of text, one for each of a dimension."""
+
+    dim: str
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the names in the JSON part."""
+        return [str(item) for item in value], {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check number and type."""
+        _check(
+            isinstance(meta, list) and all(isinstance(item, str) for item in meta),
+            name,
+            "is no list of text",
+        )
+        expected = sizes.setdefault(self.dim, len(meta))
+        _check(len(meta) == expected, name, f"has {len(meta)} items; expected {expected}")
+        return np.array(meta, dtype=object)
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes(Entry):
+    """Names of classes, all integers or all text."""
+
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the names in the JSON part."""
+        return np.asarray(value).tolist(), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check that they are of one type, each once."""
+        _check(isinstance(meta, list), name, "is no list")
+        kind = int if not meta or type(meta[0]) is int else str
+        _check(all(type(item) is kind for item in meta), name, f"is no list of {kind.__name__}")
+        _check(len(set(meta)) == len(meta), name, "has repeated names")
+        _check(len(meta) <= sizes.get("k", len(meta)), name, "has more names than clusters")
+        return np.array(meta, dtype=np.int64 if kind is int else str)
+
+
+@dataclasses.dataclass(frozen=True)
+class Records(Entry):
+    """A record array of numbers and short text, stored by column.
+
+    Parameters
+    ----------
+    dtype : list of (name, dtype string)
+    """
+
+    dtype: tuple[tuple[str, str], ...]
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store numbers as arrays, text in the JSON part."""
+        text = {n: value[n].tolist() for n, kind in self.dtype if "U" in kind}
+        return text, {f"{name}.{n}": np.asarray(value[n]) for n, _ in self.dtype if n not in text}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check columns and their common length."""
+        _check(isinstance(meta, dict), name, "has no columns")
+        columns = {}
+        for column, kind in self.dtype:
+            if "U" in kind:
+                found = meta.get(column)
+                _check(
+                    isinstance(found, list) and all(isinstance(item, str) for item in found),
+                    f"{name}.{column}",
+                    "is no list of text",
+                )
+                columns[column] = np.array(found, dtype=kind)
+            else:
+                found = arrays.pop(f"{name}.{column}", None)
+                _check(
+                    found is not None and found.dtype == kind and found.ndim == 1,
+                    f"{name}.{column}",
+                    f"is no column of {kind}",
+                )
+                columns[column] = found
+        lengths = {len(column) for column in columns.values()}
+        _check(len(lengths) == 1, name, f"has columns of lengths {sorted(lengths)}")
+        return np.rec.fromarrays(list(columns.values()), dtype=list(self.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """What a dataclass holds: an entry for each field, and two sizes that are the same."""
+
+    entries: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
+    same: tuple[str, str] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf(Entry):
+    """A dataclass out of several.
+
+    Parameters
+    ----------
+    kinds : mapping of type to Fields
+    """
+
+    kinds: Mapping[type, Fields]
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the name of the class and its fields."""
+        meta: dict[str, Any] = {}
+        arrays: Arrays = {}
+        for field, entry in self.kinds[type(value)].entries.items():
+            meta[field], more = entry.store(f"{name}.{field}", getattr(value, field))
+            arrays.update(more)
+        return {"kind": type(value).__name__, "fields": meta}, arrays
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check the class, then its fields."""
+        by_name = {kind.__name__: kind for kind in self.kinds}
+        kind = by_name.get(str(meta.get("kind"))) if isinstance(meta, dict) else None
+        if kind is None:
+            raise ModelFormatError(f"{name} is {meta!r}; expected one of {sorted(by_name)}.")
+        entries, fields = self.kinds[kind].entries, meta.get("fields")
+        _check(
+            isinstance(fields, dict) and fields.keys() == entries.keys(),
+            name,
+            f"lacks fields of {kind.__name__}",
+        )
+        pair = self.kinds[kind].same
+        if pair is not None:
+            one, other = pair
+            same = sizes[one] == sizes.setdefault(other, sizes[one])
+            _check(same, name, f"is {kind.__name__}, with {one} = {sizes[one]} but {other} differs")
+        return kind(
+            **{
+                field: entry.restore(f"{name}.{field}", fields[field], arrays, sizes)
+                for field, entry in entries.items()
+            }
+        )
+
+
+#: ``constraint_violations_`` of the constrained estimators.
+VIOLATIONS = Records((("i", "<i8"), ("j", "<i8"), ("kind", "<U11")))
+
+
+def saved_entries(estimator: type) -> dict[str, Entry]:
+    """Collect ``_saved_state`` of a class and its bases."""
+    entries: dict[str, Entry] = {}
+    for base in reversed(estimator.__mro__):
+        entries.update(base.__dict__.get("_saved_state", {}))
+    return entries
+
+
+class Saveable:
+    """What can be saved, loaded and pickled: mixed into every estimator."""
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "n_features_in_": Number(int, low=1),
+        "feature_names_in_": Names("p", optional=True),
+    }
+
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
+        """Save the fitted model as a Zarr group.
+
+        Parameters
+        ----------
+        path : str, path or zarr store
+            Folder to write, usually ``*.zarr``; or a URL that fsspec knows.
+        overwrite : bool, default=False
+            Replace a saved model.  Anything else is never replaced.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        FileExistsError
+            Something is there, and `overwrite` is False or it is no saved model.
+
+        See Also
+        --------
+        daskclust.load : The way back.
+
+        Notes
+        -----
+        Parameters and state are saved: arrays uncompressed, all else as JSON, with a
+        checksum; no pickle.  Left out are what is as long as the data (``labels_``),
+        and parameters that cannot be read back without running code (callables,
+        random generators) or that would write somewhere (``checkpoint``).  A local
+        folder appears under its name when it is whole.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, numpy as np, daskclust
+        >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
+        >>> model = daskclust.KMeans(2, random_state=0).fit(X)
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.zarr"
+        >>> model.save(path)
+        >>> bool((daskclust.load(path).predict(X) == model.predict(X)).all())
+        True
+        """
+        from daskclust.persistence.models import save
+
+        save(self, path, overwrite=overwrite)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the model without lazy results, which would drag the data along."""
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if not _is_lazy(value)}
+
+
+def _is_lazy(value: Any) -> bool:
+    return hasattr(value, "__dask_graph__")

@@ -1,0 +1,136 @@
+"""The pass behind centroid-based scores: how rows lie about their own and the next center."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.compensated import sum_terms
+from daskclust.kernels.label_moments import own_and_other
+from daskclust.kernels.nearest.assign import nearest
+from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
+
+__all__ = ["SPREAD", "Spread", "SpreadRequest", "split_labels"]
+
+Float = NDArray[np.float64]
+_NO_ROW = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class SpreadRequest:
+    """Ask how rows lie about centers.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, p), float64
+    labels : ndarray of shape (k,), int64, optional
+        Label that each center stands for, sorted; the last column of the rows
+        then holds their labels.  When omitted, each row belongs to its nearest
+        center.
+    ignored : int, optional
+        Label of rows that are left out.
+    feature_weights : ndarray of shape (p,), float64, optional
+        Of the squared distance.
+    """
+
+    centers: Float
+    labels: NDArray[np.int64] | None = None
+    ignored: int | None = None
+    feature_weights: Float | None = None
+
+
+class Spread(NamedTuple):
+    """What the pass brings home; arrays of shape (k,), float64.
+
+    Attributes
+    ----------
+    weights : total weight of each cluster's rows
+    distances : sum of their distances to the center
+    squares : sum of their squared distances to the center
+    silhouettes : sum of ``(b - a) / max(a, b)``, a and b the distances to the own
+        and to the nearest other center
+    silhouette_squares : sum of the squares of that
+    stray_row : number of the first row whose label has no center, or None
+    """
+
+    weights: Float
+    distances: Float
+    squares: Float
+    silhouettes: Float
+    silhouette_squares: Float
+    stray_row: int | None
+
+    def of(self, clusters: NDArray[np.bool_]) -> Spread:
+        """Return the same of some clusters only."""
+        kept = {name: part[clusters] for name, part in self._asdict().items() if name in _SUMS}
+        return self._replace(**kept)
+
+
+_SUMS = Spread._fields[:-1]
+
+
+def split_labels(rows: RowBlock) -> tuple[RowBlock, NDArray[np.int64]]:
+    """Take apart rows whose last column holds their labels."""
+    x = np.ascontiguousarray(rows.x[:, :-1])
+    return RowBlock(x, rows.weight, rows.runs), rows.x[:, -1].astype(np.int64)
+
+
+def _fields(state: SpreadRequest) -> Mapping[str, Field]:
+    return {
+        "spread": Field((2, len(_SUMS), len(state.centers))),
+        "stray": Field((), "min", np.int64),
+    }
+
+
+def _block(rows: RowBlock, state: SpreadRequest) -> Partial:
+    k = len(state.centers)
+    partial = {name: field.identity() for name, field in _fields(state).items()}
+    if state.labels is None:
+        index: NDArray[np.int64] = nearest(
+            rows.x, state.centers, feature_weights=state.feature_weights
+        )[0].astype(np.int64)
+        known = np.ones(len(index), bool)
+    else:
+        rows, labels = split_labels(rows)
+        index = np.minimum(np.searchsorted(state.labels, labels), k - 1)
+        known = state.labels[index] == labels
+        stray = ~known if state.ignored is None else ~known & (labels != state.ignored)
+        if rows.weight is not None:
+            stray &= rows.weight != 0
+        if stray.any():
+            partial["stray"] = rows.numbers(np.flatnonzero(stray)[:1])[0].reshape(())
+        if state.ignored is not None:
+            known &= labels != state.ignored
+    weight = known.astype(np.float64)
+    if rows.weight is not None:
+        weight = np.where(known, rows.weight, 0.0)
+    own, other = own_and_other(rows.x, state.centers, index, state.feature_weights)
+    a, b = np.sqrt(own), np.sqrt(other)
+    larger = np.maximum(a, b)
+    with np.errstate(invalid="ignore"):
+        score = np.divide(b - a, larger, out=np.zeros(len(a)), where=larger > 0)
+    # Without another center there is no silhouette.
+    score[~np.isfinite(b)] = 0.0
+    values = np.stack([np.ones(len(a)), a, own, score, score**2])
+    # What a row of no weight holds must not matter, NaN included.
+    values = np.where(weight > 0, values, 0.0) * weight
+    terms = [
+        np.stack([np.bincount(index[s], v[s], k).astype(np.float64) for v in values])
+        for s in rows.slices()
+    ]
+    partial["spread"] = sum_terms(terms)
+    return partial
+
+
+def _finalize(partial: Partial, state: SpreadRequest) -> Spread:
+    row = int(partial["stray"])
+    sums = dict(zip(_SUMS, partial["spread"][0], strict=True))
+    return Spread(**sums, stray_row=None if row == _NO_ROW else row)
+
+
+#: Distances and silhouettes of all rows about given centers, by cluster.
+SPREAD = Reduction("spread", _fields, _block, _finalize)

@@ -1,0 +1,139 @@
+"""Labeled rows in a pass: where they are, and the moments of each class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.class_moments import class_moments
+from daskclust.kernels.compensated import add_pairs
+from daskclust.kernels.moments import merge_moments
+from daskclust.reduction.assign import ClusterStatistics
+from daskclust.reduction.contract import Field, Partial, RowBlock
+
+__all__ = [
+    "ClassStatistics",
+    "RowLabels",
+    "add_classes",
+    "class_fields",
+    "class_statistics",
+]
+
+Float = NDArray[np.float64]
+_NO_ROW = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class RowLabels:
+    """Labels of some rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m,), int64
+        Global numbers of the labeled rows, ascending and distinct.
+    codes : ndarray of shape (m,), int32
+        Their classes, in [0, n_classes).
+    n_classes : int
+    """
+
+    rows: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    n_classes: int
+
+    def by_chunk(self, rows: RowBlock) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+        """Places in the block, and codes, of the labeled rows of each of its chunks."""
+        found, offset = [], 0
+        for start, size in rows.runs:
+            first, last = np.searchsorted(self.rows, [start, start + size])
+            found.append((self.rows[first:last] - (start - offset), self.codes[first:last]))
+            offset += size
+        return found
+
+
+@dataclass(frozen=True)
+class ClassStatistics:
+    """Moments of the labeled rows, by class.
+
+    Attributes
+    ----------
+    weight : ndarray of shape (n_classes,), float64
+    mean : ndarray of shape (n_classes, p), float64
+        0 for a class without weight.
+    scatter : ndarray of shape (n_classes,), float64
+        Weighted squared distances of the rows to the mean.
+    first_weightless : int, or None
+        First labeled row of weight 0.
+    """
+
+    weight: Float
+    mean: Float
+    scatter: Float
+    first_weightless: int | None = None
+
+    def joined(self, stats: ClusterStatistics, centers: Float) -> ClusterStatistics:
+        """Return statistics of clusters with the rows of class c added to cluster c.
+
+        Parameters
+        ----------
+        stats : ClusterStatistics
+            Of the other rows.
+        centers : ndarray of shape (r, k, p), float64
+            By which those were assigned.
+        """
+        n = len(self.weight)
+        sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
+        sums[:, :n] += self.weight[:, None] * self.mean
+        counts[:, :n] += self.weight
+        gaps = ((self.mean - centers[:, :n]) ** 2).sum(axis=-1)
+        inertia[:, :n] += self.scatter + self.weight * gaps
+        return ClusterStatistics(sums, counts, inertia)
+
+
+def class_fields(labels: RowLabels | None, p: int) -> Mapping[str, Field]:
+    """Fields of a partial that holds the moments of each class."""
+    n = 0 if labels is None else labels.n_classes
+    return {
+        "class_sums": Field((2, n, p + 1)),
+        "class_moments": Field((3, n, p), "moments"),
+        "first_weightless": Field((), "min", np.int64),
+    }
+
+
+def add_classes(
+    partial: Partial, rows: RowBlock, weight: Float | None, labels: RowLabels | None
+) -> None:
+    """Add a block's labeled rows to a partial with :func:`class_fields`, in place."""
+    if labels is None:
+        return
+    for places, codes in labels.by_chunk(rows):
+        if not len(places):
+            continue
+        found = class_moments(rows.x, places, codes, weight, labels.n_classes)
+        sums = partial["class_sums"]
+        partial["class_sums"] = np.stack(add_pairs((sums[0], sums[1]), (found.hi, found.lo)))
+        partial["class_moments"] = merge_moments(partial["class_moments"], found.moments)
+        if weight is not None:
+            weightless = rows.numbers(places[weight[places] == 0])
+            first = np.min(weightless, initial=_NO_ROW)
+            partial["first_weightless"] = np.minimum(partial["first_weightless"], first)
+
+
+def class_statistics(partial: Partial) -> ClassStatistics:
+    """Statistics of the classes from a merged partial."""
+    sums = partial["class_sums"][0]
+    weight = sums[:, -1]
+    first = int(partial["first_weightless"])
+    return ClassStatistics(
+        weight=weight,
+        mean=np.divide(
+            sums[:, :-1],
+            weight[:, None],
+            out=np.zeros_like(sums[:, :-1]),
+            where=weight[:, None] > 0,
+        ),
+        scatter=partial["class_moments"][2].sum(axis=1),
+        first_weightless=None if first == _NO_ROW else first,
+    )

@@ -1,0 +1,253 @@
+"""The pass of DP-means: nearest clusters of all rows, and the clusters that rows found.
+
+In which cluster a row lies depends on the clusters founded before it, anywhere in
+the data.  A group of blocks is told which rows of *other* groups are thought to
+have founded clusters; its own founders it finds itself, in row order.  If all
+groups together find just the founders they were told, these are the founders of
+the serial algorithm, and the sums made on the way are its sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.compensated import add_pairs, add_plain
+from daskclust.kernels.dp_means import found_in_order
+from daskclust.kernels.nearest.assign import direct_distances, label_sums, nearest
+from daskclust.reduction.contract import RowBlock
+
+__all__ = ["Founders", "FoundingPart", "FoundingRequest", "assign_and_found", "merge_founding"]
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Founders:
+    """Rows that founded clusters, in row order.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m,), int64
+        Global numbers, ascending.
+    points : ndarray of shape (m, p), float64
+        Their values.
+    """
+
+    rows: NDArray[np.int64]
+    points: Float
+
+    @classmethod
+    def none(cls, p: int) -> Founders:
+        """Return the founders of nothing."""
+        return cls(np.empty(0, np.int64), np.empty((0, p)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, which: Any) -> Founders:
+        return Founders(self.rows[which], self.points[which])
+
+    def joined(self, other: Founders) -> Founders:
+        """Return both, in row order."""
+        rows = np.concatenate([self.rows, other.rows])
+        return Founders(rows, np.concatenate([self.points, other.points]))[np.argsort(rows)]
+
+    def thinned(self, settled: int, delta: float) -> Founders:
+        """Drop rows that are within delta of one before them.
+
+        The first ``settled`` stay, whatever their distances.
+        """
+        kept = np.ones(len(self), bool)
+        for i in range(settled, len(self)):
+            before = self.points[:i][kept[:i]]
+            if len(before):
+                kept[i] = direct_distances(self.points[i : i + 1], before).min() > delta
+        return self[kept]
+
+
+@dataclass(frozen=True)
+class FoundingRequest:
+    """One pass of DP-means.
+
+    Parameters
+    ----------
+    means : ndarray of shape (k, p), float64
+        Clusters at the start of the iteration.
+    guess : Founders
+        Rows thought to found a cluster in this iteration.
+    delta : float
+    max_clusters : int or None
+    shift : ndarray of shape (p,), float64
+        A point amid the data.
+    """
+
+    means: Float
+    guess: Founders
+    delta: float
+    max_clusters: int | None
+    shift: Float
+
+
+@dataclass(frozen=True)
+class FoundingPart:
+    """What a group brings home.
+
+    Attributes
+    ----------
+    own : Founders
+        Rows of this group that found clusters.
+    stats : ndarray of shape (2, k + g, p + 2), float64
+        Sums, weights and squared distances of the group's rows by cluster: of
+        the k means and the g founders that were guessed.  An unevaluated pair.
+    own_stats : ndarray of shape (2, m, p + 2), float64
+        The same of the clusters of ``own``.
+    farthest : float
+        Largest squared distance of a row to its cluster.
+    """
+
+    own: Founders
+    stats: Float
+    own_stats: Float
+    farthest: float
+
+
+class _Group:
+    """The clusters that the rows of a group may join, as it is worked through."""
+
+    def __init__(self, request: FoundingRequest) -> None:
+        self.request = request
+        self.own = Founders.none(request.means.shape[1])
+        k, p = request.means.shape
+        self.n_told = k + len(request.guess)
+        self.stats = np.zeros((2, self.n_told, p + 2))
+        # Which guessed founders lie in this group, as far as it has been worked through.
+        self._mine = np.zeros(len(request.guess), bool)
+        self._known: tuple[int, int] | None = None
+
+    def clusters(self, start: int) -> tuple[Float, NDArray[np.int64]]:
+        """Centers older than row ``start``, oldest first, and their places in the sums."""
+        guess, k = self.request.guess, len(self.request.means)
+        n_before = int(np.searchsorted(guess.rows, start))
+        if self._known != (n_before, len(self.own)):
+            self._known = n_before, len(self.own)
+            told = np.flatnonzero(~self._mine[:n_before])
+            founders = guess[told].joined(self.own)
+            places = np.concatenate([k + told, self.n_told + np.arange(len(self.own))])
+            order = np.argsort(np.concatenate([guess.rows[told], self.own.rows]))
+            self._centers = np.concatenate([self.request.means, founders.points])
+            self._places = np.concatenate([np.arange(k), places[order]])
+        return self._centers, self._places
+
+    def room(self, n_clusters: int, size: int) -> int:
+        """How many clusters rows may found where there are so many."""
+        most = self.request.max_clusters
+        return size if most is None else max(0, min(size, most - n_clusters))
+
+    def work(self, x: NDArray[Any], weight: Float, start: int) -> float:
+        """Assign consecutive rows; return the largest squared distance."""
+        centers, places = self.clusters(start)
+        short, distances = nearest(x, centers, shift=self.request.shift)
+        labels = short.astype(np.int64)
+        found = found_in_order(
+            x,
+            weight,
+            self.request.delta,
+            self.room(len(centers), len(x)),
+            len(centers),
+            labels,
+            distances,
+        )
+        if len(found):
+            places = np.concatenate([places, self.stats.shape[1] + np.arange(len(found))])
+            self.own = self.own.joined(Founders(start + found, x[found].astype(np.float64)))
+            grown = np.zeros((2, len(found), self.stats.shape[2]))
+            self.stats = np.concatenate([self.stats, grown], axis=1)
+        # Those of the guess that lie here have been found anew, or refuted.
+        here = np.searchsorted(self.request.guess.rows, [start, start + len(x)])
+        if here[1] > here[0]:
+            self._mine[here[0] : here[1]] = True
+            self._known = None
+        sums, weights = label_sums(x, weight, places[labels], self.stats.shape[1])
+        inertia = np.bincount(places[labels], weight * distances, self.stats.shape[1])
+        terms = np.column_stack([sums, weights, inertia]).astype(np.float64)
+        add_plain(self.stats[0].ravel(), self.stats[1].ravel(), terms.ravel())
+        return float(distances.max(where=weight > 0, initial=0.0))
+
+    def part(self, farthest: float) -> FoundingPart:
+        """Return what the group brings home."""
+        return FoundingPart(
+            self.own, self.stats[:, : self.n_told], self.stats[:, self.n_told :], farthest
+        )
+
+
+def assign_and_found(blocks: Iterator[RowBlock], request: FoundingRequest) -> FoundingPart:
+    """Work through the blocks of one group, in row order.
+
+    Parameters
+    ----------
+    blocks : iterator of RowBlock
+    request : FoundingRequest
+
+    Returns
+    -------
+    FoundingPart
+
+    Notes
+    -----
+    O(n K p) for K clusters in the end.  Memory beyond a block: O(K p), and what a
+    segment of ``SEGMENT`` rows founds.
+    """
+    group = _Group(request)
+    farthest = 0.0
+    for rows in blocks:
+        weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+        start = 0
+        for stop in rows.segments():
+            if stop > start:
+                first = int(rows.numbers(np.array([start]))[0])
+                part = slice(start, int(stop))
+                farthest = max(farthest, group.work(rows.x[part], weight[part], first))
+            start = int(stop)
+    return group.part(farthest)
+
+
+def merge_founding(
+    parts: Sequence[FoundingPart], request: FoundingRequest
+) -> tuple[Founders, Float, float]:
+    """Join what all groups brought home.
+
+    Parameters
+    ----------
+    parts : sequence of FoundingPart
+        Of all groups, in order.
+    request : FoundingRequest
+        What they were asked.
+
+    Returns
+    -------
+    founders : Founders
+        That all groups found.
+    stats : ndarray of shape (k + m, p + 2), float64
+        Sums, weights and squared distances of the means' and of the founders'
+        clusters; meaningful where the founders are those of the guess.
+    farthest : float
+    """
+    k, p = request.means.shape
+    hi, lo = reduce(add_pairs, [(part.stats[0], part.stats[1]) for part in parts])
+    founders = Founders.none(p)
+    own = np.zeros((2, 0, p + 2))
+    for part in parts:
+        rows = np.concatenate([founders.rows, part.own.rows])
+        own = np.concatenate([own, part.own_stats], axis=1)[:, np.argsort(rows)]
+        founders = founders.joined(part.own)
+    stats = hi
+    if np.array_equal(founders.rows, request.guess.rows):
+        told = add_pairs((hi[k:], lo[k:]), (own[0], own[1]))[0]
+        stats = np.concatenate([hi[:k], told])
+    return founders, stats, max(part.farthest for part in parts)

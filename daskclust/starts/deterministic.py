@@ -1,0 +1,218 @@
+"""Starts without chance: maximin, DKM++ and ROBIN.
+
+Maximin is a reduction for each center, for data of any size.  The other two look
+at all pairs of rows: at all rows up to ``daskclust.init-rows`` of them, and at a
+uniform sample of so many rows beyond that.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.config import setting
+from daskclust.engine import Rows
+from daskclust.kernels.nearest.assign import direct_distances
+from daskclust.kernels.starts.density import local_densities, local_outlier_factors
+from daskclust.reduction import FARTHEST_FIRST, FARTHEST_FIRST_BYTES, FarthestFirst, Survey
+
+__all__ = [
+    "DENSITY_INITS",
+    "density_centers",
+    "density_picks",
+    "maximin_centers",
+    "note_start",
+    "row_budget",
+    "spread_by_density",
+    "spread_inliers",
+]
+
+Float = NDArray[np.float64]
+logger = logging.getLogger("daskclust")
+
+#: Starts that look at all pairs of rows.
+DENSITY_INITS = ("dkm++", "robin")
+#: Local outlier factors of rows that ROBIN takes for neither outliers nor dense cores.
+_INLIER = (0.95, 1.05)
+
+
+def row_budget(n_clusters: int) -> int:
+    """How many rows a start may compare with each other."""
+    return max(int(setting("init-rows")), n_clusters)
+
+
+def density_picks(init: Any, n_clusters: int, n_rows: float) -> int:
+    """How many rows the first pass shall draw for a start that looks at all pairs.
+
+    None where all rows are within the budget; NaN is a number of rows not known yet.
+    """
+    budget = row_budget(n_clusters)
+    return 0 if n_rows <= budget else budget
+
+
+def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Float, Float]:
+    """Return all rows with their weights, or the sample drawn in proportion to them."""
+    if rows.n_rows <= row_budget(k):
+        x, weight = rows.take(np.arange(rows.n_rows))
+        present = weight > 0
+        return x[present].astype(np.float64), weight[present]
+    picks = survey.picks[0]
+    picks = np.sort(picks[picks["row"] >= 0], order="row")
+    return np.ascontiguousarray(picks["x"], dtype=np.float64), np.ones(len(picks))
+
+
+def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Float:
+    """Choose at most k rows by the density about them.
+
+    Parameters
+    ----------
+    rows : Rows
+    survey : Survey
+        Of the first pass, with :func:`density_picks` rows drawn.
+    init : {"dkm++", "robin"}
+    k : int
+
+    Returns
+    -------
+    ndarray of shape (m, p), float64
+        Fewer than k where there are not so many distinct rows.
+
+    Notes
+    -----
+    One more pass where all rows are within the budget, else none.  The client
+    holds the rows of the budget; time O(budget^2 p).
+    """
+    x, weight = _rows_to_compare(rows, survey, k)
+    if rows.n_rows > row_budget(k):
+        logger.warning(
+            'init="%s" was worked out on a uniform sample of %d of %d rows; set '
+            '"daskclust.init-rows" in the Dask configuration for another number.',
+            init,
+            len(x),
+            rows.n_rows,
+        )
+    chosen = spread_by_density(x, weight, k) if init == "dkm++" else spread_inliers(x, weight, k)
+    return x[chosen]
+
+
+def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:
+    """Write into the first record on how many rows the start was worked out."""
+    if history and isinstance(init, str) and init in DENSITY_INITS:
+        history[0]["init_rows"] = min(n_rows, row_budget(k))
+
+
+def _distances_to(x: Float, row: int) -> Float:
+    return np.sqrt(direct_distances(x, x[row : row + 1])[:, 0])
+
+
+def spread_by_density(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
+    """Choose the densest row, then those of the largest density times distance (DKM++).
+
+    Parameters
+    ----------
+    x : ndarray of shape (m, p), float64
+    weight : ndarray of shape (m,), float64
+        Positive.
+    k : int
+
+    Returns
+    -------
+    ndarray of int
+        At most k rows, in the order of choice; ties go to the lowest row.
+    """
+    found = local_densities(x, weight)
+    low, high = found.density.min(), found.density.max()
+    # Where all are equally dense, only the distance counts.
+    density = (found.density - low) / (high - low) if high > low else np.ones(len(x))
+    chosen = [int(density.argmax())]
+    least = np.full(len(x), np.inf)
+    while len(chosen) < k:
+        least = np.minimum(least, _distances_to(x, chosen[-1]) / (found.largest or 1.0))
+        merit = density * least
+        if not merit.any():
+            # The sparsest row has density 0, and may be all that is left.
+            merit = least
+        if not merit.any():
+            break
+        chosen.append(int(merit.argmax()))
+    return np.array(chosen)
+
+
+def spread_inliers(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
+    """Choose far-off rows that are no outliers (ROBIN).
+
+    Each is the row farthest from those chosen, the first from the mean, among the
+    rows whose local outlier factor is within 0.05 of 1; among those below 1.05 where
+    none is, and among all where even those are spent.
+
+    Parameters
+    ----------
+    x, weight, k
+        As of :func:`spread_by_density`.
+
+    Returns
+    -------
+    ndarray of int
+        At most k rows, ascending; ties go to the lowest row.
+    """
+    factors = local_outlier_factors(x, weight)
+    low, high = _INLIER
+    stages = [(factors > low) & (factors < high), factors < high, np.ones(len(x), bool)]
+    center = np.average(x, axis=0, weights=weight)
+    least = np.sqrt(direct_distances(x, center[None])[:, 0])
+    chosen: list[int] = []
+    while len(chosen) < k:
+        # The first may lie on the mean, the others on no chosen row.
+        fit = [stage & ((least > 0) | (not chosen)) for stage in stages]
+        best = next((stage for stage in fit if stage.any()), None)
+        if best is None:
+            break
+        row = int(np.where(best, least, -1.0).argmax())
+        distances = _distances_to(x, row)
+        least = distances if not chosen else np.minimum(least, distances)
+        chosen.append(row)
+    return np.sort(np.array(chosen))
+
+
+def maximin_centers(rows: Rows, k: int, shift: Float | None) -> Float:
+    """Choose the row of the largest norm, then always the row farthest from those chosen.
+
+    Parameters
+    ----------
+    rows : Rows
+    k : int
+    shift : ndarray of shape (p,), optional
+        A point amid the data.
+
+    Returns
+    -------
+    ndarray of shape (m, p), float64
+        Fewer than k where there are not so many distinct rows.
+
+    Notes
+    -----
+    k passes, each of which measures one more center; 8 bytes a row are kept
+    between them where they fit.
+
+    References
+    ----------
+    .. [1] Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization
+       technique for generalized Lloyd iteration. IEEE Signal Processing Letters 1.
+    """
+    origin = np.zeros((1, rows.n_features))
+    found = rows.reduce(FARTHEST_FIRST.without_carry(), FarthestFirst(origin, shift))
+    # Rows of norm 0 are not found, but one of them may be all there is.
+    centers = found["x"].astype(np.float64) if len(found) else origin
+    keep = rows.can_keep(FARTHEST_FIRST_BYTES)
+    search = FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
+    carry = None
+    while len(centers) < k:
+        state = FarthestFirst(centers[-1:] if keep else centers, shift)
+        found, carry = rows.scan(search, state, carry)
+        if not len(found):
+            break
+        centers = np.concatenate([centers, found["x"].astype(np.float64)])
+    return centers

@@ -1,0 +1,244 @@
+"""Starting centers for all restarts at once, in passes that they share.
+
+The number of passes does not depend on the number of clusters, but for
+``"k-means++"`` and ``"maximin"``, which are sequential by definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.engine import Rows
+from daskclust.reduction import (
+    ATTRACTED,
+    CANDIDATES,
+    CARRY_BYTES,
+    Attraction,
+    CandidateRound,
+    Survey,
+)
+from daskclust.starts.deterministic import (
+    DENSITY_INITS,
+    density_centers,
+    density_picks,
+    maximin_centers,
+)
+from daskclust.starts.recluster import recluster
+
+__all__ = [
+    "DETERMINISTIC_INITS",
+    "STRING_INITS",
+    "Start",
+    "n_survey_picks",
+    "sample_centers",
+]
+
+Float = NDArray[np.float64]
+
+#: Starts in which chance has no part (but for the sample of rows, where there are too many).
+DETERMINISTIC_INITS = ("maximin", *DENSITY_INITS)
+#: Starts that find rows; arrays and callables are taken as they are.
+STRING_INITS = ("k-means||", "k-means++", "random", *DETERMINISTIC_INITS)
+
+#: Candidates are weighed by all rows up to so many, or so many times their number, and by a
+#: sample of so many beyond: their weights need not be exact.
+_WEIGHED_ROWS, _WEIGHED_EACH = 2**16, 50
+
+
+@dataclass(frozen=True)
+class Start:
+    """Starting centers of all restarts.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (r, k, p), float64
+        Repeated rows stand in where there were too few distinct ones.
+    n_distinct : int
+        Distinct starting centers of the poorest restart.
+    """
+
+    centers: Float
+    n_distinct: int
+
+
+def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
+    """How many rows of each restart the first pass shall draw for a start.
+
+    ``n_rows`` is NaN where it is not known yet.
+    """
+    if not isinstance(init, str) or init == "maximin":
+        return 0
+    if init in DENSITY_INITS:
+        return density_picks(init, n_clusters, n_rows)
+    return n_clusters if init == "random" else 1
+
+
+def _padded(found: list[Float], k: int) -> Start:
+    """Stack the restarts' centers, repeating the first where one has too few."""
+    centers = [np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in found]
+    return Start(np.stack(centers), min(len(c) for c in found))
+
+
+def _picked(picks: NDArray[Any]) -> Float:
+    return picks["x"][picks["row"] >= 0].astype(np.float64)
+
+
+def sample_centers(
+    rows: Rows,
+    survey: Survey,
+    init: str,
+    n_clusters: int,
+    seeds: tuple[int, ...],
+    *,
+    oversampling_factor: float,
+    init_rounds: int,
+    shift: Float | None,
+    fixed: Float | None = None,
+) -> Start:
+    """Find starting centers.
+
+    Parameters
+    ----------
+    rows : Rows
+    survey : Survey
+        Of the first pass, with the rows it drew.
+    init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}
+    n_clusters : int
+    seeds : tuple of int
+        One for each restart.
+    oversampling_factor, init_rounds
+        Of ``"k-means||"``.
+    shift : ndarray of shape (p,), optional
+        A point amid the data.
+    fixed : ndarray of shape (m, p), m <= n_clusters, optional
+        Centers known before a start that samples: they come first, stay as they are,
+        and the others are sampled away from them.
+
+    Returns
+    -------
+    Start
+
+    Notes
+    -----
+    Passes: 0 more for ``"random"``, one for each center but the first for
+    ``"k-means++"``, one for each center for ``"maximin"``, at most 1 for ``"dkm++"`` and
+    ``"robin"``, and ``init_rounds + 1`` for ``"k-means||"``, however many restarts
+    there are; with ``fixed`` centers one for each other center, and none if there are
+    no others.
+    """
+    if init in DETERMINISTIC_INITS:
+        only = (
+            maximin_centers(rows, n_clusters, shift)
+            if init == "maximin"
+            else density_centers(rows, survey, init, n_clusters)
+        )
+        return _padded([only] * len(seeds), n_clusters)
+    picks = [_picked(picks) for picks in survey.picks]
+    known = picks[0][:0] if fixed is None else fixed
+    if len(known) == n_clusters:
+        return _padded([known] * len(seeds), n_clusters)
+    if init == "random":
+        return _padded([np.concatenate([known, p])[:n_clusters] for p in picks], n_clusters)
+    first = [known] * len(seeds) if len(known) else picks
+    if init == "k-means++":
+        return _padded(_sequential(rows, first, n_clusters, seeds, shift), n_clusters)
+    found = _oversampled(
+        rows,
+        first,
+        n_clusters,
+        seeds,
+        oversampling_factor,
+        init_rounds,
+        shift,
+        len(known),
+        survey.weight,
+    )
+    return _padded(found, n_clusters)
+
+
+class _Rounds:
+    """Candidates of all restarts, drawn in rounds, and what blocks keep between them.
+
+    Parameters
+    ----------
+    rows : Rows
+    first : list of ndarray of shape (m_r, p), float64
+        What the candidates of each restart begin with.
+    seeds : tuple of int
+    shift : ndarray of shape (p,), optional
+    """
+
+    def __init__(
+        self, rows: Rows, first: list[Float], seeds: tuple[int, ...], shift: Float | None
+    ) -> None:
+        self.candidates = list(first)
+        #: Rounds so far.
+        self.made = 0
+        self._rows, self._seeds, self._shift = rows, seeds, shift
+        keep = rows.can_keep(CARRY_BYTES * len(seeds))
+        self._sampling = CANDIDATES if keep else CANDIDATES.without_carry()
+        self._carry: Any = None
+
+    def draw(self, n_picks: int) -> bool:
+        """Draw rows for each restart by ``w D^2``; return whether there were any left."""
+        self.made += 1
+        state = CandidateRound(
+            tuple(self.candidates), self._seeds, self.made, n_picks, shift=self._shift
+        )
+        found, self._carry = self._rows.scan(self._sampling, state, self._carry)
+        drawn = [_picked(picks) for picks in found]
+        self.candidates = [
+            np.concatenate(pair) for pair in zip(self.candidates, drawn, strict=True)
+        ]
+        return any(len(d) for d in drawn)
+
+    def weigh(self, total: float) -> list[Float]:
+        """Weights of the rows nearest to each candidate, out of ``total``; of many by a sample."""
+        enough = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.candidates))
+        rate = None
+        if self._rows.n_rows > enough:
+            rate = float(2.0 ** np.floor(np.log2(enough / total)))
+        state = Attraction(tuple(self.candidates), self._seeds, rate, shift=self._shift)
+        mass: list[Float] = self._rows.reduce(ATTRACTED, state)
+        return mass
+
+
+def _sequential(
+    rows: Rows, first: list[Float], k: int, seeds: tuple[int, ...], shift: Float | None
+) -> list[Float]:
+    """Draw one row after another with probability ``w D^2`` (Algorithm 2 of the notes)."""
+    rounds = _Rounds(rows, first, seeds, shift)
+    while max(len(c) for c in rounds.candidates) < k and rounds.draw(1):
+        pass
+    return rounds.candidates
+
+
+def _oversampled(
+    rows: Rows,
+    first: list[Float],
+    k: int,
+    seeds: tuple[int, ...],
+    factor: float,
+    n_rounds: int,
+    shift: Float | None,
+    n_fixed: int,
+    total: float,
+) -> list[Float]:
+    """Draw rounds of about ``factor`` times as many rows as centers are missing; cluster them.
+
+    Bahmani et al. (2012), with draws of an exact number of rows by a race.
+    """
+    per_round = max(1, round(factor * (k - n_fixed)))
+    rounds = _Rounds(rows, first, seeds, shift)
+    left = True
+    # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
+    while left and (rounds.made < n_rounds or any(len(c) < k for c in rounds.candidates)):
+        left = rounds.draw(per_round)
+    return [
+        recluster(points, weight, k, seed, n_fixed)
+        for points, weight, seed in zip(rounds.candidates, rounds.weigh(total), seeds, strict=True)
+    ]

@@ -1,0 +1,482 @@
+"""What holds for every estimator of the constrained and sparse family.
+
+``PCSKMeans`` has tests of its own of the same things, and more of them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import daskclust
+from daskclust import COPKMeans, MPCKMeans, PCKMeans, PCSKMeans, SparseKMeans, pairs_from_labels
+from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
+from daskclust.testing import CountingScheduler
+from daskclust.testing.strategies import row_chunks
+
+
+class Member(NamedTuple):
+    """An estimator of the family and what it takes."""
+
+    kind: Any
+    parameters: dict[str, Any]
+    constraints: tuple[str, ...]
+    hard: bool = False
+
+
+PAIRS, WEIGHTS = ("must_link", "cannot_link"), ("must_link_weight", "cannot_link_weight")
+MEMBERS = {
+    "SparseKMeans": Member(SparseKMeans, {}, ()),
+    "PCKMeans": Member(PCKMeans, {}, ("y", *PAIRS, *WEIGHTS)),
+    "PCKMeans, constant": Member(PCKMeans, {"penalty": "constant"}, ("y", *PAIRS, *WEIGHTS)),
+    "MPCKMeans": Member(MPCKMeans, {}, ("y", *PAIRS, *WEIGHTS)),
+    "MPCKMeans as WekaUT's": Member(
+        MPCKMeans,
+        {"metric_scale": 0.01, "box": "origin", "criterion": "objective", "tol": 1e-5},
+        ("y", *PAIRS, *WEIGHTS),
+    ),
+    "COPKMeans": Member(COPKMeans, {}, ("y", *PAIRS), hard=True),
+}
+PROBLEM = random_problem(21, n=60)
+X = PROBLEM.X
+Y = np.where(np.arange(60) % 6 == 0, np.arange(60) // 6 % 2, -1)
+
+each = pytest.mark.parametrize("member", MEMBERS.values(), ids=MEMBERS.keys())
+constrained = pytest.mark.parametrize(
+    "member",
+    [member for member in MEMBERS.values() if member.constraints],
+    ids=[name for name, member in MEMBERS.items() if member.constraints],
+)
+
+
+def model_of(member: Member, problem: Any = PROBLEM, **parameters: Any) -> Any:
+    return problem.model(member.kind, **{**member.parameters, **parameters})
+
+
+def arguments_of(member: Member, problem: Any = PROBLEM, **given: Any) -> dict[str, Any]:
+    """The problem's pairs and what else is given, as far as the estimator takes them.
+
+    Pairs that cannot all hold are no use to one that insists: it gets others, true to `Y`.
+    """
+    links = problem.links
+    if member.hard:
+        truth = np.arange(len(problem.X)) // 6 % 2
+        count = 2 * len(problem.must_link)
+        links = dict(
+            zip(PAIRS, pairs_from_labels(truth, n_pairs=count, random_state=1), strict=True)
+        )
+    given = {**links, **given}
+    return {name: given[name] for name in given if name in member.constraints}
+
+
+def blocks(chunks: Any = ((7, 20, 0, 33), 5)) -> da.Array:
+    return da.from_array(X, chunks=chunks)
+
+
+# --- chunks, containers, precision ---------------------------------------------------------
+
+
+@each
+@settings(max_examples=12)
+@given(seed=SEEDS, data=st.data())
+def test_chunks_do_not_matter(member: Member, seed: int, data: st.DataObject) -> None:
+    """Neither for the fit nor for its start."""
+    problem = random_problem(seed)
+    arguments = arguments_of(member, problem)
+    parameters = {"random_state": seed % 1000}
+    if data.draw(st.booleans()):
+        parameters["init"] = "k-means||"
+    whole = quiet_fit(model_of(member, problem, **parameters), problem.X, **arguments)
+    chunks = data.draw(row_chunks(40))
+    with dask.config.set(scheduler="synchronous"):
+        cut = quiet_fit(
+            model_of(member, problem, **parameters),
+            da.from_array(problem.X, chunks=(chunks, -1)),
+            **arguments,
+        )
+        assert cut.labels_.chunks == (chunks,)
+        assert_same_model(cut, whole, 1e-12)
+
+
+@each
+def test_containers(member: Member) -> None:
+    """NumPy in, NumPy out; Dask in, lazy Dask out; state concrete."""
+    arguments = arguments_of(member, y=Y)
+    want = quiet_fit(model_of(member), X, **arguments)
+    assert isinstance(want.labels_, np.ndarray)
+    assert want.labels_.dtype == np.int32
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    named = quiet_fit(model_of(member), frame, **arguments)
+    assert named.feature_names_in_.tolist() == list("abcde")
+    assert_same_model(named, want, 0)
+    with dask.config.set(scheduler="synchronous"):
+        for data in (blocks(), xr.DataArray(blocks())):
+            model = quiet_fit(model_of(member), data, **arguments)
+            assert_same_model(model, want, 1e-12)
+            assert isinstance(model.labels_, da.Array)
+            assert isinstance(model.cluster_centers_, np.ndarray)
+            assert model.predict(data).chunks[0] == model.labels_.chunks[0]
+            np.testing.assert_allclose(model.transform(data).compute(), want.transform(X))
+            assert not hasattr(pickle.loads(pickle.dumps(model)), "labels_")
+
+
+@pytest.mark.parametrize(
+    "member",
+    [*MEMBERS.values(), Member(PCSKMeans, {"sparsity": 1.7}, ("y", *PAIRS, *WEIGHTS))],
+    ids=[*MEMBERS, "PCSKMeans"],
+)
+def test_inertia_is_that_of_the_labels(member: Member) -> None:
+    """In the metric of the fit, without the price of violations."""
+    rng = np.random.default_rng(2)
+    sample_weight = rng.integers(1, 4, len(X)).astype(float)
+    arguments = arguments_of(member, y=Y, sample_weight=sample_weight)
+    model = quiet_fit(model_of(member), X, **arguments, sample_weight=sample_weight)
+    assert model.history_[-1]["converged"]
+    metric = next(
+        (
+            getattr(model, name)
+            for name in ("assignment_weights_", "metric_weights_")
+            if hasattr(model, name)
+        ),
+        np.ones(X.shape[1]),
+    )
+    gaps = (X - model.cluster_centers_[model.labels_]) ** 2 @ metric
+    # WekaUT's criterion ends before the metric stands still.
+    tolerance = 1e-3 if member.parameters.get("criterion") == "objective" else 1e-9
+    assert isinstance(model.inertia_, float)
+    assert model.inertia_ == pytest.approx(float(gaps @ sample_weight), rel=tolerance)
+    assert model.inertia_ == model.history_[-1]["inertia"]
+
+
+@each
+def test_single_precision_stays(member: Member) -> None:
+    """Of the distances; the state is in double precision."""
+    arguments = arguments_of(member)
+    model = quiet_fit(model_of(member), X.astype(np.float32), **arguments)
+    assert model.cluster_centers_.dtype == np.float64
+    assert model.transform(X.astype(np.float32)).dtype == np.float32
+    same = quiet_fit(model_of(member), X.astype(np.float32).astype(float), **arguments)
+    np.testing.assert_array_equal(model.labels_, same.labels_)
+    np.testing.assert_allclose(model.cluster_centers_, same.cluster_centers_, rtol=1e-12)
+
+
+@each
+def test_inputs_are_left_alone(member: Member) -> None:
+    given = {"X": X.copy(), "sample_weight": np.ones(60)}
+    given |= {name: pairs.copy() for name, pairs in arguments_of(member, y=Y).items()}
+    before = {name: array.copy() for name, array in given.items()}
+    for array in given.values():
+        array.flags.writeable = False
+    start = PROBLEM.start.copy()
+    model = quiet_fit(model_of(member, init=start), **given)
+    model.cluster_centers_[:] = 0
+    np.testing.assert_array_equal(start, PROBLEM.start)
+    for name, array in given.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+# --- weights of rows -----------------------------------------------------------------------
+
+
+@each
+@settings(max_examples=12)
+@given(seed=SEEDS)
+def test_integer_row_weights_are_repetition(member: Member, seed: int) -> None:
+    """Of unconstrained rows; weight 0 is absence."""
+    problem = random_problem(seed, n_pairs=(6, 6))
+    rng = np.random.default_rng(seed)
+    times = rng.integers(0, 4, 40)
+    arguments = arguments_of(member, problem)
+    for pairs in arguments.values():
+        times[pairs] = 1
+    times[:3] = 1
+    rows = np.repeat(np.arange(40), times)
+    first = np.searchsorted(rows, np.arange(40))
+    weighted = quiet_fit(model_of(member, problem), problem.X, **arguments, sample_weight=times)
+    moved = {name: first[pairs] for name, pairs in arguments.items()}
+    repeated = quiet_fit(model_of(member, problem), problem.X[rows], **moved)
+    np.testing.assert_array_equal(weighted.labels_[rows], repeated.labels_)
+    np.testing.assert_allclose(weighted.cluster_centers_, repeated.cluster_centers_, rtol=1e-9)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-9)
+
+
+@constrained
+def test_rows_of_weight_zero_lose_their_constraints(member: Member) -> None:
+    weight = np.ones(60)
+    weight[8] = 0
+    with pytest.warns(ConstraintWarning, match=r"1 constrained row\(s\) have sample_weight 0") as w:
+        model_of(member).fit(X, must_link=[[1, 8], [2, 3]], sample_weight=weight)
+    assert {warning.filename for warning in w} == {__file__}
+
+
+@constrained
+def test_all_rows_in_one_group(member: Member) -> None:
+    """With several clusters: said at the start, and fitted as well as can be."""
+    chain = np.stack([np.arange(59), np.arange(1, 60)], axis=1)
+    for arguments in ({"must_link": chain}, {"y": np.zeros(60, dtype=int)}):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = model_of(member).fit(X, **arguments)
+        assert "leave 1 group(s) of rows" in str(caught[0].message)
+        assert caught[0].category is ConstraintWarning
+        assert {warning.filename for warning in caught} == {__file__}
+        assert np.isfinite(model.objective_)
+
+
+@constrained
+def test_contradictions_by_closure_are_named(member: Member) -> None:
+    """A warning where constraints are soft, an error where they are hard."""
+    arguments = {"must_link": [[0, 5], [5, 9]], "cannot_link": [[0, 9]]}
+    message = "0-5-9 must-linked, 0-9 cannot-linked"
+    if member.hard:
+        with pytest.raises(ConstraintError, match=message):
+            model_of(member).fit(X, **arguments)
+        return
+    with pytest.warns(ConstraintWarning, match=message) as caught:
+        model = model_of(member, max_iter=1000).fit(X, **arguments)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert np.isfinite(model.objective_)
+
+
+@constrained
+def test_more_classes_than_clusters_are_announced(member: Member) -> None:
+    """Not all of them can be apart: a warning, and an error where constraints are hard."""
+    rows, classes = [0, 1, 20, 21, 40, 41, 42], [0, 0, 1, 1, 2, 2, 3]
+    if member.hard:
+        with pytest.raises(ConstraintError, match="y has 4 classes"):
+            model_of(member).fit(X, (rows, classes))
+        return
+    with pytest.warns(ConstraintWarning, match="y has 4 classes.*n_clusters=3") as caught:
+        model = model_of(member).fit(X, (rows, classes))
+    assert [warning.filename for warning in caught] == [__file__]
+    assert np.isfinite(model.objective_)
+
+
+# --- schedulers ----------------------------------------------------------------------------
+
+
+def test_cluster_of_two_processes() -> None:
+    """All of them, from arrays that are read there and from persisted ones."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        persisted = client.persist(blocks((15, 5)))
+        for member in MEMBERS.values():
+            want = quiet_fit(model_of(member), X, **arguments_of(member, y=Y))
+            for data in (blocks() + 0, persisted):
+                model = quiet_fit(model_of(member), data, **arguments_of(member, y=Y))
+                assert_same_model(model, want, 1e-12)
+
+
+# --- passes and checkpoints ----------------------------------------------------------------
+
+
+@pytest.fixture
+def scheduler() -> Iterator[CountingScheduler]:
+    counting = CountingScheduler()
+    with dask.config.set({"scheduler": counting, "daskclust.persist": False}):
+        yield counting
+
+
+@each
+def test_passes(scheduler: CountingScheduler, member: Member) -> None:
+    """One look, one fetch where there are constraints, one an iteration."""
+    model = quiet_fit(model_of(member), blocks(), **arguments_of(member))
+    repairs = scheduler.names.count("daskclust-farthest")
+    begun = 1 + bool(member.constraints)
+    assert scheduler.calls == begun + len(model.history_) + repairs
+    assert model.history_[-1]["passes"] == scheduler.calls
+    assert [r["iteration"] for r in model.history_] == list(range(1, len(model.history_) + 1))
+
+
+class Interruption(Exception):
+    """Stands in for a crash."""
+
+
+def interrupt_at(iteration: int) -> Callable[[Any], None]:
+    def listen(record: Any) -> None:
+        if record["iteration"] == iteration:
+            raise Interruption
+
+    return listen
+
+
+@each
+def test_interrupted_and_resumed(tmp_path: Path, member: Member) -> None:
+    """After any pass: bit for bit the model of a fit in one go."""
+    arguments = arguments_of(member, y=Y)
+    with dask.config.set(scheduler="synchronous"):
+        want = quiet_fit(model_of(member), blocks(), **arguments)
+        for at in range(1, len(want.history_) + 1):
+            model = model_of(member, checkpoint=tmp_path / f"{at}.npz")
+            with pytest.raises(Interruption), daskclust.on_iteration(interrupt_at(at)):
+                quiet_fit(model, blocks(), **arguments)
+            resumed = quiet_fit(clone(model), blocks(), **arguments)
+            assert_same_model(resumed, want, 0)
+            for got, record in zip(resumed.history_, want.history_, strict=True):
+                assert {**got, "seconds": 0} == {**record, "seconds": 0}
+
+
+@each
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path, member: Member) -> None:
+    quiet_fit(model_of(member, checkpoint=tmp_path), X, **arguments_of(member))
+    with pytest.raises(CheckpointError, match="of the data is another"):
+        quiet_fit(model_of(member, checkpoint=tmp_path), 2 * X, **arguments_of(member))
+    with pytest.raises(CheckpointError, match="init was"):
+        model_of(member, checkpoint=tmp_path, init=PROBLEM.start[::-1]).fit(X)
+    if member.constraints:
+        with pytest.raises(CheckpointError, match="constraints was"):
+            model_of(member, checkpoint=tmp_path).fit(X)
+
+
+# --- starts --------------------------------------------------------------------------------
+
+
+@each
+@pytest.mark.parametrize("init", ["k-means||", "k-means++", "random", "array", "callable"])
+def test_starts(member: Member, init: str) -> None:
+    given = {"array": PROBLEM.start.tolist(), "callable": lambda data, k, random_state: data[:k]}
+    model = quiet_fit(model_of(member, init=given.get(init, init), random_state=3), X)
+    assert np.isfinite(model.objective_)
+    if init == "callable":
+        same = quiet_fit(model_of(member, init=X[:3]), X)
+        assert_same_model(model, same, 0)
+
+
+@constrained
+def test_labels_start_from_class_means(member: Member) -> None:
+    start = np.array([X[Y == 0].mean(axis=0), X[Y == 1].mean(axis=0)])
+    known = random_problem(21, n=60)._replace(start=start)
+    for init in ("auto", "neighborhoods", "ss-k-means||", "ss-k-means++"):
+        model = quiet_fit(member.kind(2, init=init, **member.parameters), X, Y)
+        assert_same_model(model, quiet_fit(model_of(member, known), X, Y), 1e-12)
+
+
+# --- refusals ------------------------------------------------------------------------------
+
+
+@each
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"n_clusters": 0}, ValueError, r"n_clusters == 0, must be >= 1"),
+        ({"max_iter": 0}, ValueError, r"max_iter == 0"),
+        ({"tol": -1}, ValueError, r"tol == -1"),
+        ({"penalty": "square"}, ValueError, r"penalty='square' is not known.*'constant'"),
+        ({"sparsity": 9}, ValueError, r"sparsity=9 is out of range"),
+        ({"max_outer_iter": 0}, ValueError, r"max_outer_iter == 0"),
+        ({"init": "guess"}, ValueError, r"init='guess' is not known; it must be one of"),
+        ({"init": X[:4]}, ValueError, r"starting centers have shape \(4, 5\).*\(3, 5\)"),
+        ({"random_state": -1}, ValueError, r"random_state=-1 is negative"),
+        ({"n_clusters": 61, "init": "random"}, ValueError, r"n_samples=60.*n_clusters=61"),
+    ],
+)
+def test_bad_parameters(
+    scheduler: CountingScheduler,
+    member: Member,
+    parameters: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    """Refused before anything is read."""
+    model = model_of(member)
+    if not set(parameters) <= set(model.get_params()):
+        return  # not a parameter of this one
+    with pytest.raises(error, match=message):
+        model.set_params(**parameters).fit(blocks())
+    assert scheduler.calls == 0
+
+
+@each
+def test_bad_rows_and_weights(member: Member) -> None:
+    bad = X.copy()
+    bad[30, 2] = np.nan
+    for data in (bad, da.from_array(bad, chunks=11)):
+        with (
+            pytest.raises(ValueError, match="NaN: the first at row 30, column 2"),
+            dask.config.set(scheduler="synchronous"),
+        ):
+            model_of(member).fit(data)
+    with pytest.raises(ValueError, match=r"sample_weight of row 9 is NaN"):
+        model_of(member).fit(X, sample_weight=np.where(np.arange(60) == 9, np.nan, 1))
+    with pytest.raises(NotFittedError):
+        model_of(member).predict(X)
+
+
+@constrained
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"must_link": [[0, 60]]}, r"must_link\[0\] = \(0, 60\) is out of range"),
+        ({"cannot_link": [[3, 3]]}, r"links row 3 to itself"),
+        ({"y": Y[1:]}, r"y has shape \(59,\); X has 60 rows"),
+        ({"must_link": [[0, 1]], "must_link_weight": np.nan}, r"must_link_weight = nan; expected"),
+        ({"cannot_link": [[0, 1]], "cannot_link_weight": -1}, r"cannot_link_weight = -1\.0"),
+    ],
+)
+def test_bad_constraints(
+    scheduler: CountingScheduler, member: Member, arguments: dict[str, Any], message: str
+) -> None:
+    """Refused before anything is read."""
+    if not set(arguments) <= set(member.constraints):
+        return  # takes no weights of pairs
+    with pytest.raises(ConstraintError, match=message):
+        model_of(member).fit(blocks(), **arguments)
+    assert scheduler.calls == 0
+
+
+@each
+def test_the_limit_is_announced_at_the_users_line(member: Member) -> None:
+    limit = "max_outer_iter" if member.kind is SparseKMeans else "max_iter"
+    with pytest.warns(ConvergenceWarning, match=f"Raise {limit}") as caught:
+        model_of(member, **{limit: 1}).fit(X)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+# --- scikit-learn --------------------------------------------------------------------------
+
+#: Checks that are expected to fail, and why.
+IMPOSSIBLE = "sets n_clusters=1 and labels of several classes, which hard constraints must refuse"
+EXPECTED_FAILURES: dict[Any, dict[str, str]] = {
+    COPKMeans: dict.fromkeys(
+        (
+            "check_dont_overwrite_parameters",
+            "check_dtype_object",
+            "check_fit2d_1feature",
+            "check_fit2d_predict1d",
+            "check_methods_sample_order_invariance",
+            "check_methods_subset_invariance",
+        ),
+        IMPOSSIBLE,
+    )
+}
+
+
+@pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
+@pytest.mark.filterwarnings(f"ignore::{ConstraintWarning.__module__}.ConstraintWarning")
+@parametrize_with_checks(
+    [member.kind(3, random_state=0, **member.parameters) for member in MEMBERS.values()],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(type(estimator), {}),
+)
+def test_contract(estimator: Any, check: Any) -> None:
+    check(estimator)

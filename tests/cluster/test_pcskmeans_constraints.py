@@ -1,0 +1,460 @@
+"""PCSKMeans: partial labels, weights of pairs, the start from neighborhoods, bad constraints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles.problems import SEEDS, Problem, assert_same_model, quiet_fit, random_problem
+
+from daskclust import PCSKMeans, pairs_from_labels
+from daskclust.cluster.constrained.sparse import SparseState
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.testing.strategies import row_chunks
+
+X = random_problem(0).X
+Y = np.where(np.arange(40) % 4 == 0, np.arange(40) // 4 % 3, -1)
+
+
+def some_labels(seed: int, n: int = 40) -> np.ndarray:
+    """Labels of about a third of the rows, of classes with gaps between their numbers."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(n) < 0.35, rng.choice([0, 3, 4, 100], n), -1)
+
+
+# --- partial labels ------------------------------------------------------------------------
+
+
+@given(
+    seed=SEEDS,
+    penalty=st.sampled_from(["distance", "constant"]),
+    penalized=st.booleans(),
+    weights=st.tuples(st.floats(0.1, 3), st.floats(0.1, 3)),
+)
+def test_labels_equal_all_their_pairs(
+    seed: int, penalty: str, penalized: bool, weights: tuple[float, float]
+) -> None:
+    problem, y = random_problem(seed), some_labels(seed)
+    # Not on the rows: leaving a partner that is a center may cost as much as staying, and the
+    # closed form rounds such a tie in its own way.
+    problem = problem._replace(start=problem.start + 0.01)
+    must, cannot = pairs_from_labels(y)
+    weight = {"must_link_weight": weights[0], "cannot_link_weight": weights[1]}
+    model = problem.model(penalty=penalty, penalized_scores=penalized)
+    implied = quiet_fit(model, problem.X, y, **weight)
+    assert len(implied.constraint_violations_) == 0
+    model = problem.model(penalty=penalty, penalized_scores=penalized)
+    listed = quiet_fit(model, problem.X, must_link=must, cannot_link=cannot, **weight)
+    assert_same_model(implied, listed)
+
+
+@given(data=st.data(), chunks=row_chunks(40))
+def test_labels_in_every_form(data: st.DataObject, chunks: tuple[int, ...]) -> None:
+    """An array, rows and labels in any order, Dask, pandas, xarray: the same model."""
+    rows = np.flatnonzero(Y >= 0)
+    order = np.array(data.draw(st.permutations(range(len(rows)))))
+    blocks = da.from_array(Y.astype(np.int8), chunks=(chunks,))
+    forms = [
+        Y.astype(np.int32),
+        Y.astype(np.float32),
+        Y.astype(object),
+        Y.tolist(),
+        Y[:, None],
+        (rows[order], Y[rows][order]),
+        (rows.tolist(), Y[rows].tolist()),
+        blocks,
+        blocks.astype(float),
+        xr.DataArray(blocks, dims="pixel"),
+        pd.Series(Y, index=np.arange(40) + 7),
+        np.ma.masked_array(np.abs(Y), mask=Y < 0),
+    ]
+    want = quiet_fit(PCSKMeans(3, sparsity=1.5, random_state=0), X, Y)
+    for y in forms:
+        for rows_of_x in (X, da.from_array(X, chunks=(11, -1))):
+            with dask.config.set(scheduler="synchronous"):
+                model = PCSKMeans(3, sparsity=1.5, random_state=0)
+                assert_same_model(quiet_fit(model, rows_of_x, y), want, 1e-12)
+
+
+def test_names_of_labels_do_not_matter() -> None:
+    want = quiet_fit(PCSKMeans(3, random_state=0), X, Y)
+    renamed = np.where(Y < 0, -1, np.array([70, 2**40, 3])[Y])
+    assert_same_model(quiet_fit(PCSKMeans(3, random_state=0), X, renamed), want, 1e-12)
+
+
+def test_labels_from_a_dask_table() -> None:
+    """Of known length or not: their rows are counted where they are looked at."""
+    table = dd.from_pandas(pd.DataFrame(X).assign(y=Y), npartitions=3)
+    want = quiet_fit(PCSKMeans(3, random_state=0), X, Y)
+    for y in (table["y"], table[["y"]], table["y"].to_dask_array(lengths=True)):
+        assert_same_model(quiet_fit(PCSKMeans(3, random_state=0), X, y), want, 1e-12)
+    with pytest.raises(ConstraintError, match=r"y has shape \(40,\); X has 39 rows"):
+        PCSKMeans(3).fit(X[1:], table["y"])
+
+
+@pytest.mark.parametrize("y", [np.full(40, -1), ([], []), (np.arange(3), np.full(3, -1))])
+def test_no_label_is_no_constraint(y: Any) -> None:
+    free = PCSKMeans(3, random_state=0).fit(X)
+    model = PCSKMeans(3, random_state=0).fit(X, y)
+    assert_same_model(model, free, 0)
+    assert model.history_[-1]["passes"] == free.history_[-1]["passes"]
+
+
+def test_all_labels() -> None:
+    """Well separated classes are found; the only start is their means."""
+    centers = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+    y = np.arange(60) % 3
+    rows = centers[y] + np.random.default_rng(0).normal(size=(60, 2))
+    model = PCSKMeans(3).fit(rows, y)
+    assert len(set(zip(model.labels_.tolist(), y.tolist(), strict=True))) == 3
+    for k in range(3):
+        mine = model.labels_ == k
+        np.testing.assert_allclose(model.cluster_centers_[k], rows[mine].mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.where(Y < 0, "none", "a"), r"dtype <U4; expected integers.*Encode names"),
+        (np.where(Y < 0, np.nan, Y), r"dtype float64; expected integers.*not whole numbers"),
+        (Y + 0.5, r"y has dtype float64; expected integers.*not whole numbers"),
+        (Y.astype(object) + 0.5, r"y has dtype object; expected integers"),
+        (Y == 0, r"y has dtype bool; expected row numbers or labels as integers"),
+        (Y[:-1], r"y has shape \(39,\); X has 40 rows\. Give one label a row"),
+        (np.stack([Y, Y], axis=1), r"y has shape \(40, 2\); expected one label a row"),
+        (np.where(np.arange(40) == 8, -3, Y), r"label of row 8 is -3; expected labels >= 0"),
+        (([1, 2], [0]), r"y = \(rows, labels\) has shapes \(2,\) and \(1,\)"),
+        (([1, 40], [0, 1]), r"is 40; expected row numbers in \[0, 40\)"),
+        (([1, -1], [0, 1]), r"is -1; expected row numbers"),
+        (([5, 5], [0, 1]), r"Row 5 is labeled more than once \(0, 1\)"),
+        (da.from_array(Y[:-1], chunks=7), r"y has shape \(39,\); X has 40 rows"),
+        (da.from_array(Y + 0.5, chunks=7), r"y has dtype float64.*not whole numbers"),
+        (da.from_array(Y > 0, chunks=7), r"y has dtype bool; expected row numbers or labels"),
+        (da.from_array(Y.astype(str), chunks=7), r"y has dtype <U\d+;.*Encode names as numbers"),
+        (da.from_array(Y == 0, chunks=7), r"y has dtype bool"),
+        (da.from_array(np.where(Y < 0, np.nan, Y), chunks=7), r"-1, not NaN"),
+        (da.from_array(np.where(Y < 0, -2, Y), chunks=7), r"label of row 1 is -2"),
+        (da.from_array(np.stack([Y, Y], axis=1), chunks=7), r"y has shape \(40, 2\)"),
+    ],
+)
+def test_bad_labels(y: Any, message: str) -> None:
+    with pytest.raises(ConstraintError, match=message):
+        PCSKMeans(3).fit(X, y)
+    with pytest.raises(ConstraintError, match=message), dask.config.set(scheduler="synchronous"):
+        PCSKMeans(3).fit(da.from_array(X, chunks=(13, -1)), y)
+
+
+# --- weights of pairs ----------------------------------------------------------------------
+
+
+def weighted(problem: Problem, must: Any, cannot: Any, **links: Any) -> PCSKMeans:
+    links = links or problem.links
+    return quiet_fit(
+        problem.model(), problem.X, **links, must_link_weight=must, cannot_link_weight=cannot
+    )
+
+
+@given(seed=SEEDS)
+def test_weight_two_is_the_pair_twice(seed: int) -> None:
+    problem = random_problem(seed)
+    twice = {name: np.concatenate([pairs, pairs]) for name, pairs in problem.links.items()}
+    once = weighted(problem, 2.0, np.full(12, 2))
+    repeated = weighted(problem, 1, None, **twice)
+    assert_same_model(once, repeated)
+    assert repeated.constraint_violations_.tolist() == [
+        record
+        for kind in ("must-link", "cannot-link")
+        for record in 2 * [r for r in once.constraint_violations_.tolist() if r[2] == kind]
+    ]
+
+
+@given(seed=SEEDS, init=st.sampled_from(["start", "auto"]))
+def test_weight_zero_is_no_pair(seed: int, init: str) -> None:
+    """Neither in the assignment, nor in the start, nor among the violations."""
+    problem = random_problem(seed)
+    parameters = {} if init == "start" else {"init": "auto", "random_state": 0}
+    rng = np.random.default_rng(seed)
+    on = rng.random((2, 12)) < 0.5
+    switched = quiet_fit(
+        problem.model(**parameters),
+        problem.X,
+        **problem.links,
+        must_link_weight=on[0].astype(float),
+        cannot_link_weight=on[1].astype(float),
+    )
+    absent = quiet_fit(
+        problem.model(**parameters),
+        problem.X,
+        must_link=problem.must_link[on[0]],
+        cannot_link=problem.cannot_link[on[1]],
+    )
+    assert_same_model(switched, absent, 0)
+    assert switched.constraint_violations_.tolist() == absent.constraint_violations_.tolist()
+
+
+def test_weight_zero_contradicts_nothing() -> None:
+    pair = [[0, 1]]
+    PCSKMeans(2, random_state=0).fit(X, must_link=pair, cannot_link=pair, must_link_weight=0)
+
+
+def test_heavy_pairs_are_obeyed() -> None:
+    problem = random_problem(4)
+    cannot = np.array([[0, 1], [2, 3], [4, 5]])
+    model = weighted(problem, None, 1e6, cannot_link=cannot)
+    assert len(model.constraint_violations_) == 0
+
+
+@pytest.mark.parametrize("penalty", ["distance", "constant"])
+def test_rows_of_weight_zero_lose_their_constraints(penalty: str) -> None:
+    """With a warning at the user's line; the weights of implied pairs survive."""
+    problem, y = random_problem(5), some_labels(5)
+    sample_weight = np.ones(40)
+    absent = np.concatenate([problem.must_link[:2].ravel(), np.flatnonzero(y >= 0)[:3]])
+    sample_weight[absent] = 0
+    weights = {"must_link_weight": 0.3, "cannot_link_weight": 2.5}
+    dead = {name: (sample_weight[pairs] == 0).any(axis=1) for name, pairs in problem.links.items()}
+    with pytest.warns(ConstraintWarning) as caught:
+        model = problem.model(penalty=penalty).fit(
+            problem.X, y, **problem.links, **weights, sample_weight=sample_weight
+        )
+    told = [w for w in caught if "sample_weight 0" in str(w.message)]
+    assert len(told) == 1
+    assert {warning.filename for warning in caught} == {__file__}
+    n_pairs = sum(int(d.sum()) for d in dead.values())
+    n_labels = int(((y >= 0) & (sample_weight == 0)).sum())
+    assert f"the first is row {absent.min()}" in str(told[0].message)
+    assert f"{n_pairs} pair(s) and {n_labels} label(s) are left out" in str(told[0].message)
+    rest = np.flatnonzero(sample_weight)
+    number = np.cumsum(sample_weight).astype(int) - 1
+    without = quiet_fit(
+        problem.model(penalty=penalty),
+        problem.X[rest],
+        y[rest],
+        **{name: number[pairs[~dead[name]]] for name, pairs in problem.links.items()},
+        **weights,
+    )
+    np.testing.assert_array_equal(model.labels_[rest], without.labels_)
+    np.testing.assert_allclose(model.feature_weights_, without.feature_weights_, atol=1e-12)
+    assert model.objective_ == pytest.approx(without.objective_)
+    assert not set(absent) & {*model.constraint_violations_.i, *model.constraint_violations_.j}
+
+
+def test_all_constrained_rows_of_weight_zero() -> None:
+    sample_weight = np.ones(40)
+    sample_weight[:4] = 0
+    with pytest.warns(ConstraintWarning, match=r"4 constrained row\(s\).*2 pair\(s\)"):
+        model = PCSKMeans(3, random_state=0).fit(
+            X, must_link=[[0, 1], [2, 3]], sample_weight=sample_weight
+        )
+    free = PCSKMeans(3, random_state=0).fit(X, sample_weight=sample_weight)
+    np.testing.assert_array_equal(model.labels_, free.labels_)
+
+
+# --- the start -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """Starting centers of the fits of a test."""
+    seen: list[np.ndarray] = []
+    begin = SparseState.begin
+
+    def record(centers: np.ndarray, n_touched: int) -> SparseState:
+        seen.append(centers)
+        return begin(centers, n_touched)
+
+    monkeypatch.setattr(SparseState, "begin", record)
+    return seen
+
+
+def test_labels_start_from_class_means(starts: list[np.ndarray]) -> None:
+    """The largest class first, then farthest-first weighted by sqrt(n n')."""
+    rows = np.array([[0.0], [1.0], [2.0], [90.0], [10.0], [12.0], [14.0], [11.0], [13.0], [50.0]])
+    y = np.array([5, 5, 5, 7, 2, 2, 2, 2, -1, -1])
+    quiet_fit(PCSKMeans(3), rows, y)
+    # class 2: four rows about 11.75; class 7: 78.25 sqrt(4 * 1) > class 5: 10.75 sqrt(4 * 3)
+    assert starts[0].ravel().tolist() == [11.75, 90.0, 1.0]
+    quiet_fit(PCSKMeans(2, init="neighborhoods"), rows, y)
+    assert starts[1].ravel().tolist() == [11.75, 90.0]
+    # must-links join rows and classes
+    quiet_fit(PCSKMeans(2), rows, y, must_link=[[3, 9]])
+    assert starts[2].ravel().tolist() == [11.75, 70.0]
+    quiet_fit(PCSKMeans(2), rows, must_link=[[0, 1], [1, 2], [8, 9]])
+    assert starts[3].ravel().tolist() == [1.0, 31.5]
+    # rows of weight count so often
+    quiet_fit(PCSKMeans(2), rows, y, sample_weight=[9, 1, 1, *[1] * 7])
+    assert starts[4].ravel().tolist() == [3 / 11, 90.0]
+
+
+@pytest.mark.parametrize("init", ["auto", "ss-k-means||", "ss-k-means++"])
+def test_missing_neighborhoods_are_sampled(init: str, starts: list[np.ndarray]) -> None:
+    """Away from those that are known, whatever the chunks."""
+    rng = np.random.default_rng(0)
+    centers = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 40.0], [40.0, 40.0]])
+    rows = centers[np.arange(200) % 4] + rng.normal(size=(200, 2))
+    y = np.full(200, -1)
+    y[[0, 4, 8, 1, 5]] = [0, 0, 0, 1, 1]
+    for seed in range(10):
+        model = quiet_fit(PCSKMeans(4, init=init, random_state=seed), rows, y)
+        start = starts.pop()
+        np.testing.assert_allclose(start[0], rows[[0, 4, 8]].mean(axis=0))
+        np.testing.assert_allclose(start[1], rows[[1, 5]].mean(axis=0))
+        nearest = ((start[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
+        assert sorted(nearest) == [0, 1, 2, 3]
+        with dask.config.set(scheduler="synchronous"):
+            blocks = da.from_array(rows, chunks=((3, 120, 0, 77), 2))
+            cut = quiet_fit(PCSKMeans(4, init=init, random_state=seed), blocks, y)
+        np.testing.assert_array_equal(starts.pop(), start)
+        assert_same_model(cut, model, 1e-12)
+    quiet_fit(PCSKMeans(4, init=init, random_state=1), rows, y)
+    quiet_fit(PCSKMeans(4, init=init, random_state=2), rows, y)
+    assert not np.array_equal(*starts)
+
+
+def test_missing_centers_are_drawn_by_d2_one_a_pass(starts: list[np.ndarray]) -> None:
+    """Of rows at distance 1, 2 and 3 of the only neighborhood, in 1 : 4 : 9."""
+    rows = np.array([[-50.0], [50.0], [1.0], [2.0], [3.0]])
+    for seed in range(700):
+        model = PCSKMeans(2, init="ss-k-means++", max_iter=1, max_outer_iter=1, random_state=seed)
+        quiet_fit(model, rows, must_link=[[0, 1]])
+        assert model.history_[0]["passes"] == 4  # survey, constrained rows, one center, one pass
+    drawn = [start[1, 0] for start in starts]
+    counts = np.array([drawn.count(x) for x in (1.0, 2.0, 3.0)])
+    expected = 700 * np.array([1, 4, 9]) / 14
+    # 0.999 of chi squared with 2 degrees of freedom.
+    assert ((counts - expected) ** 2 / expected).sum() < 13.8
+
+
+def test_missing_centers_are_not_drawn_from_the_neighborhoods(starts: list[np.ndarray]) -> None:
+    """Rows 0 and 1 are must-linked though far apart: neither is drawn, nor weighs."""
+    rows = np.array([[0.0], [90.0], [44.0], [46.0], [60.0], [62.0]])
+    for seed in range(10):
+        quiet_fit(PCSKMeans(2, random_state=seed), rows, must_link=[[0, 1]])
+        known, drawn = starts.pop().ravel()
+        assert known == 45.0
+        assert 44.0 <= drawn <= 62.0
+    # Where too few others are left, all rows may be drawn.
+    quiet_fit(PCSKMeans(3), rows[:3], must_link=[[0, 1]])
+    assert len(np.unique(starts.pop())) == 3
+
+
+def test_auto_is_not_misled_by_contradictions(starts: list[np.ndarray]) -> None:
+    """Must-links, one of them wrong, would make one neighborhood of all rows."""
+    rows = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
+    links = {"must_link": [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], "cannot_link": [[0, 5]]}
+    quiet_fit(PCSKMeans(2), rows, **links)
+    assert starts[0].ravel().tolist() == [1.0, 11.0]
+    quiet_fit(PCSKMeans(2, init="neighborhoods"), rows, **links)
+    assert starts[1].ravel().tolist()[0] == 6.0
+
+
+def test_without_neighborhoods_auto_is_k_means_parallel(starts: list[np.ndarray]) -> None:
+    for init in ("auto", "neighborhoods", "ss-k-means||", "k-means||"):
+        quiet_fit(PCSKMeans(3, init=init, random_state=5), X, cannot_link=[[0, 1]])
+    for start in starts[1:]:
+        np.testing.assert_array_equal(start, starts[0])
+    for init in ("ss-k-means++", "k-means++"):
+        quiet_fit(PCSKMeans(3, init=init, random_state=5), X, cannot_link=[[0, 1]])
+    np.testing.assert_array_equal(starts[-1], starts[-2])
+
+
+@pytest.mark.parametrize("init", ["auto", "ss-k-means++", "k-means||", "k-means++", "random"])
+def test_starts_depend_on_the_seed_only(init: str, starts: list[np.ndarray]) -> None:
+    with dask.config.set(scheduler="synchronous"):
+        for data in (X, da.from_array(X, chunks=(9, -1)), X):
+            quiet_fit(PCSKMeans(4, init=init, random_state=3), data, must_link=[[0, 9], [4, 5]])
+    np.testing.assert_array_equal(starts[0], starts[1])
+    np.testing.assert_array_equal(starts[0], starts[2])
+    assert len(np.unique(starts[0], axis=0)) == 4
+
+
+def test_arrays_and_callables_start(starts: list[np.ndarray]) -> None:
+    def first(data: Any, n_clusters: int, random_state: Any) -> Any:
+        assert isinstance(random_state, np.random.RandomState)
+        return data[:n_clusters]
+
+    quiet_fit(PCSKMeans(3, init=first), X)
+    quiet_fit(PCSKMeans(3, init=X[:3].tolist()), X)
+    np.testing.assert_array_equal(starts[0], X[:3])
+    np.testing.assert_array_equal(starts[1], X[:3])
+
+
+def test_must_links_join_duplicate_neighborhoods() -> None:
+    """Two classes with one mean: one of the equal starting centers is moved."""
+    rows = np.array([[-1.0], [1.0], [-1.0], [1.0], [8.0], [9.0], [10.0]])
+    model = quiet_fit(PCSKMeans(3), rows, [0, 0, 1, 1, 2, 2, -1])
+    assert np.bincount(model.labels_, minlength=3).min() > 0
+
+
+# --- bad pairs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"must_link": [[0, 40]]}, r"must_link\[0\] = \(0, 40\) is out of range.*\[0, 40\)"),
+        ({"cannot_link": [[0, 1], [-1, 3]]}, r"cannot_link\[1\] = \(-1, 3\) is out of range"),
+        ({"must_link": [[3, 3]]}, r"must_link\[0\] = \(3, 3\) links row 3 to itself"),
+        ({"must_link": [0, 1, 2]}, r"must_link has shape \(3,\); expected \(m, 2\)"),
+        ({"must_link": [[0, 1, 2]]}, r"must_link has shape \(1, 3\)"),
+        ({"cannot_link": [[0.5, 1]]}, r"cannot_link has dtype float64; expected integers"),
+        ({"cannot_link": [["a", "b"]]}, r"cannot_link has dtype <U1"),
+        (
+            {"must_link": [[0, 1]], "must_link_weight": np.nan},
+            r"must_link_weight = nan; expected finite weights >= 0",
+        ),
+        (
+            {"must_link": [[0, 1], [1, 2]], "must_link_weight": [1, np.nan]},
+            r"must_link_weight\[1\] = nan",
+        ),
+        ({"cannot_link": [[0, 1]], "cannot_link_weight": -1}, r"cannot_link_weight = -1\.0"),
+        (
+            {"cannot_link": [[0, 1]], "cannot_link_weight": [1, 2]},
+            r"cannot_link_weight has shape \(2,\)",
+        ),
+        ({"must_link": [[0, 1]], "must_link_weight": np.inf}, r"use COPKMeans"),
+    ],
+)
+def test_bad_pairs(arguments: dict[str, Any], message: str) -> None:
+    for data in (X, da.from_array(X, chunks=(13, -1))):
+        with (
+            pytest.raises(ConstraintError, match=message),
+            dask.config.set(scheduler="synchronous"),
+        ):
+            PCSKMeans(3).fit(data, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"must_link": [[0, 5], [5, 9]], "cannot_link": [[0, 9]]},
+            r"0-5-9 must-linked, 0-9 cannot-linked\. At least one of them will be violated",
+        ),
+        (
+            {"y": ([2, 7], [0, 1]), "must_link": [[2, 4], [4, 7]]},
+            r"2-4-7 must-linked, but 2 is labeled 0 and 7 is labeled 1",
+        ),
+        (
+            {"y": ([2, 7], [1, 1]), "cannot_link": [[2, 7]]},
+            r"2 and 7 both labeled 1, 2-7 cannot-linked",
+        ),
+    ],
+)
+def test_contradictions_are_named(arguments: dict[str, Any], message: str) -> None:
+    """Soft constraints may contradict each other; the warning is at the user's line."""
+    with pytest.warns(ConstraintWarning, match=message) as caught:
+        model = PCSKMeans(3, random_state=0).fit(X, **arguments)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert np.isfinite(model.objective_)
+    with pytest.warns(ConstraintWarning) as caught:
+        PCSKMeans(3, random_state=0).fit_predict(X, **arguments)
+    assert [warning.filename for warning in caught] == [__file__]

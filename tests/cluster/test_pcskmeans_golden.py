@@ -1,0 +1,256 @@
+"""PCSKMeans against the published program: every PCSKM and SKM case, wherever it runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles.golden import DATA_SETS, edge_cases, load, sparse_cases
+from oracles.pcskm_reference import BAD_WEIGHT, EMPTY, OUTER_LIMIT
+from oracles.published import bisection_threshold
+from sklearn.exceptions import ConvergenceWarning
+
+import daskclust.cluster.constrained.sparse as sparse_loop
+from daskclust import PCSKMeans
+from daskclust.cluster.constrained.neighborhoods import covered_clusters
+from daskclust.cluster.constrained.rows import TouchedRows
+from daskclust.constraints import PairwiseConstraints
+from daskclust.engine import open_rows
+from daskclust.kernels.sparsity import feature_weights
+from daskclust.testing.strategies import row_chunks
+
+#: The closed-form Delta against the published bisection: SEMANTICS.md, 7.
+CLOSED_FORM, BISECTION = 1e-4, 1e-9
+
+#: Edge cases whose outcome differs from the published program's, and why.
+DIFFERENT = {
+    "duplicate_centres_empty": "the program gives up on an empty cluster",
+    "far_centre_empty": "the program gives up on an empty cluster",
+    "k1": "the program gives up where no feature has a score; here the last weights are kept",
+    "noisy15__digits048_data1__s1.50": "one round less: the box is not stretched to the origin",
+}
+
+
+def fit(case: dict[str, Any], X: Any = None, **parameters: Any) -> PCSKMeans:
+    model = PCSKMeans(
+        len(case["init_centres"]),
+        sparsity=float(case["s"]),
+        init=case["init_centres"],
+        **parameters,
+    )
+    return model.fit(
+        case["X"] if X is None else X,
+        must_link=case["must_link"],
+        cannot_link=case["cannot_link"],
+    )
+
+
+def check(name: str, model: PCSKMeans, want: dict[str, Any], tolerance: float) -> None:
+    """Labels and rounds identical; weights and centers within the tolerance."""
+    np.testing.assert_array_equal(np.asarray(model.labels_), want["labels"], err_msg=name)
+    assert model.n_iter_ == want["passes"], name
+    close = partial(np.testing.assert_allclose, rtol=0, err_msg=name)
+    close(model.feature_weights_, want["w"], atol=tolerance)
+    close(model.assignment_weights_, want["w_assign"], atol=tolerance)
+    size = np.abs(want["centres_raw"]).max()
+    close(model.cluster_centers_, want["centres_raw"], atol=1e-12 * size)
+
+
+@pytest.fixture
+def published_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find Delta by the program's 15 halvings instead of the closed form."""
+    halving = partial(feature_weights, threshold=bisection_threshold)
+    monkeypatch.setattr(sparse_loop, "feature_weights", halving)
+
+
+# --- every case ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_every_case(data_dir: Path, name: str) -> None:
+    seen = 0
+    for case, want in sparse_cases(data_dir, name):
+        check(case, fit(want), want, CLOSED_FORM)
+        seen += 1
+    assert seen == {"fisheriris": 24, "digits048_data1": 30, "TTSCST": 30}[name]
+
+
+@pytest.mark.usefixtures("published_threshold")
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_every_case_with_the_published_threshold(data_dir: Path, name: str) -> None:
+    for case, want in sparse_cases(data_dir, name):
+        check(case, fit(want), want, BISECTION)
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_every_case_in_odd_chunks(data_dir: Path, name: str) -> None:
+    """Pairs straddle chunks, one of which has no rows and one a single row."""
+    X = load(data_dir, name)["X"]
+    chunks = (31, 0, 1, 58, len(X) - 90)
+    blocks = da.from_array(X, chunks=(chunks, -1))
+    for case, want in sparse_cases(data_dir, name):
+        with dask.config.set(scheduler="synchronous"):
+            model = fit(want, blocks)
+            assert model.labels_.chunks == (chunks,)
+            check(case, model, want, CLOSED_FORM)
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_any_chunks(data_dir: Path, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(DATA_SETS))
+    cases = list(sparse_cases(data_dir, name))
+    case, want = data.draw(st.sampled_from(cases), label="case")
+    chunks = data.draw(row_chunks(len(want["X"])), label="chunks")
+    with dask.config.set(scheduler="synchronous"):
+        model = fit(want, da.from_array(want["X"], chunks=(chunks, -1)))
+        check(case, model, want, CLOSED_FORM)
+
+
+# --- every scheduler -----------------------------------------------------------------------
+
+
+def few_cases(data_dir: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """One constrained case a data set, with its blocks."""
+    for name in DATA_SETS:
+        constrained = (c for c in sparse_cases(data_dir, name) if "__pcskm__" in c[0])
+        for case, want in islice(constrained, 5, 6):
+            yield case, want, da.from_array(want["X"], chunks=(40, -1))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_threads(data_dir: Path, lazy: bool) -> None:
+    with dask.config.set({"scheduler": "threads", "daskclust.persist": not lazy and "auto"}):
+        for case, want, blocks in few_cases(data_dir):
+            check(case, fit(want, blocks + 0 if lazy else blocks), want, CLOSED_FORM)
+
+
+def test_processes(data_dir: Path) -> None:
+    with (
+        ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
+        dask.config.set(scheduler="processes", pool=pool),
+    ):
+        for case, want, blocks in few_cases(data_dir):
+            check(case, fit(want, blocks), want, CLOSED_FORM)
+
+
+def test_cluster_of_two_processes(data_dir: Path) -> None:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        for case, want, blocks in few_cases(data_dir):
+            check(case, fit(want, blocks), want, CLOSED_FORM)
+            check(case, fit(want, client.persist(blocks)), want, CLOSED_FORM)
+
+
+# --- edge cases ----------------------------------------------------------------------------
+
+
+def expected_warnings(case: str, want: dict[str, Any]) -> list[str]:
+    """Beginnings of the warnings that a user gets."""
+    expected = []
+    if case.startswith("noisy15") or case == "pair_in_both_sets":
+        expected.append("The constraints contradict each other")
+    if want["status"] == OUTER_LIMIT:
+        expected.append("The feature weights had not converged after")
+    if case == "k1":
+        expected.append("No feature score is positive in round 1")
+    return expected
+
+
+def fit_edge(case: str, want: dict[str, Any]) -> PCSKMeans:
+    """Fit an edge case with its limits, and see that it warns of what belongs to it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = fit(want, max_iter=int(want["max_inner"]), max_outer_iter=int(want["max_outer"]))
+    for warning, beginning in zip(caught, expected_warnings(case, want), strict=True):
+        assert str(warning.message).startswith(beginning), case
+        assert warning.filename == __file__, case
+    return model
+
+
+@pytest.mark.usefixtures("published_threshold")
+def test_edge_cases(data_dir: Path) -> None:
+    """Limits, shifts, scales, ties, wrong pairs: the same but for the cases that are listed."""
+    different = set()
+    for case, want in edge_cases(data_dir):
+        model = fit_edge(case, want)
+        assert np.isfinite(model.cluster_centers_).all(), case
+        assert np.isfinite(model.feature_weights_).all(), case
+        if want["status"] in (EMPTY, BAD_WEIGHT):
+            different.add(case)
+            continue
+        np.testing.assert_array_equal(model.labels_, want["labels"], err_msg=case)
+        np.testing.assert_allclose(
+            model.feature_weights_, want["w"], rtol=0, atol=BISECTION, err_msg=case
+        )
+        if model.n_iter_ != want["passes"]:
+            assert model.n_iter_ == want["passes"] - 1, case
+            different.add(case)
+    assert different == set(DIFFERENT)
+
+
+def test_edge_cases_with_the_closed_form(data_dir: Path) -> None:
+    for case, want in edge_cases(data_dir):
+        model = fit_edge(case, want)
+        if want["status"] in (EMPTY, BAD_WEIGHT):
+            continue
+        np.testing.assert_array_equal(model.labels_, want["labels"], err_msg=case)
+        np.testing.assert_allclose(
+            model.feature_weights_, want["w"], rtol=0, atol=CLOSED_FORM, err_msg=case
+        )
+
+
+def test_empty_clusters_are_repaired_where_the_program_gives_up(data_dir: Path) -> None:
+    repaired = 0
+    for case, want in edge_cases(data_dir):
+        if want["status"] != EMPTY:
+            continue
+        model = fit_edge(case, want)
+        assert np.bincount(model.labels_, minlength=int(want["K"])).min() > 0, case
+        assert any(record["repaired"] for record in model.history_), case
+        assert len(np.unique(model.cluster_centers_, axis=0)) == want["K"], case
+        repaired += 1
+    assert repaired == 2
+
+
+# --- the start from neighborhoods ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_neighborhoods_are_the_published_seeding(data_dir: Path, name: str) -> None:
+    """Same centers in the same order: no ties decide here, not even the program's random ones."""
+    golden = load(data_dir, name)
+    X, k = golden["X"], int(golden["K"])
+    for pairs in ("c1", "c5", "c10", "ml5"):
+        links = golden[f"{pairs}_must_link"], golden[f"{pairs}_cannot_link"]
+        constraints = PairwiseConstraints.from_fit_arguments(len(X), *links)
+        touched = TouchedRows.fetch(open_rows(X), constraints, np.ptp(X, axis=0) ** 2, "distance")
+        sizes = covered_clusters(touched, len(X), agreeing=False).weights
+        published = golden[f"{pairs}_seeding_neighbourhood_sizes"]
+        assert sorted(sizes) == sorted(published.tolist())
+        start = covered_clusters(touched, k, agreeing=False).centroids
+        np.testing.assert_allclose(start, golden[f"{pairs}_init_seeding"], rtol=1e-12)
+        # and that is where a fit starts from
+        model = PCSKMeans(k, sparsity=1.5, max_iter=1, max_outer_iter=1)
+        given = PCSKMeans(k, sparsity=1.5, max_iter=1, max_outer_iter=1, init=start)
+        for one in (model, given):
+            with pytest.warns(ConvergenceWarning):
+                one.fit(X, must_link=links[0], cannot_link=links[1])
+        np.testing.assert_array_equal(model.labels_, given.labels_)

@@ -1,0 +1,527 @@
+"""The commands on a cube: what is written, what is refused, what is said before and after."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from distributed import LocalCluster
+from numpy.testing import assert_array_equal
+from test_cli import Run
+
+import daskclust
+from daskclust import cli
+from daskclust.commands._cubes import parse_bands, store_and_variable
+from daskclust.commands._plan import check_memory
+from daskclust.commands.console import Progress
+from daskclust.commands.doctor import diagnose, look_around
+from daskclust.commands.inspect import advice
+from daskclust.exceptions import MemoryPlanError
+from daskclust.persistence.models import registry
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("commands")
+    group = daskclust.datasets.make_hyperspectral_cube(
+        folder / "scene.zarr",
+        shape=(40, 50),
+        n_bands=12,
+        n_classes=3,
+        chunks=(20, 25),
+        random_state=0,
+    )
+    truth = group["truth"][:]
+    few = np.where(np.arange(50) % 7 == 0, truth, -1)
+    few[np.arange(40) % 5 > 0] = -1
+    labels = zarr.create_group(folder / "few.zarr")
+    labels.create_array("classes", data=few.astype(np.int16), dimension_names=("y", "x"))
+    return folder
+
+
+@pytest.fixture
+def run(
+    folder: Path,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Any:
+    """Run a command on the shared cluster; paths `S` and `F` stand for the scene and labels."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(command: str, *more: str, cluster: bool = True) -> tuple[int, str, str]:
+        words = command.split()
+        words = [
+            str(folder / {"S": "scene.zarr", "F": "few.zarr"}.get(w, w)) if w in ("S", "F") else w
+            for w in words
+        ]
+        code = cli.main([*words, *more, *(["--scheduler", address] if cluster else [])])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def labels_in(path: str | Path) -> np.ndarray:
+    return zarr.open_group(path, mode="r")["labels"][:]
+
+
+def test_fit_then_predict(run: Any, folder: Path, tmp_path: Path) -> None:
+    code, out, err = run(
+        "fit S --estimator pcskmeans --n-clusters 3 --sparsity 2.5 --labels F --scale standard "
+        "--output out/l.zarr --model m.zarr --json",
+        f"--truth={folder / 'scene.zarr'}::truth",
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    scene = daskclust.open_cube(folder / "scene.zarr", scale="standard")
+    assert found["pixels"] == {"valid": scene.n_valid, "masked": scene.n_masked}
+    assert sum(found["sizes"]) == scene.n_valid
+    assert found["agreement_with_truth"]["ari"] > 0.5
+    truth, labels = found["agreement_with_truth"], found["agreement_with_labels"]
+    # What was told is not asked for.
+    assert truth["pixels"] + labels["pixels"] == scene.n_valid
+    assert np.sum(truth["counts"]) == truth["pixels"]
+    config = found["configuration"]
+    assert config["parameters"]["sparsity"] == 2.5
+    assert config["parameters"]["random_state"] == 0
+    assert config["seed"] == 0
+    # The same by hand.
+    y = scene.rows_of(folder / "few.zarr")
+    by_hand = daskclust.PCSKMeans(3, sparsity=2.5, random_state=0).fit(scene.samples, y)
+    written = zarr.open_group(tmp_path / "out" / "l.zarr", mode="r")
+    assert_array_equal(written["labels"][:], scene.to_map(by_hand.labels_).compute())
+    assert written.attrs["daskclust_job"]["configuration"] == config
+    assert "Valid pixels" in err
+    assert not err.count("\033")
+    model = daskclust.load(tmp_path / "m.zarr")
+    assert_array_equal(model.cluster_centers_, by_hand.cluster_centers_)
+
+    # Another scene is scaled as the first was.
+    code, out, err = run("predict S --model m.zarr --output p.zarr --chunks 16x16")
+    assert code == 0, err
+    assert "p.zarr" in out
+    expected = scene.to_map(by_hand.predict(scene.samples)).compute()
+    assert_array_equal(labels_in(tmp_path / "p.zarr"), expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.zarr", "out", "p.zarr"]
+
+    scene.write_labels(by_hand.labels_, tmp_path / "own.zarr")
+    maps = [(name, "label map") for name in ("p.zarr", "out/l.zarr", "own.zarr")]
+    for name, kind in (("m.zarr", "model"), *maps):
+        code, out, err = run(f"inspect {name} --json", cluster=False)
+        assert code == 0, err
+        assert json.loads(out)["kind"] == kind
+    assert run("inspect m.zarr", cluster=False)[1].startswith("Model\n")
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_every_estimator_is_reached(run: Any, name: str, tmp_path: Path) -> None:
+    small = {
+        "n_clusters": 3,
+        "n_components": 3,
+        "n_initializations": 2,
+        "max_components": 3,
+        "n_init": 2,
+        "delta": 0.1,
+    }
+    params = registry()[name]().get_params()
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in small.items() if key in params]
+    code, out, err = run(f"fit S --estimator {name.lower()} --labels F --output l.zarr", *flags)
+    assert code == 0, err
+    assert name in out
+    assert labels_in(tmp_path / "l.zarr").max() >= 1
+
+
+@pytest.mark.parametrize("kind", ["toml", "yaml"])
+def test_job_files(run: Any, kind: str, folder: Path, tmp_path: Path) -> None:
+    scene = str(folder / "scene.zarr")
+    text = {
+        "toml": f"cube = {scene!r}\nestimator = 'kmeans'\nn_clusters = 5\nbad-bands = [0, 11]\n"
+        "tol = 1e-3\noverwrite = true\nscale = 'unit'\nunlabeled = [-1, 0]\n",
+        "yaml": f"cube: {scene}\nestimator: kmeans\nn_clusters: 5\nbad-bands: [0, 11]\ntol: 0.001\n"
+        "overwrite: true\nscale: unit\nunlabeled: [-1, 0]\n",
+    }[kind]
+    (tmp_path / f"job.{kind}").write_text(text)
+    code, out, err = run(f"fit --config job.{kind} --n-clusters 4 --output l.zarr --json")
+    assert code == 0, err
+    config = json.loads(out)["configuration"]
+    assert config["parameters"]["n_clusters"] == 4  # flags win
+    assert config["parameters"]["tol"] == 1e-3
+    assert config["bad_bands"] == [0, 11]
+    assert config["unlabeled"] == [-1, 0]
+    assert config["scale"] == "unit"
+    # Once more, over its own output.
+    code, _, err = run(f"fit --config job.{kind} --output l.zarr --json")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "clusters = 3", "unknown key 'clusters'"),
+        ("a.toml", "n-clusters = ", "cannot be read"),
+        ("a.yaml", "- 3", "no keys"),
+        ("a.ini", "", "must end in .toml"),
+        ("a.yaml", "overwrite: 3", "expected true or false"),
+        ("a.yaml", "missing: drop", "invalid choice"),
+        ("b.yaml", None, "no such file"),
+    ],
+)
+def test_job_files_that_are_wrong(
+    run: Any, tmp_path: Path, name: str, text: str | None, message: str
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    code, out, err = run(f"fit S --config {name}")
+    assert code == 2
+    assert message in err
+    assert not out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("fit", "no CUBE given"),
+        ("fit S --estimator dbscan", "invalid choice"),
+        ("fit S --sparsity 3", "KMeans has no parameter 'sparsity'"),
+        ("fit S --n-clusters 0", "n_clusters == 0, must be >= 1"),
+        ("fit S --metric manhattan", "metric='manhattan'"),
+        ("fit S --seed -1", "negative"),
+        ("fit S --chunks 3", "ROWSxCOLUMNS"),
+        ("fit S --bad-bands x", "no band"),
+        ("fit S --unlabeled x", "list of integers"),
+        ("fit S --memory-limit 5", "less than 128 MiB"),
+        ("fit S --memory-limit much", "is no size"),
+        ("fit S --must-link F", "KMeans takes no pairs, so no --must-link"),
+        ("predict S --output l.zarr", "--model is needed"),
+        ("predict S --model l.zarr", "--output is needed"),
+        ("inspect", "no CUBE given"),
+    ],
+)
+def test_wrong_usage(run: Any, arguments: str, message: str) -> None:
+    code, out, err = run(arguments, cluster=not arguments.startswith("inspect"))
+    assert code == 2, err
+    assert message in err
+    assert not out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("fit none.zarr --output l.zarr", "no Zarr store"),
+        ("fit S --variable other --output l.zarr", "No array 'other' in the store"),
+        ("fit S --dims a,b,c --output l.zarr", "not one each of y, x and band"),
+        ("fit S --nodata none --mask scene.zarr --output l.zarr", "no Zarr store"),
+        ("fit S --bad-bands 0-11 --output l.zarr", "drops all 12 bands"),
+        ("fit S --estimator pckmeans --labels none.zarr --output l.zarr", "no Zarr store"),
+        ("fit coop://pigeon --output l.zarr", "fsspec package"),
+        ("fit S --output S", "in the same place as the cube"),
+        ("fit S --output a.zarr --model a.zarr/b", "in the same place as --output"),
+        ("fit S --n-clusters 3000 --output l.zarr", "n_samples="),
+        ("fit S --output file/l.zarr", "is no folder"),
+        ("predict S --model S --output l.zarr", "ModelFormatError"),
+        ("predict S --model none --output l.zarr", "no saved model"),
+        ("inspect none.zarr", "no Zarr store"),
+    ],
+)
+def test_failures_lose_nothing(
+    run: Any, tmp_path: Path, folder: Path, arguments: str, message: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    before = labels_digest(folder)
+    code, out, err = run(arguments, cluster=not arguments.startswith("inspect"))
+    assert code == 1, err
+    last = err.splitlines()[-1]
+    assert last.startswith("daskclust: error: ")
+    if message != "ModelFormatError":
+        assert message in last
+    assert not out
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert labels_digest(folder) == before
+
+
+def labels_digest(folder: Path) -> int:
+    return sum(path.stat().st_mtime_ns for path in folder.rglob("*"))
+
+
+def test_a_scene_without_valid_pixels(run: Any, tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "empty.zarr")
+    group.create_array(
+        "cube",
+        data=np.full((4, 4, 2), -9, np.int16),
+        dimension_names=("y", "x", "band"),
+        attributes={"_FillValue": -9},
+    )
+    code, _, err = run("fit empty.zarr --n-clusters 2 --output l.zarr")
+    assert code == 1
+    assert "All 16 pixels are masked, by nodata (-9, NaN)" in err
+    assert "No valid pixel" in run("inspect empty.zarr", cluster=False)[1]
+
+
+def test_outputs_of_others_are_kept(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "thesis.html").write_text("ten years")
+    zarr.create_group(tmp_path / "precious.zarr")
+    for flag, name in (("report", "thesis.html"), ("output", "precious.zarr")):
+        code, _, err = run(f"fit S --{flag} {name}")
+        assert code == 1
+        assert "--overwrite" in err
+        code, _, err = run(f"fit S --{flag} {name} --overwrite")
+        assert code == 1
+        assert "was not written by daskclust" in err
+    assert (tmp_path / "thesis.html").read_text() == "ten years"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_an_unwritable_folder(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o555)
+    code, _, err = run("fit S --output locked/l.zarr")
+    assert code == 1
+    assert "cannot be written to" in err
+
+
+def test_labels_of_another_shape_or_place(run: Any, tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "small.zarr")
+    group.create_array("labels", data=np.zeros((3, 3), np.int8), dimension_names=("y", "x"))
+    code, _, err = run("fit S --estimator pckmeans --labels small.zarr --output l.zarr")
+    assert code == 1
+    assert "shape (3, 3); expected the image's (40, 50)" in err
+    assert not (tmp_path / "l.zarr").exists()
+
+
+def test_pairs_from_files(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "must.csv").write_text("0, 1\n2, 3\n")
+    np.save(tmp_path / "cannot.npy", np.array([[0, 4]]))
+    code, out, err = run(
+        "fit S --estimator pckmeans --n-clusters 2 --must-link must.csv --cannot-link cannot.npy "
+        "--must-link-weight 2 --output l.zarr --json"
+    )
+    assert code == 0, err
+    assert json.loads(out)["violations"] >= 0
+    (tmp_path / "must.csv").write_text("a b\n")
+    code, _, err = run("fit S --estimator pckmeans --must-link must.csv")
+    assert code == 1
+
+
+# Before and while
+
+
+def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> None:
+    code, out, _ = run(
+        "fit S --n-clusters 3 --max-iter 20 --output l.zarr --dry-run --json --local 2",
+        cluster=False,
+    )
+    assert code == 0
+    plan = json.loads(out)
+    assert plan["passes"]["iterations_at_most"] == 20
+    assert plan["passes_at_most"] == 1 + 1 + 6 + 20 + 1 + 1
+    assert plan["blocks"] == 4
+    assert plan["bytes_a_pass"] == 40 * 50 * 12 * 4
+    assert plan["fits"] is True
+    assert plan["peak_memory_a_worker"] > 300e6
+    code, out, _ = run("fit S --n-clusters 3 --dry-run --memory-limit 200MB", cluster=False)
+    assert code == 0
+    assert "does NOT fit" in out
+    code, out, _ = run("fit S --n-clusters 3 --dry-run")
+    assert code == 0
+    assert "a worker" in out
+    assert not list(tmp_path.iterdir())
+    # The same job is refused before a cluster is started.
+    code, _, err = run("fit S --n-clusters 3 --memory-limit 200MB", cluster=False)
+    assert code == 1
+    assert "--chunks" in err
+
+
+def test_memory_plan_is_checked() -> None:
+    check_memory({"fits": None})
+    with pytest.raises(MemoryPlanError, match=r"--memory-limit"):
+        check_memory({"fits": False, "peak_memory_a_worker": 2e9, "memory_a_worker": 1e9})
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is another thing on Windows")
+def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_continues(
+    folder: Path, tmp_path: Path
+) -> None:
+    job = (
+        *("fit", str(folder / "scene.zarr"), "--estimator", "kmeans", "--n-clusters", "12"),
+        *("--tol", "0", "--max-iter", "100000", "--init", "random", "--n-init", "60"),
+        *("--output", "l.zarr", "--report", "r.html", "--local", "1"),
+    )
+    run = Run(*job, cwd=tmp_path)
+    found: list[Path] = []
+    deadline = time.monotonic() + 120
+    while not found and time.monotonic() < deadline and run.process.poll() is None:
+        found = [path for path in tmp_path.iterdir() if path.name.endswith(".checkpoint.npz")]
+        time.sleep(0.02)
+    os.killpg(run.process.pid, signal.SIGINT)
+    run.finish()
+    assert run.code == 130, run.err
+    assert "the same command goes on from there" in run.err
+    assert run.err.splitlines()[-1] == "daskclust: interrupted"
+    assert "Traceback" not in run.err
+    assert run.left_behind() == []
+    left = [path.name for path in tmp_path.iterdir()]
+    assert left == [found[0].name]
+    again = Run(*job, cwd=tmp_path).finish()
+    assert again.code == 0, again.err
+    assert "Going on from the checkpoint" in again.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["l.zarr", "r.html"]
+    scene = daskclust.open_cube(folder / "scene.zarr")
+    whole = daskclust.KMeans(12, tol=0, max_iter=100000, init="random", n_init=60, random_state=0)
+    expected = scene.to_map(whole.fit(scene.samples).labels_).compute()
+    assert_array_equal(labels_in(tmp_path / "l.zarr"), expected)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_live_progress_on_a_terminal_and_lines_elsewhere() -> None:
+    for stream in (Terminal(), io.StringIO()):
+        progress = Progress(stream)
+        with progress.task("KMeans", rows=1000):
+            progress.iteration({"iteration": 1, "objective": 2.5, "passes": 8, "seconds": 0.5})
+            progress._last = 0.0
+            progress.iteration({"iteration": 2, "objective": 1.5, "passes": 10, "seconds": 0.5})
+        text = stream.getvalue()
+        assert "iteration 2, objective 1.5, pass 10, 4e+03 rows/s" in text
+        assert ("\r\033[K" in text) == stream.isatty()
+
+
+# Inspect, doctor, bench
+
+
+def test_inspect_describes_a_cube(run: Any, folder: Path) -> None:
+    code, out, err = run("inspect S --json --full", cluster=False)
+    assert code == 0, err
+    found = json.loads(out)
+    truth = zarr.open_group(folder / "scene.zarr", mode="r")["truth"][:]
+    assert found["share_without_data"] == pytest.approx((truth < 0).mean())
+    assert found["share_is_exact"]
+    assert found["dimensions"] == {"y": 40, "x": 50, "band": 12}
+    assert found["chunks"] == {"y": 20, "x": 25, "band": 12}
+    assert found["wavelengths"] == [400.0, 2500.0]
+    assert found["nodata"] == [-9999.0]
+    code, out, _ = run("inspect S --sample 1", cluster=False)
+    assert "(of a sample)" in out
+    assert "400 to 2500 nm" in out
+
+
+def test_advice() -> None:
+    good = {
+        "chunks": {"band": 100},
+        "shards": None,
+        "dimensions": {"band": 100},
+        "dtype": "int16",
+        "blocks": 50,
+        "files": 50,
+        "wavelengths": [1, 2],
+        "nodata": [-9],
+        "nan_is_nodata": False,
+        "share_without_data": 0.1,
+    }
+    assert advice(good, unit_bytes=2**25) == []
+    for change, unit_bytes, word in (
+        ({"chunks": {"band": 10}}, 2**25, "10 chunks"),
+        ({}, 2**15, "each costs a task"),
+        ({}, 2**30, "two or three"),
+        ({"files": 10**6}, 2**25, "shards"),
+        ({"wavelengths": None}, 2**25, "No wavelengths"),
+        ({"nodata": []}, 2**25, "without a nodata"),
+        ({"share_without_data": 1.0}, 2**25, "No valid pixel"),
+    ):
+        (found,) = advice({**good, **change}, unit_bytes=unit_bytes)
+        assert word in found
+
+
+def test_doctor_on_a_cluster(run: Any) -> None:
+    code, out, err = run("doctor --json")
+    found = json.loads(out)
+    assert code == (1 if found["problems"] else 0), err
+    assert len(found["workers"]) == 1
+    assert found["client"]["versions"]["daskclust"]
+    assert "Versions" in run("doctor")[1]
+
+
+def test_doctor_names_what_to_change() -> None:
+    client = {**look_around(), "python": "3.12.1"}
+    worker = {
+        **client,
+        "threads": 1,
+        "memory_limit": 4 * 2**30,
+        "memory_used": 0,
+        "cores": 4,
+        "temporary_is_writable": True,
+    }
+    assert diagnose(client, client, {"a": worker}) == []
+    old = {**client["versions"], "numpy": "1.0", "zarr": None}
+    for change, words in (
+        ({"versions": old}, ["numpy is", "zarr is"]),
+        ({"python": "3.11.9"}, ["python is 3.12.1 here but 3.11.9 on worker a"]),
+        ({"memory_limit": 0}, ["no memory limit"]),
+        ({"memory_limit": 2**29}, ["at least 700.00 MiB a thread"]),
+        ({"memory_used": 3.5 * 2**30}, ["already uses"]),
+        ({"threads": 3, "environment": {"OMP_NUM_THREADS": None}}, ["OMP_NUM_THREADS"]),
+        (
+            {"threads": 8, "memory_limit": 2**36, "environment": {"OMP_NUM_THREADS": "1"}},
+            ["8 worker threads on 4 cores"],
+        ),
+        ({"temporary_is_writable": False}, ["TMPDIR"]),
+    ):
+        problems = diagnose(client, None, {"a": {**worker, **change}})
+        assert len(problems) == len(words)
+        for word, problem in zip(words, problems, strict=True):
+            assert word in problem
+
+
+def test_bench_compares_with_a_bare_sum(run: Any) -> None:
+    code, out, err = run("bench S --passes 2 --json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert len(found["pass_seconds"]) == 2
+    assert found["share_of_bare_speed"] > 0
+    assert "of a bare sum's speed" in run("bench S --passes 1")[1]
+
+
+def test_small_readers() -> None:
+    assert parse_bands("0-2, 7") == (0, 1, 2, 7)
+    assert store_and_variable("a.zarr") == ("a.zarr", None)
+    assert store_and_variable("simplecache::s3://a/b.zarr::c") == (
+        "simplecache::s3://a/b.zarr",
+        "c",
+    )
+
+
+def test_a_worker_that_dies_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class KilledWorker(Exception):
+        pass
+
+    def die(options: Any) -> int:
+        raise KilledWorker("four times")
+
+    monkeypatch.setattr("daskclust.commands.doctor._run", die)
+    assert cli.main(["doctor"]) == 1
+    assert "smaller --chunks" in capsys.readouterr().err
+    monkeypatch.setattr("daskclust.commands.doctor._run", lambda options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["doctor"])

@@ -1,0 +1,413 @@
+"""A fit that is interrupted goes on where it was, to the identical model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import daskclust
+from daskclust import KMeans
+from daskclust.engine import Checkpoint, Fingerprint, iterate, open_rows
+from daskclust.engine.driver import Step
+from daskclust.engine.rows import Rows
+from daskclust.exceptions import CheckpointError
+from daskclust.reduction import SURVEY, SurveyRequest
+
+ROOT = Path(__file__).resolve().parents[2]
+X = np.random.default_rng(0).normal(size=(600, 3))
+WEIGHT = np.random.default_rng(1).random(600)
+OPTIONS = {"n_clusters": 5, "random_state": 1, "tol": 0.0}
+
+
+class Interruption(Exception):
+    pass
+
+
+def interrupt(at: int):
+    """A listener that ends the fit at an iteration."""
+
+    def listener(record):
+        if record["iteration"] == at:
+            raise Interruption
+
+    return daskclust.on_iteration(listener)
+
+
+def digest(model: KMeans) -> tuple:
+    """All of a model but the time it took."""
+    history = [{k: v for k, v in r.items() if k != "seconds"} for r in model.history_]
+    labels = model.labels_
+    labels = labels if isinstance(labels, np.ndarray) else labels.compute()
+    return (
+        model.cluster_centers_.tobytes(),
+        model.inertia_,
+        model.n_iter_,
+        labels.tobytes(),
+        history,
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "fit.ckpt"
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Names of the passes made since the list was cleared."""
+    made: list[str] = []
+    scan = Rows.scan
+
+    def counting(self, reduction, state, carry):
+        made.append(reduction.name)
+        return scan(self, reduction, state, carry)
+
+    monkeypatch.setattr(Rows, "scan", counting)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _synchronous():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+CASES = {
+    "numpy": (X, {}, None),
+    "dask": (da.from_array(X, chunks=(170, 3)), {}, None),
+    "weighted": (X, {}, WEIGHT),
+    "restarts": (X, {"init": "random", "n_init": 4}, None),
+    "cosine": (X, {"metric": "cosine"}, None),
+    "mahalanobis": (X, {"metric": "mahalanobis"}, None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("at", [1, 3])
+def test_an_interrupted_fit_goes_on_to_the_identical_model(case, at, path, passes):
+    data, options, weight = CASES[case]
+    options = {**OPTIONS, **options}
+    whole = KMeans(**options).fit(data, sample_weight=weight)
+    n_whole = len(passes)
+    model = KMeans(**options, checkpoint=path)
+    with interrupt(at), pytest.raises(Interruption):
+        model.fit(data, sample_weight=weight)
+    passes.clear()
+    model.fit(data, sample_weight=weight)
+    assert digest(model) == digest(whole)
+    # No start was sampled again, and the iterations made were not repeated.
+    assert "candidates" not in passes
+    assert passes.count("assign") == len(whole.history_) - at
+    assert len(passes) < n_whole
+
+
+def test_a_fit_killed_by_the_system_goes_on_to_the_identical_model(path):
+    script = f"""
+import os, signal, sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import daskclust
+import test_checkpoint as t
+
+def kill(record):
+    if record["iteration"] == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with daskclust.on_iteration(kill):
+    daskclust.KMeans(**t.OPTIONS, checkpoint={str(path)!r}).fit(t.X)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    seen = []
+    with daskclust.on_iteration(seen.append):
+        model = KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert seen[0]["iteration"] == 4
+    assert digest(model) == digest(KMeans(**OPTIONS).fit(X))
+
+
+def test_a_finished_fit_is_only_looked_up(path, passes):
+    first = KMeans(**OPTIONS, checkpoint=path).fit(X)
+    passes.clear()
+    second = KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert digest(second) == digest(first)
+    assert passes == ["survey"]
+
+
+def test_more_iterations_may_be_added_later(path):
+    KMeans(**OPTIONS, max_iter=2, checkpoint=path).fit(X)
+    more = KMeans(**OPTIONS, max_iter=300, checkpoint=path).fit(X)
+    assert digest(more) == digest(KMeans(**OPTIONS, max_iter=300).fit(X))
+
+
+def test_a_fit_may_go_on_with_other_chunks(path):
+    with interrupt(3), pytest.raises(Interruption):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    model = KMeans(**OPTIONS, checkpoint=path).fit(da.from_array(X, chunks=(111, 3)))
+    whole = KMeans(**OPTIONS).fit(X)
+    np.testing.assert_array_equal(model.labels_.compute(), whole.labels_)
+    np.testing.assert_allclose(model.cluster_centers_, whole.cluster_centers_, rtol=1e-12)
+
+
+def test_a_directory_is_given_a_file(tmp_path):
+    KMeans(**OPTIONS, checkpoint=tmp_path).fit(X)
+    assert [f.name for f in tmp_path.iterdir()] == ["daskclust-checkpoint.npz"]
+    assert KMeans(**OPTIONS, checkpoint=str(tmp_path)).fit(X).n_iter_ > 3
+
+
+def test_a_fit_without_a_checkpoint_writes_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    KMeans(**OPTIONS).fit(X)
+    assert list(tmp_path.iterdir()) == []
+
+
+# What a crash leaves behind.
+
+
+def half_written(file, **arrays):
+    file.write(b"PK\x03\x04 half of a checkp")
+    raise OSError("No space left on device")
+
+
+def test_a_crash_while_writing_leaves_the_old_file(path, monkeypatch):
+    with interrupt(2), pytest.raises(Interruption):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", half_written)
+        with pytest.raises(OSError, match="No space"):
+            KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+    assert digest(KMeans(**OPTIONS, checkpoint=path).fit(X)) == digest(KMeans(**OPTIONS).fit(X))
+
+
+def test_a_crash_before_the_file_is_put_in_place_leaves_the_old_file(path, monkeypatch):
+    with interrupt(2), pytest.raises(Interruption):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    before = path.read_bytes()
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+# What is refused.
+
+
+@pytest.fixture
+def written(path):
+    with interrupt(3), pytest.raises(Interruption):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    return path
+
+
+OTHER_DATA = {
+    "more rows": (np.concatenate([X, X[:1]]), "n_rows was 600, is 601"),
+    "fewer features": (X[:, :2], "n_features was 3, is 2"),
+    "another value": (np.where(np.arange(1800).reshape(600, 3) == 900, 0.5, X), "of the data"),
+    "another scale": (X * 1.001, "low of the data is another"),
+    "another place": (X + 1.0, "mean of the data is another"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_DATA)
+def test_a_checkpoint_of_other_data_is_refused(case, written):
+    data, message = OTHER_DATA[case]
+    before = written.read_bytes()
+    with pytest.raises(CheckpointError, match=f"belongs to another fit.*{message}.*Delete"):
+        KMeans(**OPTIONS, checkpoint=written).fit(data)
+    assert written.read_bytes() == before
+
+
+def test_a_checkpoint_of_other_weights_is_refused(written):
+    with pytest.raises(CheckpointError, match="weight of the data is another"):
+        KMeans(**OPTIONS, checkpoint=written).fit(X, sample_weight=WEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"n_clusters": 4}, "n_clusters was 5, is 4"),
+        ({"random_state": 2}, "random_state was 1, is 2"),
+        ({"tol": 1e-3}, "tol was 0.0, is 0.001"),
+        ({"init": "random"}, r"init was 'k-means\|\|', is 'random'"),
+        ({"init": X[:5]}, r"init was 'k-means\|\|', is 'array \(5, 3\)"),
+        ({"n_init": 2}, "n_init was 'auto', is 2"),
+        ({"metric": "cosine"}, "metric was 'euclidean', is 'cosine'"),
+        ({"init_rounds": 2}, "init_rounds was 5, is 2"),
+    ],
+)
+def test_a_checkpoint_of_other_parameters_is_refused(changed, message, written):
+    with pytest.raises(CheckpointError, match=message):
+        KMeans(**{**OPTIONS, **changed}, checkpoint=written).fit(X)
+
+
+def test_another_starting_array_is_refused(path):
+    KMeans(5, init=X[:5], checkpoint=path).fit(X)
+    with pytest.raises(CheckpointError, match="init was 'array"):
+        KMeans(5, init=X[5:10], checkpoint=path).fit(X)
+
+
+def rows_from(start: int, X, n_clusters, random_state):
+    return X[start : start + n_clusters]
+
+
+def enclosing(start: int):
+    return lambda X, n_clusters, random_state: X[start : start + n_clusters]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda X, k, r: X[:k], lambda X, k, r: X[7 : 7 + k]),
+        (enclosing(0), enclosing(7)),
+        (partial(rows_from, 0), partial(rows_from, 7)),
+    ],
+    ids=["lambda", "closure", "partial"],
+)
+def test_another_starting_function_is_refused(one, other, path):
+    want = KMeans(5, init=one, checkpoint=path, n_init=1).fit(X)
+    again = KMeans(5, init=one, checkpoint=path, n_init=1).fit(X)
+    assert digest(again) == digest(want)
+    with pytest.raises(CheckpointError, match="init was"):
+        KMeans(5, init=other, checkpoint=path, n_init=1).fit(X)
+
+
+def test_a_checkpoint_of_another_estimator_is_refused(written):
+    class Other(KMeans):
+        pass
+
+    with pytest.raises(CheckpointError, match="estimator was 'KMeans', is 'Other'"):
+        Other(**OPTIONS, checkpoint=written).fit(X)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04", b"\x93NUMPY"])
+def test_a_file_that_is_no_checkpoint_is_refused(content, path):
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="is not a readable daskclust checkpoint"):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("save", [lambda f: np.savez(f, a=np.zeros(3)), lambda f: np.save(f, X)])
+def test_a_numpy_file_of_something_else_is_refused(save, path):
+    with path.open("wb") as file:
+        save(file)
+    with pytest.raises(CheckpointError, match="is not a readable daskclust checkpoint") as caught:
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert "allow_pickle" not in str(caught.value)
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(written):
+    whole = written.read_bytes()
+    for length in np.linspace(0, len(whole) - 1, 40).astype(int):
+        written.write_bytes(whole[:length])
+        with pytest.raises(CheckpointError):
+            KMeans(**OPTIONS, checkpoint=written).fit(X)
+
+
+@given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_a_damaged_file_is_refused_or_does_no_harm(place, flip, written, tmp_path):
+    damaged = bytearray(written.read_bytes())
+    damaged[int(place * len(damaged))] ^= flip
+    copy = tmp_path / "damaged"
+    copy.write_bytes(bytes(damaged))
+    try:
+        model = KMeans(**OPTIONS, checkpoint=copy).fit(X)
+    except CheckpointError:
+        return
+    assert digest(model) == digest(KMeans(**OPTIONS).fit(X))
+
+
+def test_a_file_with_pickled_objects_is_refused_and_not_executed(path, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    with path.open("wb") as file:
+        np.savez(file, meta=np.array([Evil()], dtype=object))
+    with pytest.raises(CheckpointError):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_newer_format_is_refused(written):
+    with np.load(written) as file:
+        arrays = dict(file)
+    meta = arrays["meta"].tobytes().replace(b'"format": 1', b'"format": 9')
+    arrays["meta"] = np.frombuffer(meta, np.uint8)
+    with written.open("wb") as file:
+        np.savez(file, **arrays)
+    with pytest.raises(CheckpointError, match="format 9; this version reads 1"):
+        KMeans(**OPTIONS, checkpoint=written).fit(X)
+
+
+def test_a_missing_directory_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere' does not exist. Create it"):
+        KMeans(**OPTIONS, checkpoint=tmp_path / "nowhere" / "fit").fit(X)
+
+
+# The driver by itself.
+
+
+@dataclass(frozen=True)
+class Counter:
+    value: int
+    note: np.ndarray | None = None
+
+
+def fingerprint():
+    survey = open_rows(X).reduce(SURVEY, SurveyRequest(3))
+    return Fingerprint("Test", {"a": 1}, len(X), survey)
+
+
+@pytest.mark.parametrize("note", [None, np.arange(3.0)])
+def test_a_state_comes_back_as_it_was(note, path):
+    checkpoint = Checkpoint(path, fingerprint())
+    assert checkpoint.load(Counter) is None
+    checkpoint.save(Counter(7, note), [{"iteration": 1}], finished=True)
+    state, history, finished = Checkpoint(path, fingerprint()).load(Counter)
+    assert state.value == 7
+    np.testing.assert_array_equal(state.note, note)
+    assert history == [{"iteration": 1}]
+    assert finished is True
+
+
+def test_the_driver_stops_when_finished_or_at_max_iter():
+    rows = open_rows(X)
+
+    def step(state):
+        rows.reduce(SURVEY, SurveyRequest(3))
+        return Step(Counter(state.value + 1), 10.0 - state.value, 0.5, state.value == 3, moved=2)
+
+    def run(max_iter):
+        return iterate(rows, lambda: Counter(0), step, kind=Counter, max_iter=max_iter, name="Test")
+
+    done = run(99)
+    assert (done.state.value, done.finished, len(done.history)) == (4, True, 4)
+    assert [record["objective"] for record in done.history] == [10.0, 9.0, 8.0, 7.0]
+    assert [record["passes"] for record in done.history] == [1, 2, 3, 4]
+    assert {record["moved"] for record in done.history} == {2}
+    cut = run(2)
+    assert (cut.state.value, cut.finished, len(cut.history)) == (2, False, 2)

@@ -1,0 +1,311 @@
+"""Reports: what is in them, nothing from elsewhere, and a browser that shows them."""
+
+from __future__ import annotations
+
+import base64
+import html.parser
+import io
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+
+import daskclust
+from daskclust import plotting
+from daskclust.report.summary import agreement_of, as_classes, summarize
+
+pytest.importorskip("matplotlib", reason="reports need matplotlib")
+from daskclust.report import write_report
+from daskclust.report._pictures import map_png
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="no headless Chromium here: install chromium to look at reports"
+)
+EVIL = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>'
+
+
+def make_cube(shape: tuple[int, int] = (30, 40), **options: Any) -> Any:
+    group = daskclust.datasets.make_hyperspectral_cube(
+        zarr.storage.MemoryStore(),
+        shape=shape,
+        n_bands=12,
+        n_classes=3,
+        chunks=(15, 20),
+        random_state=0,
+    )
+    return daskclust.open_cube(group, **options), group["truth"][:]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    cube, truth = make_cube(scale="standard", bad_bands=[5])
+    few = np.where(np.arange(40) % 7 == 0, truth, -1)
+    model = daskclust.PCSKMeans(3, sparsity=2.0, random_state=0)
+    # Four rows, each apart from all others, in three clusters.
+    apart = list(itertools.combinations([1, 2, 3, 4], 2))
+    model.fit(cube.samples, cube.rows_of(few), cannot_link=apart)
+    path = tmp_path_factory.mktemp("report") / "r.html"
+    written = write_report(
+        path,
+        cube=cube,
+        model=model,
+        truth=truth,
+        title=f"Scene {EVIL}",
+        class_names=["a", EVIL, "c"],
+        configuration={"store": EVIL, "nested": {"key": 1}},
+    )
+    assert written == path
+    return path, model
+
+
+class Reader(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    return reader
+
+
+def test_everything_is_inside(page: tuple[Path, Any]) -> None:
+    path, _ = page
+    reader = read(path)
+    assert not [tag for tag, _ in reader.tags if tag in ("script", "link", "iframe", "object")]
+    for tag, attributes in reader.tags:
+        for name in ("src", "href", "xlink:href", "action", "data"):
+            value = attributes.get(name) or "#"
+            assert value.startswith(("#", "data:image/png;base64,")), (tag, name, value[:80])
+        assert not [name for name in attributes if name.startswith("on")]
+    assert "@import" not in path.read_text()
+    assert not re.findall(r"url\((?!#)", path.read_text())
+    policy = [a["content"] for t, a in reader.tags if t == "meta" and "http-equiv" in a]
+    assert policy
+    assert policy[0].startswith("default-src 'none'")
+
+
+def test_names_cannot_become_tags(page: tuple[Path, Any]) -> None:
+    reader = read(page[0])
+    assert reader.text.count("<script>document.title") >= 3  # as text
+    assert "onerror" not in [name for _, attributes in reader.tags for name in attributes]
+
+
+def test_what_is_told(page: tuple[Path, Any]) -> None:
+    path, model = page
+    text = read(path).text
+    for heading in (
+        "Map",
+        "Cluster spectra and feature weights",
+        "Objective of each iteration",
+        "Time of each iteration",
+        "Agreement with truth",
+        "Violated constraints",
+        "Configuration",
+        "Versions",
+        "wavelength (nm)",
+        "nested.key",
+    ):
+        assert heading in text, heading
+    assert f"{len(model.constraint_violations_)}pairs violated" in text
+    assert len(re.findall("<svg", path.read_text())) == 4
+
+
+def test_ids_are_unique_on_the_page(page: tuple[Path, Any]) -> None:
+    ids = [a["id"] for _, a in read(page[0]).tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    text = page[0].read_text()
+    for target in re.findall(r'(?:href="|url\()#([^")]+)', text):
+        assert target in ids
+
+
+def test_plain_models_and_arrays(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((9, 8, 4))
+    cube = daskclust.open_cube(values, dims=("y", "x", "band"))
+    model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
+    write_report(tmp_path / "r.html", cube=cube, model=model)
+    text = read(tmp_path / "r.html").text
+    assert "The scene in three bands" in text
+    assert "Agreement" not in text
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        write_report(tmp_path / "r.html", cube=cube, model=model)
+    write_report(tmp_path / "r.html", cube=cube, model=model, overwrite=True, labels=model.labels_)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cube, _ = make_cube()
+    model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
+    (tmp_path / "r.html").write_text("old")
+
+    def fail(self: Any) -> str:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("daskclust.report._page.Page.html", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_report(tmp_path / "r.html", cube=cube, model=model, overwrite=True)
+    assert (tmp_path / "r.html").read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"daskclust\[plot\]"):
+        write_report(tmp_path / "r.html", cube=cube, model=model, overwrite=True)
+
+
+# Parts
+
+
+def test_a_summary_counts_and_thins_out() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(-1, 4, (2100, 30)).astype(np.int16)
+    found = summarize(da.from_array(labels, chunks=(500, 7)), 5)
+    assert found.sizes.tolist() == [*np.bincount(labels[labels >= 0], minlength=4), 0]
+    assert found.step == 3
+    assert_array_equal(found.preview, labels[::3, ::3])
+
+
+def test_agreement_has_a_confusion_matrix() -> None:
+    cube, truth = make_cube()
+    given = as_classes(truth.astype(np.int8) + 1, (0,))
+    assert_array_equal(given.compute(), np.where(truth < 0, -1, truth + 1))
+    image = da.from_array(np.where(truth < 0, -1, 2 - truth), chunks=7)
+    found = agreement_of(image, given, cube._grid)
+    assert found["ari"] == 1.0
+    assert found["pixels"] == (truth >= 0).sum()
+    assert found["classes"] == [1, 2, 3]
+    assert_array_equal(np.fliplr(found["counts"]), np.diag(np.bincount(truth[truth >= 0])))
+
+
+def test_the_map_is_a_png_of_few_colors() -> None:
+    image = pytest.importorskip("PIL.Image")
+    labels = np.array([[0, 1], [-1, 300]])
+    address = map_png(labels, 301)
+    picture = image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
+    assert picture.mode == "P"
+    colors = np.asarray(picture.convert("RGB"))
+    assert colors[1, 0].tolist() == [0x1A, 0x1A, 0x1A]
+    expected = [int(plotting.label_colors(1)[0][i : i + 2], 16) for i in (1, 3, 5)]
+    assert colors[0, 0].tolist() == expected
+
+
+def test_drawn_lines(page: tuple[Path, Any]) -> None:
+    figure = plotting.new_figure()
+    axes = figure.subplots(3, 2).ravel()
+    plotting.draw_spectra(
+        axes[0], [[1, 2, 3.0]], wavelengths=[1, 2, 9], bands=[0, 1, 5], spread=[[0.1, 0.1, 0.1]]
+    )
+    (line,) = axes[0].lines
+    assert np.isnan(line.get_ydata()).tolist() == [False, False, True, False]
+    plotting.draw_spectra(axes[1], np.ones((40, 1)), names=[f"c{i}" for i in range(40)])
+    assert axes[1].get_legend() is None
+    plotting.draw_sizes(axes[2], [3, 0, 1], names=["a", "b", "c"], title="Sizes")
+    assert [bar.get_width() for bar in axes[2].patches] == [3, 0, 1]
+    history = page[1].history_
+    plotting.draw_history(axes[3], history, title="History")
+    drawn = sum(len(line.get_xdata()) for line in axes[3].lines if line.get_ls() == "-")
+    assert drawn == len(history)
+    plotting.draw_seconds(axes[4], history)
+    assert len(axes[4].patches) == len(history)
+    plotting.draw_confusion(
+        axes[5], [[0, 9, 1], [5, 0, 0]], classes=["a", "b"], clusters=["x", "y", "z"]
+    )
+    assert [t.get_text() for t in axes[5].get_xticklabels()] == ["y", "x", "z"]
+    figure.savefig(io.BytesIO(), format="png")
+
+
+def test_nothing_to_stretch() -> None:
+    assert_array_equal(plotting.stretch(np.full((2, 2, 3), np.nan)), np.full((2, 2, 3), 0.1))
+
+
+# In a browser
+
+
+def browse(path: Path, folder: Path, *more: str) -> str:
+    """Open a page, and return the document that became of it."""
+    assert BROWSER is not None
+    done = subprocess.run(
+        [
+            BROWSER,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+            *("--no-first-run", "--disable-background-networking", "--hide-scrollbars"),
+            f"--user-data-dir={folder / 'profile'}",
+            *("--window-size=1240,2600", *more, path.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@needs_browser
+def test_a_browser_shows_it(page: tuple[Path, Any], tmp_path: Path) -> None:
+    document = browse(page[0], tmp_path, "--dump-dom")
+    # The script in the title has not run, and was not made a tag.
+    title = re.search(r"<title>(.*?)</title>", document)
+    assert title is not None
+    assert "owned" not in title[1].split("&")[0]
+    assert "<script" not in document
+    browse(page[0], tmp_path, f"--screenshot={tmp_path / 'shot.png'}")
+    picture = pytest.importorskip("PIL.Image").open(tmp_path / "shot.png").convert("RGB")
+    seen = np.asarray(picture).reshape(-1, 3)
+    assert seen.shape[0] > 10**6
+    for color in plotting.label_colors(3):
+        wanted = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+        # The map is painted, not only a line of the legend.
+        assert (seen == wanted).all(axis=1).sum() > 5000, color
+
+
+def large_report(folder: Path) -> Path:
+    """Write the report of a map of 10 000 x 10 000 noisy pixels."""
+    array = zarr.create_array(
+        folder / "scene.zarr",
+        shape=(10_000, 10_000, 4),
+        chunks=(1000, 1000, 4),
+        dtype="uint8",
+        dimension_names=("y", "x", "band"),
+    )
+    rng = np.random.default_rng(0)
+    tile = rng.integers(0, 255, (1000, 1000, 4), dtype=np.uint8)
+    for y in range(0, 10_000, 1000):
+        for x in range(0, 10_000, 1000):
+            array[y : y + 1000, x : x + 1000] = np.roll(tile, y + x // 10, axis=0)
+    cube = daskclust.open_cube(folder / "scene.zarr")
+    model = daskclust.KMeans(20, random_state=0, max_iter=2, init="random", n_init=1)
+    model.fit(cube.samples)
+    return write_report(folder / "large.html", cube=cube, model=model)
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(900)
+@needs_browser
+def test_a_large_map_opens_at_once(tmp_path: Path) -> None:
+    path = large_report(tmp_path)
+    assert path.stat().st_size < 5e6
+    browse(path, tmp_path, "--dump-dom")  # the profile is made
+    began = time.perf_counter()
+    browse(path, tmp_path, "--dump-dom")
+    assert time.perf_counter() - began < 3.0

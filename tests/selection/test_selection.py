@@ -1,0 +1,400 @@
+"""Choosing k, s and delta: definitions written out, planted answers, passes, bad input."""
+
+from __future__ import annotations
+
+import warnings
+from functools import wraps
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from sklearn.exceptions import ConvergenceWarning
+
+from daskclust import (
+    DPMeans,
+    GaussianMixture,
+    KMeans,
+    MPCKMeans,
+    PCSKMeans,
+    SparseKMeans,
+    datasets,
+    metrics,
+)
+from daskclust.kernels.null_data import permuted_rows, uniform_rows
+from daskclust.selection import choose_n_clusters, choose_sparsity, suggest_delta
+from daskclust.selection._grid import open_data
+from daskclust.selection._result import one_standard_error
+from daskclust.testing import CountingScheduler
+
+SPARSE, TRUTH = datasets.make_sparse_blobs(240, n_informative=4, n_uninformative=28, random_state=0)
+RNG = np.random.default_rng(0)
+CENTERS = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [9.0, 9.0]])
+BLOBS = CENTERS[RNG.integers(4, size=400)] + RNG.normal(size=(400, 2))
+
+
+@pytest.fixture(autouse=True)
+def _synchronous():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def chunked(x, rows=70):
+    return da.from_array(x, chunks=(rows, x.shape[1]))
+
+
+# The rule.
+
+
+def test_one_standard_error_by_hand():
+    scores, errors = np.array([1.0, 2.8, 3.0, 2.9]), np.array([0.1, 0.1, 0.3, 9.0])
+    assert one_standard_error(scores, errors, 2) == 1
+    assert one_standard_error(scores, errors / 10, 2) == 2
+    assert one_standard_error(scores, np.full(4, np.nan), 2) == 2
+    assert one_standard_error(np.array([np.nan, 2.0, 2.0]), np.full(3, 0.1), 1) == 1
+
+
+# Sparsity by the gap.
+
+
+def test_the_gap_is_its_definition_on_permuted_columns():
+    grid = [1.2, 2.0, 5.0]
+    model = SparseKMeans(3, random_state=7)
+    found = choose_sparsity(model, SPARSE, grid=grid, n_references=2, random_state=3)
+    seed = open_data(model, SPARSE, "sparsity", 3).seed
+    pool = np.ascontiguousarray(SPARSE.T)
+    logs = np.empty((2, 3))
+    for g, s in enumerate(grid):
+        sparse = SparseKMeans(3, sparsity=s, random_state=7)
+        observed = np.log(sparse.fit(SPARSE).objective_)
+        for b in range(2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                logs[b, g] = np.log(
+                    sparse.fit(permuted_rows(pool, seed, b, 0, len(SPARSE))).objective_
+                )
+        assert found.details["log_objective"][g] == pytest.approx(observed, rel=1e-12)
+    np.testing.assert_allclose(found.details["log_reference"], logs, rtol=1e-9)
+    np.testing.assert_allclose(
+        found.scores, found.details["log_objective"] - logs.mean(axis=0), rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        found.standard_errors, logs.std(axis=0) * np.sqrt(1.5), rtol=1e-6, atol=1e-9
+    )
+
+
+def test_the_gap_finds_the_planted_sparsity():
+    # Four features of about equal weight have L1 norm 2.
+    found = choose_sparsity(SparseKMeans(3), SPARSE, n_references=4, random_state=0)
+    assert len(found.grid) == 10
+    assert 1.5 < found.best < 3.0
+    assert found.one_se <= found.best
+    weights = found.best_estimator.feature_weights_
+    assert set(np.argsort(weights)[-4:]) == set(np.argsort(SPARSE.var(axis=0))[-4:])
+    assert metrics.adjusted_rand_score(TRUTH, found.best_estimator.labels_) > 0.9
+    assert found.estimators[0].sparsity == found.grid[0]
+    assert (found.parameter, found.criterion) == ("sparsity", "gap")
+
+
+def test_chunks_schedulers_and_containers_do_not_change_the_choice():
+    grid = [1.3, 2.0, 4.0]
+
+    def choose(x):
+        return choose_sparsity(SparseKMeans(3), x, grid=grid, n_references=2, random_state=1).scores
+
+    expected = choose(SPARSE)
+    for x in (chunked(SPARSE), chunked(SPARSE, 101), pd.DataFrame(SPARSE)):
+        np.testing.assert_allclose(choose(x), expected, rtol=1e-9)
+    with dask.config.set(scheduler="threads"):
+        np.testing.assert_allclose(choose(chunked(SPARSE, 33)), expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_same_on_a_cluster_of_processes():
+    def choose(x):
+        return choose_sparsity(SparseKMeans(3), x, grid=[1.3, 2.0], n_references=2, random_state=1)
+
+    expected = choose(SPARSE)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster),
+    ):
+        found = choose(chunked(SPARSE, 50))
+        labels = found.best_estimator.labels_.compute()
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-9)
+    np.testing.assert_array_equal(labels, expected.best_estimator.labels_)
+
+
+def test_a_sample_stands_in_for_data_that_are_too_large(monkeypatch):
+    expected = choose_sparsity(SparseKMeans(3), SPARSE, n_references=4, random_state=0)
+    monkeypatch.setattr("daskclust.selection._sparsity._POOL_BYTES", 32 * 8 * 100)
+    found = choose_sparsity(SparseKMeans(3), SPARSE, n_references=4, random_state=0)
+    assert not np.array_equal(found.scores, expected.scores)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=0.15)
+
+
+def test_a_grid_reads_the_data_as_often_as_its_longest_fit():
+    grid = np.geomspace(1.1, np.sqrt(32), 10)
+    lazy = chunked(SPARSE, 20).map_blocks(np.positive)
+    counting = CountingScheduler()
+    with dask.config.set({"scheduler": counting, "daskclust.persist": False}):
+        found = choose_sparsity(SparseKMeans(3), lazy, grid=grid, n_references=2, random_state=0)
+    longest = max(model.history_[-1]["passes"] for model in found.estimators)
+    assert found.passes == longest
+    # References are computations, too, but of blocks without columns.
+    assert counting.calls > longest
+
+
+# Sparsity by held-out labels.
+
+
+def test_held_out_labels_choose_a_sparsity():
+    noisy = SPARSE + np.random.default_rng(0).normal(size=SPARSE.shape)
+    rows = np.arange(0, 240, 4)
+    y = np.full(240, -1)
+    y[rows] = TRUTH[rows]
+    grid = [1.0, 2.0, 5.6]
+    for model in (SparseKMeans(3), PCSKMeans(3)):
+        found = choose_sparsity(model, noisy, y, method="f-score", grid=grid, random_state=0)
+        assert found.details["fold_scores"].shape == (5, 3)
+        np.testing.assert_allclose(found.scores, found.details["fold_scores"].mean(axis=0))
+        assert found.best == 2.0
+        again = choose_sparsity(
+            model, chunked(noisy), (rows, TRUTH[rows]), method="f-score", grid=grid, random_state=0
+        )
+        np.testing.assert_allclose(again.scores, found.scores, rtol=1e-12)
+        assert again.passes <= max(m.history_[-1]["passes"] for m in again.estimators) + 10
+
+
+def test_folds_hold_their_labels_out(monkeypatch):
+    given = []
+    fit = PCSKMeans.fit
+
+    @wraps(fit)
+    def noting(self, X, y=None, **params):
+        given.append(y)
+        return fit(self, X, y, **params)
+
+    monkeypatch.setattr(PCSKMeans, "fit", noting)
+    rows = np.arange(0, 240, 8)
+    choose_sparsity(
+        PCSKMeans(3),
+        SPARSE,
+        (rows, TRUTH[rows]),
+        method="f-score",
+        grid=[2.0],
+        n_folds=3,
+        random_state=0,
+    )
+    whole, *folds = [set(y[0].tolist()) for y in given]
+    assert whole == set(rows.tolist())
+    held = [whole - fold for fold in folds]
+    assert len(folds) == 3
+    assert set().union(*held) == whole
+    assert sum(len(h) for h in held) == len(whole)
+    for h in held:
+        assert set(TRUTH[list(h)]) == set(TRUTH[rows])
+
+
+# The number of clusters.
+
+
+@pytest.mark.parametrize("criterion", ["silhouette", "calinski_harabasz", "davies_bouldin", "gap"])
+@pytest.mark.parametrize("make", [lambda x: x, chunked], ids=["numpy", "dask"])
+def test_every_criterion_finds_four_clusters(criterion, make):
+    found = choose_n_clusters(
+        KMeans(), make(BLOBS), range(1, 8), criterion=criterion, n_references=4, random_state=0
+    )
+    assert found.best == 4
+    assert found.one_se == 4
+    assert np.isnan(found.scores[0]) == (criterion != "gap")
+    assert found.best_estimator.n_clusters == 4
+    assert found.greater_is_better == (criterion != "davies_bouldin")
+    assert found.grid.tolist() == list(range(1, 8))
+    longest = max(model.history_[-1]["passes"] for model in found.estimators)
+    # The fits, the pass that settles them, and the one of the criterion.
+    assert found.passes <= longest + 2
+
+
+@pytest.mark.parametrize("name", ["silhouette", "calinski_harabasz", "davies_bouldin"])
+def test_criteria_are_the_metrics_of_the_fits(name):
+    found = choose_n_clusters(KMeans(tol=0.0), BLOBS, [2, 3, 5], criterion=name, random_state=0)
+    for model, score in zip(found.estimators, found.scores, strict=True):
+        expected = getattr(metrics, f"{name}_score")(BLOBS, model.labels_)
+        assert score == pytest.approx(expected, rel=1e-9)
+
+
+def test_criteria_are_worked_out_in_the_space_of_the_estimator():
+    angles = RNG.uniform(0, 0.2, 200) + np.repeat([0.0, 1.0], 100)
+    rays = np.stack([np.cos(angles), np.sin(angles)], axis=1) * RNG.uniform(1, 50, (200, 1))
+    found = choose_n_clusters(KMeans(metric="cosine"), rays, [2, 3, 4], random_state=0)
+    assert found.best == 2
+    assert found.scores[0] > 0.8
+    weighted = choose_n_clusters(SparseKMeans(sparsity=2.0), SPARSE, [2, 3], random_state=0)
+    for model, score in zip(weighted.estimators, weighted.scores, strict=True):
+        stretched = SPARSE * np.sqrt(model.assignment_weights_)
+        assert score == pytest.approx(metrics.silhouette_score(stretched, model.labels_))
+
+
+def test_the_gap_of_k_is_its_definition_on_boxes():
+    model = KMeans(random_state=5)
+    found = choose_n_clusters(model, BLOBS, [1, 3], criterion="gap", n_references=2, random_state=3)
+    seed = open_data(model, BLOBS, "n_clusters", 3).seed
+    low, high = BLOBS.min(axis=0), BLOBS.max(axis=0)
+    for g, k in enumerate([1, 3]):
+        fit = KMeans(k, random_state=5).fit
+        logs = [
+            np.log(fit(uniform_rows(low, high, float, seed, b, 0, 400)).inertia_) for b in range(2)
+        ]
+        expected = np.mean(logs) - np.log(fit(BLOBS).inertia_)
+        assert found.scores[g] == pytest.approx(expected, rel=1e-9)
+        assert found.standard_errors[g] == pytest.approx(np.std(logs) * np.sqrt(1.5), rel=1e-6)
+
+
+def test_noise_is_one_cluster_by_the_gap():
+    noise = np.random.default_rng(1).uniform(size=(400, 2))
+    found = choose_n_clusters(
+        KMeans(), noise, [1, 2, 3, 4], criterion="gap", n_references=8, random_state=0
+    )
+    assert found.one_se == 1
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_bic_is_that_of_mixtures_and_shares_passes(missing):
+    data = BLOBS.copy()
+    if missing:
+        data[np.random.default_rng(2).random(data.shape) < 0.1] = np.nan
+    model = GaussianMixture(covariance_type="diag")
+    found = choose_n_clusters(model, chunked(data), range(1, 7), criterion="bic", random_state=0)
+    assert found.parameter == "n_components"
+    assert found.best == found.one_se == 4
+    assert not found.greater_is_better
+    assert found.scores[1] == pytest.approx(found.estimators[1].bic(data), rel=1e-9)
+    longest = max(model.history_[-1]["passes"] for model in found.estimators)
+    assert found.passes <= longest + 2
+
+
+# A price of clusters.
+
+
+def test_a_suggested_delta_is_that_of_dpmeans():
+    for x in (BLOBS, chunked(BLOBS), pd.DataFrame(BLOBS)):
+        delta = suggest_delta(x, 4)
+        model = DPMeans(n_clusters_hint=4).fit(x)
+        assert delta == pytest.approx(model.delta_, rel=1e-12)
+        assert model.n_clusters_ in (3, 4, 5)
+    weight = np.ones(401)
+    weight[400] = 0
+    far = np.r_[BLOBS, [[1e5, 1e5]]]
+    assert suggest_delta(far, 4, sample_weight=weight) == pytest.approx(delta)
+    assert suggest_delta(far, 1) > 1e9
+
+
+# The result.
+
+
+def test_a_selection_draws_itself():
+    found = choose_n_clusters(KMeans(), BLOBS, [1, 2, 3, 4, 5], random_state=0)
+    ax = found.plot()
+    assert ax.get_xlabel() == "n_clusters"
+    assert ax.get_ylabel() == "silhouette"
+    assert ax.get_legend_handles_labels()[1] == ["best: 4"]
+    assert found.plot(ax) is ax
+    assert "estimators" not in repr(found)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"grid": [0.5, 2.0]}, r"grid=\[0.5, 2.0\] is not usable because of 0.5"),
+        ({"grid": [2.0, 5.8]}, r"because of 5.8; expected .* sqrt\(n_features\) = 5.65685"),
+        ({"grid": [np.nan]}, "because of nan"),
+        ({"grid": []}, "is not usable"),
+        ({"grid": [[1.5]]}, "is not usable"),
+        ({"method": "best"}, "method='best' is not known"),
+        ({"method": "f-score"}, "give y"),
+        ({"y": TRUTH}, "method='gap' uses no labels"),
+        ({"n_references": 1}, "n_references == 1, must be >= 2"),
+        ({"n_folds": 1}, "n_folds == 1, must be >= 2"),
+        ({"method": "f-score", "y": np.r_[0, 1, np.full(238, -1)]}, "y labels 2 rows of 2 classes"),
+        ({"method": "f-score", "y": np.zeros(240, int)}, "240 rows of 1 classes"),
+        ({"method": "f-score", "y": TRUTH[1:]}, r"y has shape \(239,\); X has 240 rows"),
+        ({"random_state": -1}, "random_state=-1 is negative"),
+    ],
+)
+def test_what_cannot_choose_a_sparsity_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        choose_sparsity(SparseKMeans(3), SPARSE, **arguments)
+
+
+def test_estimators_that_cannot_be_varied_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="has no parameter 'sparsity'"):
+        choose_sparsity(KMeans(3), SPARSE)
+    with pytest.raises(ValueError, match="has no parameter 'n_clusters'"):
+        choose_n_clusters(DPMeans(1.0), SPARSE, [2])
+    with pytest.raises(ValueError, match="has no parameter 'sparsity'"):
+        choose_sparsity("SparseKMeans", SPARSE)
+    with pytest.raises(ValueError, match="cannot share one checkpoint"):
+        choose_sparsity(SparseKMeans(3, checkpoint=tmp_path / "fit"), SPARSE)
+    with pytest.raises(ValueError, match="A callable init is given the data"):
+        choose_sparsity(SparseKMeans(3, init=lambda X, k, r: X[:k]), SPARSE, grid=[2.0])
+    with pytest.raises(ValueError, match="criterion='bic' needs an estimator with a method bic"):
+        choose_n_clusters(KMeans(), BLOBS, [2], criterion="bic")
+    with pytest.raises(ValueError, match="criterion='silhouette' needs an estimator with centers"):
+        choose_n_clusters(GaussianMixture(), BLOBS, [2])
+    with pytest.raises(ValueError, match="criterion='gap' needs an estimator with an inertia_"):
+        choose_n_clusters(MPCKMeans(), BLOBS, [2], criterion="gap")
+
+
+@pytest.mark.parametrize(
+    ("ks", "message"),
+    [
+        ([0, 2], "ks=.* because of 0; expected .*n_samples = 400"),
+        ([2, 401], "because of 401"),
+        ([2.5], "because of 2.5"),
+        ([], "is not usable"),
+        (["two"], "because of 'two'"),
+        ([1], "criterion='silhouette' is not defined for any of ks"),
+    ],
+)
+def test_numbers_that_cannot_be_tried_are_refused(ks, message):
+    with pytest.raises(ValueError, match=message):
+        choose_n_clusters(KMeans(), BLOBS, ks)
+
+
+def test_data_without_any_cluster_have_no_gap():
+    with (
+        pytest.warns(ConvergenceWarning),
+        pytest.raises(ValueError, match="No feature separates the clusters"),
+    ):
+        choose_sparsity(SparseKMeans(1), SPARSE, grid=[2.0], n_references=2)
+
+
+def test_nan_is_named_and_prices_out_of_range_are_refused():
+    bad = BLOBS.copy()
+    bad[11, 1] = np.nan
+    for choose in (
+        lambda: choose_n_clusters(KMeans(), chunked(bad), [2, 3]),
+        lambda: choose_sparsity(SparseKMeans(2), bad, grid=[1.2]),
+        lambda: suggest_delta(bad, 3),
+    ):
+        with pytest.raises(ValueError, match="NaN: the first at row 11, column 1"):
+            choose()
+    with pytest.raises(ValueError, match="fewer distinct rows than n_clusters=3"):
+        suggest_delta(np.repeat([[0.0], [1.0]], 5, axis=0), 3)
+    with pytest.raises(ValueError, match="n_clusters == 0, must be >= 1"):
+        suggest_delta(BLOBS, 0)
+
+
+def test_what_fits_warn_of_is_said_once():
+    rows = np.r_[np.zeros((30, 4)), np.ones((30, 4))]
+    with pytest.warns(ConvergenceWarning) as caught:
+        choose_sparsity(SparseKMeans(2), rows, grid=[1.2, 1.2, 1.2000001], n_references=2)
+    assert len({str(w.message) for w in caught}) == len(caught)
