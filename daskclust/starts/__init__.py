@@ -1,1 +1,1 @@
-"""Starting centers: sampled, deterministic, and the cost of a cluster that a wanted number implies."""
+"""Starting centers: sampled or deterministic; and the cost of a cluster."""
