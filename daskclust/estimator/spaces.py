@@ -14,7 +14,16 @@ from daskclust.kernels.compensated import sum_terms
 from daskclust.persistence.schema import Array, Fields
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
-__all__ = ["COVARIANCE", "METRICS", "Euclidean", "MeanState", "Metric", "UnitSphere", "Whitened"]
+__all__ = [
+    "COVARIANCE",
+    "EUCLIDEAN",
+    "METRICS",
+    "Euclidean",
+    "MeanState",
+    "Metric",
+    "UnitSphere",
+    "Whitened",
+]
 
 Float = NDArray[np.float64]
 #: Directions whose variance is below this share of the largest carry no information.
@@ -119,6 +128,7 @@ class Whitened(Euclidean):
 
 
 Metric = Euclidean
+EUCLIDEAN = Euclidean()
 
 #: What a saved model may hold as its metric.
 METRICS = {

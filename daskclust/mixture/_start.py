@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.lloyd import LloydState, lloyd_step
+from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import iterate
-from daskclust.estimator.spaces import Euclidean
 from daskclust.mixture._em import EMState, Floor, maximize_start
 from daskclust.mixture._incomplete import FillMissing, OpenIncomplete
 from daskclust.reduction.mixtures import PARTITION, Partition
@@ -51,12 +49,13 @@ def _centers(data: OpenIncomplete, init_params: str, k: int) -> Float:
     if init_params != "kmeans":
         return found
     tolerance = float(_TOL * survey.variance.mean())
+    problem = LloydProblem(filled, lambda: found, _MAX_ITER, tolerance, shift=survey.mean)
     fitted = iterate(
         filled,
-        lambda: LloydState.begin(found),
-        partial(lloyd_step, filled, Euclidean(), tolerance, survey.mean),
-        kind=LloydState,
-        max_iter=_MAX_ITER,
+        problem.begin,
+        problem.step,
+        kind=problem.kind,
+        max_iter=problem.max_iter,
         name="GaussianMixture (k-means start)",
     )
     return fitted.state.centers

@@ -13,9 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._warnings import warn
 from daskclust.engine import Checkpoint, Fingerprint, iterate, map_rows
-from daskclust.estimator.base import draw_seeds
 from daskclust.estimator.inputs import check_rows, check_weight
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.estimator.restarts import draw_seeds
 from daskclust.mixture._em import EMState, Floor, em_step
 from daskclust.mixture._fitted import FittedMixture
 from daskclust.mixture._given import given_parameters, last_parameters

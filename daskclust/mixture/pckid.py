@@ -25,9 +25,10 @@ from daskclust.engine import (
     map_rows,
     pair_rows,
 )
-from daskclust.estimator.base import draw_seeds, output_dtype
+from daskclust.estimator.base import output_dtype
 from daskclust.estimator.inputs import check_rows
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.estimator.restarts import draw_seeds
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.mixture._em import Floor
 from daskclust.mixture._embedding import Embedding, Kernel

@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust.engine import Job, Rows, open_blank, open_rows, run_together
-from daskclust.estimator.base import draw_seeds
 from daskclust.estimator.inputs import check_rows
+from daskclust.estimator.restarts import draw_seeds
 from daskclust.reduction import SURVEY, Survey, SurveyRequest
 from daskclust.reduction.views import View
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.constrained.rows import partial_labels
 from daskclust.engine import Job
 from daskclust.estimator.parameters import check_choice, check_integer
+from daskclust.estimator.partial_labels import read_labels
 from daskclust.metrics import pairwise_f_score
 from daskclust.reduction import Survey
 from daskclust.reduction.views import PermutedColumns
@@ -225,11 +225,8 @@ def _folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.int
 
 
 def _by_folds(data: Data, grid: Float, y: Any, n_folds: int) -> Selection:
-    given = partial_labels(y, data.rows.n_rows)
-    assert given is not None
-    rows, labels = (np.asarray(part) for part in given)
-    order = np.argsort(rows, kind="stable")
-    rows, labels = rows[order].astype(np.int64), labels[order]
+    given = read_labels(y, data.rows.n_rows)
+    rows, labels = given.rows, given.classes[given.codes]
     if len(rows) < 2 * n_folds or len(np.unique(labels)) < 2:
         raise ValueError(
             f"y labels {len(rows)} rows of {len(np.unique(labels))} classes; {n_folds} folds need "
