@@ -106,7 +106,8 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     -----
     *Order*, *memory* and what reaches the client are as in :class:`PCSKMeans`.
     *Passes*: 1 to look at the data, 1 to fetch the constrained rows, those of the
-    start, and 1 an iteration.
+    start, and 1 an iteration of all restarts together; 1 more whenever a cluster of a
+    restart is empty.
 
     References
     ----------

@@ -178,8 +178,9 @@ class ConstrainedClusterer(BaseClusterer):
         self._centers = self.cluster_centers_ = kept.centers
         self.n_iter_ = len(self.history_)
         self.inertia_ = float(self.history_[-1]["inertia"])
-        vars(self).update(problem.assignment.attributes(kept.labels))
-        vars(self).update(problem.rule.attributes(kept))
+        found = {**problem.assignment.attributes(kept.labels), **problem.rule.attributes(kept)}
+        for name, value in found.items():
+            setattr(self, name, value)
         problem.rule.warn(kept, self.history_[-1])
         warn_few_distinct(int((kept.counts > 0).sum()), self.n_clusters)
         function = self._row_function(data.rows.dtype)

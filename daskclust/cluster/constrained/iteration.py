@@ -110,9 +110,12 @@ class RestartState:
     @classmethod
     def stack(cls, restarts: Sequence[Self]) -> Self:
         """Return the restarts as one state."""
-        values = ((f.name, [np.asarray(getattr(s, f.name)) for s in restarts]) for f in fields(cls))
-        # One restart is not copied: there may be many labels.
-        return cls(**{n: v[0][None] if len(v) == 1 else np.stack(v) for n, v in values})
+        columns: dict[str, Any] = {}
+        for name in (f.name for f in fields(cls)):
+            values = [np.asarray(getattr(restart, name)) for restart in restarts]
+            # One restart is not copied: there may be many labels.
+            columns[name] = values[0][None] if len(values) == 1 else np.stack(values)
+        return cls(**columns)
 
     def split(self) -> list[Self]:
         """Return the restarts that were stacked."""
