@@ -20,7 +20,7 @@ from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import MPCKMeans, PCKMeans, pairs_from_labels
-from daskclust.cluster.constrained.metric_learning import MetricState
+from daskclust.cluster.constrained.iteration import RestartState
 from daskclust.constraints import PairwiseConstraints
 from daskclust.datasets import make_sparse_blobs
 from daskclust.exceptions import ConstraintWarning
@@ -99,7 +99,7 @@ def test_weka_cases_that_it_started_itself(
     data_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From its neighborhoods' centers alone, and with labels for their rows, as it starts."""
-    begin = MetricState.begin
+    begin = RestartState.begin
     for case, want in cases(data_dir, name, "mpckm"):
         if not case.endswith("__seeding"):
             continue
@@ -108,7 +108,7 @@ def test_weka_cases_that_it_started_itself(
         for started, same in (({}, not differs), (given, True)):
             with monkeypatch.context() as patch:
                 patch.setattr(
-                    MetricState, "begin", lambda *of, more=started: replace(begin(*of), **more)
+                    RestartState, "begin", lambda *of, more=started: replace(begin(*of), **more)
                 )
                 model = fit(want)
             assert np.array_equal(model.labels_, want["labels"]) is same, case
