@@ -18,7 +18,12 @@ __all__ = ["as_labels", "check_rows", "check_weight", "unmasked"]
 
 
 def unmasked(y: Any) -> Any:
-    """Return labels, of a masked array with no label where it is masked."""
+    """Return labels as they are, with no label where they are masked, or missing in a table."""
+    if hasattr(y, "isna") and not isinstance(y.dtype, np.dtype):
+        # A nullable column, which NumPy would turn into floats with NaN.
+        values = np.array(y, dtype=object)
+        values[np.asarray(y.isna())] = None
+        return values
     if not isinstance(y, np.ma.MaskedArray):
         return y
     if y.dtype.kind in "iuf":
@@ -38,6 +43,9 @@ def as_labels(y: Any) -> Any:
     """
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
         return np.asarray(y[0]), np.asarray(unmasked(y[1]))
+    if hasattr(y, "to_dask_array"):
+        # Of nullable and text columns Dask would make objects too, but warn.
+        y = y.astype(object)
     y = unwrap(y)
     if not is_dask(y):
         y = np.asarray(unmasked(y))
