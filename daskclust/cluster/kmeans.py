@@ -241,7 +241,8 @@ array of shape (k, p) or callable, default="k-means||"
         )
 
     def _problem(self, data: OpenData, read: None) -> LloydProblem:
-        survey, rows, metric = data.survey, data.rows, EUCLIDEAN
+        survey, rows = data.survey, data.rows
+        metric: Metric = EUCLIDEAN
         tolerance = float(self.tol * survey.variance.mean())
         if self.metric == "cosine":
             metric = UnitSphere()

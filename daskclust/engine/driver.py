@@ -46,11 +46,10 @@ class Step(Generic[S]):
 
 @dataclass(frozen=True)
 class Fitted(Generic[S]):
-    """The end of a loop: last state, the records, and whether it finished by itself."""
+    """The end of a loop: the last state, and the records."""
 
     state: S
     history: list[dict[str, Any]]
-    finished: bool
 
 
 def iterate(
@@ -118,4 +117,4 @@ def iterate(
         if checkpoint is not None:
             checkpoint.save(state, history, finished=finished)
         announce(name, record)
-    return Fitted(state, history, finished)
+    return Fitted(state, history)

@@ -142,7 +142,7 @@ def maximize(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mix
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
     alive = mass > 0
-    # As scikit-learn: a tiny mass divides by something.
+    # As scikit-learn: no division by 0.
     n = mass[:, None] + _TINY
     if mixtures.diagonal:
         squares, firsts, there = np.split(sums[:, 1:], 3, axis=1)
