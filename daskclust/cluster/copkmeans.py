@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 from daskclust.cluster.constrained.base import CONSTRAINED_ATTRIBUTES, ConstrainedClusterer
 from daskclust.cluster.constrained.groups import check_feasible
 from daskclust.cluster.constrained.hard import HardConstraints
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd, PlainMeans
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd
+from daskclust.cluster.constrained.plain import PlainMeans
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData, fit

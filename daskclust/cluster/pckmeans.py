@@ -10,7 +10,8 @@ from daskclust.cluster.constrained.base import (
     ConstrainedClusterer,
     PairwiseFit,
 )
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd, PlainMeans
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd
+from daskclust.cluster.constrained.plain import PlainMeans
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.cluster.constrained.soft import SoftConstraints
 from daskclust.constraints import PairwiseConstraints

@@ -168,6 +168,12 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
         weight = sample_weight.to_dask_array(lengths=True)
     else:
         weight = unwrap(sample_weight)
+    if np.ma.is_masked(weight):
+        raise ValueError(
+            "sample_weight is a masked array with masked values, the first in row "
+            f"{int(np.argmax(np.ma.getmaskarray(weight)))}; expected a weight for each row. A "
+            "weight of 0 leaves a row out: sample_weight.filled(0)."
+        )
     if not is_dask(weight):
         weight = np.asarray(weight)
         if weight.dtype.kind not in "fiub":

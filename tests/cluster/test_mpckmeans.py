@@ -12,7 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from oracles.constrained import between, list_pairs, violated
 from oracles.golden import DATA_SETS, cases
@@ -184,9 +184,8 @@ def test_equals_plain_loops(seed: int, limit: int) -> None:
     # Not on the rows, where leaving a partner may cost as much as staying with it.
     problem = problem._replace(start=problem.start + 0.01)
     want = plain_loops(problem.X, problem.start, problem.must_link, problem.cannot_link, limit)
+    assume(want is not None)
     model = quiet_fit(problem.model(MPCKMeans, max_iter=limit), problem.X, **problem.links)
-    if want is None:
-        return
     labels, centers, weights = want
     np.testing.assert_array_equal(model.labels_, labels)
     np.testing.assert_allclose(model.cluster_centers_, centers, atol=1e-12)
@@ -214,8 +213,7 @@ def test_weights_and_objective(seed: int, penalty: str, scale: float, limit: int
         **weights,
         sample_weight=sample_weight,
     )
-    if model.history_[-1]["repaired"]:
-        return
+    assume(not model.history_[-1]["repaired"])
     x, n = problem.X, sample_weight.sum()
     broken = violated(model.labels_, list_pairs(*problem[3:], *weights.values(), y=y))
     everything = (sample_weight[:, None] * (x - np.average(x, 0, sample_weight)) ** 2).sum(axis=0)

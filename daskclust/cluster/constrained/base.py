@@ -14,7 +14,6 @@ from daskclust.cluster.constrained.iteration import (
     ConstrainedLloyd,
     RestartState,
     UpdateRule,
-    history_of,
 )
 from daskclust.cluster.constrained.neighborhoods import choose_neighborhoods, rows_to_sample
 from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
@@ -173,7 +172,7 @@ class ConstrainedClusterer(BaseClusterer):
         restarts = state.split()
         best = best_restart([problem.rule.cost(restart) for restart in restarts])
         kept, constraints = restarts[best], problem.constrained.constraints
-        self.history_ = history_of(history, best)
+        self.history_ = _history_of(history, best)
         self._metric = EUCLIDEAN
         self._centers = self.cluster_centers_ = kept.centers
         self.n_iter_ = len(self.history_)
@@ -190,6 +189,25 @@ class ConstrainedClusterer(BaseClusterer):
             function = function.with_centers(kept.assignment_centers, None if (w == 1).all() else w)
         known = RowLabels(constraints.rows, kept.labels.astype(np.int32), self.n_clusters)
         self.labels_ = row_labels(data, function, known)
+
+
+def _history_of(history: list[dict[str, Any]], restart: int) -> list[dict[str, Any]]:
+    """Return the records of one restart.
+
+    Parameters
+    ----------
+    history : list of dict
+        Of the iterations of all.
+    restart : int
+    """
+    if not history or "restarts" not in history[0]:
+        return history
+    return [
+        {key: value for key, value in record.items() if key != "restarts"}
+        | record["restarts"][restart]
+        for record in history
+        if record["restarts"][restart] is not None
+    ]
 
 
 class PairwiseFit:

@@ -14,9 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._warnings import warn
 from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
 from daskclust.cluster.lloyd import found_clusters, means, relocate_empty
 from daskclust.engine import Rows, Step
@@ -27,10 +25,8 @@ from daskclust.reduction import ASSIGN, CenterSets
 __all__ = [
     "ConstrainedLloyd",
     "Iteration",
-    "PlainMeans",
     "RestartState",
     "UpdateRule",
-    "history_of",
 ]
 
 Float = NDArray[np.float64]
@@ -214,44 +210,6 @@ class UpdateRule(Protocol):
 
 
 @dataclass(frozen=True)
-class PlainMeans:
-    """Nothing but means: Eq. 8 under fixed weights.
-
-    Parameters
-    ----------
-    tolerance : ndarray of shape (p,), float64
-        As of :meth:`Iteration.stands_still`.
-    """
-
-    max_rounds: ClassVar[int] = 1
-
-    tolerance: Float
-
-    def update(self, done: Iteration) -> Iteration:
-        """End where nothing changes any more."""
-        converged = done.stands_still(self.tolerance)
-        state = replace(done.state, finished=converged or done.last)
-        return done.followed_by(state, converged=converged)
-
-    def cost(self, state: RestartState) -> float:
-        """Eq. 8."""
-        return state.objective
-
-    def attributes(self, state: RestartState) -> dict[str, Any]:
-        """Return the objective."""
-        return {"objective_": float(state.objective)}
-
-    def warn(self, state: RestartState, record: Mapping[str, Any]) -> None:
-        """Warn where the clusters had not converged."""
-        if not record["converged"]:
-            warn(
-                f"The clusters had not converged after {state.passes} passes (max_iter). Raise "
-                "max_iter, or tol.",
-                ConvergenceWarning,
-            )
-
-
-@dataclass(frozen=True)
 class ConstrainedLloyd:
     """What is iterated: constrained rows, a rule to assign them, and a rule of updates.
 
@@ -430,22 +388,3 @@ def _step(state: RestartState, records: list[dict[str, Any] | None]) -> Step[Res
         finished=bool(np.all(state.finished)),
         extra=made[0] if alone else {"restarts": records},
     )
-
-
-def history_of(history: list[dict[str, Any]], restart: int) -> list[dict[str, Any]]:
-    """Return the records of one restart.
-
-    Parameters
-    ----------
-    history : list of dict
-        Of the iterations of all.
-    restart : int
-    """
-    if not history or "restarts" not in history[0]:
-        return history
-    return [
-        {key: value for key, value in record.items() if key != "restarts"}
-        | record["restarts"][restart]
-        for record in history
-        if record["restarts"][restart] is not None
-    ]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.constrained.iteration import Iteration, PlainMeans, RestartState
+from daskclust.cluster.constrained.iteration import Iteration, RestartState
+from daskclust.cluster.constrained.plain import PlainMeans
 from daskclust.cluster.constrained.soft import SoftConstraints
 from daskclust.kernels.constraints import Violations
 from daskclust.kernels.sparsity import between_scores
