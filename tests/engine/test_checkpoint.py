@@ -21,7 +21,7 @@ import daskclust
 from daskclust import KMeans
 from daskclust.engine import Checkpoint, Fingerprint, iterate, open_rows
 from daskclust.engine.driver import Step
-from daskclust.engine.rows import Rows
+from daskclust.engine.rows import BoundRows
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import SURVEY, SurveyRequest
 
@@ -68,13 +68,13 @@ def path(tmp_path):
 def passes(monkeypatch):
     """Names of the passes made since the list was cleared."""
     made: list[str] = []
-    scan = Rows.scan
+    scan = BoundRows.scan
 
     def counting(self, reduction, state, carry):
         made.append(reduction.name)
         return scan(self, reduction, state, carry)
 
-    monkeypatch.setattr(Rows, "scan", counting)
+    monkeypatch.setattr(BoundRows, "scan", counting)
     return made
 
 
