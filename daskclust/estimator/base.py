@@ -76,10 +76,29 @@ def _nonfinite_message(is_nan: bool, row: int, column: int) -> str:
     )
 
 
+#: Squares of larger values, summed over rows and features, may overflow float64.
+LARGEST_VALUE = 1e140
+
+
+def check_range(survey: Survey) -> None:
+    """Raise for columns whose squares might overflow."""
+    size = np.maximum(np.abs(survey.low), np.abs(survey.high))
+    # Without any value the range is (inf, -inf).
+    size[survey.low > survey.high] = 0.0
+    if (size > LARGEST_VALUE).any():
+        column = int(np.argmax(size))
+        raise ValueError(
+            f"Column {column} of X has values up to {size[column]:.3g} in size; squared distances "
+            f"overflow beyond {LARGEST_VALUE:g}. Mask such values if they stand for missing data, "
+            "else rescale the column."
+        )
+
+
 def check_values(survey: Survey) -> None:
-    """Raise for the first NaN or infinity, and the first unusable weight."""
+    """Raise for the first NaN or infinity, values too large, and the first unusable weight."""
     if survey.first_bad is not None:
         raise ValueError(_nonfinite_message(survey.bad_is_nan, *survey.first_bad))
+    check_range(survey)
     if survey.bad_weight_row is not None:
         raise ValueError(
             f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative; "
@@ -110,12 +129,23 @@ class RowFunction:
             raise ValueError(_nonfinite_message(is_nan, start + row, column))
         x = self.metric(x)
         if not self.distances:
-            return nearest(x, self.centers, feature_weights=self.feature_weights)[0]
+            labels, squared = nearest(x, self.centers, feature_weights=self.feature_weights)
+            self._check_squares(squared, start)
+            return self.metric.break_ties(x, labels)
         out = np.empty((len(x), len(self.centers)), dtype=self.dtype)
         for k in range(len(self.centers)):
             squared = nearest(x, self.centers[k : k + 1], feature_weights=self.feature_weights)[1]
+            self._check_squares(squared, start)
             out[:, k] = np.sqrt(squared)
         return out
+
+    def _check_squares(self, squared: Float, start: int) -> None:
+        if not np.isfinite(squared).all():
+            row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
+            raise ValueError(
+                f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
+                "values that stand for missing data, else rescale the features."
+            )
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,10 @@ class Euclidean:
         """Rows of a block in the space of the metric."""
         return x
 
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels of rows of this space, where rounding would decide between equal distances."""
+        return labels
+
     def project(self, centers: Float) -> Float:
         """Means of rows, moved to where centers may lie."""
         return centers
@@ -51,7 +55,8 @@ class UnitSphere(Euclidean):
     """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
 
     A row of zeros has no direction; it stays at the origin, at distance 1 from
-    every center, and counts for none.
+    every center, and counts for none.  Its label is 0, as ties go to the lowest
+    cluster.
     """
 
     @property
@@ -68,6 +73,10 @@ class UnitSphere(Euclidean):
             scaled = np.divide(x, peak, out=np.array(x), where=usable)
             norm = np.sqrt((scaled.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
             return np.divide(scaled, norm, out=scaled, where=usable, casting="same_kind")
+
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Give rows without a direction label 0: centers are of length 1 but for rounding."""
+        return np.where(x.any(axis=1), labels, labels.dtype.type(0))
 
     def project(self, centers: Float) -> Float:
         """Mean directions."""

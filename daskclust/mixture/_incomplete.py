@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import Rows, open_rows
+from daskclust.estimator.base import check_range
 from daskclust.kernels.mixtures.observed_moments import first_infinite
 from daskclust.reduction.observed_survey import OBSERVED, ObservedSurvey
 from daskclust.reduction.survey import SurveyRequest
@@ -89,6 +90,7 @@ def check_survey(survey: ObservedSurvey, n_components: int, name: str) -> None:
     """
     if survey.first_bad is not None:
         raise infinite_value(*survey.first_bad)
+    check_range(survey)
     if survey.bad_weight_row is not None:
         raise ValueError(
             f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative; "
