@@ -25,7 +25,7 @@ class BlockMoments(NamedTuple):
     moments : ndarray of shape (3, p), float64
         Weight, mean and sum of squared deviations from it.
     low, high : ndarray of shape (p,), float64
-        Range of each column; infinite the wrong way round without rows.
+        Range of each column; (inf, -inf) without rows.
     finite : bool
         Whether all values, those of weight 0 too, are finite.
     """

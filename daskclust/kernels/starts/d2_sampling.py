@@ -40,7 +40,7 @@ def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
 
 @compiled()
 def _draw(points: Any, mass: Any, uniforms: Any, places: Any, n_first: int, unused: Any) -> int:
-    # At first all are as far, so that the first draw is by mass alone.
+    # Equal distances at first: the first draw is by mass alone.
     squared = np.ones(points.shape[0])
     for count in range(places.size):
         if count >= n_first:
