@@ -285,8 +285,12 @@ def block_survey(
     rows = source.rows(_number(ids), excluded).astype(np.float64)
     observed = ~np.isnan(rows)
     counts = observed.sum(axis=0)
-    safe = np.maximum(counts, 1)
-    mean = np.where(observed, rows, 0.0).sum(axis=0) / safe
+    # Means about a value of each band: that of a constant band is exactly its value.
+    origin = np.zeros(rows.shape[1])
+    if len(rows):
+        firsts = np.take_along_axis(rows, observed.argmax(axis=0)[None], axis=0)[0]
+        origin[counts > 0] = firsts[counts > 0]
+    mean = origin + np.where(observed, rows - origin, 0.0).sum(axis=0) / np.maximum(counts, 1)
     squares = np.where(observed, rows - mean, 0.0)
     return np.concatenate(
         [[float(len(rows))], counts, mean, np.einsum("ij,ij->j", squares, squares)]
@@ -312,7 +316,9 @@ def merge_surveys(surveys: NDArray[np.float64]) -> NDArray[np.float64]:
         total[0] += row[0]
         more, other, more_squares = row[1 : 1 + p], row[1 + p : 1 + 2 * p], row[1 + 2 * p :]
         both = np.maximum(count + more, 1.0)
-        shift = other - mean
+        # Without rows so far, the mean is the other's to the last bit.
+        mean[count == 0] = other[count == 0]
+        shift = np.where(more > 0, other - mean, 0.0)
         squares += more_squares + shift * shift * (count * more / both)
         mean += shift * (more / both)
         count += more

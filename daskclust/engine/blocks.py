@@ -15,6 +15,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.exceptions import ChunkError
 from daskclust.reduction import Partial, Reduction, RowBlock
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "LazyChunk",
     "Prepare",
     "as_matrix",
+    "check_width",
     "collect_rows",
     "count_rows",
     "fold",
@@ -65,6 +67,23 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(x, dtype=dtype)
 
 
+def check_width(x: Any, start: int, n_columns: int | None) -> None:
+    """Refuse a block of another width than the metadata promised.
+
+    Compiled kernels trust the width; with another they would read outside the block.
+
+    Raises
+    ------
+    ChunkError
+    """
+    if n_columns is not None and np.shape(x)[1:] != (n_columns,):
+        raise ChunkError(
+            f"The block at row {start} has shape {np.shape(x)}; its metadata promised {n_columns} "
+            "columns. A function given to map_blocks that changes the columns must say so: "
+            "map_blocks(f, chunks=(X.chunks[0], (n_columns,)))."
+        )
+
+
 @dataclass(frozen=True)
 class Prepare:
     """What turns a chunk into the rows that kernels take.
@@ -75,10 +94,13 @@ class Prepare:
         float32 or float64, in which distances are worked out.
     transform : callable(x) -> x, optional
         Applied to each chunk, for metrics that are Euclidean in another space.
+    n_columns : int, optional
+        Columns that a chunk must have.
     """
 
     dtype: np.dtype[Any]
     transform: Any = None
+    n_columns: int | None = None
 
     def __call__(self, x: Any) -> NDArray[Any]:
         """Return the chunk as a C-contiguous matrix of ``dtype``, transformed."""
@@ -109,7 +131,9 @@ class Block:
 
     def load(self, prepare: Prepare) -> RowBlock:
         """Fetch the rows."""
-        x = prepare(self.x.load() if isinstance(self.x, LazyChunk) else self.x)
+        x = self.x.load() if isinstance(self.x, LazyChunk) else self.x
+        check_width(x, self.start, prepare.n_columns)
+        x = prepare(x)
         if len(x) != self.size:
             raise ValueError(
                 f"A block at row {self.start} has {len(x)} rows; its metadata promised "

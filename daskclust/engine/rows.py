@@ -184,7 +184,7 @@ def _open_numpy(
     X: NDArray[Any], weight: NDArray[np.float64] | None, size: int | None = None
 ) -> BoundRows:
     n, p = X.shape
-    prepare = Prepare(working_dtype(X.dtype))
+    prepare = Prepare(working_dtype(X.dtype), n_columns=p)
     block = Block(0, n, X, weight)
     n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
     groups = _share_out([block], n_threads) if n_threads > 1 else [Group([block])]
@@ -291,7 +291,7 @@ def _open_dask(X: Any, weight: Any) -> BoundRows:
     client = client_of(get)
     X = _keep(X, weight, get, client)
     lengths = _row_lengths(X)
-    prepare = Prepare(working_dtype(X.dtype))
+    prepare = Prepare(working_dtype(X.dtype), n_columns=X.shape[1])
     if weight is not None:
         weight = _aligned_weight(weight, lengths)
     if client is None:

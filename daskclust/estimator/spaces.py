@@ -43,6 +43,9 @@ class Metric(Protocol):
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Rows of a block in the space of the metric."""
 
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels of rows of this space, where rounding would decide between equal distances."""
+
     def project(self, centers: Float) -> Float:
         """Means of rows, moved to where centers may lie."""
 
@@ -60,6 +63,10 @@ class Euclidean:
         """Rows as they are."""
         return x
 
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels as they are: the search gives ties to the lowest cluster."""
+        return labels
+
     def project(self, centers: Float) -> Float:
         """Centers as they are: they may lie anywhere."""
         return centers
@@ -74,7 +81,8 @@ class UnitSphere:
     """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
 
     A row of zeros has no direction; it stays at the origin, at distance 1 from
-    every center, and counts for none.
+    every center, and counts for none.  Its label is 0, as ties go to the lowest
+    cluster.
     """
 
     is_identity: ClassVar[bool] = False
@@ -88,6 +96,10 @@ class UnitSphere:
             scaled = np.divide(x, peak, out=np.array(x), where=usable)
             norm = np.sqrt((scaled.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
             return np.divide(scaled, norm, out=scaled, where=usable, casting="same_kind")
+
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Give rows without a direction label 0: centers are of length 1 but for rounding."""
+        return np.where(x.any(axis=1), labels, labels.dtype.type(0))
 
     def project(self, centers: Float) -> Float:
         """Mean directions."""
@@ -137,6 +149,10 @@ class Whitened:
     def project(self, centers: Float) -> Float:
         """Centers as they are: they may lie anywhere."""
         return centers
+
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels as they are: the search gives ties to the lowest cluster."""
+        return labels
 
     def restore(self, centers: Float) -> Float:
         """Centers in the space of the data."""

@@ -42,7 +42,7 @@ _NO_ROW = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """What the first pass shall bring home.
+    """What the first pass is asked for.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class SurveyRequest:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first pass brought home.
+    """What the first pass found.
 
     Attributes
     ----------
