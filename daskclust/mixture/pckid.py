@@ -385,7 +385,7 @@ class PCKID(
             )
             self.embedding_ = keep_in_memory(lazy)
         else:
-            self.embedding_ = np.concatenate(data.rows.collect("embedding", embed.of_group))
+            self.embedding_ = data.rows.map("embedding", embed.of_rows)
         kmeans = KMeans(
             self.n_clusters,
             init="random",
