@@ -592,8 +592,12 @@ def broken(block, merge="sum"):
 
 
 def sequential(add):
-    made = broken(lambda rows, state, before: add(before))
-    return replace(made, sequential=True)
+    return replace(broken(lambda rows, state, before: add(rows, before)), sequential=True)
+
+
+def add_in_place(rows, before):
+    before["s"][0] += len(rows.x) if rows.weight is None else rows.weight.sum()
+    return before
 
 
 def pair(value):
@@ -609,8 +613,8 @@ def pair(value):
         (broken(lambda rows, state: {"s": np.zeros((2, 2))}), "broken"),
         (broken(lambda rows, state: rows.x.sort(axis=0) or pair(0)), "read-only"),
         (broken(lambda rows, state: state.append(1) or pair(0)), "writes to inputs"),
-        (sequential(lambda before: before.__setitem__("s", before["s"] + 1) or before), "writes"),
-        (sequential(lambda before: pair(before["s"][0, 0] + 1)), "Not equal"),
+        (sequential(add_in_place), "writes to what went before"),
+        (sequential(lambda rows, before: pair(before["s"][0, 0] + 1)), "Not equal"),
     ],
     ids=[
         "not split",
