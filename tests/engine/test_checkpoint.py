@@ -129,7 +129,7 @@ with daskclust.on_iteration(kill):
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=120
+        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=600
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
     seen = []

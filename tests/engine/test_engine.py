@@ -316,7 +316,7 @@ if __name__ == "__main__":
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(
-        [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.split("RESULT")[1])
