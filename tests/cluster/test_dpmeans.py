@@ -12,7 +12,6 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daskclust import DPMeans
 from daskclust.engine import open_rows
@@ -23,11 +22,7 @@ from daskclust.starts.delta import farthest_first_delta
 from daskclust.testing import CountingScheduler, reduce_groups, row_blocks
 from daskclust.testing.strategies import row_chunks
 
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 def serial(x, delta, weight=None, max_clusters=None, max_iter=300):
@@ -346,18 +341,3 @@ def test_nan_in_the_rows_is_named():
     x[17, 2] = np.nan
     with pytest.raises(ValueError, match="NaN: the first at row 17, column 2"):
         DPMeans(1.0).fit(da.from_array(x, chunks=(30, 4)))
-
-
-#: Checks that are expected to fail, and why.
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": "shuffles the rows; their order matters"
-}
-
-
-@pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
-@parametrize_with_checks(
-    [DPMeans(), DPMeans(0.5, max_clusters=20)],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
-)
-def test_contract(estimator, check):
-    check(estimator)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -24,6 +23,8 @@ from daskclust.engine.driver import Step
 from daskclust.engine.rows import Rows
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import SURVEY, SurveyRequest
+
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 ROOT = Path(__file__).resolve().parents[2]
 X = np.random.default_rng(0).normal(size=(600, 3))
@@ -76,12 +77,6 @@ def passes(monkeypatch):
 
     monkeypatch.setattr(Rows, "scan", counting)
     return made
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 CASES = {
