@@ -6,6 +6,7 @@ here knows a scheduler: these functions are what runs inside the tasks.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,12 +24,16 @@ __all__ = [
     "Group",
     "LazyChunk",
     "Prepare",
+    "Range",
     "as_matrix",
     "check_width",
     "collect_rows",
     "count_rows",
     "fold",
+    "in_row_order",
+    "joined_ranges",
     "over_blocks",
+    "overlap",
 ]
 
 
@@ -155,6 +160,16 @@ class Block:
             weight[self.skip] = 0.0
         return RowBlock(x, weight, ((self.start, self.size),))
 
+    def part(self, low: int, high: int) -> Block:
+        """Return the rows from ``low`` to before ``high`` of an array in memory."""
+        if (low, high) == (0, self.size):
+            return self
+        skip = self.skip
+        if skip is not None:
+            skip = skip[np.searchsorted(skip, low) : np.searchsorted(skip, high)] - low
+        weight = None if self.weight is None else self.weight[low:high]
+        return Block(self.start + low, high - low, self.x[low:high], weight, skip)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -175,6 +190,20 @@ class Group:
         for block in self.blocks:
             first, last = np.searchsorted(rows, [block.start, block.start + block.size])
             blocks.append(replace(block, skip=(rows[first:last] - block.start).astype(np.intp)))
+        return Group(blocks)
+
+    def only(self, ranges: Sequence[Range]) -> Group:
+        """Return the blocks that lie in some (sorted, disjoint) ranges of rows.
+
+        An array in memory is cut where a range ends; a lazy block lies in one wholly.
+        """
+        blocks = []
+        for block in self.blocks:
+            end = block.start + block.size
+            for start, stop in ranges:
+                low, high = max(start, block.start), min(stop, end)
+                if low < high:
+                    blocks.append(block.part(low - block.start, high - block.start))
         return Group(blocks)
 
     def load(self, prepare: Prepare) -> Iterator[RowBlock]:
@@ -237,14 +266,16 @@ def fold(
         if reduction.carries:
             part, now = reduction.block(rows, state, None if carry is None else carry[position])
             kept.append(now)
+            partial = reduction.combine(partial, part, state)
         else:
-            part = reduction.block(rows, state)
-        partial = reduction.combine(partial, part, state)
+            partial = reduction.add(partial, rows, state)
     return partial, kept if reduction.carries else None
 
 
 def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Partial:
-    """Merge partials in the order given."""
+    """Merge partials in the order given; a pass over no rows has none."""
+    if not partials:
+        return reduction.identity(state)
     merged = partials[0]
     for partial in partials[1:]:
         merged = reduction.combine(merged, partial, state)
@@ -274,10 +305,58 @@ def collect_rows(
 
 
 def over_blocks(
-    group: Group, prepare: Prepare, function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> Any:
-    """Return what a function makes of a group's blocks, which it is given one by one."""
-    return function(group.load(prepare), *arguments)
+    group: Group, prepare: Prepare, function: Callable[[RowBlock], NDArray[Any]]
+) -> list[tuple[int, NDArray[Any]]]:
+    """Return the first row of each of a group's chunks, and the results of its rows."""
+    found = []
+    for rows in group.load(prepare):
+        results = function(rows)
+        starts = [start for start, _ in rows.runs]
+        found += [(s, results[at]) for s, at in zip(starts, rows.slices(), strict=True)]
+    return found
+
+
+def in_row_order(parts: Sequence[Sequence[tuple[int, NDArray[Any]]]]) -> NDArray[Any]:
+    """Put together what :func:`over_blocks` found in each group."""
+    chunks = sorted((chunk for part in parts for chunk in part), key=lambda chunk: chunk[0])
+    return np.concatenate([results for _, results in chunks])
+
+
+#: Rows from the first to the one before the second.
+Range = tuple[int, int]
+
+
+def joined_ranges(ranges: Sequence[Range]) -> list[Range]:
+    """Join sorted ranges of rows that touch.
+
+    Examples
+    --------
+    >>> joined_ranges([(0, 4), (4, 6), (9, 12)])
+    [(0, 6), (9, 12)]
+    """
+    joined: list[Range] = []
+    for start, stop in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def overlap(ranges: Sequence[Range], others: Sequence[Range]) -> bool:
+    """Whether any row is in both; ranges are sorted and disjoint.
+
+    Examples
+    --------
+    >>> overlap([(0, 4), (9, 12)], [(4, 9)]), overlap([(0, 4)], [(3, 5)])
+    (False, True)
+    """
+    stops = [stop for _, stop in others]
+    for start, stop in ranges:
+        at = bisect_right(stops, start)
+        if at < len(others) and others[at][0] < stop:
+            return True
+    return False
 
 
 def count_rows(group: Group) -> list[int]:

@@ -22,7 +22,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from daskclust.engine.blocks import Block, Group, Prepare, fold, merge
+from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
 from daskclust.reduction import Partial, Reduction
 
 __all__ = ["ClusterExecutor", "Executor", "GraphExecutor", "LocalExecutor", "ThreadExecutor"]
@@ -50,6 +50,10 @@ class Executor(ABC):
     def excluding(self, rows: NDArray[np.int64]) -> Executor:
         """Return an executor over the same blocks with some rows left out of sums."""
 
+    @abstractmethod
+    def only(self, ranges: Sequence[Range]) -> Executor:
+        """Return an executor over some (sorted, disjoint) ranges of rows, which hold some."""
+
 
 def _fold_all(
     results: Sequence[tuple[Partial, Any]], reduction: Reduction, state: Any
@@ -76,6 +80,11 @@ def cpu_threads() -> int:
         return CPU_COUNT
 
 
+def _parts(groups: Sequence[Group], ranges: Sequence[Range]) -> list[Group]:
+    parts = [group.only(ranges) for group in groups]
+    return [part for part in parts if part.blocks]
+
+
 class ThreadExecutor(Executor):
     """Groups of in-memory rows, one for each thread; for NumPy input, without Dask."""
 
@@ -88,8 +97,8 @@ class ThreadExecutor(Executor):
 
     def _each(self, call: Callable[[Group, Any], Any], carry: Any) -> list[Any]:
         carries = _carries(carry, len(self.groups))
-        if len(self.groups) == 1:
-            return [call(self.groups[0], carries[0])]
+        if len(self.groups) < 2:
+            return [call(group, kept) for group, kept in zip(self.groups, carries, strict=True)]
         with ThreadPoolExecutor(len(self.groups), thread_name_prefix="daskclust") as pool:
             return list(pool.map(call, self.groups, carries))
 
@@ -105,6 +114,10 @@ class ThreadExecutor(Executor):
     def excluding(self, rows: NDArray[np.int64]) -> ThreadExecutor:
         """Leave some rows out of sums."""
         return ThreadExecutor([group.excluding(rows) for group in self.groups])
+
+    def only(self, ranges: Sequence[Range]) -> ThreadExecutor:
+        """Keep some rows."""
+        return ThreadExecutor(_parts(self.groups, ranges))
 
 
 class LocalExecutor(Executor):
@@ -136,6 +149,10 @@ class LocalExecutor(Executor):
     def excluding(self, rows: NDArray[np.int64]) -> LocalExecutor:
         """Leave some rows out of sums."""
         return LocalExecutor([group.excluding(rows) for group in self.groups], self._get)
+
+    def only(self, ranges: Sequence[Range]) -> LocalExecutor:
+        """Keep some rows."""
+        return LocalExecutor(_parts(self.groups, ranges), self._get)
 
 
 def _fold_chunk(
@@ -197,6 +214,8 @@ class GraphExecutor(Executor):
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
         """Run one task a block and a tree of merges, all in one graph."""
+        if not self.blocks:
+            return reduction.identity(state), []
         call = partial(_fold_prepared, prepare, reduction, state)
         tasks = self._tasks(reduction.name, call, carry)
         graph = {**self._graph, **tasks}
@@ -229,6 +248,23 @@ class GraphExecutor(Executor):
             blocks, self._keys, self._weight_keys, self._graph, self._get, self._client
         )
 
+    def only(self, ranges: Sequence[Range]) -> GraphExecutor:
+        """Keep some blocks."""
+        kept = [
+            i
+            for i, block in enumerate(self.blocks)
+            if overlap([(block.start, block.start + block.size)], ranges)
+        ]
+        weight_keys = self._weight_keys
+        return GraphExecutor(
+            [self.blocks[i] for i in kept],
+            [self._keys[i] for i in kept],
+            None if weight_keys is None else [weight_keys[i] for i in kept],
+            self._graph,
+            self._get,
+            self._client,
+        )
+
 
 def _call_first(function: Callable[..., Any], arguments: tuple[Any, ...], group: Group) -> Any:
     return function(group, *arguments)
@@ -252,6 +288,10 @@ def bind_group(blocks: list[Block], chunks: list[Any], weights: list[Any] | None
 
 def _exclude(group: Group, rows: NDArray[np.int64]) -> Group:
     return group.excluding(rows)
+
+
+def _only(group: Group, ranges: Sequence[Range]) -> Group:
+    return group.only(ranges)
 
 
 def _fold_kept(
@@ -280,10 +320,18 @@ class ClusterExecutor(Executor):
     are computed again elsewhere.
     """
 
-    def __init__(self, client: Any, groups: list[Any], workers: list[str | None]) -> None:
+    def __init__(
+        self,
+        client: Any,
+        groups: list[Any],
+        workers: list[str | None],
+        ranges: list[list[Range]],
+    ) -> None:
         self.client = client
         self.groups = groups
         self.workers = workers
+        #: Rows of each group.
+        self.ranges = ranges
 
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, worker: str | None = None
@@ -348,4 +396,13 @@ class ClusterExecutor(Executor):
             self.submit("bind", _exclude, group, rows, worker=worker)
             for group, worker in zip(self.groups, self.workers, strict=True)
         ]
-        return ClusterExecutor(self.client, groups, self.workers)
+        return ClusterExecutor(self.client, groups, self.workers, self.ranges)
+
+    def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
+        """Keep some rows; only groups that hold some of them are asked from now on."""
+        kept = [i for i, held in enumerate(self.ranges) if overlap(held, ranges)]
+        groups = [
+            self.submit("bind", _only, self.groups[i], ranges, worker=self.workers[i]) for i in kept
+        ]
+        workers = [self.workers[i] for i in kept]
+        return ClusterExecutor(self.client, groups, workers, [list(ranges) for _ in kept])

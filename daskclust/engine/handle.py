@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.reduction import Reduction
+from daskclust.reduction import Reduction, RowBlock
 
 __all__ = ["Rows"]
-
-T = TypeVar("T")
 
 
 class Rows(ABC):
@@ -53,17 +51,22 @@ class Rows(ABC):
         """Make one pass with what each block kept from the last; return (result, carry)."""
 
     @abstractmethod
-    def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Make one pass and return what ``function`` makes of each group of blocks.
+    def only(self, blocks: Sequence[int]) -> Rows:
+        """Return some of the blocks, for passes over a part of the data."""
 
-        For partials whose size the data decide; anything else is a `reduce`.
+    @abstractmethod
+    def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
+        """Make one pass and return one result a row, in row order.
+
+        For rows that the client holds anyway; results as long as lazy data stay with
+        the workers (:func:`daskclust.engine.map_rows`).
 
         Parameters
         ----------
         name : str
             Appears in Dask keys.
-        function : callable(blocks, *arguments)
-            Of an iterator of :class:`RowBlock`, in row order; picklable.
+        function : callable(rows) -> ndarray
+            One result a row of a :class:`RowBlock`; picklable.
         """
 
     @abstractmethod

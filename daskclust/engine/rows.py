@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,7 +18,15 @@ from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
-from daskclust.engine.blocks import Block, Group, Prepare, collect_rows, over_blocks
+from daskclust.engine.blocks import (
+    Block,
+    Group,
+    Prepare,
+    collect_rows,
+    in_row_order,
+    joined_ranges,
+    over_blocks,
+)
 from daskclust.engine.executors import (
     ClusterExecutor,
     Executor,
@@ -33,7 +41,7 @@ from daskclust.engine.handle import Rows
 from daskclust.engine.placement import by_location, deal_out
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.nearest.assign import SEGMENT
-from daskclust.reduction import Reduction
+from daskclust.reduction import Reduction, RowBlock
 
 __all__ = ["BoundRows", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]
 
@@ -103,11 +111,21 @@ class BoundRows(Rows):
         partial, kept = self._executor.reduce(self._prepare, reduction, state, carry)
         return reduction.finalize(partial, state), kept
 
-    def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Make one pass and return what ``function`` makes of each group of blocks."""
+    def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
+        """Make one pass and return one result a row, in row order.
+
+        For rows that the client holds anyway; results as long as lazy data stay with
+        the workers (:func:`daskclust.engine.map_rows`).
+
+        Parameters
+        ----------
+        name : str
+            Appears in Dask keys.
+        function : callable(rows) -> ndarray
+            One result a row of a :class:`RowBlock`; picklable.
+        """
         self._passes[0] += 1
-        found: list[T] = self._executor.map(name, over_blocks, self._prepare, function, arguments)
-        return found
+        return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Fetch rows by (sorted, unique) global number: values and weights.
@@ -124,6 +142,50 @@ class BoundRows(Rows):
         order = np.argsort(numbers, kind="stable")
         values = np.concatenate([part[1] for part in parts])[order]
         return values, np.concatenate([part[2] for part in parts])[order]
+
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """Blocks that a partial pass may pick: first row of each and the row after its last.
+
+        Chunks of Dask input; a NumPy array is cut at multiples of ``SEGMENT`` rows.
+        """
+        if len(self.lengths) > 1:
+            ends = np.cumsum(self.lengths).tolist()
+            return list(zip([0, *ends[:-1]], ends, strict=True))
+        starts = range(0, self.n_rows, SEGMENT)
+        return [(start, min(start + SEGMENT, self.n_rows)) for start in starts]
+
+    def only(self, blocks: Sequence[int]) -> Rows:
+        """Return a view of some :attr:`blocks`, whose passes touch nothing else.
+
+        For mini-batches: ``rows.only([3, 17]).reduce(reduction, state)`` sums over
+        these two blocks.  Rows keep their numbers; passes are counted with those of
+        the whole.  What blocks carry belongs to the view, not to the whole.
+
+        Parameters
+        ----------
+        blocks : sequence of int
+            Positions in :attr:`blocks`, at least one; order and repetition do not
+            matter.
+
+        Raises
+        ------
+        ValueError
+            For no block, or one that is not there.
+        """
+        wanted = sorted({int(block) for block in blocks})
+        known = self.blocks
+        if not wanted or wanted[0] < 0 or wanted[-1] >= len(known):
+            raise ValueError(
+                f"blocks={list(blocks)}; expected at least one number in [0, {len(known)}), the "
+                "positions of blocks in Rows.blocks."
+            )
+        ranges = joined_ranges([known[block] for block in wanted])
+        lengths = tuple(known[block][1] - known[block][0] for block in wanted)
+        executor = self._executor.only(ranges)
+        return BoundRows(
+            executor, self._prepare, lengths, self.n_features, self._passes, self._room
+        )
 
     def excluding(self, rows: NDArray[np.int64]) -> Rows:
         """Return the same data with some (sorted, unique) rows left out of sums."""
@@ -389,7 +451,7 @@ def _bind_cluster(X: Any, weight: Any, lengths: tuple[int, ...], client: Any) ->
         dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
         parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
 
-    executor = ClusterExecutor(client, [], [])
+    executor = ClusterExecutor(client, [], [], [])
     position = {block.start: i for i, block in enumerate(blocks)}
     for worker, part in parts:
         at = [position[block.start] for block in part]
@@ -404,6 +466,7 @@ def _bind_cluster(X: Any, weight: Any, lengths: tuple[int, ...], client: Any) ->
             )
         )
         executor.workers.append(worker)
+        executor.ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
     return executor
 
 

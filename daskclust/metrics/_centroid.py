@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,9 +12,9 @@ from numpy.typing import NDArray
 
 from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, unwrap
 from daskclust.estimator.parameters import check_choice
-from daskclust.kernels.label_moments import LabelMoments, label_moments, merge_label_moments
-from daskclust.kernels.moments import first_nonfinite
-from daskclust.reduction import SPREAD, RowBlock, Spread, SpreadRequest, split_labels
+from daskclust.kernels.label_moments import LabelMoments
+from daskclust.reduction import SPREAD, Spread, SpreadRequest
+from daskclust.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
 
 __all__ = [
     "CentroidScores",
@@ -107,45 +106,6 @@ def _calinski_harabasz(
     return 1.0 if within == 0 else float(between * (n - k) / (within * (k - 1)))
 
 
-def _kept(rows: RowBlock, ignore_masked: bool) -> tuple[RowBlock, NDArray[np.int64], Any]:
-    """Rows that count, their labels and weights; the first bad value is an error."""
-    whole, labels = split_labels(rows)
-    keep = np.ones(len(labels), bool) if not ignore_masked else labels != _MASKED
-    if rows.weight is not None:
-        wrong = keep & ~(np.isfinite(rows.weight) & (rows.weight >= 0))
-        if wrong.any():
-            row = int(rows.numbers(np.flatnonzero(wrong)[:1])[0])
-            raise ValueError(
-                f"sample_weight of row {row} is NaN, infinite or negative; weights must be finite "
-                "and non-negative."
-            )
-        keep &= rows.weight > 0
-    if keep.all():
-        local, x, weight = np.arange(len(labels)), whole.x, whole.weight
-    else:
-        local = np.flatnonzero(keep)
-        x, labels = whole.x[local], labels[local]
-        weight = None if whole.weight is None else whole.weight[local]
-    row, column = first_nonfinite(x)
-    if row >= 0:
-        number = int(rows.numbers(local[[row]])[0])
-        raise ValueError(
-            f"Input X contains {x[row, column]} at row {number}, column {column}. Label such "
-            "rows -1 and use ignore_masked=True to leave them out."
-        )
-    return whole._replace(x=x), labels, weight
-
-
-def _moments_of_blocks(blocks: Iterator[RowBlock], ignore_masked: bool) -> LabelMoments | None:
-    found: LabelMoments | None = None
-    for rows in blocks:
-        kept, labels, weight = _kept(rows, ignore_masked)
-        if len(labels):
-            part = label_moments(kept.x, labels, weight)
-            found = part if found is None else merge_label_moments([found, part])
-    return found
-
-
 def _check_number(k: int, n: float) -> None:
     """Raise unless k clusters of n rows can be scored."""
     if not 2 <= k < n:
@@ -173,11 +133,9 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
 
 
 def _find_moments(rows: Rows, ignore_masked: bool) -> LabelMoments:
-    parts = rows.collect("label-moments", _moments_of_blocks, ignore_masked)
-    found = [part for part in parts if part is not None]
-    if not found:
-        _check_number(0, 0)
-    moments = merge_label_moments(found)
+    ignored = _MASKED if ignore_masked else None
+    request = LabelMomentsRequest(rows.n_features - 1, ignored)
+    moments: LabelMoments = rows.reduce(LABEL_MOMENTS, request)
     _check_number(len(moments.labels), moments.weights.sum())
     return moments
 

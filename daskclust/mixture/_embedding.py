@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,9 +54,9 @@ class Embedding:
             return found.astype(self.row_dtype, copy=False)
         return nearest(found.astype(self.row_dtype, copy=False), self.centers)[0]
 
-    def of_group(self, blocks: Iterator[RowBlock]) -> NDArray[Any]:
-        """Return the results of several blocks, one after another."""
-        return np.concatenate([self(block.x, block.runs[0][0]) for block in blocks])
+    def of_rows(self, rows: RowBlock) -> NDArray[Any]:
+        """Return the results of a block as the engine hands it out."""
+        return self(rows.x, rows.runs[0][0])
 
 
 @dataclass(frozen=True)

@@ -369,7 +369,7 @@ class PCKID(
             )
             self.embedding_ = keep_in_memory(lazy)
         else:
-            self.embedding_ = np.concatenate(data.rows.collect("embedding", embed.of_group))
+            self.embedding_ = data.rows.map("embedding", embed.of_rows)
         checkpoint = open_checkpoint(self, data, problem.identity())
         if checkpoint is not None:
             checkpoint = checkpoint.following(state, history)

@@ -24,7 +24,6 @@ from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskclust
 from daskclust import COPKMeans, MPCKMeans, PCKMeans, PCSKMeans, SparseKMeans, pairs_from_labels
@@ -508,32 +507,3 @@ def test_the_limit_is_announced_at_the_users_line(member: Member) -> None:
     with pytest.warns(ConvergenceWarning, match=f"Raise {limit}") as caught:
         model_of(member, **{limit: 1}).fit(X)
     assert [warning.filename for warning in caught] == [__file__]
-
-
-# --- scikit-learn --------------------------------------------------------------------------
-
-#: Checks that are expected to fail, and why.
-IMPOSSIBLE = "sets n_clusters=1 and labels of several classes, which hard constraints must refuse"
-EXPECTED_FAILURES: dict[Any, dict[str, str]] = {
-    COPKMeans: dict.fromkeys(
-        (
-            "check_dont_overwrite_parameters",
-            "check_dtype_object",
-            "check_fit2d_1feature",
-            "check_fit2d_predict1d",
-            "check_methods_sample_order_invariance",
-            "check_methods_subset_invariance",
-        ),
-        IMPOSSIBLE,
-    )
-}
-
-
-@pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
-@pytest.mark.filterwarnings(f"ignore::{ConstraintWarning.__module__}.ConstraintWarning")
-@parametrize_with_checks(
-    [member.kind(3, random_state=0, **member.parameters) for member in MEMBERS.values()],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(type(estimator), {}),
-)
-def test_contract(estimator: Any, check: Any) -> None:
-    check(estimator)

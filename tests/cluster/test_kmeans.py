@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from helpers import chunks_of, values
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -29,6 +30,10 @@ from daskclust.exceptions import PerformanceWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(170)
+
 INITS = ["k-means||", "k-means++", "random"]
 METRICS = ["euclidean", "cosine", "mahalanobis"]
 
@@ -43,21 +48,6 @@ def blobs(n: int = 600, p: int = 4, k: int = 6, spread: float = 0.7, seed: int =
 X, TRUTH = blobs()
 WEIGHT = np.random.default_rng(9).integers(0, 4, len(X)).astype(float)
 INIT = X[:6]
-
-
-def chunked(array, rows=170):
-    array = np.asarray(array)
-    return da.from_array(array, chunks=(rows, *array.shape[1:]))
-
-
-def values(array) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.compute()
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 @pytest.fixture

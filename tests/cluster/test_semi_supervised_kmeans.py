@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import sklearn.cluster
 import xarray as xr
+from helpers import chunks_of, values
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.semi_supervised import class_centroids, constrained_kmeans
@@ -25,6 +26,10 @@ from daskclust.engine.rows import BoundRows
 from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(70)
 
 INITS = ["ss-k-means||", "ss-k-means++", "seeded-random"]
 BY_INIT = pytest.mark.parametrize("init", INITS)
@@ -46,15 +51,6 @@ KNOWN = np.flatnonzero(Y >= 0)
 ONE = np.ones(len(X))
 
 
-def values(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.compute()
-
-
-def chunked(array, rows=70):
-    array = np.asarray(array)
-    return da.from_array(array, chunks=(rows, *array.shape[1:]))
-
-
 def assert_same(found, want, tolerance=0.0):
     """The same model; to the last bit unless rounding may differ."""
     np.testing.assert_array_equal(values(found.labels_), values(want.labels_))
@@ -64,12 +60,6 @@ def assert_same(found, want, tolerance=0.0):
         found.cluster_centers_, want.cluster_centers_, rtol=tolerance, atol=tolerance
     )
     assert found.inertia_ == pytest.approx(want.inertia_, rel=max(tolerance, 1e-15))
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 # By hand.

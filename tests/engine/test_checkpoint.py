@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -24,6 +23,8 @@ from daskclust.engine.driver import Step
 from daskclust.engine.rows import BoundRows
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import SURVEY, SurveyRequest
+
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 ROOT = Path(__file__).resolve().parents[2]
 X = np.random.default_rng(0).normal(size=(600, 3))
@@ -78,12 +79,6 @@ def passes(monkeypatch):
     return made
 
 
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
 CASES = {
     "numpy": (X, {}, None),
     "dask": (da.from_array(X, chunks=(170, 3)), {}, None),
@@ -129,7 +124,7 @@ with daskclust.on_iteration(kill):
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=120
+        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=600
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
     seen = []

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import chunks_of, values
 from hypothesis import given, settings
 from oracles.pckid import dense_embedding, dense_kernel, members
 from sklearn.base import clone
@@ -28,6 +29,10 @@ from daskclust.mixture._ensemble import Member, Pool, train_member
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(70)
+
 P, K = 5, 3
 WHOLE, TRUTH = make_sparse_blobs(
     240, n_clusters=K, n_informative=P, n_uninformative=0, random_state=0
@@ -36,20 +41,6 @@ X = remove_values(WHOLE, "mcar", fraction=0.25, random_state=0)
 X[3] = np.nan
 SMALL = {"n_initializations": 3, "max_components": 5, "n_init": 4, "random_state": 0}
 SOLVERS = ["gram", "kernel", "randomized"]
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-def values(array):
-    return array if isinstance(array, np.ndarray) else array.compute()
-
-
-def chunked(array, rows=70):
-    return da.from_array(array, chunks=(rows, P))
 
 
 def aligned(embedding, like):

@@ -17,7 +17,7 @@ import joblib
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator
@@ -436,8 +436,8 @@ def test_flipped_bits_change_nothing_or_are_refused(
     )
 )
 def test_json_round_trip(value: Any) -> None:
-    if isinstance(value, dict) and value.keys() == {"$float"}:
-        return
+    # The one dictionary that JSON cannot tell from an infinity or NaN.
+    assume(not (isinstance(value, dict) and value.keys() == {"$float"}))
     text = json.dumps(to_json(value), allow_nan=False)
     back = from_json(json.loads(text))
     assert repr(back) == repr(value)

@@ -254,7 +254,7 @@ def browse(path: Path, folder: Path, *more: str) -> str:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -28,15 +28,11 @@ from daskclust.starts.deterministic import (
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
 INITS = ("maximin", "dkm++", "robin")
 GOLDEN = ("fisheriris", "digits048_data1", "digits048_data2", "digits048_data3", "TTSCST")
 KEYS = {"maximin": "init_maximin_idx", "dkm++": "init_dkmpp_idx", "robin": "init_robin_idx"}
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 @pytest.fixture
