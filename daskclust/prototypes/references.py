@@ -1,0 +1,101 @@
+"""Many labeled rows as a classifier of their own: nearest neighbors, searched by cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.nearest.in_cells import nearest_in_cells
+from daskclust.kernels.nearest.several import nearest_several
+
+__all__ = ["References", "near_weights"]
+
+Float = NDArray[np.float64]
+
+#: Labeled neighbors that vote, and cells in which they are looked for.
+_VOTERS, _CELLS = 5, 8
+
+
+def near_weights(distances: Float) -> Float:
+    """Weights of all neighbors but the last, which they are measured by.
+
+    ``1 - d_j^2 / d_m^2``, scaled to a sum of 1: a neighbor's weight fades to 0 where the
+    next one takes its place, so that nothing jumps.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n, m + 1), float64
+        Squared, ascending.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+
+    Examples
+    --------
+    >>> near_weights(np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]))
+    array([[0.66666667, 0.33333333],
+           [0.5       , 0.5       ]])
+    """
+    last = distances[:, -1:]
+    with np.errstate(invalid="ignore"):
+        # Infinity: there is no next one.
+        share = np.divide(
+            distances[:, :-1], last, out=np.zeros_like(distances[:, :-1]), where=last > 0
+        )
+    weights = np.where(np.isfinite(distances[:, :-1]), 1.0 - np.nan_to_num(share), 0.0)
+    total = weights.sum(axis=1, keepdims=True)
+    even = np.where(np.isfinite(distances[:, :-1]), 1.0, 0.0)
+    weights = np.where(total > 0, weights, even)
+    total = np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+    found: Float = weights / total
+    return found
+
+
+@dataclass(frozen=True)
+class References:
+    """Labeled points, sorted by their nearest prototype.
+
+    Parameters
+    ----------
+    points : ndarray of shape (m, q), float64
+    starts : ndarray of shape (prototypes + 1,), int64
+    shares : ndarray of shape (m, c), float64
+        Shares of the classes.
+    """
+
+    points: Float
+    starts: NDArray[np.int64]
+    shares: Float
+
+    @classmethod
+    def build(cls, points: Float, shares: Float, prototypes: Float) -> References:
+        """Sort points by cell."""
+        cell = nearest_several(points, prototypes, 1)[0][:, 0]
+        order = np.argsort(cell, kind="stable")
+        starts = np.searchsorted(cell[order], np.arange(len(prototypes) + 1)).astype(np.int64)
+        return cls(points[order], starts, shares[order])
+
+    def posterior(
+        self, z: Float, prototypes: Float, own: NDArray[np.int64] | None = None
+    ) -> Float:
+        """Shares of the classes among the nearest labeled points of each row.
+
+        Rows without labeled points in the cells around them get zeros.
+
+        Parameters
+        ----------
+        z : ndarray of shape (n, q)
+        prototypes : ndarray of shape (k, q)
+        own : ndarray of shape (n,), int64, optional
+            The point that a row itself is, which does not vote.
+        """
+        cells, _ = nearest_several(z, prototypes, min(_CELLS, len(prototypes)))
+        indices, distances = nearest_in_cells(
+            z, self.points, self.starts, cells, _VOTERS + 1, own
+        )
+        weights = near_weights(distances)
+        votes: Float = np.einsum("im,imc->ic", weights, self.shares[indices[:, :-1]])
+        return votes
