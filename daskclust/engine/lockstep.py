@@ -1,6 +1,6 @@
 """Many fits over the same data that advance together and share every pass.
 
-Each fit runs in a thread of its own, as it is written: it opens the data and asks
+Each fit runs in a thread of its own, as it is written: it is handed the data and asks
 for one pass after another.  A thread that asks is halted until all others have
 asked, too, or have ended; then one pass answers them all, and what was asked twice
 is computed once.  Only one thread runs at a time, in a fixed order, so results are
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine.rows import OPENING, Rows
+from daskclust.engine.handle import Rows
 from daskclust.reduction import Reduction, RowBlock
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.views import Transformed, View, WithoutRows, digest
@@ -35,13 +35,13 @@ class Job:
 
     Parameters
     ----------
-    run : callable() -> Any
-        Data of the shared shape that it opens without weights are the shared ones.
+    run : callable(rows) -> Any
+        Given its own handle to the shared data.
     views : tuple of View
         How it sees the rows.
     """
 
-    run: Callable[[], Any]
+    run: Callable[[Rows], Any]
     views: tuple[View, ...] = ()
 
 
@@ -65,19 +65,30 @@ class _Ended(BaseException):
 class _SharedRows(Rows):
     """The shared data as one fit sees them: its passes wait for those of the others."""
 
-    def __init__(self, base: Rows, ask: Callable[[Any], Any], views: tuple[View, ...]) -> None:
+    def __init__(
+        self,
+        base: Rows,
+        ask: Callable[[Any], Any],
+        views: tuple[View, ...],
+        passes: list[int] | None = None,
+    ) -> None:
         self._base = base
         self._ask = ask
         self._views = views
         self.lengths = base.lengths
         self.n_rows = base.n_rows
         self.n_features = base.n_features
-        self._passes = [0]
+        self._passes = [0] if passes is None else passes
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Precision of the distance work."""
         return self._base.dtype
+
+    @property
+    def passes(self) -> int:
+        """Passes that this fit has asked for."""
+        return self._passes[0]
 
     def can_keep(self, bytes_a_row: int) -> bool:
         """Nothing: what rows kept would have to be kept for each fit."""
@@ -113,9 +124,7 @@ class _SharedRows(Rows):
         return self if transform is None else self._seen_through(Transformed(transform))
 
     def _seen_through(self, view: View) -> Rows:
-        rows = _SharedRows(self._base, self._ask, (*self._views, view))
-        rows._passes = self._passes
-        return rows
+        return _SharedRows(self._base, self._ask, (*self._views, view), self._passes)
 
 
 def _seen(blocks: Iterator[RowBlock], views: tuple[View, ...]) -> Iterator[RowBlock]:
@@ -144,18 +153,10 @@ class _Fit:
         self.question: Any = None
         self.done = False
 
-        def opened(X: Any) -> Rows | None:
-            n, p = X.shape
-            # Data of another shape are a fit's own affair, such as a sample to start from.
-            if p != base.n_features or not (np.isnan(n) or n == base.n_rows):
-                return None
-            return _SharedRows(base, self._ask, job.views)
-
         def run() -> None:
             try:
                 self._wait()
-                OPENING.set(opened)
-                self._questions.put(("done", job.run()))
+                self._questions.put(("done", job.run(_SharedRows(base, self._ask, job.views))))
             except _Ended:
                 self._questions.put(("ended", None))
             except BaseException as error:
@@ -241,7 +242,7 @@ def run_together(rows: Rows, jobs: Sequence[Job]) -> list[Any]:
     Parameters
     ----------
     rows : Rows
-        The data that the jobs open, by :func:`open_rows`.
+        The data that the jobs share.
     jobs : sequence of Job
 
     Returns

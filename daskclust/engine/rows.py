@@ -1,13 +1,11 @@
 """Opening data: from whatever holds the rows to bound groups of blocks.
 
-:class:`Rows` is what estimators see of the engine: the shape of the data, the
-passes over them, and a count of those passes.
+:class:`~daskclust.engine.handle.Rows` is what estimators see of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -31,20 +29,15 @@ from daskclust.engine.executors import (
     cpu_threads,
 )
 from daskclust.engine.graphs import CutGraph, cut
+from daskclust.engine.handle import Rows
 from daskclust.engine.placement import by_location, deal_out
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction
 
-__all__ = ["OPENING", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]
+__all__ = ["BoundRows", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]
 
 T = TypeVar("T")
-
-#: Where fits share their passes: what :func:`open_rows` gives them for the shared data (None for
-#: other data).
-OPENING: ContextVar[Callable[[Any], Rows | None] | None] = ContextVar(
-    "daskclust_opening", default=None
-)
 
 #: Values below which a second thread costs more than it saves.
 _THREADING_SIZE = 2**18
@@ -66,17 +59,8 @@ def unwrap(X: Any) -> Any:
     return X
 
 
-class Rows:
-    """Row blocks of a data set, and the passes over them.
-
-    Attributes
-    ----------
-    lengths : tuple of int
-        Rows of each chunk, empty chunks included.
-    n_rows, n_features : int
-    dtype : numpy.dtype
-        In which distances are worked out: float32 or float64.
-    """
+class BoundRows(Rows):
+    """Row blocks of a data set, bound to where their passes run."""
 
     def __init__(
         self,
@@ -113,10 +97,6 @@ class Rows:
         """
         return 2 * bytes_a_row * self.n_rows <= self._room
 
-    def reduce(self, reduction: Reduction, state: Any) -> Any:
-        """Make one pass and return the finalized result."""
-        return self.scan(reduction, state, None)[0]
-
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
         """Make one pass with what each block kept from the last; return (result, carry)."""
         self._passes[0] += 1
@@ -124,17 +104,7 @@ class Rows:
         return reduction.finalize(partial, state), kept
 
     def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Make one pass and return what ``function`` makes of each group of blocks.
-
-        For partials whose size the data decide; anything else is a `reduce`.
-
-        Parameters
-        ----------
-        name : str
-            Appears in Dask keys.
-        function : callable(blocks, *arguments)
-            Of an iterator of :class:`RowBlock`, in row order; picklable.
-        """
+        """Make one pass and return what ``function`` makes of each group of blocks."""
         self._passes[0] += 1
         found: list[T] = self._executor.map(name, over_blocks, self._prepare, function, arguments)
         return found
@@ -160,14 +130,14 @@ class Rows:
         if not len(rows):
             return self
         executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
-        return Rows(
+        return BoundRows(
             executor, self._prepare, self.lengths, self.n_features, self._passes, self._room
         )
 
     def transformed(self, transform: Any) -> Rows:
         """Return the same data with each block passed through ``transform``."""
         prepare = replace(self._prepare, transform=transform)
-        return Rows(
+        return BoundRows(
             self._executor, prepare, self.lengths, self.n_features, self._passes, self._room
         )
 
@@ -212,13 +182,13 @@ def _share_out(blocks: list[Block], n_groups: int) -> list[Group]:
 
 def _open_numpy(
     X: NDArray[Any], weight: NDArray[np.float64] | None, size: int | None = None
-) -> Rows:
+) -> BoundRows:
     n, p = X.shape
     prepare = Prepare(working_dtype(X.dtype))
     block = Block(0, n, X, weight)
     n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
     groups = _share_out([block], n_threads) if n_threads > 1 else [Group([block])]
-    return Rows(ThreadExecutor(groups), prepare, (n,), p)
+    return BoundRows(ThreadExecutor(groups), prepare, (n,), p)
 
 
 def client_of(get: Any) -> Any:
@@ -315,7 +285,7 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
     return weight.map_blocks(np.asarray, dtype=weight.dtype, chunks=(lengths,))
 
 
-def _open_dask(X: Any, weight: Any) -> Rows:
+def _open_dask(X: Any, weight: Any) -> BoundRows:
     X = _check_layout(X)
     get = get_scheduler(collections=[X])
     client = client_of(get)
@@ -329,7 +299,7 @@ def _open_dask(X: Any, weight: Any) -> Rows:
     else:
         executor = _bind_cluster(X, weight, lengths, client)
     fraction = float(dask.config.get("daskclust.persist-fraction"))
-    return Rows(executor, prepare, lengths, X.shape[1], room=fraction * _free_memory(client))
+    return BoundRows(executor, prepare, lengths, X.shape[1], room=fraction * _free_memory(client))
 
 
 def _present(lengths: tuple[int, ...]) -> list[int]:
@@ -458,11 +428,6 @@ def open_rows(X: Any, sample_weight: Any = None) -> Rows:
     than ``daskclust.persist-fraction`` of what is free, and is otherwise read
     again in every pass, one block a thread at a time.
     """
-    shared = OPENING.get()
-    if shared is not None and sample_weight is None:
-        opened = shared(X)
-        if opened is not None:
-            return opened
     if is_dask(X):
         return _open_dask(X, sample_weight)
     return _open_numpy(X, sample_weight)
@@ -486,8 +451,8 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     """
     n, p = like.n_rows, like.n_features
     if is_dask(X):
-        rows = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
+        blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
     else:
-        rows = _open_numpy(np.empty((n, 0), like.dtype), None, n * p)
-    rows.n_features = p
+        blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p)
+    rows = BoundRows(blank._executor, blank._prepare, blank.lengths, p, room=blank._room)
     return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

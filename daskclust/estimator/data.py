@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
@@ -16,39 +13,48 @@ from daskclust.estimator.inputs import check_rows, check_weight
 __all__ = ["Data", "check_data"]
 
 
-@dataclass(frozen=True)
 class Data:
     """Checked data, opened once; any number of fits may be made of them.
 
-    Attributes
+    Parameters
     ----------
     X : ndarray or dask.array.Array of shape (n, p)
         As checked; what lazy results refer to.
     weight : ndarray or dask.array.Array of shape (n,), or None
     feature_names : ndarray of shape (p,), or None
         ``feature_names_in_``.
-    shared : Rows, optional
-        Rows that are bound already, whose passes others may share.
+    rows : Rows, optional
+        X, where it is bound already.
     """
 
-    X: Any
-    weight: Any = None
-    feature_names: NDArray[Any] | None = None
-    shared: Rows | None = field(default=None, repr=False)
+    def __init__(
+        self,
+        X: Any,
+        weight: Any = None,
+        feature_names: NDArray[Any] | None = None,
+        rows: Rows | None = None,
+    ) -> None:
+        self.X, self.weight, self.feature_names = X, weight, feature_names
+        self._rows = rows
 
-    @cached_property
+    @property
     def rows(self) -> Rows:
-        """The data, bound to where their passes run.
+        """The data, bound to where their passes run, when first asked for.
 
         A pass counts the rows of Dask arrays with chunks of unknown length.
         """
-        return open_rows(self.X, self.weight) if self.shared is None else self.shared
+        if self._rows is None:
+            self._rows = open_rows(self.X, self.weight)
+        return self._rows
+
+    def through(self, rows: Rows) -> Data:
+        """Return the same data, read through another handle."""
+        return Data(self.X, self.weight, self.feature_names, rows)
 
     @property
     def n_rows(self) -> float:
         """Number of rows; NaN where that takes a pass which is not made yet."""
-        n = self.X.shape[0]
-        return self.rows.n_rows if np.isnan(n) and "rows" in vars(self) else n
+        return self.X.shape[0] if self._rows is None else self._rows.n_rows
 
     @property
     def n_features(self) -> int:

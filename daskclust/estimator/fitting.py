@@ -23,7 +23,16 @@ from daskclust.estimator.data import Data, check_data
 from daskclust.estimator.values import check_survey
 from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
 
-__all__ = ["FirstPass", "Fittable", "OpenData", "Problem", "fit", "fit_opened", "row_labels"]
+__all__ = [
+    "FirstPass",
+    "Fittable",
+    "OpenData",
+    "Problem",
+    "fit",
+    "fit_opened",
+    "open_checkpoint",
+    "row_labels",
+]
 
 E = TypeVar("E", bound="Fittable")
 
@@ -188,8 +197,12 @@ def _adopt(estimator: Fittable, draft: Fittable) -> None:
 def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
     # What is known without a pass is checked without one; counting rows may take one.
     draft._check_features(data.n_features)
-    if np.isnan(data.n_rows):
-        _ = data.rows
+    n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
+    if n_rows == 0:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape=(0, {data.n_features})) while a minimum "
+            "of 1 is required."
+        )
     read = draft._read(data, **given)
     first = draft._first_pass(data, read)
     opened = _look(data, first)
@@ -208,11 +221,6 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
 
 def _look(data: Data, first: FirstPass) -> OpenData:
     rows = data.rows.transformed(first.transform)
-    if rows.n_rows == 0:
-        raise ValueError(
-            f"Found array with 0 sample(s) (shape=(0, {rows.n_features})) while a minimum "
-            "of 1 is required."
-        )
     request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels)
     survey = rows.reduce(first.reduction, request)
     first.check(survey)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from daskclust._warnings import warn
 from daskclust.engine import is_dask, labeled_rows
-from daskclust.estimator.inputs import as_labels
+from daskclust.estimator.inputs import as_labels, unmasked
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import ClassStatistics, RowLabels
 
 __all__ = ["PartialLabels", "known_labels", "read_labels"]
 
-#: What stands for no label, beside None: NumPy makes the second of the first among strings.
+#: No label, beside None: NumPy turns -1 into "-1" in an array of text.
 _NONE, _NONE_TEXT = -1, "-1"
 
 
@@ -104,8 +104,8 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
     Parameters
     ----------
     values : ndarray of shape (n,)
-        Integers (or whole floats) or text; -1 (also "-1", None, and NaN or
-        pandas.NA among objects) is no label.
+        Integers (or whole floats) or text; -1 (also "-1", None, what is masked, and
+        NaN or pandas.NA among objects) is no label.
 
     Raises
     ------
@@ -120,6 +120,7 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
     >>> known_labels(np.array(["oak", None, "elm"], dtype=object))
     (array([0, 2]), array(['oak', 'elm'], dtype=object))
     """
+    values = np.asarray(unmasked(values))
     kind = values.dtype.kind
     if kind == "b":
         raise ConstraintError(
@@ -162,7 +163,6 @@ def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def _row_numbers(rows: Any) -> NDArray[np.int64]:
-    rows = np.asarray(rows)
     if rows.size and rows.dtype.kind not in "iu":
         raise ConstraintError(
             f"The rows of y = (rows, labels) have dtype {rows.dtype}; expected integers. For a "
@@ -175,7 +175,7 @@ def _given_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[Any], int | None]:
     """Rows and labels in any order, and the length of y."""
     y = as_labels(y)
     if isinstance(y, tuple):
-        rows, labels = _row_numbers(y[0]), np.asarray(y[1])
+        rows, labels = _row_numbers(y[0]), y[1]
         if rows.shape != labels.shape:
             raise ConstraintError(
                 f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two "
@@ -219,7 +219,7 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
         rows, labels, length = _given_rows(y)
         if length is not None and length != n_rows:
             raise ConstraintError(
-                f"y has {length} labels; X has {n_rows} rows. Give one label a row, -1 where "
+                f"y has shape ({length},); X has {n_rows} rows. Give one label a row, -1 where "
                 "there is none, or y=(rows, labels)."
             )
     order = np.argsort(rows, kind="stable")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust.engine import as_matrix, map_rows, open_rows
+from daskclust.engine import Rows, as_matrix, map_rows, open_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.inputs import check_rows
 from daskclust.estimator.parameters import check_integer
@@ -164,17 +164,19 @@ class FittedMixture:
         check_is_fitted(self)
         return self._map(X, "filled", n_columns=self.n_features_in_)
 
-    def _score(self, X: Any) -> tuple[float, int]:
-        """Mean log-likelihood of a row, and the number of rows: one pass."""
-        check_is_fitted(self)
-        rows = open_rows(check_rows(self, X, reset=False))
+    def _likelihood(self, rows: Rows) -> float:
+        """Mean log-likelihood of a row: one pass."""
         found = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
         if not np.isfinite(found[0]):
             # Only now is a second look worth its pass: to say where the fault lies.
             survey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features))
             if survey.first_bad is not None:
                 raise infinite_value(*survey.first_bad)
-        return float(found[0]), rows.n_rows
+        return float(found[0])
+
+    def _open(self, X: Any) -> Rows:
+        check_is_fitted(self)
+        return open_rows(check_rows(self, X, reset=False))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of the values that are there of a row.
@@ -189,12 +191,17 @@ class FittedMixture:
         float
             Computed in one pass.
         """
-        return self._score(X)[0]
+        return self._likelihood(self._open(X))
 
     def _n_parameters(self) -> int:
         k, p = self.means_.shape
         each = p if self.covariances_.ndim == 2 else p * (p + 1) // 2
         return k * (each + p + 1) - 1
+
+    def _bic(self, rows: Rows) -> float:
+        """As :meth:`bic`, of data that are open."""
+        n = rows.n_rows
+        return -2 * self._likelihood(rows) * n + self._n_parameters() * float(np.log(n))
 
     def bic(self, X: Any) -> float:
         """Bayesian information criterion: the lower, the better.
@@ -207,8 +214,7 @@ class FittedMixture:
         -------
         float
         """
-        fit, n = self._score(X)
-        return -2 * fit * n + self._n_parameters() * float(np.log(n))
+        return self._bic(self._open(X))
 
     def aic(self, X: Any) -> float:
         """Akaike information criterion: the lower, the better.
@@ -221,8 +227,8 @@ class FittedMixture:
         -------
         float
         """
-        fit, n = self._score(X)
-        return -2 * fit * n + 2 * self._n_parameters()
+        rows = self._open(X)
+        return -2 * self._likelihood(rows) * rows.n_rows + 2 * self._n_parameters()
 
     def sample(self, n_samples: int = 1) -> tuple[Float, NDArray[np.int64]]:
         """Draw complete rows from the mixture.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,16 +111,39 @@ class Spectrum:
         Eigenvectors.
     n_iter : int
         Power iterations of ``"randomized"``.
+    start : callable() -> SpectrumState
+        Trains the ensemble.
+    kmeans_seed : int
+        Of the clustering that follows.
     """
 
-    def __init__(self, rows: Rows, shift: Float, solver: str, n_wanted: int, n_iter: int) -> None:
+    kind: ClassVar[type[SpectrumState]] = SpectrumState
+
+    def __init__(
+        self,
+        rows: Rows,
+        shift: Float,
+        solver: str,
+        n_wanted: int,
+        n_iter: int,
+        start: Callable[[], SpectrumState],
+        kmeans_seed: int,
+    ) -> None:
         self.rows = rows
         self.shift = shift
         self.solver = solver
         self.n_wanted = n_wanted
         self.n_iter = n_iter
+        self.begin = start
+        self.kmeans_seed = kmeans_seed
+        #: The last iteration turns the basis only.
+        self.max_iter = n_iter + 1
         self.dtype = np.dtype(np.float32 if solver == "randomized" else np.float64)
         self._carry: Any = None
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return nothing: data and parameters are all."""
+        return {}
 
     def step(self, state: SpectrumState) -> Step[SpectrumState]:
         """Make one iteration: the only one, unless the solver is ``"randomized"``."""

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import iterate
+from daskclust.estimator.fitting import OpenData
 from daskclust.mixture._em import EMState, Floor, maximize_start
-from daskclust.mixture._incomplete import FillMissing, OpenIncomplete
+from daskclust.mixture._incomplete import FillMissing
 from daskclust.reduction.mixtures import PARTITION, Partition
 from daskclust.starts.sampled import sample_centers
 
@@ -29,7 +30,7 @@ def n_start_picks(init_params: str, n_components: int) -> int:
     return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
 
 
-def _centers(data: OpenIncomplete, init_params: str, k: int) -> Float:
+def _centers(data: OpenData, init_params: str, k: int) -> Float:
     """Centers of all restarts, missing values taken to be the column's mean."""
     survey = data.survey
     fill = FillMissing(survey.mean)
@@ -62,7 +63,7 @@ def _centers(data: OpenIncomplete, init_params: str, k: int) -> Float:
 
 
 def start_models(
-    data: OpenIncomplete,
+    data: OpenData,
     init_params: str,
     n_components: int,
     floor: Floor,
@@ -74,7 +75,7 @@ def start_models(
 
     Parameters
     ----------
-    data : OpenIncomplete
+    data : OpenData
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}
     n_components : int
     floor : Floor

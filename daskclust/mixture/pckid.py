@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,10 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import (
-    Checkpoint,
-    Fingerprint,
-    is_dask,
-    iterate,
-    keep_in_memory,
-    map_rows,
-    pair_rows,
-)
+from daskclust.engine import is_dask, keep_in_memory, map_rows, pair_rows
 from daskclust.estimator.base import output_dtype
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, OpenData, fit, open_checkpoint
 from daskclust.estimator.inputs import check_rows
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
 from daskclust.estimator.restarts import draw_seeds
@@ -33,7 +27,7 @@ from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.mixture._em import Floor
 from daskclust.mixture._embedding import Embedding, Kernel
 from daskclust.mixture._ensemble import Member, draw_pool, train_members
-from daskclust.mixture._incomplete import OpenIncomplete, open_incomplete
+from daskclust.mixture._incomplete import observed_pass
 from daskclust.mixture._spectrum import (
     OVERSAMPLING,
     SOLVERS,
@@ -207,6 +201,7 @@ class PCKID(
         "_shift": Array("p"),
         "_single": Number(bool),
     }
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def __init__(
         self,
@@ -265,7 +260,7 @@ class PCKID(
         check_choice(self.solver, "solver", SOLVERS)
         check_integer(self.power_iterations, "power_iterations", 2)
 
-    def fit(self, X: Any, y: Any = None) -> PCKID:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Train the ensemble, embed the rows and find the clusters.
 
         Parameters
@@ -278,17 +273,21 @@ class PCKID(
         -------
         self
         """
-        self._check_parameters()
-        X = check_rows(self, X, reset=True)
-        *seeds, pool_seed, basis_seed, kmeans_seed = draw_seeds(
-            self.random_state, self.n_initializations * (self.max_components - 1) + 3
-        )
-        data = open_incomplete(
-            X, None, seeds=(), n_picks=0, n_components=self.n_clusters, name="n_clusters"
-        )
+        return fit(self, X)
+
+    def _check_features(self, n_features: int) -> None:
+        """Nothing depends on their number."""
+
+    def _read(self, data: Data) -> tuple[int, ...]:
+        """Draw seeds: of each member, of the pool, of the basis and of k-means."""
+        n_members = self.n_initializations * (self.max_components - 1)
+        return draw_seeds(self.random_state, n_members + 3)
+
+    def _first_pass(self, data: Data, read: tuple[int, ...]) -> FirstPass:
+        return observed_pass(self.n_clusters, "n_clusters")
+
+    def _problem(self, data: OpenData, read: tuple[int, ...]) -> Spectrum:
         rows = data.rows
-        # Bounded by 1e-9 at least, however small a share is asked for.
-        floor = Floor.of(0.0, data.survey.variance, least=max(self.min_variance, 1e-9))
         n_features = self.n_initializations * (
             self.max_components * (self.max_components + 1) // 2 - 1
         )
@@ -301,10 +300,10 @@ class PCKID(
             solver = choose_solver(
                 rows.n_rows, n_features, rows.n_features, width, self.power_iterations, kept
             )
-        spectrum = Spectrum(rows, data.survey.mean, solver, n_wanted, self.power_iterations)
+        *seeds, pool_seed, basis_seed, kmeans_seed = read
 
         def start() -> SpectrumState:
-            ensemble = self._train(data, floor, seeds, pool_seed)
+            ensemble = self._train(data, seeds, pool_seed)
             return SpectrumState(
                 ensemble.weights,
                 ensemble.means,
@@ -315,24 +314,19 @@ class PCKID(
                 0,
             )
 
-        checkpoint = self._checkpoint(data)
-        fitted = iterate(
+        return Spectrum(
             rows,
+            data.survey.mean,
+            solver,
+            n_wanted,
+            self.power_iterations,
             start,
-            spectrum.step,
-            kind=SpectrumState,
-            max_iter=self.power_iterations + 1,
-            name=type(self).__name__,
-            checkpoint=checkpoint,
+            kmeans_seed,
         )
-        if checkpoint is not None:
-            checkpoint = checkpoint.following(fitted.state, fitted.history)
-        self._finish(data, fitted.state, fitted.history, spectrum.dtype, kmeans_seed, checkpoint)
-        return self
 
-    def _train(
-        self, data: OpenIncomplete, floor: Floor, seeds: list[int], pool_seed: int
-    ) -> Mixtures:
+    def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> Mixtures:
+        # Bounded by 1e-9 at least, however small a share is asked for.
+        floor = Floor.of(0.0, data.survey.variance, least=max(self.min_variance, 1e-9))
         n = data.rows.n_rows
         limit = MAX_SAMPLES if self.max_samples is None else self.max_samples
         most = max(self.subsample, LEAST_SHARE)
@@ -355,29 +349,18 @@ class PCKID(
         ]
         return train_members(data.X, pool, members)
 
-    def _checkpoint(self, data: OpenIncomplete) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        params = self.get_params(deep=False)
-        for name in ("checkpoint", "max_iter"):
-            params.pop(name)
-        fingerprint = Fingerprint(type(self).__name__, params, data.rows.n_rows, data.survey)
-        return Checkpoint(self.checkpoint, fingerprint)
-
     def _finish(
         self,
-        data: OpenIncomplete,
+        data: OpenData,
+        problem: Spectrum,
         state: SpectrumState,
-        history: list,
-        dtype: np.dtype[Any],
-        seed: int,
-        checkpoint: Checkpoint | None,
+        history: list[dict[str, Any]],
     ) -> None:
         self._weights, self._means = state.weights, state.means
         self._covariances, self._sizes = state.covariances, state.sizes
-        self._shift = data.survey.mean
+        self._shift = problem.shift
         self._basis = state.basis / np.sqrt(len(state.sizes))
-        self._single = dtype == np.float32
+        self._single = problem.dtype == np.float32
         self.eigenvalues_ = state.values
         embed = self._embedding(output_dtype(data.X))
         if is_dask(data.X):
@@ -387,13 +370,16 @@ class PCKID(
             self.embedding_ = keep_in_memory(lazy)
         else:
             self.embedding_ = np.concatenate(data.rows.collect("embedding", embed.of_group))
+        checkpoint = open_checkpoint(self, data, problem.identity())
+        if checkpoint is not None:
+            checkpoint = checkpoint.following(state, history)
         kmeans = KMeans(
             self.n_clusters,
             init="random",
             n_init=self.n_init,
             max_iter=self.max_iter,
             tol=self.tol,
-            random_state=seed,
+            random_state=problem.kmeans_seed,
             checkpoint=checkpoint,
         ).fit(self.embedding_)
         self.cluster_centers_ = kmeans.cluster_centers_

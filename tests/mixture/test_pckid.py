@@ -18,6 +18,7 @@ from sklearn.metrics import adjusted_rand_score
 import daskclust.cluster.kmeans as kmeans
 import daskclust.mixture._spectrum as spectrum
 from daskclust import PCKID
+from daskclust.cluster.lloyd import LloydProblem
 from daskclust.datasets import make_sparse_blobs, remove_values
 from daskclust.exceptions import CheckpointError
 from daskclust.kernels.mixtures.expectation import accumulate_mixtures
@@ -330,17 +331,17 @@ def test_the_pool_is_bounded_however_small_a_share_is_asked_for(
 def test_a_fit_continues_from_its_checkpoint(solver, stage, call, container, tmp_path, monkeypatch):
     path, data = tmp_path / "fit.npz", container(X)
     whole = PCKID(K, solver=solver, **SMALL).fit(data)
-    target, name = (spectrum.Spectrum, "step") if stage == "spectrum" else (kmeans, "lloyd_step")
-    step, calls = getattr(target, name), []
+    target = spectrum.Spectrum if stage == "spectrum" else LloydProblem
+    step, calls = target.step, []
 
     def failing(*arguments):
-        calls.append(name)
+        calls.append(stage)
         if len(calls) == call:
             raise KeyboardInterrupt
         return step(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(target, name, failing)
+        patch.setattr(target, "step", failing)
         with pytest.raises(KeyboardInterrupt):
             PCKID(K, solver=solver, checkpoint=path, **SMALL).fit(data)
     # One file, and nothing that it holds is made again.
