@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 from daskclust.kernels.nearest.in_cells import nearest_in_cells
 from daskclust.kernels.nearest.several import nearest_several
 
-__all__ = ["References", "near_weights"]
+__all__ = ["References", "best_share", "near_weights"]
 
 Float = NDArray[np.float64]
 
 #: Labeled neighbors that vote, and cells in which they are looked for.
 _VOTERS, _CELLS = 5, 8
+#: Shares that are tried, and how much of a probability is left to doubt.
+_SHARES = np.linspace(0.0, 1.0, 11)
+_DOUBT = 0.02
 
 
 def near_weights(distances: Float) -> Float:
@@ -64,11 +67,14 @@ class References:
     starts : ndarray of shape (prototypes + 1,), int64
     shares : ndarray of shape (m, c), float64
         Shares of the classes.
+    order : ndarray of shape (m,), int
+        Number of each point before they were sorted.
     """
 
     points: Float
     starts: NDArray[np.int64]
     shares: Float
+    order: NDArray[np.intp]
 
     @classmethod
     def build(cls, points: Float, shares: Float, prototypes: Float) -> References:
@@ -76,7 +82,7 @@ class References:
         cell = nearest_several(points, prototypes, 1)[0][:, 0]
         order = np.argsort(cell, kind="stable")
         starts = np.searchsorted(cell[order], np.arange(len(prototypes) + 1)).astype(np.int64)
-        return cls(points[order], starts, shares[order])
+        return cls(points[order], starts, shares[order], order)
 
     def posterior(
         self, z: Float, prototypes: Float, own: NDArray[np.int64] | None = None
@@ -99,3 +105,29 @@ class References:
         weights = near_weights(distances)
         votes: Float = np.einsum("im,imc->ic", weights, self.shares[indices[:, :-1]])
         return votes
+
+
+def best_share(
+    graph: Float, neighbors: Float, classes: Float
+) -> float:
+    """Return the share of the nearest neighbors that makes known classes the most likely.
+
+    Parameters
+    ----------
+    graph, neighbors : ndarray of shape (m, c)
+        Probabilities of two classifiers, for rows that neither has seen.
+    classes : ndarray of shape (m, c)
+        Shares of the classes, known.
+
+    Examples
+    --------
+    >>> right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    >>> best_share(wrong, right, right), best_share(right, wrong, right)
+    (1.0, 0.0)
+    """
+    even = _DOUBT / classes.shape[1]
+    losses = []
+    for share in _SHARES:
+        mixed = (1 - share) * graph + share * neighbors
+        losses.append(-(classes * np.log((1 - _DOUBT) * mixed + even)).sum())
+    return float(_SHARES[int(np.argmin(np.round(losses, 9)))])
