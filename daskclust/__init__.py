@@ -17,6 +17,7 @@ from daskclust.engine import on_iteration
 from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID
 from daskclust.prototypes.label_spreading import LabelSpreading
+from daskclust.prototypes.spectral_clustering import SpectralClustering
 
 if TYPE_CHECKING:
     from daskclust import datasets, metrics, selection
@@ -40,6 +41,7 @@ __all__ = [
     "PCSKMeans",
     "SemiSupervisedKMeans",
     "SparseKMeans",
+    "SpectralClustering",
     "__version__",
     "datasets",
     "load",
