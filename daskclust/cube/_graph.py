@@ -7,6 +7,7 @@ meet, in tasks of their own: edges travel between workers, never to the client.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import dask.array as da
@@ -78,7 +79,7 @@ def _by_block(places: NDArray[np.int64], grid: BlockGrid) -> tuple[NDArray[Any],
     inside = (y - i * grid.block[0]) * widths + (x - j * grid.block[1])
     order = np.argsort(number, kind="stable")
     bounds = np.searchsorted(number[order], np.arange(grid.count + 1))
-    return order, [inside[order[a:b]] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return order, [inside[order[a:b]] for a, b in pairwise(bounds)]
 
 
 def take_pixels(cube: Cube, places: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[Any]]:
@@ -111,7 +112,9 @@ def take_pixels(cube: Cube, places: NDArray[np.int64]) -> tuple[NDArray[np.intp]
         scaling=cube._survey[1],
     ).compute()
     bounds = np.cumsum([0] + [len(part) for part in inside])
-    kept = np.concatenate([order[start + own] for start, (own, _) in zip(bounds, found, strict=False)])
+    kept = np.concatenate(
+        [order[start + own] for start, (own, _) in zip(bounds, found, strict=False)]
+    )
     values = np.concatenate([values for _, values in found])
     ascending = np.argsort(kept)
     return kept[ascending], values[ascending]
@@ -146,9 +149,12 @@ def _block_counts(
     nodes[:, valid] = first
     nodes = nodes.reshape(-1, height, width)
     adjacent = tuple(
-        count_adjacent(image, len(own)) for image, own in zip(nodes, connectivity.nodes, strict=True)
+        count_adjacent(image, len(own))
+        for image, own in zip(nodes, connectivity.nodes, strict=True)
     )
-    edges = tuple(edge.copy() for edge in (nodes[:, 0], nodes[:, -1], nodes[:, :, 0], nodes[:, :, -1]))
+    edges = tuple(
+        edge.copy() for edge in (nodes[:, 0], nodes[:, -1], nodes[:, :, 0], nodes[:, :, -1])
+    )
     return _one((counts, adjacent, edges))
 
 
@@ -241,9 +247,7 @@ def count_graph(
     down, across = grid.numblocks
     if across > 1:
         pair = ids[:-1], blocks[:-1], blocks[1:]
-        parts.append(
-            _of_each(_across, *pair, last=across, sides=(3, 2), connectivity=connectivity)
-        )
+        parts.append(_of_each(_across, *pair, last=across, sides=(3, 2), connectivity=connectivity))
     if down > 1:
         pair = ids[:-across], blocks[:-across], blocks[across:]
         parts.append(_of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity))

@@ -12,7 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PairCounts", "count_adjacent", "count_edges", "count_near", "count_pairs", "merge_counts"]
+__all__ = [
+    "PairCounts",
+    "count_adjacent",
+    "count_edges",
+    "count_near",
+    "count_pairs",
+    "merge_counts",
+]
 
 Float = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,9 +48,9 @@ class PairCounts(NamedTuple):
         array([[0., 7.],
                [7., 0.]])
         """
-        full = np.zeros(k * k)
-        full[self.keys] = self.counts
-        full = full.reshape(k, k)
+        flat = np.zeros(k * k)
+        flat[self.keys] = self.counts
+        full: Float = flat.reshape(k, k)
         return full + full.T
 
 
@@ -69,7 +76,7 @@ def count_pairs(a: NDArray, b: NDArray, weight: Float | None, k: int) -> PairCou
         found, counts = np.unique(keys, return_counts=True)
         return PairCounts(found, counts.astype(np.float64))
     found, places = np.unique(keys, return_inverse=True)
-    sums = np.bincount(places.ravel(), weights=weight, minlength=len(found))
+    sums: Float = np.bincount(places.ravel(), weights=weight, minlength=len(found)).astype(float)
     return PairCounts(found[sums > 0], sums[sums > 0])
 
 
@@ -88,10 +95,9 @@ def merge_counts(parts: Sequence[PairCounts]) -> PairCounts:
     if len(parts) == 1:
         return parts[0]
     keys, places = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
-    counts = np.bincount(
-        places.ravel(), weights=np.concatenate([part.counts for part in parts]), minlength=len(keys)
-    )
-    return PairCounts(keys, counts)
+    weight = np.concatenate([part.counts for part in parts])
+    counts = np.bincount(places.ravel(), weights=weight, minlength=len(keys))
+    return PairCounts(keys, counts.astype(np.float64))
 
 
 def count_near(indices: NDArray[np.int32], weight: Float | None, k: int) -> PairCounts:

@@ -50,7 +50,8 @@ class RowNodes:
             self.node = self.node.ravel()
         else:
             self.x, self.node = x, np.empty(0, np.intp)
-        self.weight = np.bincount(self.node, weights=weight, minlength=len(self.x))
+        sums = np.bincount(self.node, weights=weight, minlength=len(self.x))
+        self.weight: Float = sums.astype(np.float64)
 
     def sums(self, values: Float) -> Float:
         """Add the values of equal rows: (m, c) to (k, c)."""
@@ -74,13 +75,14 @@ class BasePrototypes(Saveable, BaseEstimator):
     _resumes_with: ClassVar[tuple[str, ...]] = ()
 
     checkpoint: Any
+    n_neighbors: int
     n_prototypes: int
     random_state: Any
     views: Any
 
     def _check_parameters(self) -> None:
         check_integer(self.n_prototypes, "n_prototypes", 1)
-        check_integer(self.n_neighbors, "n_neighbors", 1)  # type: ignore[attr-defined]
+        check_integer(self.n_neighbors, "n_neighbors", 1)
         if self.views != "auto":
             # Whether the data are a cube is not known yet; names are checked in any case.
             check_views(self.views, is_cube=True)

@@ -163,7 +163,5 @@ def propagate_pairs(similarity: Float, pairs: Float, alpha: float) -> Float:
     if peak > 0:
         carried /= peak
     weights = similarity / similarity.max()
-    bent: Float = np.where(
-        carried >= 0, 1 - (1 - carried) * (1 - weights), (1 + carried) * weights
-    )
+    bent: Float = np.where(carried >= 0, 1 - (1 - carried) * (1 - weights), (1 + carried) * weights)
     return (bent + bent.T) / 2

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
@@ -276,6 +277,16 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
 
     def _read(self, data: Data, y: Any = None, cube: Any = None) -> _Read:
         views = check_views(self.views, is_cube=cube is not None)
+        if y is None:
+            raise ConstraintError(
+                "LabelSpreading requires y to be passed, but the target y is None. Give labels, "
+                "-1 where there is none, or use SpectralClustering or KMeans without."
+            )
+        if np.ndim(y) == 2 and not isinstance(y, tuple):
+            warn(
+                "A column-vector y was passed when a 1d array was expected. Use y.ravel().",
+                DataConversionWarning,
+            )
         labels = read_labels(y, data.n_rows)
         if not len(labels.rows):
             raise ConstraintError(
@@ -385,7 +396,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         self._ridge_weights = np.stack([one.ridge.weights for one in spaces])
         self._neighbor_share = 0.0
         for name in ("_reference_points", "_reference_shares"):
-            vars(self).pop(name, None)
+            if hasattr(self, name):
+                delattr(self, name)
         if plan.others is None:
             return
         assert plan.x is not None
@@ -403,15 +415,16 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         tried = tried[:: -(-len(tried) // _TRIED) or 1]
         if not len(tried):
             return 0.0
-        graph, neighbors = 0.0, 0.0
+        known = self._reference_shares[tried]
+        graph, neighbors = np.zeros_like(known), np.zeros_like(known)
         for one in self._posterior().spaces:
             z = one.space(rows.x[tried])
             assert one.references is not None
             place = np.argsort(one.references.order)
-            graph = graph + one.graph(z, int(self.n_neighbors))
-            neighbors = neighbors + shares(one.neighbors(z, place[tried]))
+            graph += one.graph(z, int(self.n_neighbors))
+            neighbors += shares(one.neighbors(z, place[tried]))
         n = len(self._n_prototypes)
-        return best_share(graph / n, neighbors / n, self._reference_shares[tried])
+        return best_share(graph / n, neighbors / n, known)
 
     def _posterior(self) -> Posterior:
         """Return the row function of the fitted model."""

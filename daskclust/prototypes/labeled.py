@@ -48,9 +48,7 @@ class LabelPlan:
     weights: Float | None = None
     labels: PartialLabels | None = None
 
-    def present(
-        self, x: NDArray[Any], weight: Float
-    ) -> tuple[LabelPlan, NDArray[Any], Float]:
+    def present(self, x: NDArray[Any], weight: Float) -> tuple[LabelPlan, NDArray[Any], Float]:
         """Leave out rows of weight 0.
 
         Raises

@@ -137,7 +137,9 @@ class NodePairs:
                 table, (node[np.searchsorted(self.rows, self.plan.rows)], self.plan.codes), 1.0
             )
             total = table.sum(axis=1)
-            share = np.divide(table, total[:, None], out=np.zeros_like(table), where=total[:, None] > 0)
+            share = np.divide(
+                table, total[:, None], out=np.zeros_like(table), where=total[:, None] > 0
+            )
             labeled = (total > 0).astype(np.float64)
             same = share @ share.T
             out += self.must_weight * same

@@ -107,7 +107,7 @@ class Posterior:
         return out
 
     def _slice(self, x: NDArray[Any]) -> Float:
-        total = 0.0
+        total = np.zeros((len(x), self.spaces[0].node_shares.shape[1]))
         for one in self.spaces:
             z = one.space(x)
             found = one.graph(z, self.n_neighbors)
@@ -115,5 +115,5 @@ class Posterior:
                 voted = one.neighbors(z)
                 share = np.where(voted.sum(axis=1, keepdims=True) > 0, self.neighbor_share, 0.0)
                 found = (1 - share) * found + share * voted
-            total = total + found
+            total += found
         return shares(np.round(total / len(self.spaces), _DIGITS))

@@ -84,9 +84,7 @@ class References:
         starts = np.searchsorted(cell[order], np.arange(len(prototypes) + 1)).astype(np.int64)
         return cls(points[order], starts, shares[order], order)
 
-    def posterior(
-        self, z: Float, prototypes: Float, own: NDArray[np.int64] | None = None
-    ) -> Float:
+    def posterior(self, z: Float, prototypes: Float, own: NDArray[np.int64] | None = None) -> Float:
         """Shares of the classes among the nearest labeled points of each row.
 
         Rows without labeled points in the cells around them get zeros.
@@ -99,17 +97,13 @@ class References:
             The point that a row itself is, which does not vote.
         """
         cells, _ = nearest_several(z, prototypes, min(_CELLS, len(prototypes)))
-        indices, distances = nearest_in_cells(
-            z, self.points, self.starts, cells, _VOTERS + 1, own
-        )
+        indices, distances = nearest_in_cells(z, self.points, self.starts, cells, _VOTERS + 1, own)
         weights = near_weights(distances)
         votes: Float = np.einsum("im,imc->ic", weights, self.shares[indices[:, :-1]])
         return votes
 
 
-def best_share(
-    graph: Float, neighbors: Float, classes: Float
-) -> float:
+def best_share(graph: Float, neighbors: Float, classes: Float) -> float:
     """Return the share of the nearest neighbors that makes known classes the most likely.
 
     Parameters

@@ -18,7 +18,14 @@ from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Rows
 from daskclust.prototypes.views import SampleRows
 
-__all__ = ["NEIGHBOR_PIXELS", "SAMPLE_ROWS", "find_prototypes", "sample_cube", "sample_rows", "sample_size"]
+__all__ = [
+    "NEIGHBOR_PIXELS",
+    "SAMPLE_ROWS",
+    "find_prototypes",
+    "sample_cube",
+    "sample_rows",
+    "sample_size",
+]
 
 Float = NDArray[np.float64]
 

@@ -188,14 +188,13 @@ class PrototypeProblem:
             from daskclust.cube._graph import count_graph
 
             counts, adjacent = count_graph(self.cube, connectivity, self.weight)
-        after = replace(
-            state,
+        classes = zip(counts.classes, state.sizes, strict=True)
+        found: dict[str, Any] = {
             **_flat(counts.near, "near"),
             **(_flat(adjacent, "adjacent") if adjacent else {}),
-            classes=np.concatenate(
-                [c[:size] for c, size in zip(counts.classes, state.sizes, strict=True)]
-            ),
-        )
+            "classes": np.concatenate([own[:size] for own, size in classes]),
+        }
+        after = replace(state, **found)
         edges = int(sum(len(c.keys) for c in counts.near))
         return Step(after, float(edges), 0.0, finished=True)
 

@@ -40,9 +40,7 @@ def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
                 found += 1
 
 
-def nearest_several(
-    x: NDArray[Any], centers: Float, count: int
-) -> tuple[NDArray[np.int32], Float]:
+def nearest_several(x: NDArray[Any], centers: Float, count: int) -> tuple[NDArray[np.int32], Float]:
     """Find the nearest centers of each row, nearest first.
 
     Parameters
