@@ -42,19 +42,15 @@ def near_weights(distances: Float) -> Float:
     array([[0.66666667, 0.33333333],
            [0.5       , 0.5       ]])
     """
-    last = distances[:, -1:]
-    with np.errstate(invalid="ignore"):
-        # Infinity: there is no next one.
-        share = np.divide(
-            distances[:, :-1], last, out=np.zeros_like(distances[:, :-1]), where=last > 0
-        )
-    weights = np.where(np.isfinite(distances[:, :-1]), 1.0 - np.nan_to_num(share), 0.0)
+    present = np.isfinite(distances)
+    # Where there is no next one, the last there is; it counts for nothing then.
+    last = np.where(present, distances, 0.0).max(axis=1, keepdims=True, initial=0.0)
+    near, present = np.where(present, distances, 0.0)[:, :-1], present[:, :-1]
+    share = np.divide(near, last, out=np.zeros_like(near), where=last > 0)
+    weights = np.where(present, 1.0 - share, 0.0)
+    weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, present)
     total = weights.sum(axis=1, keepdims=True)
-    even = np.where(np.isfinite(distances[:, :-1]), 1.0, 0.0)
-    weights = np.where(total > 0, weights, even)
-    total = np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
-    found: Float = weights / total
-    return found
+    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ VIEWS = ("raw", "standard", "angle", "whitened")
 MAX_DIMENSIONS = 30
 #: Directions whose variance is below this share of the largest carry no information.
 _NEGLIGIBLE = 1e-12
+#: Variances below this share of the squared mean are rounding.
+_ROUNDING = 1e-28
 #: Isotropic noise that is added before whitening, as a multiple of the mean noise: bands
 #: without noise would be blown up, which ruins some scenes.
 _SOFTNESS = 10.0
@@ -185,13 +187,13 @@ def noise_whitening(one: NDArray[Any], other: NDArray[Any]) -> Float:
     return whitening
 
 
-def _components(scatter: Float) -> Float:
+def _components(scatter: Float, mean: Float) -> Float:
     """Leading principal components, scaled to a total variance of 1; (p, d)."""
     values, vectors = np.linalg.eigh(scatter)
     total = values[values > 0].sum()
-    if not total > 0:
-        # All rows are the same: any direction will do.
-        return vectors[:, -1:]
+    if not total > _ROUNDING * (mean @ mean):
+        # All rows are the same but for rounding: they are one point.
+        return np.zeros((len(values), 1))
     kept = vectors[:, ::-1][:, : np.count_nonzero(values > _NEGLIGIBLE * values[-1])]
     kept = kept[:, :MAX_DIMENSIONS]
     peak = kept[np.abs(kept).argmax(axis=0), np.arange(kept.shape[1])]
@@ -206,23 +208,23 @@ def _scale(spread: Float, width: Float) -> Float:
     values weighs less, by a factor of 3 at most.
     """
     unit = np.clip(width / _WIDTH, spread, _LIMIT * spread)
-    return np.divide(1.0, unit, out=np.zeros_like(unit), where=spread > 0)
+    return np.divide(1.0, unit, out=np.zeros_like(unit), where=(width > 0) & (spread > 0))
 
 
 def _view(name: str, sample: SampleRows) -> tuple[bool, Float, Float]:
     if name in ("raw", "standard"):
         mean, scatter = _moments(sample.x, sample.weight, unit=False)
         if name == "raw":
-            return False, mean, _components(scatter)
+            return False, mean, _components(scatter, mean)
         scale = _scale(np.sqrt(np.diag(scatter)), np.ptp(sample.x, axis=0).astype(np.float64))
-        return False, mean, scale[:, None] * _components(scatter * scale[:, None] * scale)
+        return False, mean, scale[:, None] * _components(scatter * scale[:, None] * scale, 0 * mean)
     mean, scatter = _moments(sample.x, sample.weight, unit=True)
     if name == "angle":
-        return True, mean, _components(scatter)
+        return True, mean, _components(scatter, mean)
     assert sample.neighbors is not None
     one, other = sample.neighbors
     whitening = noise_whitening(one, other)
-    return True, mean, whitening @ _components(whitening @ scatter @ whitening)
+    return True, mean, whitening @ _components(whitening @ scatter @ whitening, whitening @ mean)
 
 
 def find_views(names: Sequence[str], sample: SampleRows) -> Space:
