@@ -16,6 +16,8 @@ from daskclust.constraints import pairs_from_labels
 from daskclust.engine import on_iteration
 from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID
+from daskclust.prototypes.label_spreading import LabelSpreading
+from daskclust.prototypes.spectral_clustering import SpectralClustering
 
 if TYPE_CHECKING:
     from daskclust import datasets, metrics, selection
@@ -33,11 +35,13 @@ __all__ = [
     "DPMeans",
     "GaussianMixture",
     "KMeans",
+    "LabelSpreading",
     "MPCKMeans",
     "PCKMeans",
     "PCSKMeans",
     "SemiSupervisedKMeans",
     "SparseKMeans",
+    "SpectralClustering",
     "__version__",
     "datasets",
     "load",

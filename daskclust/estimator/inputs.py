@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from typing import Any
 
 import dask.array as da
@@ -14,7 +15,13 @@ from sklearn.utils.validation import validate_data
 from daskclust.engine import is_dask, unwrap
 from daskclust.exceptions import ConstraintError
 
-__all__ = ["as_labels", "check_rows", "check_weight", "unmasked"]
+__all__ = ["as_cube", "as_labels", "check_rows", "check_weight", "unmasked"]
+
+
+def as_cube(X: Any) -> Any:
+    """Return X if it is a :class:`daskclust.Cube`, else None; cubes are not imported for that."""
+    cube = sys.modules.get("daskclust.cube")
+    return X if cube is not None and isinstance(X, cube.Cube) else None
 
 
 def unmasked(y: Any) -> Any:
@@ -88,7 +95,8 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     Parameters
     ----------
     estimator : BaseEstimator
-    X : array-like, dask.array.Array, Dask DataFrame or xarray.DataArray
+    X : array-like, dask.array.Array, Dask DataFrame, xarray.DataArray or Cube
+        Of a cube its `samples`.
     reset : bool
         Whether this is a fit.
 
@@ -97,6 +105,8 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     ValueError
         For other dimensions, types that are no numbers, or nothing at all.
     """
+    if as_cube(X) is not None:
+        X = X.samples
     data = unwrap(X)
     if np.ma.is_masked(data):
         # NumPy would go on with what is below the mask.

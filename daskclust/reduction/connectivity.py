@@ -1,0 +1,115 @@
+"""How nodes hang together: a pass that counts which of them are near the same rows.
+
+A row counts for each pair of its nearest nodes.  How many different pairs there are is
+decided by the data, so counts are kept as sorted keys and not as a matrix of fixed size
+(:mod:`daskclust.kernels.pair_counts`).  Counts of rows are whole numbers: exact, however
+blocks are cut and in whatever order they are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.nearest.several import nearest_several
+from daskclust.kernels.pair_counts import PairCounts, count_near, merge_counts
+from daskclust.reduction.class_moments import RowLabels
+from daskclust.reduction.contract import RowBlock
+
+__all__ = ["Connectivity", "ConnectivityCounts", "count_blocks", "merge_connectivity"]
+
+Float = NDArray[np.float64]
+
+#: Blocks whose counts are merged at a time.
+_MERGED = 16
+
+
+@dataclass(frozen=True)
+class ConnectivityCounts:
+    """What is counted, for each space.
+
+    Attributes
+    ----------
+    near : tuple of PairCounts
+        Rows by pairs of their nearest nodes.
+    classes : ndarray of shape (spaces, n_prototypes, n_classes), float64
+        Weights of labeled rows by their nearest prototype.
+    """
+
+    near: tuple[PairCounts, ...]
+    classes: Float
+
+
+@dataclass(frozen=True)
+class Connectivity:
+    """What to count; travels to the workers.
+
+    Parameters
+    ----------
+    spaces : tuple of callable(x) -> z
+        In which rows are compared with nodes.
+    nodes : tuple of ndarray of shape (k, q), float64
+        In each space.
+    n_near : int
+        Nearest nodes of a row that count as connected, 2 or more.
+    n_prototypes : int
+        Nodes, out of the first, to which labels are counted.
+    labels : RowLabels, optional
+        Labeled rows that are no nodes.
+    """
+
+    spaces: tuple[Callable[[NDArray[Any]], Float], ...]
+    nodes: tuple[Float, ...]
+    n_near: int
+    n_prototypes: int = 0
+    labels: RowLabels | None = None
+
+    def identity(self) -> ConnectivityCounts:
+        """Return the counts of no rows."""
+        n_classes = 0 if self.labels is None else self.labels.n_classes
+        return ConnectivityCounts(
+            tuple(merge_counts([]) for _ in self.spaces),
+            np.zeros((len(self.spaces), self.n_prototypes, n_classes)),
+        )
+
+    def count(self, rows: RowBlock) -> tuple[ConnectivityCounts, NDArray[np.int32]]:
+        """Count the rows of a block; also return their nearest nodes, (spaces, n)."""
+        found = self.identity()
+        near = []
+        first = np.empty((len(self.spaces), len(rows.x)), np.int32)
+        for v, (space, nodes) in enumerate(zip(self.spaces, self.nodes, strict=True)):
+            z = space(rows.x)
+            indices, _ = nearest_several(z, nodes, min(self.n_near, len(nodes)))
+            first[v] = indices[:, 0]
+            near.append(count_near(indices, rows.weight, len(nodes)))
+            if self.labels is not None:
+                self._count_labels(found.classes[v], rows, z, nodes)
+        return ConnectivityCounts(tuple(near), found.classes), first
+
+    def _count_labels(self, counts: Float, rows: RowBlock, z: Float, nodes: Float) -> None:
+        assert self.labels is not None
+        for places, codes in self.labels.by_chunk(rows):
+            if len(places):
+                own, _ = nearest_several(z[places], nodes[: self.n_prototypes], 1)
+                weight = 1.0 if rows.weight is None else rows.weight[places]
+                np.add.at(counts, (own[:, 0], codes), weight)
+
+
+def merge_connectivity(parts: Sequence[ConnectivityCounts]) -> ConnectivityCounts:
+    """Add counts; there is at least one part."""
+    near = tuple(merge_counts(space) for space in zip(*(part.near for part in parts), strict=True))
+    return ConnectivityCounts(near, sum(part.classes for part in parts[1:]) + parts[0].classes)
+
+
+def count_blocks(blocks: Iterable[RowBlock], connectivity: Connectivity) -> ConnectivityCounts:
+    """Count the rows of several blocks, one after another."""
+    parts = [connectivity.identity()]
+    for rows in blocks:
+        parts.append(connectivity.count(rows)[0])
+        if len(parts) > _MERGED:
+            parts = [merge_connectivity(parts)]
+    return merge_connectivity(parts)
