@@ -45,6 +45,14 @@ class _State:
         Whether that assignment changed nothing.
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f m p",
+        "delta": "f",
+        "inertia": "f",
+        "farthest": "f",
+        "settled": "b",
+    }
+
     centers: Float
     delta: float
     inertia: float

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,14 @@ class LloydState:
         Whether it does not move at all: labels, centers and inertia agree.
     n_iter : ndarray of shape (r,), int
     """
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f r k p",
+        "inertia": "f r",
+        "converged": "b r",
+        "settled": "b r",
+        "n_iter": "i r",
+    }
 
     centers: Float
     inertia: Float

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine.rows import OPENING, Rows
+from daskclust.engine.rows import OPENING, Ledger, Rows
 from daskclust.reduction import Reduction, RowBlock
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.views import Transformed, View, WithoutRows, digest
@@ -72,7 +72,7 @@ class _SharedRows(Rows):
         self.lengths = base.lengths
         self.n_rows = base.n_rows
         self.n_features = base.n_features
-        self._passes = [0]
+        self._ledger = Ledger()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -87,20 +87,20 @@ class _SharedRows(Rows):
         """Make one pass, with the others."""
         if carry is not None:
             raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
-        self._passes[0] += 1
+        self._ledger.passes += 1
         if reduction.carries:
             reduction = reduction.without_carry()
         return self._ask(Request(reduction, state, self._views)), None
 
     def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
         """Make one pass; only equal ones are shared."""
-        self._passes[0] += 1
+        self._ledger.passes += 1
         found: list[T] = self._ask(_Collect(name, _through, (self._views, function, arguments)))
         return found
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Fetch rows by number; only equal ones are shared."""
-        self._passes[0] += 1
+        self._ledger.passes += 1
         values, weight = self._ask(_Take(np.asarray(rows, dtype=np.int64), self._views))
         return values, weight
 
@@ -114,7 +114,8 @@ class _SharedRows(Rows):
 
     def _seen_through(self, view: View) -> Rows:
         rows = _SharedRows(self._base, self._ask, (*self._views, view))
-        rows._passes = self._passes
+        rows.n_features = getattr(getattr(view, "function", None), "n_columns", self.n_features)
+        rows._ledger = self._ledger
         return rows
 
 

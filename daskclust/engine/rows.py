@@ -6,9 +6,10 @@ passes over them, and a count of those passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import dask
@@ -32,11 +33,21 @@ from daskclust.engine.executors import (
 )
 from daskclust.engine.graphs import CutGraph, cut
 from daskclust.engine.placement import by_location, deal_out
+from daskclust.engine.start_log import StartLog
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction
 
-__all__ = ["OPENING", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]
+__all__ = [
+    "OPENING",
+    "Ledger",
+    "Rows",
+    "is_dask",
+    "open_blank",
+    "open_rows",
+    "unwrap",
+    "working_dtype",
+]
 
 T = TypeVar("T")
 
@@ -66,6 +77,21 @@ def unwrap(X: Any) -> Any:
     return X
 
 
+@dataclass
+class Ledger:
+    """What all views of the same data share: the count of passes, and where they are kept.
+
+    Attributes
+    ----------
+    passes : int
+    log : StartLog, optional
+        Keeps the passes that are made, and answers those that an earlier process made.
+    """
+
+    passes: int = 0
+    log: StartLog | None = None
+
+
 class Rows:
     """Row blocks of a data set, and the passes over them.
 
@@ -84,7 +110,7 @@ class Rows:
         prepare: Prepare,
         lengths: tuple[int, ...],
         n_features: int,
-        passes: list[int] | None = None,
+        ledger: Ledger | None = None,
         room: float = np.inf,
     ) -> None:
         self._executor = executor
@@ -92,7 +118,7 @@ class Rows:
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features
-        self._passes = [0] if passes is None else passes
+        self._ledger = Ledger() if ledger is None else ledger
         self._room = room
 
     @property
@@ -103,7 +129,28 @@ class Rows:
     @property
     def passes(self) -> int:
         """Passes over the data so far."""
-        return self._passes[0]
+        return self._ledger.passes
+
+    @passes.setter
+    def passes(self, count: int) -> None:
+        self._ledger.passes = count
+
+    @property
+    def log(self) -> StartLog | None:
+        """What keeps the passes at present, if anything."""
+        return self._ledger.log
+
+    @contextmanager
+    def logged(self, log: StartLog | None) -> Iterator[None]:
+        """Keep the passes of all views of these data, and answer those that are kept.
+
+        Reductions only: what else passes bring home is as long as the data decide.
+        """
+        before, self._ledger.log = self._ledger.log, log
+        try:
+            yield
+        finally:
+            self._ledger.log = before
 
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes.
@@ -118,9 +165,19 @@ class Rows:
         return self.scan(reduction, state, None)[0]
 
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
-        """Make one pass with what each block kept from the last; return (result, carry)."""
-        self._passes[0] += 1
+        """Make one pass with what each block kept from the last; return (result, carry).
+
+        The carry is None where nothing is kept: the next state must then hold all that
+        rows are to be measured against.
+        """
+        self._ledger.passes += 1
+        log = self._ledger.log
+        known = None if log is None else log.recall(reduction, state)
+        if known is not None:
+            return reduction.finalize(known, state), None
         partial, kept = self._executor.reduce(self._prepare, reduction, state, carry)
+        if log is not None:
+            log.note(reduction, state, partial)
         return reduction.finalize(partial, state), kept
 
     def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
@@ -135,7 +192,7 @@ class Rows:
         function : callable(blocks, *arguments)
             Of an iterator of :class:`RowBlock`, in row order; picklable.
         """
-        self._passes[0] += 1
+        self._ledger.passes += 1
         found: list[T] = self._executor.map(name, over_blocks, self._prepare, function, arguments)
         return found
 
@@ -145,7 +202,7 @@ class Rows:
         One pass that reads only the chunks concerned (all of them where blocks
         share costly tasks); cost of the client: ``len(rows) x p``.
         """
-        self._passes[0] += 1
+        self._ledger.passes += 1
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
         parts = [part for part in parts if len(part[0])]
         if not parts:
@@ -161,15 +218,17 @@ class Rows:
             return self
         executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
         return Rows(
-            executor, self._prepare, self.lengths, self.n_features, self._passes, self._room
+            executor, self._prepare, self.lengths, self.n_features, self._ledger, self._room
         )
 
     def transformed(self, transform: Any) -> Rows:
-        """Return the same data with each block passed through ``transform``."""
+        """Return the same data with each block passed through ``transform``.
+
+        One that changes the number of columns says so by ``n_columns``.
+        """
         prepare = replace(self._prepare, transform=transform)
-        return Rows(
-            self._executor, prepare, self.lengths, self.n_features, self._passes, self._room
-        )
+        n_features = getattr(transform, "n_columns", self.n_features)
+        return Rows(self._executor, prepare, self.lengths, n_features, self._ledger, self._room)
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -190,7 +190,8 @@ class BaseClusterer(
                 "of 1 is required."
             )
         seeds = draw_seeds(self.random_state, n_restarts)
-        request = SurveyRequest(rows.n_features, seeds, n_picks, labels)
+        hashed = self.checkpoint is not None
+        request = SurveyRequest(rows.n_features, seeds, n_picks, labels, hashed)
         survey: Survey = rows.reduce(SURVEY, request)
         check_values(survey)
         if survey.weight <= 0:

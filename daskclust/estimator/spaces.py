@@ -102,6 +102,11 @@ class Whitened(Euclidean):
         return cls(mean, directions / scale, (directions * scale).T)
 
     @property
+    def n_columns(self) -> int:
+        """Columns of the whitened rows."""
+        return self.forward.shape[1]
+
+    @property
     def is_identity(self) -> bool:
         """Whether blocks are left as they are."""
         return False

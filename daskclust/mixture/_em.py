@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,15 @@ class EMState:
     converged : ndarray of shape (r,), bool
     n_iter : ndarray of shape (r,), int
     """
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        "weights": "f r k",
+        "means": "f r k p",
+        "covariances": "f r k p | f r k p p",
+        "bound": "f r",
+        "converged": "b r",
+        "n_iter": "i r",
+    }
 
     weights: Float
     means: Float

@@ -112,7 +112,14 @@ def check_survey(survey: ObservedSurvey, n_components: int, name: str) -> None:
 
 
 def open_incomplete(
-    X: Any, weight: Any, *, seeds: tuple[int, ...], n_picks: int, n_components: int, name: str
+    X: Any,
+    weight: Any,
+    *,
+    seeds: tuple[int, ...],
+    n_picks: int,
+    n_components: int,
+    name: str,
+    hashed: bool = False,
 ) -> OpenIncomplete:
     """Bind checked data, and make the first pass.
 
@@ -126,6 +133,8 @@ def open_incomplete(
         Rows drawn for each seed.
     n_components, name
         As of :func:`check_survey`.
+    hashed : bool, default=False
+        Whether the rows are hashed, for a checkpoint.
     """
     rows = open_rows(X, weight)
     if rows.n_rows == 0:
@@ -133,6 +142,8 @@ def open_incomplete(
             f"Found array with 0 sample(s) (shape=(0, {rows.n_features})) while a minimum "
             "of 1 is required."
         )
-    survey: ObservedSurvey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features, seeds, n_picks))
+    survey: ObservedSurvey = rows.reduce(
+        OBSERVED, SurveyRequest(rows.n_features, seeds, n_picks, hashed=hashed)
+    )
     check_survey(survey, n_components, name)
     return OpenIncomplete(X, rows, survey, seeds)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,16 @@ class SpectrumState:
     n_iter : int
         Power iterations so far.
     """
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        "weights": "f c",
+        "means": "f c p",
+        "covariances": "f c p | f c p p",
+        "sizes": "i m",
+        "basis": "f d l",
+        "values": "f l",
+        "n_iter": "i",
+    }
 
     weights: Float
     means: Float

@@ -249,6 +249,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
             n_picks=0 if found else n_start_picks(self.init_params, k),
             n_components=k,
             name="n_components",
+            hashed=self.checkpoint is not None,
         )
         full = self.covariance_type == "full"
         floor = Floor.of(self.reg_covar, data.survey.variance)

@@ -283,7 +283,13 @@ class PCKID(
             self.random_state, self.n_initializations * (self.max_components - 1) + 3
         )
         data = open_incomplete(
-            X, None, seeds=(), n_picks=0, n_components=self.n_clusters, name="n_clusters"
+            X,
+            None,
+            seeds=(),
+            n_picks=0,
+            n_components=self.n_clusters,
+            name="n_clusters",
+            hashed=self.checkpoint is not None,
         )
         rows = data.rows
         # Bounded by 1e-9 at least, however small a share is asked for.
@@ -325,7 +331,7 @@ class PCKID(
             checkpoint=checkpoint,
         )
         if checkpoint is not None:
-            checkpoint = checkpoint.following(fitted.state, fitted.history)
+            checkpoint = checkpoint.following(fitted)
         self._finish(data, fitted.state, fitted.history, spectrum.dtype, kmeans_seed, checkpoint)
         return self
 

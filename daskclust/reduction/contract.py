@@ -83,16 +83,17 @@ class Field:
     Parameters
     ----------
     shape : tuple of int
-    merge : {"sum", "moments", "min", "max", "top"}
+    merge : {"sum", "count", "moments", "min", "max", "top"}
         ``"sum"``: unevaluated pairs ``hi + lo``, so ``shape[0]`` is 2 and the
-        total does not depend on the order of merging.  ``"moments"``: rows
-        weight, mean and squared deviations.  ``"top"``: records of
+        total does not depend on the order of merging.  ``"count"``: unsigned
+        integers, summed modulo their range.  ``"moments"``: rows weight, mean and
+        squared deviations.  ``"top"``: records of
         :func:`top_dtype`, of which the smallest keys stay.
     dtype : dtype, default=float64
     """
 
     shape: tuple[int, ...]
-    merge: Literal["sum", "moments", "min", "max", "top"] = "sum"
+    merge: Literal["sum", "count", "moments", "min", "max", "top"] = "sum"
     dtype: Any = np.float64
 
     @property
@@ -107,7 +108,7 @@ class Field:
             empty["key"] = np.inf
             empty["row"] = -1
             return empty
-        if self.merge in ("sum", "moments"):
+        if self.merge in ("sum", "count", "moments"):
             return np.zeros(self.shape, self.dtype)
         kind = np.dtype(self.dtype)
         low, high = (
@@ -119,6 +120,8 @@ class Field:
         """Merge two arrays of this field."""
         if self.merge == "sum":
             return np.stack(add_pairs((a[0], a[1]), (b[0], b[1])))
+        if self.merge == "count":
+            return a + b
         if self.merge == "moments":
             return merge_moments(a, b)
         if self.merge == "min":

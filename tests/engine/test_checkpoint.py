@@ -224,9 +224,12 @@ def written(path):
 OTHER_DATA = {
     "more rows": (np.concatenate([X, X[:1]]), "n_rows was 600, is 601"),
     "fewer features": (X[:, :2], "n_features was 3, is 2"),
-    "another value": (np.where(np.arange(1800).reshape(600, 3) == 900, 0.5, X), "of the data"),
-    "another scale": (X * 1.001, "low of the data is another"),
-    "another place": (X + 1.0, "mean of the data is another"),
+    "another value": (np.where(np.arange(1800).reshape(600, 3) == 900, 0.5, X), "data are others"),
+    "another scale": (X * 1.001, "data are others"),
+    "rows reversed": (X[::-1].copy(), "data are others"),
+    "rows shuffled": (np.random.default_rng(2).permutation(X), "data are others"),
+    "columns permuted": (X[:, [1, 0, 2]].copy(), "data are others"),
+    "a column permuted": (np.column_stack([X[::-1, 0], X[:, 1:]]), "data are others"),
 }
 
 
@@ -240,7 +243,7 @@ def test_a_checkpoint_of_other_data_is_refused(case, written):
 
 
 def test_a_checkpoint_of_other_weights_is_refused(written):
-    with pytest.raises(CheckpointError, match="weight of the data is another"):
+    with pytest.raises(CheckpointError, match="data are others"):
         KMeans(**OPTIONS, checkpoint=written).fit(X, sample_weight=WEIGHT)
 
 
@@ -355,11 +358,11 @@ def test_a_file_with_pickled_objects_is_refused_and_not_executed(path, tmp_path)
 def test_a_newer_format_is_refused(written):
     with np.load(written) as file:
         arrays = dict(file)
-    meta = arrays["meta"].tobytes().replace(b'"format": 1', b'"format": 9')
+    meta = arrays["meta"].tobytes().replace(b'"format": 2', b'"format": 9')
     arrays["meta"] = np.frombuffer(meta, np.uint8)
     with written.open("wb") as file:
         np.savez(file, **arrays)
-    with pytest.raises(CheckpointError, match="format 9; this version reads 1"):
+    with pytest.raises(CheckpointError, match="format 9, this version reads 2"):
         KMeans(**OPTIONS, checkpoint=written).fit(X)
 
 
@@ -378,7 +381,7 @@ class Counter:
 
 
 def fingerprint():
-    survey = open_rows(X).reduce(SURVEY, SurveyRequest(3))
+    survey = open_rows(X).reduce(SURVEY, SurveyRequest(3, hashed=True))
     return Fingerprint("Test", {"a": 1}, len(X), survey)
 
 
@@ -386,12 +389,13 @@ def fingerprint():
 def test_a_state_comes_back_as_it_was(note, path):
     checkpoint = Checkpoint(path, fingerprint())
     assert checkpoint.load(Counter) is None
-    checkpoint.save(Counter(7, note), [{"iteration": 1}], finished=True)
-    state, history, finished = Checkpoint(path, fingerprint()).load(Counter)
+    checkpoint.save(Counter(7, note), [{"iteration": 1}], finished=True, passes=4)
+    state, history, finished, passes = Checkpoint(path, fingerprint()).load(Counter)
     assert state.value == 7
     np.testing.assert_array_equal(state.note, note)
     assert history == [{"iteration": 1}]
     assert finished is True
+    assert passes == 4
 
 
 def test_the_driver_stops_when_finished_or_at_max_iter():

@@ -176,6 +176,7 @@ class PairwiseClusterer(BaseClusterer):
             max_iter=problem.max_passes,
             name=type(self).__name__,
             checkpoint=self._checkpoint(data, more={"constraints": touched.constraints.digest()}),
+            sizes={"t": len(touched)},
         )
         note_start(fitted.history, self.init, data.rows.n_rows, self.n_clusters)
         self._finish(data, problem, fitted.state, fitted.history)

@@ -53,6 +53,18 @@ class PassState:
         How often a constrained row has founded an empty cluster anew.
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f k p",
+        "assignment_weights": "f p",
+        "assignment_centers": "f k p",
+        "labels": "i t",
+        "sums": "f k p ?",
+        "counts": "f k ?",
+        "passes": "i",
+        "settled": "b",
+        "restarts": "i",
+    }
+
     centers: Float
     assignment_weights: Float
     assignment_centers: Float

@@ -8,6 +8,7 @@ minimizer is ``a_j = c n / S_j``, with c = 1 in the paper and 0.01 in WekaUT.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -40,6 +41,12 @@ class MetricState(PassState):
 
     weights: Float
     objective: float = np.inf
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        **PassState.shapes,
+        "weights": "f p",
+        "objective": "f",
+    }
 
     @classmethod
     def begin(cls, centers: Float, n_touched: int) -> Self:

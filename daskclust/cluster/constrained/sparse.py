@@ -49,6 +49,13 @@ class SparseState(PassState):
     scores: Float
     round: int
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        **PassState.shapes,
+        "weights": "f p",
+        "scores": "f p",
+        "round": "i",
+    }
+
     @classmethod
     def begin(cls, centers: Float, n_touched: int) -> Self:
         """Return the state before the first pass; ``w_j = 1 / sqrt(p)``."""
