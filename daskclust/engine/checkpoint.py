@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from daskclust.engine.identity import UnidentifiableError, identify
 from daskclust.engine.scratch import remove_leftovers, write_whole
-from daskclust.engine.start_log import Loaded, LoopRecord, PassRecord, StartLog
-from daskclust.engine.states import StateError, pack_state, unpack_state
+from daskclust.engine.start_log import LoopRecord, PassRecord, StartLog
+from daskclust.engine.states import Fitted, StateError, pack_state, unpack_state
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import Survey
 
@@ -136,13 +136,13 @@ class Checkpoint:
                 "exist. Create it, or give a path in a directory that exists."
             )
 
-    def following(self, ended: Loaded) -> Checkpoint:
+    def following(self, ended: Fitted) -> Checkpoint:
         """Return the same file for the next part of a fit, after one that ended like this."""
         after = Checkpoint(self.path, self.fingerprint)
         after._before = [*self._before, _pack_loop(ended)]
         return after
 
-    def load(self, kind: type, sizes: Mapping[str, int] | None = None) -> Loaded | None:
+    def load(self, kind: type, sizes: Mapping[str, int] | None = None) -> Fitted | None:
         """Return the stored loop of this part, or None where it has not begun.
 
         Where the next part has begun, that of its end.  Scratch files that killed
@@ -203,7 +203,7 @@ class Checkpoint:
 
     def _take(
         self, parts: list[Any], arrays: Arrays, kind: type, sizes: Mapping[str, int]
-    ) -> Loaded | None:
+    ) -> Fitted | None:
         at = len(self._before)
         self.written = True
         if len(parts) <= at:
@@ -226,7 +226,7 @@ class Checkpoint:
                 arrays.update({f"{i}.{name}": a for name, a in own.items()})
             self._write(({"start": metas}, arrays))
 
-        def unpack(kind: type, packed: Any, sizes: Mapping[str, int]) -> Loaded:
+        def unpack(kind: type, packed: Any, sizes: Mapping[str, int]) -> Fitted:
             try:
                 return _unpack_loop(kind, packed, {**self.fingerprint.sizes(), **sizes})
             except (StateError, KeyError, TypeError, ValueError) as error:
@@ -237,7 +237,7 @@ class Checkpoint:
     def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
         """Replace the file by the newest state; a crash leaves the old one or the new one."""
         self._started = []
-        self._write(_pack_loop(Loaded(state, history, finished, passes)))
+        self._write(_pack_loop(Fitted(state, history, finished, passes)))
 
     def _write(self, newest: tuple[dict[str, Any], Arrays]) -> None:
         arrays: Arrays = {}
@@ -290,7 +290,7 @@ def _under(arrays: Arrays, prefix: str) -> Arrays:
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
-def _pack_loop(loop: Loaded) -> tuple[dict[str, Any], Arrays]:
+def _pack_loop(loop: Fitted) -> tuple[dict[str, Any], Arrays]:
     arrays, missing = pack_state(loop.state)
     meta = {
         "missing": missing,
@@ -303,7 +303,7 @@ def _pack_loop(loop: Loaded) -> tuple[dict[str, Any], Arrays]:
 
 def _unpack_loop(
     kind: type, packed: tuple[dict[str, Any], Arrays], sizes: Mapping[str, int]
-) -> Loaded:
+) -> Fitted:
     meta, arrays = packed
     history, passes = meta["history"], meta["passes"]
     numbers = [record["iteration"] for record in history]
@@ -311,7 +311,7 @@ def _unpack_loop(
         raise StateError("the records of iterations are not in order")
     if not isinstance(passes, int) or not isinstance(meta["finished"], bool):
         raise StateError("the count of passes is none")
-    return Loaded(
+    return Fitted(
         unpack_state(kind, arrays, meta["missing"], sizes), history, meta["finished"], passes
     )
 

@@ -11,6 +11,7 @@ from daskclust.engine.checkpoint import Checkpoint
 from daskclust.engine.progress import announce
 from daskclust.engine.rows import Rows
 from daskclust.engine.start_log import LoopKeeper
+from daskclust.engine.states import Fitted
 from daskclust.exceptions import CheckpointError
 
 __all__ = ["Fitted", "Step", "iterate"]
@@ -44,16 +45,6 @@ class Step(Generic[S]):
     finished: bool
     moved: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Fitted(Generic[S]):
-    """The end of a loop: last state, records, whether it finished by itself, passes so far."""
-
-    state: S
-    history: list[dict[str, Any]]
-    finished: bool
-    passes: int
 
 
 def iterate(
@@ -136,9 +127,9 @@ def _loop(
         if keeper is not None:
             keeper.save(state, history, finished=False, passes=rows.passes)
     else:
-        state, history, finished, passes = stored
+        state, history, finished = stored.state, stored.history, stored.finished
         # The passes of this process so far only looked at the data again.
-        rows.passes = max(rows.passes, passes)
+        rows.passes = max(rows.passes, stored.passes)
     while not finished and len(history) < max_iter:
         began = time.perf_counter()
         done = step(state)

@@ -32,6 +32,7 @@ from daskclust.engine.executors import (
     cpu_threads,
 )
 from daskclust.engine.graphs import CutGraph, cut
+from daskclust.engine.identity import content_hash
 from daskclust.engine.placement import by_location, deal_out
 from daskclust.engine.start_log import StartLog
 from daskclust.exceptions import ChunkError, PerformanceWarning
@@ -160,6 +161,33 @@ class Rows:
         """
         return 2 * bytes_a_row * self.n_rows <= self._room
 
+    def kept(
+        self,
+        question: Any,
+        make: Callable[[], dict[str, NDArray[Any]]],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> dict[str, NDArray[Any]]:
+        """Return arrays that take long to make: those of an earlier process, if it kept them.
+
+        Parameters
+        ----------
+        question : object
+            All that the arrays depend on, beside the rows; equal for equal arrays.
+        make : callable() -> dict of str to ndarray
+            Called where they are not kept.
+        shapes : mapping of str to tuple of int
+            Of all arrays, which are float64.
+        """
+        log = self._ledger.log
+        if log is None:
+            return make()
+        name = content_hash(question)
+        found = log.recall_stage(name, shapes)
+        if found is None:
+            found = make()
+            log.note_stage(name, found)
+        return found
+
     def reduce(self, reduction: Reduction, state: Any) -> Any:
         """Make one pass and return the finalized result."""
         return self.scan(reduction, state, None)[0]
@@ -167,8 +195,8 @@ class Rows:
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
         """Make one pass with what each block kept from the last; return (result, carry).
 
-        The carry is None where nothing is kept: the next state must then hold all that
-        rows are to be measured against.
+        A carry only saves work.  It is None where nothing is kept, and where the answer
+        is that of an earlier process.
         """
         self._ledger.passes += 1
         log = self._ledger.log

@@ -10,30 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine.identity import content_hash
-from daskclust.engine.states import StateError
+from daskclust.engine.states import Fitted, StateError
 from daskclust.reduction import Partial, Reduction
 
-__all__ = ["Loaded", "LoopKeeper", "LoopRecord", "PassRecord", "StartLog"]
-
-
-class Loaded(NamedTuple):
-    """A loop as it was kept: where it goes on, its records, and what it has cost."""
-
-    state: Any
-    history: list[dict[str, Any]]
-    finished: bool
-    passes: int
+__all__ = ["LoopKeeper", "LoopRecord", "PassRecord", "StartLog"]
 
 
 @dataclass(frozen=True)
 class PassRecord:
-    """A pass: what was asked (as a hash), and the merged partial."""
+    """A pass, or a stage without one: what was asked (as a hash), and what was found."""
 
     question: str
     partial: Partial
@@ -58,16 +49,16 @@ class StartLog:
     write : callable(records)
         Keeps the records.
     pack, unpack : callable
-        How the state of a loop is kept: ``pack(Loaded)``, and
-        ``unpack(kind, packed, sizes) -> Loaded``.
+        How the state of a loop is kept: ``pack(Fitted)``, and
+        ``unpack(kind, packed, sizes) -> Fitted``.
     damaged : callable(error) -> error
         Names the file that the records are from.
     """
 
     records: list[PassRecord | LoopRecord]
     write: Callable[[list[PassRecord | LoopRecord]], None]
-    pack: Callable[[Loaded], Any]
-    unpack: Callable[[type, Any, Mapping[str, int]], Loaded]
+    pack: Callable[[Fitted], Any]
+    unpack: Callable[[type, Any, Mapping[str, int]], Fitted]
     damaged: Callable[[Exception], Exception]
     _at: int = field(default=0, init=False)
 
@@ -82,28 +73,46 @@ class StartLog:
         CheckpointError
             If what is recorded cannot be the answer.
         """
+        found = self._next(_question(reduction, state))
+        if found is not None:
+            for name, blank in reduction.identity(state).items():
+                wanted = np.asarray(blank)
+                shape = _shape(reduction, state, name, found.get(name))
+                self._check(found, name, wanted.dtype, shape)
+        return found
+
+    def recall_stage(self, question: str, shapes: Mapping[str, tuple[int, ...]]) -> Partial | None:
+        """Return the float64 arrays that a stage came to, or None where the record ends."""
+        found = self._next(question)
+        if found is not None:
+            for name, shape in shapes.items():
+                self._check(found, name, np.dtype(np.float64), shape)
+        return found
+
+    def _next(self, question: str) -> Partial | None:
         if self._at == len(self.records):
             return None
         record = self.records[self._at]
-        if not isinstance(record, PassRecord) or record.question != _question(reduction, state):
+        if not isinstance(record, PassRecord) or record.question != question:
             del self.records[self._at :]
             return None
-        for name, blank in reduction.identity(state).items():
-            found = record.partial.get(name)
-            if (
-                found is None
-                or found.dtype != np.asarray(blank).dtype
-                or found.shape != _shape(reduction, state, name, found)
-            ):
-                why = StateError(f"{name}, which the pass {reduction.name!r} of the start found")
-                raise self.damaged(why)
         self._at += 1
         return dict(record.partial)
 
+    def _check(
+        self, found: Partial, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]
+    ) -> None:
+        part = found.get(name)
+        if part is None or part.dtype != dtype or part.shape != shape:
+            raise self.damaged(StateError(f"{name}, which a pass of the start found"))
+
     def note(self, reduction: Reduction, state: Any, partial: Partial) -> None:
         """Keep the answer to a pass that was made."""
-        kept = {name: np.asarray(value) for name, value in partial.items()}
-        self._put(PassRecord(_question(reduction, state), kept))
+        self.note_stage(_question(reduction, state), partial)
+
+    def note_stage(self, question: str, found: Partial) -> None:
+        """Keep the arrays that a stage came to."""
+        self._put(PassRecord(question, {name: np.asarray(a) for name, a in found.items()}))
 
     def _put(self, record: PassRecord | LoopRecord) -> None:
         self.records[self._at :] = [record]
@@ -122,7 +131,7 @@ class LoopKeeper:
         self._log, self._name = log, name
         self._place = log._at
 
-    def load(self, kind: type, sizes: Mapping[str, int]) -> Loaded | None:
+    def load(self, kind: type, sizes: Mapping[str, int]) -> Fitted | None:
         """Return the loop as it was kept, or None."""
         if self._place == len(self._log.records):
             return None
@@ -136,7 +145,7 @@ class LoopKeeper:
         """Keep the loop as it stands."""
         self._log._at = self._place
         self._log._put(
-            LoopRecord(self._name, self._log.pack(Loaded(state, history, finished, passes)))
+            LoopRecord(self._name, self._log.pack(Fitted(state, history, finished, passes)))
         )
 
 
@@ -145,10 +154,10 @@ def _question(reduction: Reduction, state: Any) -> str:
 
 
 def _shape(
-    reduction: Reduction, state: Any, name: str, found: NDArray[Any]
+    reduction: Reduction, state: Any, name: str, found: NDArray[Any] | None
 ) -> tuple[int | None, ...]:
     """Return the shape of a field; where the data decide a length, that which was found."""
     declared: tuple[int | None, ...] = reduction.fields(state)[name].shape
-    if len(declared) != found.ndim:
+    if found is None or len(declared) != found.ndim:
         return declared
     return tuple(m if n is None else n for n, m in zip(declared, found.shape, strict=True))

@@ -10,12 +10,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["StateError", "pack_state", "unpack_state"]
+__all__ = ["Fitted", "StateError", "pack_state", "unpack_state"]
+
+
+S = TypeVar("S")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted(Generic[S]):
+    """Where a loop stands: its newest state, its records, whether it is done, passes so far."""
+
+    state: S
+    history: list[dict[str, Any]]
+    finished: bool
+    passes: int
 
 
 class StateError(ValueError):

@@ -70,8 +70,8 @@ def column_keys(p: int) -> Words:
     ndarray of shape (2, p), uint64
         The same for any number of columns; read-only.
     """
-    words = np.array([int(_mix(np.uint64(j * int(_STEP) % 2**64))) for j in range(1, p + 1)])
-    words = words.astype(np.uint64)
+    starts = [np.uint64(j * int(_STEP) % 2**64) for j in range(1, p + 1)]
+    words = np.array([int(_mix(start)) for start in starts], dtype=np.uint64)
     keys: Words = np.stack([words & _LOW, words >> _HALF])
     keys.setflags(write=False)
     return keys

@@ -358,7 +358,7 @@ class PCKID(
             Member(size, seed, n_member, self.em_iter, full)
             for size, seed in zip(sizes, seeds, strict=True)
         ]
-        return train_members(data.X, pool, members)
+        return train_members(data.X, data.rows, pool, members)
 
     def _checkpoint(self, data: OpenIncomplete) -> Checkpoint | None:
         if self.checkpoint is None:

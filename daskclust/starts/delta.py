@@ -35,8 +35,7 @@ def farthest_first_delta(rows: Rows, mean: NDArray[np.float64], n_clusters: int)
     points, carry = mean[None], None
     delta = 0.0
     for _ in range(n_clusters):
-        fresh = points if carry is None else points[-1:]
-        found, carry = rows.scan(search, FarthestFirst(fresh, mean), carry)
+        found, carry = rows.scan(search, FarthestFirst(points, mean), carry)
         if not len(found):
             return 0.0
         delta = -float(found["key"][0])

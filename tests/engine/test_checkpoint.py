@@ -390,12 +390,12 @@ def test_a_state_comes_back_as_it_was(note, path):
     checkpoint = Checkpoint(path, fingerprint())
     assert checkpoint.load(Counter) is None
     checkpoint.save(Counter(7, note), [{"iteration": 1}], finished=True, passes=4)
-    state, history, finished, passes = Checkpoint(path, fingerprint()).load(Counter)
-    assert state.value == 7
-    np.testing.assert_array_equal(state.note, note)
-    assert history == [{"iteration": 1}]
-    assert finished is True
-    assert passes == 4
+    found = Checkpoint(path, fingerprint()).load(Counter)
+    assert found.state.value == 7
+    np.testing.assert_array_equal(found.state.note, note)
+    assert found.history == [{"iteration": 1}]
+    assert found.finished is True
+    assert found.passes == 4
 
 
 def test_the_driver_stops_when_finished_or_at_max_iter():

@@ -96,10 +96,11 @@ def farthest_first_states(rng, x):
     def keys(found):
         return found["key"]
 
-    points = [rng.integers(-2, 3, (m, p)).astype(float) for m in (1, 2, 1)]
+    points = rng.integers(-2, 3, (4, p)).astype(float)
+    # The last pass has nothing new to measure.
     return [
-        FarthestFirst(points[0]),
-        *(FarthestFirst(c, np.full(p, 0.5)) for c in points[1:]),
+        FarthestFirst(points[:1]),
+        *(FarthestFirst(points[:m], np.full(p, 0.5)) for m in (3, 4, 4)),
     ], keys
 
 
