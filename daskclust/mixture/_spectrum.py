@@ -49,9 +49,9 @@ class SpectrumState:
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
-        "weights": "f c",
-        "means": "f c p",
-        "covariances": "f c p | f c p p",
+        "weights": "f d",
+        "means": "f d p",
+        "covariances": "f d p | f d p p",
         "sizes": "i m",
         "basis": "f d l",
         "values": "f l",
@@ -65,6 +65,11 @@ class SpectrumState:
     basis: Float
     values: Float
     n_iter: int
+
+    def __post_init__(self) -> None:
+        if self.sizes.sum() != len(self.weights):
+            # Kernels go through the components by these.
+            raise ValueError(f"sizes sum to {self.sizes.sum()}, not {len(self.weights)}")
 
     @property
     def mixtures(self) -> Mixtures:
