@@ -50,10 +50,10 @@ FITS = {
         {},
     ),
     "PCKMeans": (dc.PCKMeans, {"n_clusters": 6, "init": "k-means||"}, X, PAIRS),
-    "MPCKMeans": (dc.MPCKMeans, {"n_clusters": 6}, X, PAIRS),
+    "MPCKMeans": (dc.MPCKMeans, {"n_clusters": 6, "init": "k-means++"}, X, PAIRS),
     "PCSKMeans": (dc.PCSKMeans, {"n_clusters": 6, "sparsity": 1.5}, X, PAIRS),
     "SparseKMeans": (dc.SparseKMeans, {"n_clusters": 6, "sparsity": 1.5}, X, {}),
-    "COPKMeans": (dc.COPKMeans, {"n_clusters": 6}, X, PAIRS),
+    "COPKMeans": (dc.COPKMeans, {"n_clusters": 6, "init": "k-means++"}, X, PAIRS),
 }
 
 
