@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from daskclust.cluster.constrained.base import GivenConstraints, PairwiseClusterer
 from daskclust.cluster.constrained.hard import Groups, HardProblem, HardRows
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.base import OpenData
+from daskclust.estimator.fitting import OpenData
 from daskclust.persistence.schema import VIOLATIONS, Entry
 
 __all__ = ["COPKMeans"]
@@ -175,7 +175,7 @@ class COPKMeans(PairwiseClusterer):
         touched.groups = Groups(touched.constraints, self.n_clusters)
         return touched
 
-    def _problem(self, data: OpenData, touched: HardRows) -> HardProblem:  # type: ignore[override]
+    def _iteration(self, data: OpenData, touched: HardRows) -> HardProblem:  # type: ignore[override]
         return HardProblem(
             data.rows,
             touched,

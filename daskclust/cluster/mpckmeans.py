@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from daskclust.cluster.constrained.base import PairwiseClusterer
 from daskclust.cluster.constrained.metric_learning import MetricProblem, MetricState
 from daskclust.cluster.constrained.rows import TouchedRows
-from daskclust.estimator.base import OpenData
+from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import check_choice, check_penalty, check_real
 from daskclust.persistence.schema import VIOLATIONS, Array, Entry
 from daskclust.reduction import Survey
@@ -170,7 +170,7 @@ class MPCKMeans(PairwiseClusterer):
         low = np.minimum(survey.low, 0.0) if self.box == "origin" else survey.low
         return np.asarray((survey.high - low) ** 2)
 
-    def _problem(self, data: OpenData, touched: TouchedRows) -> MetricProblem:
+    def _iteration(self, data: OpenData, touched: TouchedRows) -> MetricProblem:
         survey = data.survey
         by_objective = self.criterion == "objective"
         return MetricProblem(

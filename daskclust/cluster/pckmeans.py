@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from daskclust.cluster.constrained.base import PairwiseClusterer
 from daskclust.cluster.constrained.iteration import PassProblem
 from daskclust.cluster.constrained.rows import TouchedRows
-from daskclust.estimator.base import OpenData
+from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import check_penalty
 from daskclust.persistence.schema import VIOLATIONS, Entry
 
@@ -138,7 +138,7 @@ class PCKMeans(PairwiseClusterer):
         super()._check_parameters()
         check_penalty(self.penalty)
 
-    def _problem(self, data: OpenData, touched: TouchedRows) -> PassProblem:
+    def _iteration(self, data: OpenData, touched: TouchedRows) -> PassProblem:
         return PassProblem(
             data.rows,
             touched,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from daskclust.engine.checkpoint import Checkpoint
+from daskclust.engine.handle import Rows
 from daskclust.engine.progress import announce
-from daskclust.engine.rows import Rows
 from daskclust.engine.start_log import LoopKeeper
 from daskclust.engine.states import Fitted
 from daskclust.exceptions import CheckpointError

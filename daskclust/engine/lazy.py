@@ -140,7 +140,7 @@ def pair_rows(
 def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
     # One object a chunk: how many labels there are is not known beforehand.
     out = np.empty(1, dtype=object)
-    out[0] = (len(labels), *pick(np.asarray(labels)))
+    out[0] = (len(labels), *pick(labels))
     return out
 
 

@@ -1,15 +1,12 @@
 """Opening data: from whatever holds the rows to bound groups of blocks.
 
-:class:`Rows` is what estimators see of the engine: the shape of the data, the
-passes over them, and a count of those passes.
+:class:`~daskclust.engine.handle.Rows` is what estimators see of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import dask
@@ -32,31 +29,15 @@ from daskclust.engine.executors import (
     cpu_threads,
 )
 from daskclust.engine.graphs import CutGraph, cut
-from daskclust.engine.identity import content_hash
+from daskclust.engine.handle import Ledger, Rows
 from daskclust.engine.placement import by_location, deal_out
-from daskclust.engine.start_log import StartLog
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction
 
-__all__ = [
-    "OPENING",
-    "Ledger",
-    "Rows",
-    "is_dask",
-    "open_blank",
-    "open_rows",
-    "unwrap",
-    "working_dtype",
-]
+__all__ = ["BoundRows", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]
 
 T = TypeVar("T")
-
-#: Where fits share their passes: what :func:`open_rows` gives them for the shared data (None for
-#: other data).
-OPENING: ContextVar[Callable[[Any], Rows | None] | None] = ContextVar(
-    "daskclust_opening", default=None
-)
 
 #: Values below which a second thread costs more than it saves.
 _THREADING_SIZE = 2**18
@@ -78,32 +59,8 @@ def unwrap(X: Any) -> Any:
     return X
 
 
-@dataclass
-class Ledger:
-    """What all views of the same data share: the count of passes, and where they are kept.
-
-    Attributes
-    ----------
-    passes : int
-    log : StartLog, optional
-        Keeps the passes that are made, and answers those that an earlier process made.
-    """
-
-    passes: int = 0
-    log: StartLog | None = None
-
-
-class Rows:
-    """Row blocks of a data set, and the passes over them.
-
-    Attributes
-    ----------
-    lengths : tuple of int
-        Rows of each chunk, empty chunks included.
-    n_rows, n_features : int
-    dtype : numpy.dtype
-        In which distances are worked out: float32 or float64.
-    """
+class BoundRows(Rows):
+    """Row blocks of a data set, bound to where their passes run."""
 
     def __init__(
         self,
@@ -119,39 +76,13 @@ class Rows:
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features
-        self._ledger = Ledger() if ledger is None else ledger
+        self.ledger = Ledger() if ledger is None else ledger
         self._room = room
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Precision of the distance work."""
         return self._prepare.dtype
-
-    @property
-    def passes(self) -> int:
-        """Passes over the data so far."""
-        return self._ledger.passes
-
-    @passes.setter
-    def passes(self, count: int) -> None:
-        self._ledger.passes = count
-
-    @property
-    def log(self) -> StartLog | None:
-        """What keeps the passes at present, if anything."""
-        return self._ledger.log
-
-    @contextmanager
-    def logged(self, log: StartLog | None) -> Iterator[None]:
-        """Keep the passes of all views of these data, and answer those that are kept.
-
-        Reductions only: what else passes bring home is as long as the data decide.
-        """
-        before, self._ledger.log = self._ledger.log, log
-        try:
-            yield
-        finally:
-            self._ledger.log = before
 
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes.
@@ -161,45 +92,10 @@ class Rows:
         """
         return 2 * bytes_a_row * self.n_rows <= self._room
 
-    def kept(
-        self,
-        question: Any,
-        make: Callable[[], dict[str, NDArray[Any]]],
-        shapes: Mapping[str, tuple[int, ...]],
-    ) -> dict[str, NDArray[Any]]:
-        """Return arrays that take long to make: those of an earlier process, if it kept them.
-
-        Parameters
-        ----------
-        question : object
-            All that the arrays depend on, beside the rows; equal for equal arrays.
-        make : callable() -> dict of str to ndarray
-            Called where they are not kept.
-        shapes : mapping of str to tuple of int
-            Of all arrays, which are float64.
-        """
-        log = self._ledger.log
-        if log is None:
-            return make()
-        name = content_hash(question)
-        found = log.recall_stage(name, shapes)
-        if found is None:
-            found = make()
-            log.note_stage(name, found)
-        return found
-
-    def reduce(self, reduction: Reduction, state: Any) -> Any:
-        """Make one pass and return the finalized result."""
-        return self.scan(reduction, state, None)[0]
-
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
-        """Make one pass with what each block kept from the last; return (result, carry).
-
-        A carry only saves work.  It is None where nothing is kept, and where the answer
-        is that of an earlier process.
-        """
-        self._ledger.passes += 1
-        log = self._ledger.log
+        """Make one pass with what each block kept from the last; return (result, carry)."""
+        self.ledger.passes += 1
+        log = self.ledger.log
         known = None if log is None else log.recall(reduction, state)
         if known is not None:
             return reduction.finalize(known, state), None
@@ -209,18 +105,8 @@ class Rows:
         return reduction.finalize(partial, state), kept
 
     def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Make one pass and return what ``function`` makes of each group of blocks.
-
-        For partials whose size the data decide; anything else is a `reduce`.
-
-        Parameters
-        ----------
-        name : str
-            Appears in Dask keys.
-        function : callable(blocks, *arguments)
-            Of an iterator of :class:`RowBlock`, in row order; picklable.
-        """
-        self._ledger.passes += 1
+        """Make one pass and return what ``function`` makes of each group of blocks."""
+        self.ledger.passes += 1
         found: list[T] = self._executor.map(name, over_blocks, self._prepare, function, arguments)
         return found
 
@@ -230,7 +116,7 @@ class Rows:
         One pass that reads only the chunks concerned (all of them where blocks
         share costly tasks); cost of the client: ``len(rows) x p``.
         """
-        self._ledger.passes += 1
+        self.ledger.passes += 1
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
         parts = [part for part in parts if len(part[0])]
         if not parts:
@@ -245,8 +131,8 @@ class Rows:
         if not len(rows):
             return self
         executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
-        return Rows(
-            executor, self._prepare, self.lengths, self.n_features, self._ledger, self._room
+        return BoundRows(
+            executor, self._prepare, self.lengths, self.n_features, self.ledger, self._room
         )
 
     def transformed(self, transform: Any) -> Rows:
@@ -256,7 +142,7 @@ class Rows:
         """
         prepare = replace(self._prepare, transform=transform)
         n_features = getattr(transform, "n_columns", self.n_features)
-        return Rows(self._executor, prepare, self.lengths, n_features, self._ledger, self._room)
+        return BoundRows(self._executor, prepare, self.lengths, n_features, self.ledger, self._room)
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -299,13 +185,13 @@ def _share_out(blocks: list[Block], n_groups: int) -> list[Group]:
 
 def _open_numpy(
     X: NDArray[Any], weight: NDArray[np.float64] | None, size: int | None = None
-) -> Rows:
+) -> BoundRows:
     n, p = X.shape
     prepare = Prepare(working_dtype(X.dtype))
     block = Block(0, n, X, weight)
     n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
     groups = _share_out([block], n_threads) if n_threads > 1 else [Group([block])]
-    return Rows(ThreadExecutor(groups), prepare, (n,), p)
+    return BoundRows(ThreadExecutor(groups), prepare, (n,), p)
 
 
 def client_of(get: Any) -> Any:
@@ -402,7 +288,7 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
     return weight.map_blocks(np.asarray, dtype=weight.dtype, chunks=(lengths,))
 
 
-def _open_dask(X: Any, weight: Any) -> Rows:
+def _open_dask(X: Any, weight: Any) -> BoundRows:
     X = _check_layout(X)
     get = get_scheduler(collections=[X])
     client = client_of(get)
@@ -416,7 +302,7 @@ def _open_dask(X: Any, weight: Any) -> Rows:
     else:
         executor = _bind_cluster(X, weight, lengths, client)
     fraction = float(dask.config.get("daskclust.persist-fraction"))
-    return Rows(executor, prepare, lengths, X.shape[1], room=fraction * _free_memory(client))
+    return BoundRows(executor, prepare, lengths, X.shape[1], room=fraction * _free_memory(client))
 
 
 def _present(lengths: tuple[int, ...]) -> list[int]:
@@ -545,11 +431,6 @@ def open_rows(X: Any, sample_weight: Any = None) -> Rows:
     than ``daskclust.persist-fraction`` of what is free, and is otherwise read
     again in every pass, one block a thread at a time.
     """
-    shared = OPENING.get()
-    if shared is not None and sample_weight is None:
-        opened = shared(X)
-        if opened is not None:
-            return opened
     if is_dask(X):
         return _open_dask(X, sample_weight)
     return _open_numpy(X, sample_weight)
@@ -573,8 +454,8 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     """
     n, p = like.n_rows, like.n_features
     if is_dask(X):
-        rows = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
+        blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
     else:
-        rows = _open_numpy(np.empty((n, 0), like.dtype), None, n * p)
-    rows.n_features = p
+        blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p)
+    rows = BoundRows(blank._executor, blank._prepare, blank.lengths, p, room=blank._room)
     return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

@@ -14,11 +14,18 @@ from sklearn.utils.validation import validate_data
 from daskclust.engine import is_dask, unwrap
 from daskclust.exceptions import ConstraintError
 
-__all__ = ["as_labels", "check_rows", "check_weight"]
+__all__ = ["as_labels", "check_rows", "check_weight", "unmasked"]
 
 
-def _unmasked(y: Any) -> NDArray[Any]:
-    """Return a masked array of labels, with no label where it is masked."""
+def unmasked(y: Any) -> Any:
+    """Return labels as they are, with no label where they are masked, or missing in a table."""
+    if hasattr(y, "isna") and not isinstance(y.dtype, np.dtype):
+        # A nullable column, which NumPy would turn into floats with NaN.
+        values = np.array(y, dtype=object)
+        values[np.asarray(y.isna())] = None
+        return values
+    if not isinstance(y, np.ma.MaskedArray):
+        return y
     if y.dtype.kind in "iuf":
         return np.ma.filled(y.astype(np.float64 if y.dtype.kind == "f" else np.int64), -1)
     if y.dtype.kind in "USO":
@@ -35,12 +42,13 @@ def as_labels(y: Any) -> Any:
         For other shapes.
     """
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
-        return y
+        return np.asarray(y[0]), np.asarray(unmasked(y[1]))
+    if hasattr(y, "to_dask_array"):
+        # Of nullable and text columns Dask would make objects too, but warn.
+        y = y.astype(object)
     y = unwrap(y)
-    if isinstance(y, np.ma.MaskedArray):
-        y = _unmasked(y)
     if not is_dask(y):
-        y = np.asarray(y)
+        y = np.asarray(unmasked(y))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:

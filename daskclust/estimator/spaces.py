@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,24 @@ from daskclust.kernels.compensated import sum_terms
 from daskclust.persistence.schema import Array, Fields
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
-__all__ = ["COVARIANCE", "METRICS", "Euclidean", "MeanState", "Metric", "UnitSphere", "Whitened"]
+__all__ = [
+    "COVARIANCE",
+    "EUCLIDEAN",
+    "METRICS",
+    "Euclidean",
+    "MeanState",
+    "Metric",
+    "UnitSphere",
+    "Whitened",
+]
 
 Float = NDArray[np.float64]
 #: Directions whose variance is below this share of the largest carry no information.
 _NEGLIGIBLE = 1e-12
 
 
-@dataclass(frozen=True)
-class Euclidean:
-    """The space as it is; the interface of the others.
+class Metric(Protocol):
+    """A metric that is Euclidean in another space.
 
     Callable on a block of rows; picklable, as it travels to the workers.
     """
@@ -31,33 +39,45 @@ class Euclidean:
     @property
     def is_identity(self) -> bool:
         """Whether blocks are left as they are."""
-        return True
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Rows of a block in the space of the metric."""
-        return x
 
     def project(self, centers: Float) -> Float:
         """Means of rows, moved to where centers may lie."""
-        return centers
 
     def restore(self, centers: Float) -> Float:
         """Centers in the space of the data."""
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """The space as it is."""
+
+    is_identity: ClassVar[bool] = True
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Rows as they are."""
+        return x
+
+    def project(self, centers: Float) -> Float:
+        """Centers as they are: they may lie anywhere."""
+        return centers
+
+    def restore(self, centers: Float) -> Float:
+        """Centers as they are."""
         return centers
 
 
 @dataclass(frozen=True)
-class UnitSphere(Euclidean):
+class UnitSphere:
     """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
 
     A row of zeros has no direction; it stays at the origin, at distance 1 from
     every center, and counts for none.
     """
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether blocks are left as they are."""
-        return False
+    is_identity: ClassVar[bool] = False
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Rows of unit length."""
@@ -74,9 +94,13 @@ class UnitSphere(Euclidean):
         norm = np.linalg.norm(centers, axis=-1, keepdims=True)
         return np.divide(centers, norm, out=np.array(centers), where=norm > 0)
 
+    def restore(self, centers: Float) -> Float:
+        """Centers as they are: directions."""
+        return centers
+
 
 @dataclass(frozen=True)
-class Whitened(Euclidean):
+class Whitened:
     """Mahalanobis distance: rows with the pooled covariance turned into unity.
 
     Parameters
@@ -87,6 +111,8 @@ class Whitened(Euclidean):
         ``z = (x - mean) forward``, ``x = mean + z backward``; q < p where the
         covariance is singular.
     """
+
+    is_identity: ClassVar[bool] = False
 
     mean: Float
     forward: Float
@@ -106,11 +132,6 @@ class Whitened(Euclidean):
         """Columns of the whitened rows."""
         return self.forward.shape[1]
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether blocks are left as they are."""
-        return False
-
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Whitened rows."""
         # Several tasks may run in this process: one BLAS thread each.
@@ -118,12 +139,16 @@ class Whitened(Euclidean):
             white = (x - self.mean) @ self.forward
         return np.ascontiguousarray(white, dtype=x.dtype)
 
+    def project(self, centers: Float) -> Float:
+        """Centers as they are: they may lie anywhere."""
+        return centers
+
     def restore(self, centers: Float) -> Float:
         """Centers in the space of the data."""
         return self.mean + centers @ self.backward
 
 
-Metric = Euclidean
+EUCLIDEAN = Euclidean()
 
 #: What a saved model may hold as its metric.
 METRICS = {

@@ -22,8 +22,9 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import euclidean_distances
 
 from daskclust import KMeans
+from daskclust.cluster import kmeans
 from daskclust.engine.rows import Rows
-from daskclust.estimator import base
+from daskclust.estimator.restarts import draw_seeds
 from daskclust.exceptions import PerformanceWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
@@ -532,11 +533,11 @@ def test_equal_restarts_are_not_chosen_between_by_rounding():
 @pytest.mark.parametrize("init", INITS)
 def test_restarts_share_the_passes_of_the_slowest(init, monkeypatch):
     data, _ = blobs(spread=4.0)
-    seeds = base.draw_seeds(4, 5)
+    seeds = draw_seeds(4, 5)
     single = []
     for seed in seeds:
         with monkeypatch.context() as patch:
-            patch.setattr(base, "draw_seeds", lambda *_, seed=seed: (seed,))
+            patch.setattr(kmeans, "draw_seeds", lambda *_, seed=seed: (seed,))
             single.append(KMeans(6, init=init, n_init=1).fit(data))
     scheduler = CountingScheduler()
     with dask.config.set(scheduler=scheduler):

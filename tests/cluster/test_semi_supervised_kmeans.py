@@ -620,7 +620,7 @@ def test_an_empty_cluster_is_founded_by_an_unlabeled_row(clamp):
         (Y + 0.5, r"the value -?\d\.5; expected integers or text"),
         (Y.astype(complex), "dtype complex128; expected integers or text"),
         (np.array([*["a"] * 239, 3.5], object), "types float, str; expected all integers or all"),
-        (TRUTH[:-1], "y has 239 labels; X has 240 rows"),
+        (TRUTH[:-1], r"y has shape \(239,\); X has 240 rows"),
         (np.stack([Y, Y], axis=1), r"y has shape \(240, 2\); expected one label a row"),
         (np.arange(len(X)) % 7, "y has 7 classes; n_clusters=6.*use n_clusters=7 or more"),
         (([0, 1, 2], [0, 1]), r"shapes \(3,\) and \(2,\)"),
@@ -654,7 +654,7 @@ def test_dask_labels_of_unknown_or_other_length():
     want = SemiSupervisedKMeans(6, random_state=0).fit(X, Y)
     found = SemiSupervisedKMeans(6, random_state=0).fit(chunked(X), y[y > -2])
     assert_same(found, want, 1e-12)
-    with pytest.raises(ConstraintError, match="y has 200 labels; X has 240 rows"):
+    with pytest.raises(ConstraintError, match=r"y has shape \(200,\); X has 240 rows"):
         SemiSupervisedKMeans(6).fit(chunked(X), y[:200])
 
 

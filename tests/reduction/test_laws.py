@@ -41,10 +41,10 @@ from daskclust.reduction.contract import top_dtype
 from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
 from daskclust.reduction.mixtures import (
     EXPECTATION,
+    INITIAL_SUMS,
     LIKELIHOOD,
-    PARTITION,
+    InitialPosteriors,
     MixtureStack,
-    Partition,
 )
 from daskclust.reduction.observed_survey import OBSERVED
 from daskclust.reduction.views import Transformed
@@ -215,18 +215,18 @@ def likelihood_states(rng, x):
     return mixture_stacks(rng, x), everything
 
 
-@law(PARTITION)
+@law(INITIAL_SUMS)
 def partition_states(rng, x):
     p = x.shape[1]
     centers = rng.integers(-2, 3, (2, 3, p)).astype(float)
     fill = np.full(p, 0.5)
-    hard = [Partition(centers, fill, full) for full in (False, True)]
+    hard = [InitialPosteriors(centers, fill, full) for full in (False, True)]
 
     def of_centers(sums):
         # Random posteriors (of one restart, here) belong to row numbers, which repetition changes.
         return sums if len(sums) == 2 else None
 
-    return [*hard, Partition(centers[:1], fill, True, (1,))], of_centers
+    return [*hard, InitialPosteriors(centers[:1], fill, True, (1,))], of_centers
 
 
 def gram_requests(rng, x):

@@ -21,9 +21,9 @@ from daskclust.cluster import kmeans
 from daskclust.engine import open_rows
 from daskclust.kernels.starts.density import local_densities, local_outlier_factors
 from daskclust.starts.deterministic import (
+    dkm_rows,
     maximin_centers,
-    spread_by_density,
-    spread_inliers,
+    robin_rows,
 )
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
@@ -70,8 +70,8 @@ def test_rows_chosen_are_those_of_the_published_program(data_dir: Path, name: st
     golden = load(data_dir, name)
     x, k = golden["X"], int(golden["K"])
     weight = np.ones(len(x))
-    assert spread_by_density(x, weight, k).tolist() == golden["init_dkmpp_idx"].tolist()
-    assert spread_inliers(x, weight, k).tolist() == golden["init_robin_idx"].tolist()
+    assert dkm_rows(x, weight, k).tolist() == golden["init_dkmpp_idx"].tolist()
+    assert robin_rows(x, weight, k).tolist() == golden["init_robin_idx"].tolist()
     found = maximin_centers(open_rows(x), k, x.mean(axis=0))
     np.testing.assert_array_equal(found, x[golden["init_maximin_idx"]])
 

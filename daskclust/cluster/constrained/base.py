@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -11,20 +12,21 @@ from numpy.typing import NDArray
 from daskclust._warnings import warn
 from daskclust.cluster.constrained.iteration import PassProblem
 from daskclust.cluster.constrained.neighborhoods import covered_clusters, uncovered
-from daskclust.cluster.constrained.rows import TouchedRows, partial_labels
+from daskclust.cluster.constrained.rows import TouchedRows
 from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import iterate, map_rows
-from daskclust.estimator.base import EUCLIDEAN, BaseClusterer, OpenData
-from daskclust.estimator.parameters import (
-    check_choice,
-    check_init_array,
-    check_integer,
-    check_real,
-)
+from daskclust.engine import map_rows
+from daskclust.estimator.base import BaseClusterer
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, OpenData, fit
+from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.estimator.partial_labels import read_labels
+from daskclust.estimator.restarts import draw_seeds
+from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ConstraintWarning
 from daskclust.persistence.schema import Entry, Number
 from daskclust.reduction import Survey
 from daskclust.starts.deterministic import note_start
+from daskclust.starts.given import check_given_centers, given_centers
 from daskclust.starts.sampled import (
     STRING_INITS,
     n_survey_picks,
@@ -60,14 +62,46 @@ class GivenConstraints(NamedTuple):
 
     def read(self, n_rows: int) -> PairwiseConstraints:
         """Check them against the number of rows, and index them."""
+        labels = read_labels(self.y, n_rows)
         return PairwiseConstraints.from_fit_arguments(
             n_rows,
             self.must_link,
             self.cannot_link,
             self.must_link_weight,
             self.cannot_link_weight,
-            partial_labels(self.y, n_rows),
+            (labels.rows, labels.codes),
         )
+
+
+@dataclass(frozen=True)
+class _Iterated:
+    """A constrained fit as the template sees it."""
+
+    estimator: Any
+    data: OpenData
+    problem: PassProblem
+    touched: TouchedRows
+
+    @property
+    def kind(self) -> Any:
+        return self.problem.kind
+
+    @property
+    def max_iter(self) -> int:
+        return self.problem.max_passes
+
+    def begin(self) -> Any:
+        return self.kind.begin(self.estimator._start(self.data, self.touched), len(self.touched))
+
+    def step(self, state: Any) -> Any:
+        return self.problem.step(state)
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {"t": len(self.touched)}
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"constraints": self.touched.constraints.digest()}
 
 
 class PairwiseClusterer(BaseClusterer):
@@ -88,7 +122,7 @@ class PairwiseClusterer(BaseClusterer):
 
     # --- what a subclass says ------------------------------------------------------------------
 
-    def _problem(self, data: OpenData, touched: TouchedRows) -> PassProblem:
+    def _iteration(self, data: OpenData, touched: TouchedRows) -> PassProblem:
         """Return what is iterated."""
         raise NotImplementedError
 
@@ -148,44 +182,25 @@ class PairwiseClusterer(BaseClusterer):
         return self._fit(X, given, sample_weight)
 
     def _fit(self, X: Any, given: GivenConstraints, sample_weight: Any) -> Self:
-        self._check_parameters()
-        X, weight = self._check_data(X, sample_weight)
-        given = given._replace(weighted=weight is not None)
-        self._check_features(X.shape[1])
-        if not isinstance(self.init, str) and not callable(self.init):
-            check_init_array(self.init, self.n_clusters, X.shape[1])
-        # Before the first pass, which may take long, wherever the number of rows is known.
-        constraints = None if np.isnan(X.shape[0]) else self._read(given, X.shape[0])
-        data = self._open(
-            X,
-            weight,
-            n_restarts=1,
-            # Which start is taken may depend on the labels; the pick costs nothing.
-            n_picks=max(1, n_survey_picks(self.init, self.n_clusters, X.shape[0])),
-            metric=EUCLIDEAN,
-        )
-        if constraints is None:
-            constraints = self._read(given, data.rows.n_rows)
-        touched = self._touch(data, constraints)
-        problem = self._problem(data, touched)
-        fitted = iterate(
-            data.rows,
-            lambda: problem.kind.begin(self._start(data, touched), len(touched)),
-            problem.step,
-            kind=problem.kind,
-            max_iter=problem.max_passes,
-            name=type(self).__name__,
-            checkpoint=self._checkpoint(data, more={"constraints": touched.constraints.digest()}),
-            sizes={"t": len(touched)},
-        )
-        note_start(fitted.history, self.init, data.rows.n_rows, self.n_clusters)
-        self._finish(data, problem, fitted.state, fitted.history)
-        return self
+        return fit(self, X, sample_weight, **given._asdict())
 
-    def _check_features(self, p: int) -> None:
-        """Check parameters that depend on the number of features."""
+    def _check_features(self, n_features: int) -> None:
+        check_given_centers(self.init, self.n_clusters, n_features)
 
-    def _read(self, given: GivenConstraints, n_rows: int) -> PairwiseConstraints:
+    def _read(self, data: Data, **given: Any) -> PairwiseConstraints:
+        given["weighted"] = data.weight is not None
+        return self._read_constraints(GivenConstraints(**given), int(data.n_rows))
+
+    def _first_pass(self, data: Data, read: PairwiseConstraints) -> FirstPass:
+        # Which start is taken may depend on the labels; the pick costs nothing.
+        n_picks = max(1, n_survey_picks(self.init, self.n_clusters, data.X.shape[0]))
+        return FirstPass(draw_seeds(self.random_state, 1), n_picks)
+
+    def _problem(self, data: OpenData, read: PairwiseConstraints) -> _Iterated:
+        touched = self._touch(data, read)
+        return _Iterated(self, data, self._iteration(data, touched), touched)
+
+    def _read_constraints(self, given: GivenConstraints, n_rows: int) -> PairwiseConstraints:
         """Check constraints as far as that needs no row."""
         self._check_n_clusters(n_rows)
         constraints = given.read(n_rows)
@@ -220,10 +235,7 @@ class PairwiseClusterer(BaseClusterer):
     def _start(self, data: OpenData, touched: TouchedRows) -> Float:
         k, rows = self.n_clusters, data.rows
         if not isinstance(self.init, str):
-            given = self.init
-            if callable(self.init):
-                given = self.init(data.X, k, np.random.RandomState(data.seeds[0] % 2**32))
-            return check_init_array(given, k, rows.n_features)
+            return given_centers(self.init, data.X, k, rows.n_features, data.seeds)[0]
         init, known = self.init, None
         if init in _COVERING:
             found = covered_clusters(touched, k, agreeing=init != "neighborhoods")
@@ -242,16 +254,17 @@ class PairwiseClusterer(BaseClusterer):
         ).centers[0]
 
     def _finish(
-        self, data: OpenData, problem: PassProblem, state: Any, history: list[dict[str, Any]]
+        self, data: OpenData, problem: _Iterated, state: Any, history: list[dict[str, Any]]
     ) -> None:
+        note_start(history, self.init, data.rows.n_rows, self.n_clusters)
         constraints = problem.touched.constraints
         self._metric = EUCLIDEAN
         self._centers = self.cluster_centers_ = state.centers
         self.history_ = history
         self.n_iter_ = len(history)
         self.inertia_ = float(history[-1]["inertia"])
-        self._take(problem, state, history)
-        problem.warn(state, history[-1])
+        self._take(problem.problem, state, history)
+        problem.problem.warn(state, history[-1])
         function = self._row_function(data.rows.dtype)
         if not state.settled:
             # Cut off: labels are those of the last pass, before the centers moved.

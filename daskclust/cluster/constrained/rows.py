@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
-from daskclust.constraints import PairwiseConstraints, integers
-from daskclust.engine import Rows, is_dask, labeled_rows
-from daskclust.estimator.inputs import as_labels
-from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.constraints import PairwiseConstraints
+from daskclust.engine import Rows
+from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints import (
     ImpliedPairs,
     Penalty,
@@ -32,52 +31,10 @@ from daskclust.kernels.constraints import (
 )
 from daskclust.kernels.nearest.assign import direct_distances, label_sums
 
-__all__ = ["Assignment", "TouchedRows", "partial_labels"]
+__all__ = ["Assignment", "TouchedRows"]
 
 Float = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-def _whole_labels(labels: NDArray[Any]) -> tuple[NDArray[np.intp], Ints]:
-    """Places and values of the labels that are not -1."""
-    values = integers(labels, "y", whole=True)
-    places = np.flatnonzero(values != -1)
-    return places, values[places]
-
-
-def partial_labels(y: Any, n_rows: int) -> tuple[Any, Any] | None:
-    """Return partial labels as (rows, labels).
-
-    Parameters
-    ----------
-    y : None, (rows, labels), array-like or dask.array.Array of shape (n,)
-        A label of -1 means none.
-    n_rows : int
-        Rows of the data.
-
-    Raises
-    ------
-    ConstraintError
-        If there is not one label a row.
-    """
-    if y is None:
-        return None
-    y = as_labels(y)
-    if isinstance(y, tuple):
-        return y
-    if is_dask(y):
-        rows, labels, length = labeled_rows(y, _whole_labels)
-    else:
-        rows, labels, length = np.arange(len(y)), y, len(y)
-        if y.dtype.kind in "iu":
-            rows = np.flatnonzero(y != -1)
-            labels = y[rows]
-    if length != n_rows:
-        raise ConstraintError(
-            f"y has shape ({length},); X has {n_rows} rows. Give one label a row, -1 where there "
-            "is none, or y=(rows, labels)."
-        )
-    return rows, labels
 
 
 class Assignment(NamedTuple):

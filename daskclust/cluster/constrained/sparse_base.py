@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from daskclust.cluster.constrained.base import PairwiseClusterer
 from daskclust.cluster.constrained.rows import TouchedRows
 from daskclust.cluster.constrained.sparse import SparseProblem, SparseState
-from daskclust.estimator.base import OpenData
+from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.persistence.schema import Array, Entry
 
@@ -31,8 +31,9 @@ class SparseClusterer(PairwiseClusterer):
         super()._check_parameters()
         check_integer(self.max_outer_iter, "max_outer_iter", 1)
 
-    def _check_features(self, p: int) -> None:
-        self._bound(p)
+    def _check_features(self, n_features: int) -> None:
+        self._bound(n_features)
+        super()._check_features(n_features)
 
     def _bound(self, p: int) -> float:
         """Return the bound s of the weights' L1 norm for p features."""
@@ -52,7 +53,7 @@ class SparseClusterer(PairwiseClusterer):
         """Share of the feature scores that violated constraints may take."""
         return 0.0
 
-    def _problem(self, data: OpenData, touched: TouchedRows) -> SparseProblem:
+    def _iteration(self, data: OpenData, touched: TouchedRows) -> SparseProblem:
         survey = data.survey
         return SparseProblem(
             data.rows,
