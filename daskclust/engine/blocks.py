@@ -117,6 +117,9 @@ class Block:
             )
         weight = self.weight.load() if isinstance(self.weight, LazyChunk) else self.weight
         if weight is not None:
+            if np.ma.is_masked(weight):
+                # Refused by the first pass, as what is below the mask is not.
+                weight = np.ma.filled(weight.astype(np.float64), np.nan)
             weight = np.ascontiguousarray(weight, dtype=np.float64)
             if len(weight) != self.size:
                 raise ValueError(
