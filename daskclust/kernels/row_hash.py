@@ -17,6 +17,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _NAN = np.uint64(0x7FF8000000000000)
 _ZERO = np.uint64(0)
+_ONE = np.uint64(0x3FF0000000000000)
 #: Odd, so that multiplying by it loses nothing.
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xD6E8FEB86659FD93)
@@ -30,29 +31,35 @@ def _mix(word: Any) -> Any:
     return word ^ (word >> _HALF)
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _term(value: Any, keys: Any, j: Any) -> Any:
-    """Hash of one value in column j: a product of its halves, each shifted by a key."""
-    word = np.float64(value).view(np.uint64)
-    # One zero and one NaN, whatever their bits.
-    word = _ZERO if value == 0.0 else word
-    word = _NAN if value != value else word
-    low = ((word & _LOW) + keys[0, j]) & _LOW
-    return low * (((word >> _HALF) + keys[1, j]) & _LOW)
-
-
 @njit(nogil=True, cache=True)
 def _run(
     x: Any, weights: Any, weighted: Any, first: Any, stop: Any, number: Any, keys: Any, seed: Any
 ) -> Any:
     """Sum over rows ``first .. stop - 1``, of which the first has the global ``number``."""
     p = x.shape[1]
-    one = _term(np.float64(1.0), keys, p)
+    low_keys, high_keys = keys[0], keys[1]
     total = _ZERO
     for i in range(first, stop):
-        h = _term(weights[i], keys, p) if weighted else one
+        h = _ZERO
+        # One multiplication of the halves of each value, each shifted by a key.
         for j in range(p):
-            h += _term(np.float64(x[i, j]), keys, j)
+            value = np.float64(x[i, j])
+            word = value.view(np.uint64)
+            # One zero and one NaN, whatever their bits.
+            word = _ZERO if value == 0.0 else word
+            word = _NAN if value != value else word
+            low = ((word & _LOW) + low_keys[j]) & _LOW
+            h += low * (((word >> _HALF) + high_keys[j]) & _LOW)
+        # The weight is one more value.
+        if weighted:
+            weight = np.float64(weights[i])
+            mass = weight.view(np.uint64)
+            mass = _ZERO if weight == 0.0 else mass
+            mass = _NAN if weight != weight else mass
+        else:
+            mass = _ONE
+        low = ((mass & _LOW) + low_keys[p]) & _LOW
+        h += low * (((mass >> _HALF) + high_keys[p]) & _LOW)
         total += _mix(_mix(np.uint64(number + i - first) * _STEP + seed) ^ h)
     return total
 

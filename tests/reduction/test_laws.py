@@ -116,7 +116,7 @@ def survey_states(rng, x):
         SurveyRequest(p),
         SurveyRequest(p, (3, 4), 2),
         SurveyRequest(p, (5,), 200),
-        SurveyRequest(p, (6,), 3, labels),
+        SurveyRequest(p, (6,), 3, labels, hashed=True),
     ], moments
 
 
@@ -187,7 +187,11 @@ def observed_states(rng, x):
         return survey.weight, survey.mean, survey.variance, survey.low, survey.high, survey.observed
 
     p = x.shape[1]
-    return [SurveyRequest(p), SurveyRequest(p, (3, 4), 2), SurveyRequest(p, (5,), 200)], moments
+    return [
+        SurveyRequest(p),
+        SurveyRequest(p, (3, 4), 2),
+        SurveyRequest(p, (5,), 200, hashed=True),
+    ], moments
 
 
 def mixture_stacks(rng, x):
