@@ -135,6 +135,12 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
                 f"y has dtype {values.dtype} and the value {values[at]}; expected integers or "
                 "text. Mark rows without a label by -1, not NaN."
             )
+        # Beyond these all floats are whole, and as int64 all are the same.
+        huge = np.abs(values) >= 2.0**63
+        if huge.any():
+            raise ConstraintError(
+                f"y holds {values[int(np.argmax(huge))]}; expected values below 2**63."
+            )
         values = values.astype(np.int64)
     elif kind not in "iuUSO":
         raise ConstraintError(f"y has dtype {values.dtype}; expected integers or text.")
@@ -238,6 +244,12 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
             "Remove the repeated rows."
         )
     classes, codes = np.unique(labels, return_inverse=True)
+    if classes.dtype.kind == "i" and len(classes) and classes[0] < 0:
+        at = int(np.argmin(labels))
+        raise ConstraintError(
+            f"The label of row {rows[at]} is {labels[at]}; expected labels >= 0, or -1 for an "
+            "unlabeled row. Renumber the classes, or use text."
+        )
     if max_classes is not None and len(classes) > max_classes:
         raise ConstraintError(
             f"y has {len(classes)} classes; n_clusters={max_classes}. Each class is a cluster of "

@@ -23,7 +23,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from daskclust import KMeans
 from daskclust.cluster import kmeans
-from daskclust.engine.rows import Rows
+from daskclust.engine.rows import BoundRows
 from daskclust.estimator.restarts import draw_seeds
 from daskclust.exceptions import PerformanceWarning
 from daskclust.testing import CountingScheduler
@@ -64,13 +64,13 @@ def _synchronous():
 def states(monkeypatch):
     """Reduction and state of each pass."""
     made = []
-    scan = Rows.scan
+    scan = BoundRows.scan
 
     def noting(self, reduction, state, carry):
         made.append((reduction.name, state))
         return scan(self, reduction, state, carry)
 
-    monkeypatch.setattr(Rows, "scan", noting)
+    monkeypatch.setattr(BoundRows, "scan", noting)
     return made
 
 

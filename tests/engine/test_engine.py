@@ -34,7 +34,7 @@ from daskclust.engine.executors import (
     LocalExecutor,
     ThreadExecutor,
 )
-from daskclust.engine.rows import Rows
+from daskclust.engine.rows import BoundRows
 from daskclust.exceptions import PerformanceWarning
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
 from daskclust.testing import CountingScheduler
@@ -613,7 +613,7 @@ def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch)
     n = 40_000
     data = da.random.default_rng(0).random((n, 4), chunks=(2000, 4)).persist()
     gathered, allowed = [], []
-    gather, scan = Client.gather, Rows.scan
+    gather, scan = Client.gather, BoundRows.scan
 
     def counting_gather(self, futures, *args, **kwargs):
         results = gather(self, futures, *args, **kwargs)
@@ -627,7 +627,7 @@ def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch)
         return scan(self, reduction, state, carry)
 
     monkeypatch.setattr(Client, "gather", counting_gather)
-    monkeypatch.setattr(Rows, "scan", noting_scan)
+    monkeypatch.setattr(BoundRows, "scan", noting_scan)
     model = KMeans(3, random_state=0, max_iter=3).fit(data)
     assert len(gathered) == len(allowed) == model.history_[-1]["passes"] + 1
     assert all(size <= most for size, most in zip(gathered, allowed, strict=True))
@@ -689,13 +689,13 @@ def test_killing_a_worker_between_passes_does_not_change_a_bit(
         with daskclust.on_iteration(lambda record: kill_once(record["iteration"])):
             model = fit(data)
     else:
-        scan = Rows.scan
+        scan = BoundRows.scan
 
         def killing_scan(self, reduction, state, carry):
             kill_once(self.passes)
             return scan(self, reduction, state, carry)
 
-        monkeypatch.setattr(Rows, "scan", killing_scan)
+        monkeypatch.setattr(BoundRows, "scan", killing_scan)
         model = fit(data)
     assert killed
     assert digest(model) == reference[EVEN]

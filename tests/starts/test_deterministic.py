@@ -271,5 +271,5 @@ def test_a_sample_costs_no_pass(init):
 def test_maximin_is_the_same_without_room_to_keep_distances(monkeypatch, weighted):
     weight = np.arange(300) % 3.0 if weighted else None
     kept = maximin_centers(open_rows(X, weight), 6, X.mean(axis=0))
-    monkeypatch.setattr("daskclust.engine.rows.Rows.can_keep", lambda self, n: False)
+    monkeypatch.setattr("daskclust.engine.rows.BoundRows.can_keep", lambda self, n: False)
     np.testing.assert_array_equal(kept, maximin_centers(open_rows(X, weight), 6, X.mean(axis=0)))
