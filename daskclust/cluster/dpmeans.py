@@ -43,6 +43,14 @@ class _State:
         Whether that assignment changed nothing.
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f m p",
+        "delta": "f",
+        "inertia": "f",
+        "farthest": "f",
+        "settled": "b",
+    }
+
     centers: Float
     delta: float
     inertia: float
@@ -63,6 +71,11 @@ class _Problem:
     max_clusters: int | None
     max_iter: int
     tolerance: float
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: the rows tell all."""
+        return {}
 
     def identity(self) -> Mapping[str, Any]:
         """Return nothing: data and parameters are all."""

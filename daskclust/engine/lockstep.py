@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine.handle import Rows
+from daskclust.engine.handle import Ledger, Rows
 from daskclust.reduction import Reduction, RowBlock
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.views import Transformed, View, WithoutRows, digest
@@ -83,7 +83,7 @@ class _SharedRows(Rows):
         base: Rows,
         ask: Callable[[Any], Any],
         views: tuple[View, ...],
-        passes: list[int] | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self._base = base
         self._ask = ask
@@ -91,17 +91,12 @@ class _SharedRows(Rows):
         self.lengths = base.lengths
         self.n_rows = base.n_rows
         self.n_features = base.n_features
-        self._passes = [0] if passes is None else passes
+        self.ledger = Ledger() if ledger is None else ledger
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Precision of the distance work."""
         return self._base.dtype
-
-    @property
-    def passes(self) -> int:
-        """Passes that this fit has asked for."""
-        return self._passes[0]
 
     def can_keep(self, bytes_a_row: int) -> bool:
         """Nothing: what rows kept would have to be kept for each fit."""
@@ -111,14 +106,14 @@ class _SharedRows(Rows):
         """Make one pass, with the others."""
         if carry is not None:
             raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
-        self._passes[0] += 1
+        self.ledger.passes += 1
         if reduction.carries:
             reduction = reduction.without_carry()
         return self._ask(Request(reduction, state, self._views)), None
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
         """Make one pass for one result a row; only equal ones are shared."""
-        self._passes[0] += 1
+        self.ledger.passes += 1
         found: NDArray[Any] = self._ask(_Map(name, _Through(self._views, function)))
         return found
 
@@ -131,7 +126,7 @@ class _SharedRows(Rows):
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Fetch rows by number; only equal ones are shared."""
-        self._passes[0] += 1
+        self.ledger.passes += 1
         values, weight = self._ask(_Take(np.asarray(rows, dtype=np.int64), self._views))
         return values, weight
 
@@ -144,7 +139,9 @@ class _SharedRows(Rows):
         return self if transform is None else self._seen_through(Transformed(transform))
 
     def _seen_through(self, view: View) -> Rows:
-        return _SharedRows(self._base, self._ask, (*self._views, view), self._passes)
+        rows = _SharedRows(self._base, self._ask, (*self._views, view), self.ledger)
+        rows.n_features = getattr(getattr(view, "function", None), "n_columns", self.n_features)
+        return rows
 
 
 class _Fit:

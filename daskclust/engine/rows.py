@@ -37,7 +37,7 @@ from daskclust.engine.executors import (
     cpu_threads,
 )
 from daskclust.engine.graphs import CutGraph, cut
-from daskclust.engine.handle import Rows
+from daskclust.engine.handle import Ledger, Rows
 from daskclust.engine.placement import by_location, deal_out
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.kernels.nearest.assign import SEGMENT
@@ -76,7 +76,7 @@ class BoundRows(Rows):
         prepare: Prepare,
         lengths: tuple[int, ...],
         n_features: int,
-        passes: list[int] | None = None,
+        ledger: Ledger | None = None,
         room: float = np.inf,
     ) -> None:
         self._executor = executor
@@ -84,18 +84,13 @@ class BoundRows(Rows):
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features
-        self._passes = [0] if passes is None else passes
+        self.ledger = Ledger() if ledger is None else ledger
         self._room = room
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Precision of the distance work."""
         return self._prepare.dtype
-
-    @property
-    def passes(self) -> int:
-        """Passes over the data so far."""
-        return self._passes[0]
 
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes.
@@ -107,8 +102,14 @@ class BoundRows(Rows):
 
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
         """Make one pass with what each block kept from the last; return (result, carry)."""
-        self._passes[0] += 1
+        self.ledger.passes += 1
+        log = self.ledger.log
+        known = None if log is None else log.recall(reduction, state)
+        if known is not None:
+            return reduction.finalize(known, state), None
         partial, kept = self._executor.reduce(self._prepare, reduction, state, carry)
+        if log is not None:
+            log.note(reduction, state, partial)
         return reduction.finalize(partial, state), kept
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
@@ -124,7 +125,7 @@ class BoundRows(Rows):
         function : callable(rows) -> ndarray
             One result a row of a :class:`RowBlock`; picklable.
         """
-        self._passes[0] += 1
+        self.ledger.passes += 1
         return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
@@ -133,7 +134,7 @@ class BoundRows(Rows):
         One pass that reads only the chunks concerned (all of them where blocks
         share costly tasks); cost of the client: ``len(rows) x p``.
         """
-        self._passes[0] += 1
+        self.ledger.passes += 1
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
         parts = [part for part in parts if len(part[0])]
         if not parts:
@@ -183,9 +184,7 @@ class BoundRows(Rows):
         ranges = joined_ranges([known[block] for block in wanted])
         lengths = tuple(known[block][1] - known[block][0] for block in wanted)
         executor = self._executor.only(ranges)
-        return BoundRows(
-            executor, self._prepare, lengths, self.n_features, self._passes, self._room
-        )
+        return BoundRows(executor, self._prepare, lengths, self.n_features, self.ledger, self._room)
 
     def excluding(self, rows: NDArray[np.int64]) -> Rows:
         """Return the same data with some (sorted, unique) rows left out of sums."""
@@ -193,15 +192,17 @@ class BoundRows(Rows):
             return self
         executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
         return BoundRows(
-            executor, self._prepare, self.lengths, self.n_features, self._passes, self._room
+            executor, self._prepare, self.lengths, self.n_features, self.ledger, self._room
         )
 
     def transformed(self, transform: Any) -> Rows:
-        """Return the same data with each block passed through ``transform``."""
+        """Return the same data with each block passed through ``transform``.
+
+        One that changes the number of columns says so by ``n_columns``.
+        """
         prepare = replace(self._prepare, transform=transform)
-        return BoundRows(
-            self._executor, prepare, self.lengths, self.n_features, self._passes, self._room
-        )
+        n_features = getattr(transform, "n_columns", self.n_features)
+        return BoundRows(self._executor, prepare, self.lengths, n_features, self.ledger, self._room)
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -139,6 +139,11 @@ class Whitened:
         directions = directions[:, keep]
         return cls(mean, directions / scale, (directions * scale).T)
 
+    @property
+    def n_columns(self) -> int:
+        """Columns of the whitened rows."""
+        return self.forward.shape[1]
+
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Whitened rows."""
         # Several tasks may run in this process: one BLAS thread each.

@@ -48,6 +48,16 @@ class SpectrumState:
         Power iterations so far.
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "weights": "f d",
+        "means": "f d p",
+        "covariances": "f d p | f d p p",
+        "sizes": "i m",
+        "basis": "f d l",
+        "values": "f l",
+        "n_iter": "i",
+    }
+
     weights: Float
     means: Float
     covariances: Float
@@ -55,6 +65,11 @@ class SpectrumState:
     basis: Float
     values: Float
     n_iter: int
+
+    def __post_init__(self) -> None:
+        if self.sizes.sum() != len(self.weights):
+            # Kernels go through the components by these.
+            raise ValueError(f"sizes sum to {self.sizes.sum()}, not {len(self.weights)}")
 
     @property
     def mixtures(self) -> Mixtures:
@@ -140,6 +155,11 @@ class Spectrum:
         self.max_iter = n_iter + 1
         self.dtype = np.dtype(np.float32 if solver == "randomized" else np.float64)
         self._carry: Any = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: the rows tell all."""
+        return {}
 
     def identity(self) -> Mapping[str, Any]:
         """Return nothing: data and parameters are all."""

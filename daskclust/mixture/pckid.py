@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import is_dask, keep_in_memory, map_rows, pair_rows
+from daskclust.engine import Fitted, is_dask, keep_in_memory, map_rows, pair_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import FirstPass, OpenData, fit, open_checkpoint
@@ -347,7 +347,7 @@ class PCKID(
             Member(size, seed, n_member, self.em_iter, full)
             for size, seed in zip(sizes, seeds, strict=True)
         ]
-        return train_members(data.X, pool, members)
+        return train_members(data.X, data.rows, pool, members)
 
     def _finish(
         self,
@@ -372,7 +372,7 @@ class PCKID(
             self.embedding_ = data.rows.map("embedding", embed.of_rows)
         checkpoint = open_checkpoint(self, data, problem.identity())
         if checkpoint is not None:
-            checkpoint = checkpoint.following(state, history)
+            checkpoint = checkpoint.following(Fitted(state, history, True, history[-1]["passes"]))
         kmeans = KMeans(
             self.n_clusters,
             init="random",

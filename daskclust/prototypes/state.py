@@ -14,7 +14,7 @@ from daskclust.kernels.pair_counts import PairCounts
 from daskclust.prototypes.sample import find_prototypes, sample_cube, sample_rows, sample_size
 from daskclust.prototypes.views import Space, find_views
 from daskclust.reduction import RowLabels
-from daskclust.reduction.connectivity import Connectivity, count_blocks, merge_connectivity
+from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 
 __all__ = ["GraphCounts", "PrototypeProblem", "PrototypeState", "split"]
 
@@ -182,7 +182,7 @@ class PrototypeProblem:
             self.labels,
         )
         if self.cube is None:
-            counts = merge_connectivity(self.rows.collect("graph", count_blocks, connectivity))
+            counts: ConnectivityCounts = self.rows.reduce(CONNECTIVITY, connectivity)
             adjacent: Sequence[PairCounts] = ()
         else:
             from daskclust.cube._graph import count_graph

@@ -96,7 +96,7 @@ class Field:
     shape : tuple of int or None
         ``None`` for the first axis: the data decide how long it is, as of a table of
         the labels that occur.  Whoever declares such a field states what bounds it.
-    merge : Merge or {"sum", "moments", "min", "max", "top"}
+    merge : Merge or {"sum", "count", "moments", "min", "max", "top"}
         Names stand for the instances of :mod:`daskclust.reduction.merges`; any other
         :class:`~daskclust.reduction.merges.Merge` will do as well.
     dtype : dtype, default=float64

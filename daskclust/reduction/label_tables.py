@@ -76,6 +76,7 @@ def _moments_dtype(p: int) -> np.dtype:
             ("weight", np.float64),
             ("mean", np.float64, (p,)),
             ("square", np.float64),
+            ("rows", np.float64),
         ]
     )
 

@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.moments import merge_moments
 
-__all__ = ["MAX", "MERGES", "MIN", "MOMENTS", "SUM", "TOP", "Merge", "smallest_keys", "top_dtype"]
+__all__ = [
+    "COUNT",
+    "MAX",
+    "MERGES",
+    "MIN",
+    "MOMENTS",
+    "SUM",
+    "TOP",
+    "Merge",
+    "smallest_keys",
+    "top_dtype",
+]
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,8 @@ def _top(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 #: Unevaluated pairs ``hi + lo``, so the first axis is 2 long: the total does not depend on the
 #: order of merging.
 SUM = Merge("sum", np.zeros, _sum)
+#: Unsigned integers, summed modulo their range.
+COUNT = Merge("count", np.zeros, np.add)
 #: Rows weight, mean and squared deviations.
 MOMENTS = Merge("moments", np.zeros, merge_moments)
 MIN = Merge("min", _highest, np.minimum)
@@ -114,4 +127,4 @@ MAX = Merge("max", _lowest, np.maximum)
 TOP = Merge("top", _no_rows, _top)
 
 #: Kinds that may be given by name.
-MERGES = {merge.name: merge for merge in (SUM, MOMENTS, MIN, MAX, TOP)}
+MERGES = {merge.name: merge for merge in (SUM, COUNT, MOMENTS, MIN, MAX, TOP)}

@@ -210,7 +210,7 @@ def maximin_centers(rows: Rows, k: int, shift: Float | None) -> Float:
     search = FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
     carry = None
     while len(centers) < k:
-        state = FarthestFirst(centers[-1:] if keep else centers, shift)
+        state = FarthestFirst(centers, shift)
         found, carry = rows.scan(search, state, carry)
         if not len(found):
             break

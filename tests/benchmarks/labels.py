@@ -158,7 +158,9 @@ def main() -> None:
     options = parser.parse_args()
     lines = []
     for name in options.sets:
-        found = list(verdicts(name, measure(Data(name, options.data), options.draws, options.labels)))
+        found = list(
+            verdicts(name, measure(Data(name, options.data), options.draws, options.labels))
+        )
         print_table(["set", "known", "mean", "std", "target", ""], found)
         lines += found
     missed = [line for line in lines if line[-1] == "MISSED"]

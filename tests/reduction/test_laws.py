@@ -40,6 +40,7 @@ from daskclust.reduction import (
     SurveyRequest,
 )
 from daskclust.reduction.batch import BATCH, Request
+from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
 from daskclust.reduction.contract import top_dtype
 from daskclust.reduction.dp_means import FOUNDING, Founders, FoundingRequest
 from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
@@ -112,10 +113,11 @@ def farthest_first_states(rng, x):
     def keys(found):
         return found["key"]
 
-    points = [rng.integers(-2, 3, (m, p)).astype(float) for m in (1, 2, 1)]
+    points = rng.integers(-2, 3, (4, p)).astype(float)
+    # The last pass has nothing new to measure.
     return [
-        FarthestFirst(points[0]),
-        *(FarthestFirst(c, np.full(p, 0.5)) for c in points[1:]),
+        FarthestFirst(points[:1]),
+        *(FarthestFirst(points[:m], np.full(p, 0.5)) for m in (3, 4, 4)),
     ], keys
 
 
@@ -131,7 +133,7 @@ def survey_states(rng, x):
         SurveyRequest(p),
         SurveyRequest(p, (3, 4), 2),
         SurveyRequest(p, (5,), 200),
-        SurveyRequest(p, (6,), 3, labels),
+        SurveyRequest(p, (6,), 3, labels, hashed=True),
     ], moments
 
 
@@ -205,6 +207,20 @@ def contingency_states(rng, x):
     return [None], everything
 
 
+def _first_column(x):
+    return np.ascontiguousarray(x[:, :1], dtype=np.float64)
+
+
+def _as_float64(x):
+    return x.astype(np.float64)
+
+
+@law(CONNECTIVITY)
+def connectivity_states(rng, x):
+    nodes = (rng.normal(size=(5, x.shape[1])), rng.normal(size=(4, 1)))
+    return [Connectivity((_as_float64, _first_column), nodes, 2)], everything
+
+
 @law(LABEL_MOMENTS, columns=2)
 def label_moments_states(rng, x):
     return [LabelMomentsRequest(x.shape[1] - 1, ignored) for ignored in (None, 0)], everything
@@ -221,7 +237,11 @@ def observed_states(rng, x):
         return survey.weight, survey.mean, survey.variance, survey.low, survey.high, survey.observed
 
     p = x.shape[1]
-    return [SurveyRequest(p), SurveyRequest(p, (3, 4), 2), SurveyRequest(p, (5,), 200)], moments
+    return [
+        SurveyRequest(p),
+        SurveyRequest(p, (3, 4), 2),
+        SurveyRequest(p, (5,), 200, hashed=True),
+    ], moments
 
 
 def mixture_stacks(rng, x):

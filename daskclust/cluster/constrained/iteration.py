@@ -65,6 +65,23 @@ class RestartState:
         How often a constrained row has founded an empty cluster anew.
     """
 
+    #: As it is kept: all restarts, stacked.
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f r k p",
+        "weights": "f r p",
+        "assignment_centers": "f r k p",
+        "assignment_weights": "f r p",
+        "labels": "i r t",
+        "sums": "f r k p",
+        "counts": "f r k",
+        "objective": "f r",
+        "round": "i r",
+        "passes": "i r",
+        "settled": "b r",
+        "finished": "b r",
+        "n_refounded": "i r",
+    }
+
     centers: Float
     weights: Float
     assignment_centers: Float
@@ -243,6 +260,11 @@ class ConstrainedLloyd:
     def max_iter(self) -> int:
         """Iterations of all rounds at most."""
         return self.max_passes * self.rule.max_rounds
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return how many rows are constrained."""
+        return {"t": len(self.constrained)}
 
     def identity(self) -> Mapping[str, Any]:
         """Return what a checkpoint belongs to, besides data and parameters."""
