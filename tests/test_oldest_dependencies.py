@@ -40,7 +40,8 @@ def main(folder):
             ):
                 labels = np.asarray(model.fit(lazy, **more).labels_)
                 assert sorted(np.bincount(labels).tolist()) == [150, 150], model
-            cube = daskclust.open_cube(folder + "/scene.zarr", scale="standard")
+            cube = daskclust.open_cube(folder + "/scene.zarr", dims=("y", "x", "band"),
+                                       scale="standard")
             model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
             cube.write_labels(model.labels_, folder + "/map.zarr")
     print("the oldest dependencies work")
