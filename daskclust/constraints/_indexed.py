@@ -147,7 +147,7 @@ class PairwiseConstraints:
                 check_weight(cannot_link_weight, "cannot_link_weight", len(cannot)),
             ]
         )
-        given = read_labels(y, n_rows)
+        given = read_labels(y, n_rows).without_negative()
         # A weight of 0 switches a pair off: as if it had not been given.
         kept = weights > 0
         kinds = np.arange(len(weights)) < len(must)

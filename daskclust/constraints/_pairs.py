@@ -65,7 +65,9 @@ def pairs_from_labels(
     if kind not in ("both", "must", "cannot"):
         raise ValueError(f"kind={kind!r}; expected 'both', 'must' or 'cannot'.")
     y = as_labels(y)
-    pool = _PairPool.of(read_labels(y, np.inf if isinstance(y, tuple) else y.shape[0]))
+    pool = _PairPool.of(
+        read_labels(y, np.inf if isinstance(y, tuple) else y.shape[0]).without_negative()
+    )
     sizes = {
         "must": pool.n_must if kind != "cannot" else 0,
         "cannot": pool.n_cannot if kind != "must" else 0,

@@ -34,6 +34,21 @@ class PartialLabels(RowLabels):
 
     classes: NDArray[Any]
 
+    def without_negative(self) -> PartialLabels:
+        """Return the labels, none of which is a negative number: such are often no label.
+
+        Raises
+        ------
+        ConstraintError
+        """
+        if self.classes.dtype.kind == "i" and len(self.classes) and self.classes[0] < 0:
+            at = int(np.argmin(self.codes))
+            raise ConstraintError(
+                f"The label of row {self.rows[at]} is {self.classes[0]}; expected labels >= 0, or "
+                "-1 for an unlabeled row. Renumber the classes, or use text."
+            )
+        return self
+
     def present(self, statistics: ClassStatistics) -> tuple[PartialLabels, ClassStatistics]:
         """Leave out the classes all of whose rows have weight 0, which are absent.
 
@@ -244,12 +259,6 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
             "Remove the repeated rows."
         )
     classes, codes = np.unique(labels, return_inverse=True)
-    if classes.dtype.kind == "i" and len(classes) and classes[0] < 0:
-        at = int(np.argmin(labels))
-        raise ConstraintError(
-            f"The label of row {rows[at]} is {labels[at]}; expected labels >= 0, or -1 for an "
-            "unlabeled row. Renumber the classes, or use text."
-        )
     if max_classes is not None and len(classes) > max_classes:
         raise ConstraintError(
             f"y has {len(classes)} classes; n_clusters={max_classes}. Each class is a cluster of "

@@ -97,9 +97,12 @@ def test_no_labels_at_all():
         assert (len(labels.rows), labels.n_classes, len(labels.classes)) == (0, 0, 0)
 
 
-def test_negative_numbers_but_minus_one_are_refused():
+def test_negative_numbers_but_minus_one_name_classes_unless_they_imply_pairs():
+    labels = read_labels(np.array([-7, -1, 3, -7]), 4)
+    np.testing.assert_array_equal(labels.classes, [-7, 3])
+    np.testing.assert_array_equal(labels.codes, [0, 1, 0])
     with pytest.raises(ConstraintError, match="The label of row 0 is -7; expected labels >= 0"):
-        read_labels(np.array([-7, -1, 3, -7]), 4)
+        labels.without_negative()
 
 
 def test_rows_out_of_range_and_more_classes_than_allowed():
