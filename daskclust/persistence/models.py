@@ -24,7 +24,8 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._warnings import warn
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
 from daskclust.persistence.schema import Arrays, Saveable, from_json, saved_entries, to_json
-from daskclust.storage.stores import INCOMPLETE, local_path, new_group
+from daskclust.storage.stores import INCOMPLETE, local_path
+from daskclust.storage.targets import new_group
 
 __all__ = ["FORMAT", "load", "registry", "save"]
 
@@ -108,7 +109,7 @@ def save(
     meta["digest"] = _digest(meta, arrays)
     if overwrite:
         _check_replaced(path)
-    with new_group(path, overwrite=overwrite) as group:
+    with new_group(path, kind="model", overwrite=overwrite) as group:
         for name, array in arrays.items():
             stored = group.create_array(
                 name,
