@@ -17,7 +17,8 @@ PACKAGE = Path(daskclust.__file__).parent
 MAY_IMPORT = {
     "kernels": {"kernels"},
     "reduction": {"kernels", "reduction"},
-    "engine": {"kernels", "reduction", "engine", "exceptions", "_warnings"},
+    "engine": {"kernels", "reduction", "engine", "exceptions", "_warnings", "storage"},
+    "storage": {"storage", "exceptions"},
 }
 #: The only places that may know Dask: what runs it, what reads and makes data, what starts it.
 KNOW_DASK = {

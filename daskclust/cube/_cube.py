@@ -39,7 +39,7 @@ def _with_room(labels: da.Array, fill_value: float) -> da.Array:
     wanted = np.result_type(kind, np.min_scalar_type(int(fill_value)))
     if kind.kind in "bu" and fill_value < 0:
         wanted = np.dtype(np.int64)
-    return labels if wanted == kind else labels.map_blocks(_converted, to=wanted, dtype=wanted)
+    return labels if wanted == kind else da.map_blocks(_converted, labels, to=wanted, dtype=wanted)
 
 
 def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:

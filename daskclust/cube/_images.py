@@ -115,8 +115,8 @@ def _from_array(name: str, image: Any) -> Image:
     fill = name == "mask" if values.dtype.kind == "b" else _HIDDEN
     if isinstance(values, da.Array):
         dtype = bool if values.dtype.kind == "b" else np.int64
-        values = values.map_blocks(
-            _filled, fill=fill, dtype=dtype, meta=np.empty((0,) * values.ndim, dtype)
+        values = da.map_blocks(
+            _filled, values, fill=fill, dtype=dtype, meta=np.empty((0,) * values.ndim, dtype)
         )
     else:
         values = _filled(values, fill=fill)

@@ -65,9 +65,7 @@ def write_label_map(
             "labels",
             shape=grid.shape,
             chunks=grid.block,
-            dtype=label_dtype(
-                dtype, largest + 1 if n_clusters is None and largest is not None else n_clusters
-            ),
+            dtype=label_dtype(dtype, known),
             fill_value=-1,
             # So that a block that is not there is a block that was not written.
             config={"write_empty_chunks": True},

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import Survey
+from daskclust.storage.atomic import new_file, remove_stale
 
 __all__ = ["Checkpoint", "Fingerprint"]
 
@@ -246,12 +246,8 @@ class Checkpoint:
             meta["before"] = {"missing": missing, "history": records}
         arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
         arrays.update({f"data.{key}": v for key, v in self.fingerprint.as_arrays().items()})
-        scratch = self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")
-        try:
-            with scratch.open("wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(self.path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        with new_file(self.path) as scratch, scratch.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        if finished:
+            # What killed runs of this fit left behind.
+            remove_stale(self.path)

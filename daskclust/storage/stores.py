@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlparse
 
 import numpy as np
 import zarr
+from zarr.abc.store import Store
 
 from daskclust.storage.urls import redact
 
@@ -83,7 +84,7 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
     """
     if isinstance(store, zarr.Group | zarr.Array):
         node: zarr.Group | zarr.Array = store
-    elif isinstance(store, zarr.abc.store.Store) and type(store) not in _PLAIN_STORES:
+    elif isinstance(store, Store) and type(store) not in _PLAIN_STORES:
         # A store of somebody's own: what it does besides reading files must not be lost.
         node = zarr.open(store, mode="r" if store.read_only else "r+")
     else:
