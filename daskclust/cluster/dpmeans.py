@@ -210,7 +210,7 @@ class DPMeans(BaseClusterer):
         "inertia_": Number(low=0),
         "objective_": Number(low=0),
         "delta_": Number(low=0),
-        "n_clusters_": Number(int, low=1),
+        "n_clusters_": Number(int, low=1, dim="k"),
     }
 
     def __init__(

@@ -24,7 +24,8 @@ from daskclust.estimator.inputs import check_rows, check_weight
 from daskclust.estimator.spaces import METRICS, Euclidean, Metric
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowLabels, Survey, SurveyRequest
 
 __all__ = [
@@ -156,7 +157,7 @@ class BaseClusterer(
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "cluster_centers_": Array("k", "p"),
         "n_iter_": Number(int, low=0),
-        "history_": Plain(list),
+        "history_": Plain(list, records=True),
         "_centers": Array("k", "q"),
         "_metric": OneOf(METRICS),
     }

@@ -17,7 +17,7 @@ from daskclust.storage.atomic import discard, hidden_sibling, put_in_place, remo
 from daskclust.storage.stores import INCOMPLETE, local_path, opening_errors
 from daskclust.storage.urls import redact
 
-__all__ = ["WRITTEN", "check_target", "check_written", "new_group", "written_attributes"]
+__all__ = ["WRITTEN", "check_target", "check_written", "new_group", "resolve", "written_attributes"]
 
 #: Attribute of every group that daskclust writes: its kind and the names inside.
 WRITTEN = "daskclust_written"
@@ -53,7 +53,7 @@ def check_target(target: Any, *, kind: str, overwrite: bool) -> None:
                 raise _exists(shown)
             return
     else:
-        store, inner = _resolve(target)
+        store, inner = resolve(target)
         if sync(store.is_empty(inner)):
             return
     if not overwrite:
@@ -79,7 +79,7 @@ def written_attributes(target: Any) -> dict[str, Any] | None:
         if path is not None:
             group = zarr.open_group(str(path), mode="r", use_consolidated=False)
         else:
-            store, inner = _resolve(target)
+            store, inner = resolve(target)
             group = zarr.open_group(store, path=inner, mode="r", use_consolidated=False)
         attributes = group.attrs.asdict()
     except Exception:  # whatever it is, it is none of ours
@@ -101,7 +101,7 @@ def _foreign(target: Any, path: Path | None, kind: str) -> str | None:
     if path is not None:
         names = {item.name for item in path.iterdir()}
     else:
-        store, inner = _resolve(target)
+        store, inner = resolve(target)
         names = set(sync(_names(store, inner)))
     added = sorted(names - {"zarr.json", *mark["members"]})
     return f"also holds {added[0]!r}, which daskclust did not write" if added else None
@@ -118,7 +118,7 @@ def _local_target(target: Any) -> Path | None:
     return local_path(target)
 
 
-def _resolve(target: Any) -> tuple[Store, str]:
+def resolve(target: Any) -> tuple[Store, str]:
     """Return the store, and the path inside it, that a target which is no folder means."""
     if isinstance(target, Store):
         return target, ""
@@ -168,7 +168,7 @@ def new_group(target: Any, *, kind: str, overwrite: bool = False) -> Iterator[za
     check_target(target, kind=kind, overwrite=overwrite)
     path = _local_target(target)
     if path is None:
-        with _marked_group(*_resolve(target), kind=kind) as group:
+        with _marked_group(*resolve(target), kind=kind) as group:
             yield group
         return
     path.parent.mkdir(parents=True, exist_ok=True)
