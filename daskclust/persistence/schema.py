@@ -201,10 +201,10 @@ class Array(Entry):
         if self.kind == "f" and self.finite:
             _check(not (np.abs(array) > self.high).any(), name, f"holds values beyond {self.high}")
         if self.total is not None:
-            expected = sizes[self.total]
+            wanted = sizes[self.total]
             # Python integers: those of NumPy wrap around.
             total = sum(int(value) for value in array)
-            _check(total == expected, name, f"sums to {total}; expected {self.total} = {expected}")
+            _check(total == wanted, name, f"sums to {total}; expected {self.total} = {wanted}")
         return array
 
 

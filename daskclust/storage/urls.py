@@ -19,6 +19,8 @@ _NAMED = re.compile(
     r"[\w.\-]*['\"]?\s*[=:]\s*['\"]?)(?!\*\*\*)[^\s'\"&,;})]+"
 )
 _QUERY = re.compile(r"(?i)([?&](?:sig|key|auth|sv|se|sp)=)(?!\*\*\*)[^\s'\"&]+")
+#: User information of a URL whose scheme was cut off: ``user:secret@host``.
+_USER = re.compile(r"(?<![^\s'\"(,/])[^\s/:@'\"(,]+:[^\s/@'\"]+@")
 _PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::\d*)?")
 
 
@@ -57,6 +59,7 @@ def redact(text: object) -> str:
     'simplecache::s3://bucket/a.zarr and C:\\data at 10:30'
     """
     found = _URL.sub(_without_secrets, str(text))
+    found = _USER.sub(f"{_HIDDEN}@", found)
     found = _NAMED.sub(rf"\g<1>{_HIDDEN}", found)
     return _QUERY.sub(rf"\g<1>{_HIDDEN}", found)
 
