@@ -93,15 +93,16 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
+    # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
+    # task, or with the connection, is raised here.  After Ctrl-C asyncio would name whatever was
+    # under way.
+    for name in ("distributed", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if options.scheduler is not None or options.scheduler_file is not None:
         with _connect(options) as client:
             _wait_for_workers(client)
             yield client
         return
-    # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
-    # task is raised here.  After Ctrl-C asyncio would name whatever was under way.
-    for name in ("distributed", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     with warnings.catch_warnings(), deferred():
         # The usual port is taken: another is, and the link names it.
         warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
