@@ -1,9 +1,9 @@
 """Distributed clustering on Dask for data sets larger than memory."""
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from daskclust.config import load_defaults
 
 if TYPE_CHECKING:
     from daskclust import datasets, metrics, selection
@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from daskclust.mixture.pckid import PCKID
     from daskclust.persistence.models import load
 
-load_defaults()
+try:
+    from daskclust.config import load_defaults  # which imports Dask
+
+    load_defaults()
+except KeyboardInterrupt:
+    # The command line cannot answer to Ctrl-C before its package is imported.
+    if Path(sys.argv[0]).name not in ("-m", "daskclust"):
+        raise
+    print("daskclust: interrupted", file=sys.stderr)
+    raise SystemExit(130) from None
 
 __version__ = "0.1.0"
 

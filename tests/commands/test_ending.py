@@ -168,7 +168,9 @@ def test_a_signal_before_there_is_a_cluster(
     run = Command(*job(scene, "--local", "2"), cwd=tmp_path)
     time.sleep(seconds)
     took = run.end(signum)
-    assert run.finish() == 128 + signum, run.err
+    # Before the command can answer, SIGTERM ends it by itself: for a shell that is 143, too.
+    codes = {128 + signum, -signum} - {-signal.SIGINT}
+    assert run.finish() in codes, run.err
     assert took < SECONDS
     assert "Traceback" not in run.err
     assert run.left_behind() == []
