@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
@@ -19,35 +18,14 @@ from daskclust.cube._description import StoredCube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import Image, open_image
 from daskclust.cube._label_maps import as_data_array, write_label_map
+from daskclust.cube._labels import align, with_room
 from daskclust.cube._layout import flatten, unflatten
 from daskclust.cube._survey import sample_dtype, take_survey
-from daskclust.exceptions import ChunkError
 from daskclust.storage.seen import StoredArray, as_dask
 from daskclust.storage.stores import local_path, stamp
 from daskclust.storage.urls import redact
 
 __all__ = ["Cube"]
-
-
-def _with_room(labels: da.Array, fill_value: float) -> da.Array:
-    """Return labels of a dtype that holds `fill_value`, too."""
-    kind = labels.dtype
-    if kind.kind not in "biu":
-        return labels
-    if not math.isfinite(fill_value) or fill_value != int(fill_value):
-        return labels.astype(np.float64)
-    wanted = np.result_type(kind, np.min_scalar_type(int(fill_value)))
-    if kind.kind in "bu" and fill_value < 0:
-        wanted = np.dtype(np.int64)
-    return labels if wanted == kind else da.map_blocks(_converted, labels, to=wanted, dtype=wanted)
-
-
-def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:
-    if labels.dtype == np.uint64 and len(labels) and labels.max() > np.iinfo(np.int64).max:
-        raise ValueError(
-            f"labels hold {labels.max()}, which int64 does not; pass a fill_value from 0 on."
-        )
-    return labels.astype(to)
 
 
 class Cube:
@@ -315,7 +293,7 @@ class Cube:
         >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
         [[5, -1], [6, 7]]
         """
-        aligned = _with_room(self._align(labels), fill_value)
+        aligned = with_room(self._align(labels), fill_value)
         flat = self._per_block(
             _blocks.expand_block,
             aligned,
@@ -555,30 +533,4 @@ class Cube:
         )
 
     def _align(self, labels: Any) -> da.Array:
-        """Return `labels` as a Dask array with the chunks of `samples`."""
-        counts = self.block_counts
-        if not isinstance(labels, da.Array):
-            labels = np.asarray(labels)
-        if labels.ndim != 1:
-            raise ValueError(f"labels have shape {labels.shape}; expected one dimension.")
-        if not isinstance(labels, da.Array):
-            self._check_number(len(labels))
-            return da.from_array(labels, chunks=(counts,))
-        if any(math.isnan(size) for size in labels.chunks[0]):
-            # Each block's length is checked by its task.
-            if labels.numblocks[0] != len(counts):
-                raise ChunkError(
-                    f"labels have {labels.numblocks[0]} blocks of unknown length, the cube has "
-                    f"{len(counts)}; compute the labels from this cube's samples, or call "
-                    "labels.compute_chunk_sizes() first."
-                )
-            return labels
-        self._check_number(labels.shape[0])
-        return labels if labels.chunks[0] == counts else labels.rechunk((counts,))
-
-    def _check_number(self, found: int) -> None:
-        if found != self.n_valid:
-            raise ValueError(
-                f"Got {found} labels for {self.n_valid} valid pixels; expected one per row of "
-                "samples."
-            )
+        return align(labels, self.block_counts)
