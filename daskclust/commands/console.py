@@ -96,8 +96,10 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
     # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
     # task, or with the connection, is raised here.  After Ctrl-C asyncio would name whatever was
     # under way.
-    for name in ("distributed", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ("asyncio", *logging.root.manager.loggerDict):
+        # Each of distributed's loggers has a level of its own.
+        if name.split(".")[0] in ("asyncio", "distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     if options.scheduler is not None or options.scheduler_file is not None:
         with _connect(options) as client:
             _wait_for_workers(client)
