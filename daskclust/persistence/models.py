@@ -209,16 +209,16 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
                 f"There is no saved model at {redact(path)!r}; give the path that save was given."
             )
         _check_files(folder, max_bytes)
+    store: Any
+    store, inner = resolve(path) if folder is None else (str(folder), "")
     try:
+        if folder is None:
+            _check_store(store, inner, max_bytes)
         # What consolidated metadata say about the arrays need not be so.
-        if folder is not None:
-            return zarr.open_group(str(folder), mode="r", use_consolidated=False, zarr_format=3)
-        store, inner = resolve(path)
-        _check_store(store, inner, max_bytes)
         return zarr.open_group(store, path=inner, mode="r", use_consolidated=False, zarr_format=3)
     except FileNotFoundError as error:
         raise ModelFormatError("there is no Zarr group.") from error
-    except (OSError, ImportError, TypeError, ModelFormatError):
+    except (OSError, ImportError, ModelFormatError):
         raise
     except Exception as error:  # whatever a reader of broken metadata may come upon
         raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error

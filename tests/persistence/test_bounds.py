@@ -149,3 +149,12 @@ def test_other_stores_are_measured_too(tmp_path: Path) -> None:
     assert_array_equal(daskclust.load(url).cluster_centers_, model.cluster_centers_)
     with pytest.raises(ModelFormatError, match="max_bytes=10"):
         daskclust.load(url, max_bytes=10)
+
+
+@pytest.mark.parametrize("attributes", [0, [1], "x", None, {"daskclust_model": 0}])
+def test_attributes_of_any_kind(tmp_path: Path, attributes: object) -> None:
+    header = tmp_path / "m.zarr" / "zarr.json"
+    header.parent.mkdir()
+    whole = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    header.write_text(json.dumps(whole))
+    refused(tmp_path / "m.zarr")
