@@ -17,6 +17,7 @@ __all__ = [
     "MemoryPlanError",
     "ModelFormatError",
     "PerformanceWarning",
+    "StoreError",
 ]
 
 
@@ -42,6 +43,10 @@ class ModelFormatError(DaskclustError, ValueError):
 
 class MemoryPlanError(DaskclustError, MemoryError):
     """A computation that cannot fit the memory it may use."""
+
+
+class StoreError(DaskclustError, OSError):
+    """A store that some processes do not see, or in which written blocks are missing."""
 
 
 class DaskclustWarning(UserWarning):

@@ -239,7 +239,7 @@ class DPMeans(BaseClusterer):
         "inertia_": Number(low=0),
         "objective_": Number(low=0),
         "delta_": Number(low=0),
-        "n_clusters_": Number(int, low=1),
+        "n_clusters_": Number(int, low=1, dim="k"),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "random_state")
 

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine.identity import UnidentifiableError, identify
-from daskclust.engine.scratch import remove_leftovers, write_whole
 from daskclust.engine.start_log import LoopRecord, PassRecord, StartLog
 from daskclust.engine.states import Fitted, StateError, pack_state, unpack_state
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import Survey
+from daskclust.storage.atomic import new_file, remove_stale
 
 __all__ = ["Checkpoint", "Fingerprint"]
 
@@ -160,7 +160,7 @@ class Checkpoint:
         CheckpointError
             If the file is damaged, or belongs to other data or parameters.
         """
-        remove_leftovers(self.path)
+        remove_stale(self.path)
         if not self.path.exists():
             return None
         try:
@@ -250,7 +250,7 @@ class Checkpoint:
 
     def close(self) -> None:
         """Remove what killed processes left of earlier writing."""
-        remove_leftovers(self.path)
+        remove_stale(self.path)
 
 
 # --- the file --------------------------------------------------------------------------------
@@ -269,7 +269,8 @@ def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
     meta = json.loads(json.dumps(meta))
     meta["seal"] = _seal(meta, arrays)
     text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-    write_whole(path, lambda file: np.savez(file, meta=text, **arrays))  # type: ignore[arg-type]
+    with new_file(path) as scratch, scratch.open("wb") as file:
+        np.savez(file, meta=text, **arrays)  # type: ignore[arg-type]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Arrays]:

@@ -25,7 +25,8 @@ from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.estimator.values import check_values, nonfinite_message
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
 
 __all__ = [
@@ -99,7 +100,7 @@ class BaseClusterer(
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "cluster_centers_": Array("k", "p"),
         "n_iter_": Number(int, low=0),
-        "history_": Plain(list),
+        "history_": Plain(list, records=True),
         "_centers": Array("k", "q"),
         "_metric": OneOf(METRICS),
     }

@@ -36,7 +36,8 @@ from daskclust.mixture._spectrum import (
     choose_solver,
     random_basis,
 )
-from daskclust.persistence.schema import Array, Entry, Number, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
 
 __all__ = ["PCKID"]
 
@@ -192,11 +193,11 @@ class PCKID(
         "eigenvalues_": Array("d", low=0.0),
         "inertia_": Number(low=0),
         "n_iter_": Number(int, low=0),
-        "history_": Plain(list),
+        "history_": Plain(list, records=True),
         "_weights": Array("D", low=0.0),
         "_means": Array("D", "p"),
-        "_covariances": Array("D", "p", "|", "D", "p", "p"),
-        "_sizes": Array("m", kind="i", low=1),
+        "_covariances": Covariances("D", "p", "|", "D", "p", "p", high=1e300),
+        "_sizes": Array("m", kind="i", low=1, total="D"),
         "_basis": Array("D", "d"),
         "_shift": Array("p"),
         "_single": Number(bool),

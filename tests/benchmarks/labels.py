@@ -71,7 +71,7 @@ class Data:
                     self.y = np.where(self.y == 0, -1, self.y)
                 self.rows: Any = open_cube(image, dims=("y", "x", "band"), chunks=(40, 40))
                 # Rows of a cube come block by block.
-                order, codes = self.rows.rows_of(np.arange(truth.size).reshape(truth.shape))
+                _, codes = self.rows.rows_of(np.arange(truth.size).reshape(truth.shape))
                 self.x, self.y = self.x[codes], self.y[codes]
             else:
                 self.x = file["X"].reshape(len(file["y"]), -1).astype(np.float64)

@@ -481,7 +481,10 @@ def test_written_labels(tmp_path):
         "flag_values": [0, 1, 2],
         "flag_meanings": "wheat bare_soil cluster_2",
     }
-    assert dict(written.attrs) == {"proj:code": "EPSG:32632"}
+    assert dict(written.attrs) == {
+        "proj:code": "EPSG:32632",
+        "daskclust_written": {"kind": "label map", "members": ["crs_here", "labels", "lat"]},
+    }
     assert_array_equal(written["lat"][:], lat[:])
     assert written["crs_here"][()] == 3
     assert written["crs_here"].attrs["spatial_ref"] == "x"

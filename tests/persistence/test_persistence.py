@@ -207,7 +207,7 @@ def test_a_crash_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("daskclust.storage.stores._move_into_place", fail)
+    monkeypatch.setattr("daskclust.storage.targets.put_in_place", fail)
     for name in ("m.zarr", "new.zarr"):
         with pytest.raises(OSError, match="disk full"):
             fitted("KMeans", n_clusters=2).save(tmp_path / name, overwrite=True)
