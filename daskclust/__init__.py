@@ -5,6 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskclust._version import __version__
+
 if TYPE_CHECKING:
     from daskclust import datasets, metrics, selection
     from daskclust.cluster.copkmeans import COPKMeans
@@ -35,7 +37,6 @@ except KeyboardInterrupt:
     print("daskclust: interrupted", file=sys.stderr)
     raise SystemExit(130) from None
 
-__version__ = "0.1.0"
 
 __all__ = [
     "PCKID",

@@ -53,7 +53,7 @@ _HINTS = {
 
 
 def _parser() -> argparse.ArgumentParser:
-    from daskclust import __version__
+    from daskclust._version import __version__
 
     parser = argparse.ArgumentParser(
         prog="daskclust", description="Distributed clustering on Dask.", allow_abbrev=False

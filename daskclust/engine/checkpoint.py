@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._version import __version__
 from daskclust.engine.identity import UnidentifiableError, identify
 from daskclust.engine.start_log import LoopRecord, PassRecord, StartLog
 from daskclust.engine.states import Fitted, StateError, pack_state, unpack_state
@@ -65,8 +66,6 @@ class Fingerprint:
         CheckpointError
             For a parameter that cannot be told apart from others of its kind.
         """
-        from daskclust import __version__
-
         if self.survey.hash is None:
             raise ValueError("The first pass did not hash the rows (SurveyRequest.hashed).")
         params = {}

@@ -93,7 +93,7 @@ def save(
     Further attributes of the group, such as the job, are not part of the model.
     """
     check_is_fitted(model)
-    from daskclust import __version__
+    from daskclust._version import __version__
 
     params, omitted, arrays = _split_params(model)
     state: dict[str, Any] = {}

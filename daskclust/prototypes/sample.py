@@ -76,7 +76,7 @@ def sample_cube(cube: Any, count: int, seed: int) -> SampleRows:
     Sample weights are left to the counts: what the views and prototypes are made of does
     not have to weigh exactly.
     """
-    from daskclust.cube._graph import take_pixels
+    from daskclust.cube.graph import take_pixels
 
     height, width, _ = cube.shape
     total = height * width

@@ -185,7 +185,7 @@ class PrototypeProblem:
             counts: ConnectivityCounts = self.rows.reduce(CONNECTIVITY, connectivity)
             adjacent: Sequence[PairCounts] = ()
         else:
-            from daskclust.cube._graph import count_graph
+            from daskclust.cube.graph import count_graph
 
             counts, adjacent = count_graph(self.cube, connectivity, self.weight)
         classes = zip(counts.classes, state.sizes, strict=True)
