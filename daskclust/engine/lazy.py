@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.engine.binding import fetch_chunks
 from daskclust.engine.rows import is_dask
 
 __all__ = ["labeled_rows", "map_rows", "pair_rows"]
@@ -171,9 +172,10 @@ def labeled_rows(
         chunks=((1,) * y.numblocks[0],),
         meta=np.empty(0, object),
         token="daskclust-labeled",
-    ).compute()
-    lengths = [length for length, _, _ in found]
+    )
+    parts = [part[0] for part in fetch_chunks(found, "the reading of y")]
+    lengths = [length for length, _, _ in parts]
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    rows = [places + start for (_, places, _), start in zip(found, starts, strict=False)]
-    labels = [values for _, _, values in found]
+    rows = [places + start for (_, places, _), start in zip(parts, starts, strict=False)]
+    labels = [values for _, _, values in parts]
     return np.concatenate(rows), np.concatenate(labels), int(starts[-1])

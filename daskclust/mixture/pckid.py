@@ -21,7 +21,6 @@ from daskclust.engine import (
     Fingerprint,
     is_dask,
     iterate,
-    keep_in_memory,
     map_rows,
     pair_rows,
 )
@@ -118,8 +117,8 @@ class PCKID(
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     embedding_ : ndarray or dask.array.Array of shape (n, d)
-        Coordinates of kernel PCA, not centered (Eq. 4).  For Dask input a Dask array,
-        which is kept in memory where it fits.
+        Coordinates of kernel PCA, not centered (Eq. 4).  Lazy, and chunked
+        like X, for Dask input.
     eigenvalues_ : ndarray of shape (d,), float64
         Largest eigenvalues of the kernel matrix.
     cluster_centers_ : ndarray of shape (k, d), float64
@@ -380,10 +379,10 @@ class PCKID(
         self.eigenvalues_ = state.values
         embed = self._embedding(output_dtype(data.X))
         if is_dask(data.X):
-            lazy = map_rows(
+            # K-means keeps it in memory while it goes over it; what users get needs no client.
+            self.embedding_ = map_rows(
                 data.X, embed, dtype=embed.read, n_columns=len(state.values), name="embedding"
             )
-            self.embedding_ = keep_in_memory(lazy)
         else:
             self.embedding_ = np.concatenate(data.rows.collect("embedding", embed.of_group))
         kmeans = KMeans(
