@@ -136,6 +136,7 @@ def _pairs(path: str | None) -> Any:
 def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict[str, Any]:
     """Run a job and return what became of it, as JSON values."""
     import daskclust
+    from daskclust.engine import on_notice
 
     began = time.perf_counter()
     _check(options)
@@ -156,7 +157,7 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
         arguments = _fit_arguments(options, cube, model)
         with _checkpoint(options, model, progress):
             with progress.task(type(model).__name__, rows=n_valid):
-                with daskclust.on_iteration(progress.iteration):
+                with daskclust.on_iteration(progress.iteration), on_notice(progress.say):
                     model.fit(cube.samples, **arguments)
             config = effective(options, model.get_params(deep=False), _flags(options))
             found = {

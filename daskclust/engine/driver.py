@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from daskclust.engine.checkpoint import Checkpoint
 from daskclust.engine.progress import announce
 from daskclust.engine.rows import Rows
+from daskclust.exceptions import ClusterError, ReadError
 
 __all__ = ["Fitted", "Step", "iterate"]
 
@@ -88,6 +90,33 @@ def iterate(
     -------
     Fitted
     """
+    with _naming(checkpoint):
+        return _iterate(rows, start, step, kind, max_iter, name, checkpoint)
+
+
+@contextmanager
+def _naming(checkpoint: Checkpoint | None) -> Iterator[None]:
+    """Say in errors that are nobody's fault where the state of the fit is."""
+    try:
+        yield
+    except (ClusterError, ReadError) as error:
+        if checkpoint is None or not checkpoint.path.exists():
+            raise
+        raise type(error)(
+            f"{error} The checkpoint {str(checkpoint.path)!r} holds what was reached; the same "
+            "fit goes on from there."
+        ) from error
+
+
+def _iterate(
+    rows: Rows,
+    start: Callable[[], S],
+    step: Callable[[S], Step[S]],
+    kind: type[S],
+    max_iter: int,
+    name: str,
+    checkpoint: Checkpoint | None,
+) -> Fitted[S]:
     stored = None if checkpoint is None else checkpoint.load(kind)
     history: list[dict[str, Any]] = []
     finished = False
