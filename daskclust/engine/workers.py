@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import dask
@@ -18,6 +20,8 @@ __all__ = ["Vigil", "workers_of"]
 #: Seconds without a worker after which that is said, and after which it is said again.
 _SAID_AFTER = 15.0
 _SAID_AGAIN = 60.0
+#: Dask's setting of how long a scheduler may take to answer.
+_ANSWERS = "distributed.comm.timeouts.connect"
 
 
 def workers_of(client: Any) -> dict[str, int]:
@@ -28,10 +32,21 @@ def workers_of(client: Any) -> dict[str, int]:
     ClusterError
         Where the scheduler does not answer.
     """
+    if client.status in ("closing", "closed"):
+        raise scheduler_lost(client)
+    answer: Future[dict[str, int]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(dict(client.nthreads()))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # In a thread: a client that is closed while it asks never gets an answer.
+    threading.Thread(target=ask, name="daskclust-workers", daemon=True).start()
     try:
-        return dict(client.nthreads())
-    except (OSError, AttributeError) as error:
-        # A client that has lost its scheduler has no connection left to ask.
+        return answer.result(parse_timedelta(dask.config.get(_ANSWERS)))
+    except Exception as error:
         raise scheduler_lost(client) from error
 
 
