@@ -13,12 +13,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from dask.utils import key_split
-from distributed import Client, LocalCluster
 from zarr.storage import LocalStore
 
 import daskclust
-from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.reads import Retries, is_passing, read
 from daskclust.exceptions import ReadError
 
