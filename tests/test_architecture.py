@@ -201,6 +201,32 @@ def test_only_the_engine_and_the_edges_know_dask(name: str) -> None:
     assert not dask, f"{name} imports {dask}"
 
 
+#: What Dask and distributed do not document, by module or attribute; each with a contract test.
+UNDOCUMENTED = {
+    "dask.base": {"get_scheduler"},
+    "dask.core": {"flatten", "get_dependencies", "istask"},
+    "dask.optimization": {"cull"},
+    "dask._task_spec": None,
+    "dask.highlevelgraph": None,
+}
+REACHES = {"__dask_graph__", "__dask_keys__", "scheduler_info"}
+#: Asks whether a value is a collection, and gives the scheduler's report to people.
+ALLOWED_REACHES = {"persistence/schema.py", "commands/doctor.py"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_one_module_reaches_beyond_the_api_of_dask(path: Path) -> None:
+    if path.name == "dask_surface.py" or str(path.relative_to(PACKAGE)) in ALLOWED_REACHES:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module in UNDOCUMENTED:
+            names = {alias.name for alias in node.names}
+            banned = UNDOCUMENTED[node.module]
+            assert not (names if banned is None else names & banned), f"{path.name}: {names}"
+        elif isinstance(node, ast.Attribute):
+            assert node.attr not in REACHES, f"{path.name} uses {node.attr}"
+
+
 def test_kernels_do_not_load_dask() -> None:
     names = sorted(n for n in MODULES if _room(n) in ("kernels", "reduction"))
     code = (

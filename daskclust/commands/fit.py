@@ -189,6 +189,7 @@ def _pairs(path: str) -> Any:
 def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict[str, Any]:
     """Run a job and return what became of it, as JSON values."""
     import daskclust
+    from daskclust.engine import on_notice
 
     began = time.perf_counter()
     job = open_job(options, model)
@@ -212,7 +213,7 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
         if "labels" in job.maps and takes_labels(model):
             arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
         with progress.task(type(model).__name__, rows=n_valid):
-            with daskclust.on_iteration(progress.iteration):
+            with daskclust.on_iteration(progress.iteration), on_notice(progress.say):
                 model.fit(cube.samples, **arguments)
         config = effective(options, model.get_params(deep=False), _flags(options))
         found = {

@@ -14,8 +14,11 @@ from typing import Any
 
 import dask
 import numpy as np
+from dask.sizeof import sizeof
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
+from daskclust.engine.reads import NEVER_AGAIN, Retries, read
 from daskclust.exceptions import ChunkError
 from daskclust.reduction import Partial, Reduction, RowBlock
 
@@ -28,7 +31,6 @@ __all__ = [
     "as_matrix",
     "check_width",
     "collect_rows",
-    "count_rows",
     "fold",
     "in_row_order",
     "joined_ranges",
@@ -47,14 +49,19 @@ class LazyChunk:
     """A chunk that is computed when it is wanted.
 
     The graph is carried opaquely: schedulers do not see its keys, so a group of
-    a thousand chunks is one task, which holds one chunk in memory at a time.
+    a thousand chunks is one task, which holds one chunk in memory at a time.  Where
+    that fails in a way that may pass, it is tried again.
     """
 
     graph: Mapping[Any, Any]
     key: Any
+    retries: Retries = NEVER_AGAIN
 
-    def load(self) -> NDArray[Any]:
+    def load(self) -> Any:
         """Compute the chunk here and now, in this thread."""
+        return read(self._compute, self.key, self.graph, self.retries)
+
+    def _compute(self) -> Any:
         return dask.get(self.graph, self.key)
 
 
@@ -67,6 +74,11 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     >>> as_matrix(np.ma.masked_equal([[1, 2]], 2), np.dtype(np.float32))
     array([[ 1., nan]], dtype=float32)
     """
+    if issparse(x):
+        raise TypeError(
+            f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
+            "X.map_blocks(lambda block: block.toarray()), or fewer features."
+        )
     if np.ma.is_masked(x):
         x = np.ma.filled(x.astype(dtype), np.nan)
     return np.ascontiguousarray(x, dtype=dtype)
@@ -173,16 +185,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks that are handled together, in row order.
-
-    Its declared size is small on purpose: it only refers to blocks that the
-    worker holds anyway, and must not be counted or spilled a second time.
-    """
+    """Blocks that are handled together, in row order."""
 
     blocks: list[Block] = field(default_factory=list)
-
-    def __sizeof__(self) -> int:
-        return 1000
 
     def excluding(self, rows: NDArray[np.int64]) -> Group:
         """Return the same group with some (sorted, global) rows left out of sums."""
@@ -226,6 +231,12 @@ class Group:
                 yield rows
                 del rows
             yield coming.result()
+
+
+@sizeof.register(Group)
+def _size_of_group(group: Group) -> int:
+    """Declare little: what the worker holds anyway must not be counted, or spilled, twice."""
+    return 1000
 
 
 def _join_tiny(blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
@@ -357,10 +368,3 @@ def overlap(ranges: Sequence[Range], others: Sequence[Range]) -> bool:
         if at < len(others) and others[at][0] < stop:
             return True
     return False
-
-
-def count_rows(group: Group) -> list[int]:
-    """Lengths of a group's blocks, for arrays whose chunk sizes are not known."""
-    return [
-        len(block.x.load() if isinstance(block.x, LazyChunk) else block.x) for block in group.blocks
-    ]

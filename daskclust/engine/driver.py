@@ -12,7 +12,7 @@ from daskclust.engine.handle import Rows
 from daskclust.engine.progress import announce
 from daskclust.engine.start_log import LoopKeeper
 from daskclust.engine.states import Fitted
-from daskclust.exceptions import CheckpointError
+from daskclust.exceptions import CheckpointError, ClusterError, ReadError
 
 __all__ = ["Fitted", "Step", "iterate"]
 
@@ -96,11 +96,16 @@ def iterate(
     except CheckpointError:
         raise
     except BaseException as error:
-        if checkpoint is not None and checkpoint.written:
-            error.add_note(
-                f"The fit is kept in {str(checkpoint.path)!r}: the same fit with the same data "
-                "and checkpoint goes on from there."
-            )
+        if checkpoint is None or not checkpoint.written:
+            raise
+        kept = (
+            f"The fit is kept in {str(checkpoint.path)!r}: the same fit with the same data and "
+            "checkpoint goes on from there."
+        )
+        if isinstance(error, ClusterError | ReadError):
+            # Nobody's fault, and the way to go on: part of the message.
+            raise type(error)(f"{error} {kept}") from error
+        error.add_note(kept)
         raise
     if checkpoint is not None:
         checkpoint.close()

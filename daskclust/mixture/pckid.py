@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import Fitted, is_dask, keep_in_memory, map_rows, pair_rows
+from daskclust.engine import Fitted, is_dask, map_rows, pair_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import FirstPass, OpenData, fit, open_checkpoint
@@ -114,8 +114,8 @@ class PCKID(
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     embedding_ : ndarray or dask.array.Array of shape (n, d)
-        Coordinates of kernel PCA, not centered (Eq. 4).  For Dask input a Dask array,
-        which is kept in memory where it fits.
+        Coordinates of kernel PCA, not centered (Eq. 4).  Lazy, and chunked
+        like X, for Dask input.
     eigenvalues_ : ndarray of shape (d,), float64
         Largest eigenvalues of the kernel matrix.
     cluster_centers_ : ndarray of shape (k, d), float64
@@ -365,10 +365,10 @@ class PCKID(
         self.eigenvalues_ = state.values
         embed = self._embedding(output_dtype(data.X))
         if is_dask(data.X):
-            lazy = map_rows(
+            # K-means keeps it in memory while it goes over it; what users get needs no client.
+            self.embedding_ = map_rows(
                 data.X, embed, dtype=embed.row_dtype, n_columns=len(state.values), name="embedding"
             )
-            self.embedding_ = keep_in_memory(lazy)
         else:
             self.embedding_ = data.rows.map("embedding", embed.of_rows)
         checkpoint = open_checkpoint(self, data, problem.identity())
