@@ -181,9 +181,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
 
     def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
         rows = ConstrainedRows.fetch(data.rows, read)
-        assignment = SoftConstraints.of(
-            rows, data.survey, self.penalty, from_origin=self.box == "origin"
-        )
+        assignment = SoftConstraints.of(rows, data, self.penalty, from_origin=self.box == "origin")
         rule = DiagonalMetric(
             self.tol * data.survey.variance,
             survey=data.survey,

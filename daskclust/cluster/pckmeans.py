@@ -157,6 +157,6 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 
     def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
         rows = ConstrainedRows.fetch(data.rows, read)
-        assignment = SoftConstraints.of(rows, data.survey, self.penalty)
+        assignment = SoftConstraints.of(rows, data, self.penalty)
         rule = PlainMeans(self.tol * data.survey.variance)
         return self._compose(data, rows, assignment, rule)

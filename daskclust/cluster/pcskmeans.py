@@ -252,7 +252,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
 
     def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
         rows = ConstrainedRows.fetch(data.rows, read)
-        assignment = SoftConstraints.of(rows, data.survey, self.penalty)
+        assignment = SoftConstraints.of(rows, data, self.penalty)
         rule = SparseWeights(
             data.survey,
             assignment,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.rows import ConstrainedRows, RowAssignment
+from daskclust.estimator.fitting import OpenData
 from daskclust.kernels.constraints import (
     ImpliedPairs,
     Penalty,
@@ -24,14 +25,11 @@ from daskclust.kernels.constraints import (
     pair_costs,
     pair_lengths,
 )
-from daskclust.reduction import Survey
 
 __all__ = ["SoftConstraints"]
 
 Float = NDArray[np.float64]
 Ints = NDArray[np.int64]
-#: Sets of feature weights whose prices are kept: restarts in different rounds take turns.
-_KEPT = 4
 
 
 class _Prices(NamedTuple):
@@ -51,25 +49,30 @@ class SoftConstraints:
     box2 : ndarray of shape (p,), float64
         Squared sides of the bounding box of all data, ``Delta_j^2``.
     penalty : {"distance", "constant"}
+    n_kept : int
+        Sets of feature weights whose prices are kept, one for each restart.
 
     Notes
     -----
     Cost of a pass O(m k + pairs) on the client, and O(pairs q) for q features of
-    non-zero weight when these change; memory O(m (p + k) + pairs).
+    non-zero weight when these change; memory O(m k + r (m p + pairs)) for r
+    restarts that differ in their weights.
     """
 
     rows: ConstrainedRows
     box2: Float
     penalty: Penalty
+    n_kept: int = 1
     _prices: dict[bytes, _Prices] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
-        cls, rows: ConstrainedRows, survey: Survey, penalty: str, *, from_origin: bool = False
+        cls, rows: ConstrainedRows, data: OpenData, penalty: str, *, from_origin: bool = False
     ) -> Self:
-        """Return the rule for data of known range; their box may be stretched to the origin."""
-        low = np.minimum(survey.low, 0.0) if from_origin else survey.low
-        return cls(rows, (survey.high - low) ** 2, cast(Penalty, penalty))
+        """Return the rule for some data, whose box may be stretched to the origin."""
+        low, high = data.survey.low, data.survey.high
+        low = np.minimum(low, 0.0) if from_origin else low
+        return cls(rows, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
 
     def assign(self, distances: Float, weights: Float, labels: Ints) -> RowAssignment:
         """Assign the rows, one after another; each sees the newest labels of its partners."""
@@ -119,7 +122,7 @@ class SoftConstraints:
         key = weights.tobytes()
         prices = self._prices.pop(key, None) or self._new_prices(weights)
         self._prices[key] = prices
-        if len(self._prices) > _KEPT:
+        if len(self._prices) > self.n_kept:
             # The least recently used one.
             del self._prices[next(iter(self._prices))]
         return prices
