@@ -34,7 +34,7 @@ from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
 from daskclust.engine.memory import check_blocks, free_memory, measure
 from daskclust.engine.placement import by_location, deal_out, share_out
 from daskclust.engine.reads import Retries, is_passing
-from daskclust.engine.tasks import Crew, Slot, Task, arrive, gather, gather_futures
+from daskclust.engine.tasks import Crew, Slot, Task, arrive, discard, gather, gather_futures
 from daskclust.engine.workers import workers_of
 from daskclust.exceptions import ChunkError, PerformanceWarning
 
@@ -312,7 +312,12 @@ def _bind_cluster(
     held: list[Any]
     if futures is not None:
         held = [futures[i] for i in present]
-        _arrived(client, held)
+        try:
+            _arrived(client, held)
+        except BaseException:
+            if behind.futures is None:
+                discard(client, futures)
+            raise
         parts = by_location(blocks, held, client.who_has(held), threads)
     else:
         held = [chunks[i] for i in present]  # type: ignore[index]

@@ -29,16 +29,18 @@ class _Patch:
     ----------
     start : int
         First row of the chunk.
-    rows, values : bytes
-        Packed bits of the chunk's rows, or their numbers; the values' own bytes.
+    rows : ndarray
+        Packed bits of the chunk's rows, or their numbers.
+    values : ndarray
+        One a row, of the smallest type that holds them.
+    n_rows : int
+        Of the chunk.
     """
 
     start: int
-    rows: bytes
-    values: bytes
+    rows: NDArray[Any]
+    values: NDArray[Any]
     n_rows: int
-    dtype: str
-    packed: bool
 
     @classmethod
     def of(cls, start: int, n: int, rows: NDArray[np.int64], values: NDArray[Any]) -> _Patch:
@@ -47,23 +49,20 @@ class _Patch:
         if values.dtype.kind in "iu" and len(values):
             low, high = np.min_scalar_type(values.min()), np.min_scalar_type(values.max())
             small = values.astype(np.promote_types(low, high))
-        packed = n < 32 * len(rows)
-        if packed:
-            mask = np.zeros(n, dtype=bool)
-            mask[rows] = True
-            places = np.packbits(mask).tobytes()
-        else:
-            places = rows.astype(np.uint32).tobytes()
-        return cls(start, places, small.tobytes(), n, small.dtype.str, packed)
+        if n >= 32 * len(rows):
+            return cls(start, rows.astype(np.uint32), small, n)
+        mask = np.zeros(n, dtype=bool)
+        mask[rows] = True
+        return cls(start, np.packbits(mask), small, n)
 
     def put(self, out: NDArray[Any]) -> None:
         """Write the values where they belong."""
-        values = np.frombuffer(self.values, self.dtype)
-        if self.packed:
-            bits = np.unpackbits(np.frombuffer(self.rows, np.uint8), count=self.n_rows)
-            out[bits.astype(bool)] = values
+        if not len(self.values):
+            return
+        if self.rows.dtype == np.uint32:
+            out[self.rows] = self.values
         else:
-            out[np.frombuffer(self.rows, np.uint32)] = values
+            out[np.unpackbits(self.rows, count=self.n_rows).astype(bool)] = self.values
 
 
 def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]) -> Any:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -20,7 +21,7 @@ from uuid import uuid4
 from daskclust.engine.placement import resettle
 from daskclust.engine.workers import Vigil, scheduler_lost, workers_die, workers_of
 
-__all__ = ["Crew", "Slot", "Task", "arrive", "gather", "gather_futures"]
+__all__ = ["Crew", "Slot", "Task", "arrive", "discard", "gather", "gather_futures"]
 
 #: Seconds between two looks at the workers while tasks are waited for.
 _LOOK = 1.0
@@ -225,7 +226,10 @@ def gather(
 
 
 def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
-    """Return the results of futures that any worker may compute.
+    """Return the results of a fit's own futures that any worker may compute.
+
+    Where one fails, all are let go on the cluster, whoever still refers to them: other
+    fits of the same data must not be answered with its error.
 
     Raises
     ------
@@ -240,8 +244,16 @@ def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
             lambda: futures,
             lambda: sum(future.done() for future in futures),
         )
-    finally:
-        futures.clear()
+    except BaseException:
+        discard(client, futures)
+        raise
+
+
+def discard(client: Any, futures: Sequence[Any]) -> None:
+    """Let a cluster forget futures, and the failed tasks that they stand on."""
+    if client.status == "running":
+        with suppress(Exception):  # the first error is what counts
+            client.cancel(list(futures), force=True)
 
 
 class _Gathering:
