@@ -513,7 +513,7 @@ def of_container(container, request):
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("container", ["held", "lazy", "numpy", "graph", "cluster", "lazy cluster"])
 def test_a_partial_pass_sees_some_blocks_only(container, groups, request, monkeypatch):
-    monkeypatch.setattr("daskclust.engine.rows.CPU_COUNT", groups)
+    monkeypatch.setattr("daskclust.engine.binding.CPU_COUNT", groups)
     monkeypatch.setattr("daskclust.engine.rows.SEGMENT", 700)
     monkeypatch.setattr("daskclust.engine.rows._THREADING_SIZE", 1)
     data, options = of_container(container, request)
