@@ -21,6 +21,7 @@ __all__ = [
     "ModelFormatError",
     "PerformanceWarning",
     "ReadError",
+    "StoreError",
 ]
 
 
@@ -68,6 +69,10 @@ class ReadError(DaskclustError, OSError):
         except Exception:  # an error of a foreign library need not travel
             cause = None
         return type(self), (str(self), cause)
+
+
+class StoreError(DaskclustError, OSError):
+    """A store that some processes do not see, or in which written blocks are missing."""
 
 
 class DaskclustWarning(UserWarning):

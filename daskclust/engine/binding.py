@@ -15,7 +15,7 @@ import psutil
 from dask.system import CPU_COUNT
 
 from daskclust._warnings import warn
-from daskclust.engine.blocks import Block, Group
+from daskclust.engine.blocks import Block, Group, joined_ranges
 from daskclust.engine.dask_surface import (
     client_behind,
     scheduler_of,
@@ -329,15 +329,16 @@ def _bind_cluster(
         check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, itemsize, len(parts))
 
     position = {block.start: i for i, block in enumerate(blocks)}
-    groups = []
+    groups, ranges = [], []
     for worker, part in parts:
         at = [position[block.start] for block in part]
         values = [held[i] for i in at]
         weights = None if weight_futures is None else [weight_futures[present[i]] for i in at]
         slot = Slot(sum(block.size for block in part), worker)
         groups.append(Task("bind", bind_group, (part, values, weights), slot).submit(client))
+        ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
     crew = Crew(client, [group.slot for group in groups if group.slot is not None], threads)
-    return Bound(ClusterExecutor(crew, groups), lengths, room)
+    return Bound(ClusterExecutor(crew, groups, ranges), lengths, room)
 
 
 def _arrived(client: Any, futures: list[Any]) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from daskclust.engine.blocks import Block, Group, Prepare, fold, merge
+from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
 from daskclust.engine.dask_surface import sending_once, submit_graph, task
 from daskclust.engine.tasks import Crew, Slot, Task, gather, gather_futures
 from daskclust.reduction import Partial, Reduction
@@ -52,6 +52,10 @@ class Executor(ABC):
     def excluding(self, rows: NDArray[np.int64]) -> Executor:
         """Return an executor over the same blocks with some rows left out of sums."""
 
+    @abstractmethod
+    def only(self, ranges: Sequence[Range]) -> Executor:
+        """Return an executor over some (sorted, disjoint) ranges of rows, which hold some."""
+
 
 def _fold_all(
     results: Sequence[tuple[Partial, Any]], reduction: Reduction, state: Any
@@ -78,6 +82,11 @@ def cpu_threads() -> int:
         return CPU_COUNT
 
 
+def _parts(groups: Sequence[Group], ranges: Sequence[Range]) -> list[Group]:
+    parts = [group.only(ranges) for group in groups]
+    return [part for part in parts if part.blocks]
+
+
 class ThreadExecutor(Executor):
     """Groups of in-memory rows, one for each thread; for NumPy input, without Dask."""
 
@@ -90,8 +99,8 @@ class ThreadExecutor(Executor):
 
     def _each(self, call: Callable[[Group, Any], Any], carry: Any) -> list[Any]:
         carries = _carries(carry, len(self.groups))
-        if len(self.groups) == 1:
-            return [call(self.groups[0], carries[0])]
+        if len(self.groups) < 2:
+            return [call(group, kept) for group, kept in zip(self.groups, carries, strict=True)]
         with ThreadPoolExecutor(len(self.groups), thread_name_prefix="daskclust") as pool:
             return list(pool.map(call, self.groups, carries))
 
@@ -107,6 +116,10 @@ class ThreadExecutor(Executor):
     def excluding(self, rows: NDArray[np.int64]) -> ThreadExecutor:
         """Leave some rows out of sums."""
         return ThreadExecutor([group.excluding(rows) for group in self.groups])
+
+    def only(self, ranges: Sequence[Range]) -> ThreadExecutor:
+        """Keep some rows."""
+        return ThreadExecutor(_parts(self.groups, ranges))
 
 
 class LocalExecutor(Executor):
@@ -138,6 +151,10 @@ class LocalExecutor(Executor):
     def excluding(self, rows: NDArray[np.int64]) -> LocalExecutor:
         """Leave some rows out of sums."""
         return LocalExecutor([group.excluding(rows) for group in self.groups], self._get)
+
+    def only(self, ranges: Sequence[Range]) -> LocalExecutor:
+        """Keep some rows."""
+        return LocalExecutor(_parts(self.groups, ranges), self._get)
 
 
 def _fold_chunk(
@@ -204,6 +221,8 @@ class GraphExecutor(Executor):
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
         """Run one task a block and a tree of merges, all in one graph."""
+        if not self.blocks:
+            return reduction.identity(state), []
         call = partial(_fold_prepared, prepare, reduction, state)
         tasks = self._tasks(reduction.name, call, carry)
         graph = {**self._graph, **tasks}
@@ -236,6 +255,23 @@ class GraphExecutor(Executor):
             blocks, self._keys, self._weight_keys, self._graph, self._get, self._client
         )
 
+    def only(self, ranges: Sequence[Range]) -> GraphExecutor:
+        """Keep some blocks."""
+        kept = [
+            i
+            for i, block in enumerate(self.blocks)
+            if overlap([(block.start, block.start + block.size)], ranges)
+        ]
+        weight_keys = self._weight_keys
+        return GraphExecutor(
+            [self.blocks[i] for i in kept],
+            [self._keys[i] for i in kept],
+            None if weight_keys is None else [weight_keys[i] for i in kept],
+            self._graph,
+            self._get,
+            self._client,
+        )
+
 
 def _call_first(function: Callable[..., Any], arguments: tuple[Any, ...], group: Group) -> Any:
     return function(group, *arguments)
@@ -259,6 +295,10 @@ def bind_group(blocks: list[Block], chunks: list[Any], weights: list[Any] | None
 
 def _exclude(group: Group, rows: NDArray[np.int64]) -> Group:
     return group.excluding(rows)
+
+
+def _only(group: Group, ranges: Sequence[Range]) -> Group:
+    return group.only(ranges)
 
 
 def _fold_kept(
@@ -287,9 +327,11 @@ class ClusterExecutor(Executor):
     means that blocks are computed again elsewhere.
     """
 
-    def __init__(self, crew: Crew, groups: list[Task]) -> None:
+    def __init__(self, crew: Crew, groups: list[Task], ranges: Sequence[Sequence[Range]]) -> None:
         self.crew = crew
         self.groups = groups
+        #: Rows of each group.
+        self.ranges = ranges
 
     @property
     def client(self) -> Any:
@@ -363,4 +405,15 @@ class ClusterExecutor(Executor):
         groups = [
             self._submit("bind", _exclude, group, rows, slot=group.slot) for group in self.groups
         ]
-        return ClusterExecutor(self.crew, groups)
+        return ClusterExecutor(self.crew, groups, self.ranges)
+
+    def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
+        """Keep some rows; only groups that hold some of them are asked from now on."""
+        self.crew.settle(self.groups)
+        kept = [
+            group
+            for group, held in zip(self.groups, self.ranges, strict=True)
+            if overlap(held, ranges)
+        ]
+        groups = [self._submit("bind", _only, group, ranges, slot=group.slot) for group in kept]
+        return ClusterExecutor(self.crew, groups, [list(ranges) for _ in kept])

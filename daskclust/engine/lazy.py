@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine.binding import fetch_chunks
+from daskclust.engine.blocks import check_width
 from daskclust.engine.rows import is_dask
 
 __all__ = ["labeled_rows", "map_rows", "pair_rows"]
@@ -74,7 +75,10 @@ def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDAr
     return da.from_array(table, chunks=1, name=f"daskclust-patches-{uuid4().hex}")
 
 
-def _labels_of(x: NDArray[Any], patch: NDArray[Any], function: Callable[..., Any]) -> Any:
+def _labels_of(
+    x: NDArray[Any], patch: NDArray[Any], function: Callable[..., Any], width: int
+) -> Any:
+    check_width(x, patch[0].start, width)
     out = function(x, patch[0].start)
     patch[0].put(out)
     return out
@@ -138,6 +142,7 @@ def map_rows(
         _patch_table(lengths, *patch),
         "i",
         function=function,
+        width=X.shape[1],
         new_axes=new_axes or None,
         align_arrays=False,
         concatenate=True,
@@ -146,6 +151,15 @@ def map_rows(
         # A prefix, not a name: expression arrays are not lowered under a fixed name.
         token=f"daskclust-{name}",
     )
+
+
+def _pairs_of(
+    x: NDArray[Any], y: NDArray[Any], function: Callable[..., Any], widths: tuple[int, int]
+) -> Any:
+    # Neither block knows its first row; the width is what matters.
+    check_width(x, 0, widths[0])
+    check_width(y, 0, widths[1])
+    return function(x, y)
 
 
 def pair_rows(
@@ -170,12 +184,14 @@ def pair_rows(
         return function(X, Y)
     X, Y = (A.rechunk({1: -1}) if is_dask(A) else da.from_array(A, chunks=A.shape) for A in (X, Y))
     return da.blockwise(
-        function,
+        _pairs_of,
         "ij",
         X,
         "ia",
         Y,
         "jb",
+        function=function,
+        widths=(X.shape[1], Y.shape[1]),
         align_arrays=False,
         concatenate=True,
         dtype=np.dtype(np.float64),

@@ -1,13 +1,11 @@
 """Opening data: from whatever holds the rows to bound groups of blocks.
 
-:class:`Rows` is what estimators see of the engine: the shape of the data, the
-passes over them, and a count of those passes.
+:class:`~daskclust.engine.handle.Rows` is what estimators see of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,20 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine.binding import bind, is_dask, working_dtype
-from daskclust.engine.blocks import Block, Group, Prepare, collect_rows, over_blocks
+from daskclust.engine.blocks import (
+    Block,
+    Group,
+    Prepare,
+    collect_rows,
+    in_row_order,
+    joined_ranges,
+    over_blocks,
+)
 from daskclust.engine.executors import Executor, ThreadExecutor, cpu_threads
+from daskclust.engine.handle import Ledger, Rows
 from daskclust.engine.placement import share_out
-from daskclust.reduction import Reduction
+from daskclust.kernels.nearest.assign import SEGMENT
+from daskclust.reduction import Reduction, RowBlock
 
-__all__ = ["OPENING", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]
+__all__ = ["BoundRows", "Rows", "is_dask", "open_blank", "open_rows", "unwrap", "working_dtype"]
 
 T = TypeVar("T")
-
-#: Where fits share their passes: what :func:`open_rows` gives them for the shared data (None for
-#: other data).
-OPENING: ContextVar[Callable[[Any], Rows | None] | None] = ContextVar(
-    "daskclust_opening", default=None
-)
 
 #: Values below which a second thread costs more than it saves.
 _THREADING_SIZE = 2**18
@@ -44,17 +46,8 @@ def unwrap(X: Any) -> Any:
     return X
 
 
-class Rows:
-    """Row blocks of a data set, and the passes over them.
-
-    Attributes
-    ----------
-    lengths : tuple of int
-        Rows of each chunk, empty chunks included.
-    n_rows, n_features : int
-    dtype : numpy.dtype
-        In which distances are worked out: float32 or float64.
-    """
+class BoundRows(Rows):
+    """Row blocks of a data set, bound to where their passes run."""
 
     def __init__(
         self,
@@ -62,7 +55,7 @@ class Rows:
         prepare: Prepare,
         lengths: tuple[int, ...],
         n_features: int,
-        passes: list[int] | None = None,
+        ledger: Ledger | None = None,
         room: float = np.inf,
     ) -> None:
         self._executor = executor
@@ -70,18 +63,13 @@ class Rows:
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features
-        self._passes = [0] if passes is None else passes
+        self.ledger = Ledger() if ledger is None else ledger
         self._room = room
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Precision of the distance work."""
         return self._prepare.dtype
-
-    @property
-    def passes(self) -> int:
-        """Passes over the data so far."""
-        return self._passes[0]
 
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes.
@@ -91,31 +79,33 @@ class Rows:
         """
         return 2 * bytes_a_row * self.n_rows <= self._room
 
-    def reduce(self, reduction: Reduction, state: Any) -> Any:
-        """Make one pass and return the finalized result."""
-        return self.scan(reduction, state, None)[0]
-
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
         """Make one pass with what each block kept from the last; return (result, carry)."""
-        self._passes[0] += 1
+        self.ledger.passes += 1
+        log = self.ledger.log
+        known = None if log is None else log.recall(reduction, state)
+        if known is not None:
+            return reduction.finalize(known, state), None
         partial, kept = self._executor.reduce(self._prepare, reduction, state, carry)
+        if log is not None:
+            log.note(reduction, state, partial)
         return reduction.finalize(partial, state), kept
 
-    def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Make one pass and return what ``function`` makes of each group of blocks.
+    def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
+        """Make one pass and return one result a row, in row order.
 
-        For partials whose size the data decide; anything else is a `reduce`.
+        For rows that the client holds anyway; results as long as lazy data stay with
+        the workers (:func:`daskclust.engine.map_rows`).
 
         Parameters
         ----------
         name : str
             Appears in Dask keys.
-        function : callable(blocks, *arguments)
-            Of an iterator of :class:`RowBlock`, in row order; picklable.
+        function : callable(rows) -> ndarray
+            One result a row of a :class:`RowBlock`; picklable.
         """
-        self._passes[0] += 1
-        found: list[T] = self._executor.map(name, over_blocks, self._prepare, function, arguments)
-        return found
+        self.ledger.passes += 1
+        return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Fetch rows by (sorted, unique) global number: values and weights.
@@ -123,7 +113,7 @@ class Rows:
         One pass that reads only the chunks concerned (all of them where blocks
         share costly tasks); cost of the client: ``len(rows) x p``.
         """
-        self._passes[0] += 1
+        self.ledger.passes += 1
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
         parts = [part for part in parts if len(part[0])]
         if not parts:
@@ -133,38 +123,82 @@ class Rows:
         values = np.concatenate([part[1] for part in parts])[order]
         return values, np.concatenate([part[2] for part in parts])[order]
 
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """Blocks that a partial pass may pick: first row of each and the row after its last.
+
+        Chunks of Dask input; a NumPy array is cut at multiples of ``SEGMENT`` rows.
+        """
+        if len(self.lengths) > 1:
+            ends = np.cumsum(self.lengths).tolist()
+            return list(zip([0, *ends[:-1]], ends, strict=True))
+        starts = range(0, self.n_rows, SEGMENT)
+        return [(start, min(start + SEGMENT, self.n_rows)) for start in starts]
+
+    def only(self, blocks: Sequence[int]) -> Rows:
+        """Return a view of some :attr:`blocks`, whose passes touch nothing else.
+
+        For mini-batches: ``rows.only([3, 17]).reduce(reduction, state)`` sums over
+        these two blocks.  Rows keep their numbers; passes are counted with those of
+        the whole.  What blocks carry belongs to the view, not to the whole.
+
+        Parameters
+        ----------
+        blocks : sequence of int
+            Positions in :attr:`blocks`, at least one; order and repetition do not
+            matter.
+
+        Raises
+        ------
+        ValueError
+            For no block, or one that is not there.
+        """
+        wanted = sorted({int(block) for block in blocks})
+        known = self.blocks
+        if not wanted or wanted[0] < 0 or wanted[-1] >= len(known):
+            raise ValueError(
+                f"blocks={list(blocks)}; expected at least one number in [0, {len(known)}), the "
+                "positions of blocks in Rows.blocks."
+            )
+        ranges = joined_ranges([known[block] for block in wanted])
+        lengths = tuple(known[block][1] - known[block][0] for block in wanted)
+        executor = self._executor.only(ranges)
+        return BoundRows(executor, self._prepare, lengths, self.n_features, self.ledger, self._room)
+
     def excluding(self, rows: NDArray[np.int64]) -> Rows:
         """Return the same data with some (sorted, unique) rows left out of sums."""
         if not len(rows):
             return self
         executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
-        return Rows(
-            executor, self._prepare, self.lengths, self.n_features, self._passes, self._room
+        return BoundRows(
+            executor, self._prepare, self.lengths, self.n_features, self.ledger, self._room
         )
 
     def transformed(self, transform: Any) -> Rows:
-        """Return the same data with each block passed through ``transform``."""
+        """Return the same data with each block passed through ``transform``.
+
+        One that changes the number of columns says so by ``n_columns``.
+        """
         prepare = replace(self._prepare, transform=transform)
-        return Rows(
-            self._executor, prepare, self.lengths, self.n_features, self._passes, self._room
-        )
+        n_features = getattr(transform, "n_columns", self.n_features)
+        return BoundRows(self._executor, prepare, self.lengths, n_features, self.ledger, self._room)
 
 
 def _open_numpy(
     X: NDArray[Any], weight: NDArray[np.float64] | None, size: int | None = None
-) -> Rows:
+) -> BoundRows:
     n, p = X.shape
-    prepare = Prepare(working_dtype(X.dtype))
+    prepare = Prepare(working_dtype(X.dtype), n_columns=p)
     block = Block(0, n, X, weight)
     n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
     groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
-    return Rows(ThreadExecutor(groups), prepare, (n,), p)
+    return BoundRows(ThreadExecutor(groups), prepare, (n,), p)
 
 
-def _open_dask(X: Any, weight: Any) -> Rows:
+def _open_dask(X: Any, weight: Any) -> BoundRows:
     bound = bind(X, weight)
-    prepare = Prepare(working_dtype(X.dtype))
-    return Rows(bound.executor, prepare, bound.lengths, X.shape[1], room=bound.room)
+    prepare = Prepare(working_dtype(X.dtype), n_columns=X.shape[1])
+    return BoundRows(bound.executor, prepare, bound.lengths, X.shape[1], room=bound.room)
 
 
 def open_rows(X: Any, sample_weight: Any = None) -> Rows:
@@ -188,11 +222,6 @@ def open_rows(X: Any, sample_weight: Any = None) -> Rows:
     than ``daskclust.persist-fraction`` of what is free, and is otherwise read
     again in every pass, one block a thread at a time.
     """
-    shared = OPENING.get()
-    if shared is not None and sample_weight is None:
-        opened = shared(X)
-        if opened is not None:
-            return opened
     if is_dask(X):
         return _open_dask(X, sample_weight)
     return _open_numpy(X, sample_weight)
@@ -216,8 +245,8 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     """
     n, p = like.n_rows, like.n_features
     if is_dask(X):
-        rows = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
+        blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
     else:
-        rows = _open_numpy(np.empty((n, 0), like.dtype), None, n * p)
-    rows.n_features = p
+        blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p)
+    rows = BoundRows(blank._executor, blank._prepare, blank.lengths, p, room=blank._room)
     return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)
