@@ -184,7 +184,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
 
     *More labels than nodes*: up to ``2 n_prototypes`` different labeled rows are nodes of
     their own, chosen evenly among the classes; others are counted to their nearest
-    prototype.  A sample of up to ``n_prototypes^2 / 8`` of them then also votes by its
+    prototype.  A sample of up to ``n_prototypes^2 / 2`` of them then also votes by its
     nearest neighbors, with the share that makes the labels of this sample the most likely
     when each is left out.  So with a label on every row this is as good as a
     nearest-neighbor classifier on that sample.
@@ -282,7 +282,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
                 "LabelSpreading requires y to be passed, but the target y is None. Give labels, "
                 "-1 where there is none, or use SpectralClustering or KMeans without."
             )
-        if np.ndim(y) == 2 and not isinstance(y, tuple):
+        if len(getattr(y, "shape", ())) == 2:
             warn(
                 "A column-vector y was passed when a 1d array was expected. Use y.ravel().",
                 DataConversionWarning,

@@ -22,7 +22,9 @@ def _same(x: np.ndarray) -> np.ndarray:
 
 
 def image(seed: int) -> np.ndarray:
-    found: np.ndarray = np.random.default_rng(seed).integers(0, 4, (HEIGHT, WIDTH, 2), dtype=np.int16)
+    found: np.ndarray = np.random.default_rng(seed).integers(
+        0, 4, (HEIGHT, WIDTH, 2), dtype=np.int16
+    )
     return found
 
 

@@ -87,9 +87,7 @@ def test_rows_without_a_direction_and_of_any_size_stay_finite() -> None:
 
 
 @given(grids, st.integers(0, 30), st.integers(3, 6), st.integers(2, 3))
-def test_counts_of_near_nodes_are_those_of_a_double_loop(
-    seed: int, n: int, k: int, m: int
-) -> None:
+def test_counts_of_near_nodes_are_those_of_a_double_loop(seed: int, n: int, k: int, m: int) -> None:
     rng = np.random.default_rng(seed)
     indices = np.array([rng.permutation(k)[:m] for _ in range(n)], dtype=np.int32).reshape(n, m)
     weight = rng.integers(0, 3, n).astype(np.float64)
@@ -100,7 +98,10 @@ def test_counts_of_near_nodes_are_those_of_a_double_loop(
                 expected[a, b] += w * (a != b)
     assert_array_equal(count_near(indices, weight, k).matrix(k), expected)
     half = n // 2
-    parts = [count_near(indices[:half], weight[:half], k), count_near(indices[half:], weight[half:], k)]
+    parts = [
+        count_near(indices[:half], weight[:half], k),
+        count_near(indices[half:], weight[half:], k),
+    ]
     assert_array_equal(merge_counts(parts).matrix(k), expected)
 
 
