@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 
 from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._cube import Cube
+from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.noise import noise_whitening
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
+from daskclust.kernels.rng import draw_numbers
 from daskclust.reduction.connectivity import (
     Connectivity,
     ConnectivityCounts,
@@ -24,8 +27,10 @@ from daskclust.reduction.connectivity import (
 )
 from daskclust.reduction.contract import RowBlock
 
-__all__ = ["count_graph", "take_pixels"]
+__all__ = ["count_graph", "sample_pixels", "take_pixels", "whitened"]
 
+#: Pixels whose neighbors to the right and below are looked at for the noise of an image.
+NEIGHBOR_PIXELS = 2**14
 #: Counts that one task merges.
 _FOLD = 16
 
@@ -82,7 +87,9 @@ def _by_block(places: NDArray[np.int64], grid: BlockGrid) -> tuple[NDArray[Any],
     return order, [inside[order[a:b]] for a, b in pairwise(bounds)]
 
 
-def take_pixels(cube: Cube, places: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+def take_pixels(
+    cube: Cube, places: NDArray[np.int64], scaling: Scaling | None = None
+) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Fetch some pixels by their place in the image.
 
     Parameters
@@ -90,6 +97,8 @@ def take_pixels(cube: Cube, places: NDArray[np.int64]) -> tuple[NDArray[np.intp]
     cube : Cube
     places : ndarray of shape (m,), int64
         ``y * width + x``, each once.
+    scaling : Scaling, optional
+        That of the cube by default.
 
     Returns
     -------
@@ -109,7 +118,7 @@ def take_pixels(cube: Cube, places: NDArray[np.int64]) -> tuple[NDArray[np.intp]
         sizes=(1,) * cube._grid.count,
         dtype=object,
         token="daskclust-pixels",
-        scaling=cube._survey[1],
+        scaling=cube._survey[1] if scaling is None else scaling,
     ).compute()
     bounds = np.cumsum([0] + [len(part) for part in inside])
     kept = np.concatenate(
@@ -118,6 +127,68 @@ def take_pixels(cube: Cube, places: NDArray[np.int64]) -> tuple[NDArray[np.intp]
     values = np.concatenate([values for _, values in found])
     ascending = np.argsort(kept)
     return kept[ascending], values[ascending]
+
+
+def sample_pixels(
+    cube: Cube, count: int, n_valid: int, seed: int, scaling: Scaling | None = None
+) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
+    """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
+
+    Parameters
+    ----------
+    cube : Cube
+    count : int
+        About so many, or all.
+    n_valid : int
+        Valid pixels.
+    seed : int
+    scaling : Scaling, optional
+
+    Returns
+    -------
+    x : ndarray of shape (m, bands)
+    one, other : ndarray of shape (pairs, bands)
+        Of up to 16 384 of the places, with the pixels to the right and below.
+    """
+    height, width = cube._grid.shape
+    total = height * width
+    # Of an image that is mostly masked, more places, for as many pixels.
+    wanted = draw_numbers(total, -(-count * total // max(n_valid, 1)), seed)
+    some = wanted[draw_numbers(len(wanted), NEIGHBOR_PIXELS, seed + 1)]
+    right = some[some % width < width - 1]
+    below = some[some < total - width]
+    places = np.unique(np.concatenate([wanted, right + 1, below + width]))
+    kept, values = take_pixels(cube, places, scaling)
+    valid = np.append(places[kept], -1)
+
+    def at(pixels: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        found = np.searchsorted(valid[:-1], pixels)
+        return found, valid[found] == pixels
+
+    one, other = [], []
+    for first, second in ((right, right + 1), (below, below + width)):
+        (a, has_a), (b, has_b) = at(first), at(second)
+        both = has_a & has_b
+        one.append(values[a[both]])
+        other.append(values[b[both]])
+    drawn, has = at(wanted)
+    return values[drawn[has]], (np.concatenate(one), np.concatenate(other))
+
+
+def whitened(cube: Cube, n_valid: int, plain: Scaling) -> Scaling:
+    """Return the scaling that makes the noise of the cube's directions soft white; one pass.
+
+    Parameters
+    ----------
+    cube : Cube
+    n_valid : int
+    plain : Scaling
+        None at all.
+    """
+    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, n_valid, 0, plain)
+    with one_blas_thread():
+        matrix = noise_whitening(one, other)
+    return Scaling("whitened", plain.dtype, matrix=matrix)
 
 
 # Counts

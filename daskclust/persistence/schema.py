@@ -25,6 +25,7 @@ from daskclust.exceptions import ModelFormatError
 __all__ = [
     "VIOLATIONS",
     "Array",
+    "Choice",
     "Classes",
     "Entry",
     "Fields",
@@ -238,6 +239,23 @@ class Plain(Entry):
 
 
 @dataclasses.dataclass(frozen=True)
+class Choice(Entry):
+    """One of a few words."""
+
+    words: tuple[str, ...]
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the word in the JSON part."""
+        return str(value), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check that it is one of them."""
+        _check(meta in self.words, name, f"is {meta!r}; expected one of {self.words}")
+        return meta
+
+
+@dataclasses.dataclass(frozen=True)
 class Names(Entry):
     """An array of text, one for each of a dimension."""
 
@@ -395,6 +413,11 @@ class Saveable:
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_features_in_": Number(int, low=1),
         "feature_names_in_": Names("p", optional=True),
+        # How the samples of a cube are scaled that is handed to `predict`.
+        "_cube_scale": Choice(("none", "standard", "unit", "whitened"), optional=True),
+        "_cube_mean": Array("p", optional=True),
+        "_cube_std": Array("p", optional=True),
+        "_cube_matrix": Array("p", "p", optional=True),
     }
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:

@@ -7,12 +7,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
+from daskclust.kernels.noise import noise_whitening
 from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread, unreached
 from daskclust.prototypes.left_out import balanced_loss, ridge_share, spread_left_out
 from daskclust.prototypes.posterior import shares
 from daskclust.prototypes.references import References, best_share, near_weights
 from daskclust.prototypes.ridge import fit_ridge
-from daskclust.prototypes.views import SampleRows, check_views, find_views, noise_whitening
+from daskclust.prototypes.views import SampleRows, check_views, find_views
 
 
 def test_normalized_by_hand() -> None:
