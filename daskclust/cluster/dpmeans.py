@@ -19,12 +19,7 @@ from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.persistence.schema import Entry, Number
 from daskclust.reduction import ASSIGN, CenterSets
-from daskclust.reduction.dp_means import (
-    Founders,
-    FoundingRequest,
-    assign_and_found,
-    merge_founding,
-)
+from daskclust.reduction.dp_means import FOUNDING, Founders, Founding, FoundingRequest
 from daskclust.starts.delta import farthest_first_delta
 
 __all__ = ["DPMeans"]
@@ -48,6 +43,14 @@ class _State:
         Whether that assignment changed nothing.
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f m p",
+        "delta": "f",
+        "inertia": "f",
+        "farthest": "f",
+        "settled": "b",
+    }
+
     centers: Float
     delta: float
     inertia: float
@@ -68,6 +71,11 @@ class _Problem:
     max_clusters: int | None
     max_iter: int
     tolerance: float
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: the rows tell all."""
+        return {}
 
     def identity(self) -> Mapping[str, Any]:
         """Return nothing: data and parameters are all."""
@@ -102,7 +110,7 @@ class _Problem:
             },
         )
 
-    def _assign(self, state: _State) -> tuple[Founders, Float, float]:
+    def _assign(self, state: _State) -> Founding:
         """Find out which rows found clusters, and the sums of all clusters then.
 
         Each pass starts from a guess and tells what would follow from it.  Up to
@@ -115,11 +123,11 @@ class _Problem:
             request = FoundingRequest(
                 state.centers, guess, state.delta, self.max_clusters, self.mean
             )
-            parts = self.rows.collect("dp-means", assign_and_found, request)
-            found, stats, farthest = merge_founding(parts, request)
+            told: Founding = self.rows.reduce(FOUNDING, request)
+            found = told.founders
             wrong = np.setxor1d(found.rows, guess.rows)
             if not len(wrong):
-                return found, stats, farthest
+                return told
             settled = int(np.searchsorted(found.rows, wrong[0], side="right"))
             guess = found.thinned(settled, state.delta)
             if self.max_clusters is not None:
@@ -231,7 +239,7 @@ class DPMeans(BaseClusterer):
         "inertia_": Number(low=0),
         "objective_": Number(low=0),
         "delta_": Number(low=0),
-        "n_clusters_": Number(int, low=1),
+        "n_clusters_": Number(int, low=1, dim="k"),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "random_state")
 

@@ -83,9 +83,11 @@ array of shape (k, p) or callable, default="k-means||"
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically every iteration;
-        a fit started again with the same data and parameters (``max_iter`` may
-        differ) continues from it to the identical model.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration; a fit started again with the same data, parameters
+        (``max_iter`` may differ) and version of daskclust continues from it to the
+        identical model.  The first pass then hashes the rows, for which it takes up to
+        twice as long where they are in memory.
 
     Attributes
     ----------
@@ -117,7 +119,8 @@ array of shape (k, p) or callable, default="k-means||"
         For NaN or infinity in X (naming the first), fewer rows than clusters,
         and parameters out of range.
     CheckpointError
-        If the checkpoint is broken or belongs to other data or parameters.
+        If the checkpoint is damaged or belongs to other data, parameters or another
+        version, or a parameter hides what it is (such as a callable with a lock).
 
     Warns
     -----
@@ -241,7 +244,8 @@ array of shape (k, p) or callable, default="k-means||"
         )
 
     def _problem(self, data: OpenData, read: None) -> LloydProblem:
-        survey, rows, metric = data.survey, data.rows, EUCLIDEAN
+        survey, rows = data.survey, data.rows
+        metric: Metric = EUCLIDEAN
         tolerance = float(self.tol * survey.variance.mean())
         if self.metric == "cosine":
             metric = UnitSphere()

@@ -58,6 +58,14 @@ class LloydState:
     n_iter : ndarray of shape (r,), int
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f r k p",
+        "inertia": "f r",
+        "converged": "b r",
+        "settled": "b r",
+        "n_iter": "i r",
+    }
+
     centers: Float
     inertia: Float
     converged: NDArray[np.bool_]
@@ -188,6 +196,11 @@ class LloydProblem:
     shift: Float | None = None
     clamped: ClassStatistics | None = None
     labels: PartialLabels | None = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Columns of the rows that are assigned, which a metric may have dropped."""
+        return {"p": self.rows.n_features}
 
     def identity(self) -> Mapping[str, Any]:
         """Return the labels, where there are any, as a hash."""

@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.reduction import Reduction
+from daskclust.engine.identity import content_hash
+from daskclust.engine.start_log import StartLog
+from daskclust.reduction import Reduction, RowBlock
 
-__all__ = ["Rows"]
+__all__ = ["Ledger", "Rows"]
 
-T = TypeVar("T")
+
+@dataclass
+class Ledger:
+    """What all views of the same data share: the count of passes, and where they are kept.
+
+    Attributes
+    ----------
+    passes : int
+    log : StartLog, optional
+        Keeps the passes that are made, and answers those that an earlier process made.
+    """
+
+    passes: int = 0
+    log: StartLog | None = None
 
 
 class Rows(ABC):
-    """A handle to the rows of a data set; it has no state of its own.
+    """A handle to the rows of a data set.
 
     Attributes
     ----------
     lengths : tuple of int
         Rows of each chunk, empty chunks included.
     n_rows, n_features : int
+    ledger : Ledger
     """
 
+    ledger: Ledger
     lengths: tuple[int, ...]
     n_rows: int
     n_features: int
@@ -36,9 +55,57 @@ class Rows(ABC):
         """Precision of the distance work: float32 or float64."""
 
     @property
-    @abstractmethod
     def passes(self) -> int:
-        """Passes over the data so far."""
+        """Passes over the data so far, by all views of them."""
+        return self.ledger.passes
+
+    @passes.setter
+    def passes(self, count: int) -> None:
+        self.ledger.passes = count
+
+    @property
+    def log(self) -> StartLog | None:
+        """What keeps the passes at present, if anything."""
+        return self.ledger.log
+
+    @contextmanager
+    def logged(self, log: StartLog | None) -> Iterator[None]:
+        """Keep the passes of all views of these data, and answer those that are kept.
+
+        Reductions only: what else passes bring home is as long as the data decide.
+        """
+        before, self.ledger.log = self.ledger.log, log
+        try:
+            yield
+        finally:
+            self.ledger.log = before
+
+    def kept(
+        self,
+        question: Any,
+        make: Callable[[], dict[str, NDArray[Any]]],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> dict[str, NDArray[Any]]:
+        """Return arrays that take long to make: those of an earlier process, if it kept them.
+
+        Parameters
+        ----------
+        question : object
+            All that the arrays depend on, beside the rows; equal for equal arrays.
+        make : callable() -> dict of str to ndarray
+            Called where they are not kept.
+        shapes : mapping of str to tuple of int
+            Of all arrays, which are float64.
+        """
+        log = self.ledger.log
+        if log is None:
+            return make()
+        name = content_hash(question)
+        found = log.recall_stage(name, shapes)
+        if found is None:
+            found = make()
+            log.note_stage(name, found)
+        return found
 
     @abstractmethod
     def can_keep(self, bytes_a_row: int) -> bool:
@@ -50,20 +117,29 @@ class Rows(ABC):
 
     @abstractmethod
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
-        """Make one pass with what each block kept from the last; return (result, carry)."""
+        """Make one pass with what each block kept from the last; return (result, carry).
+
+        A carry only saves work.  It is None where nothing is kept, and where the answer
+        is that of an earlier process.
+        """
 
     @abstractmethod
-    def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Make one pass and return what ``function`` makes of each group of blocks.
+    def only(self, blocks: Sequence[int]) -> Rows:
+        """Return some of the blocks, for passes over a part of the data."""
 
-        For partials whose size the data decide; anything else is a `reduce`.
+    @abstractmethod
+    def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
+        """Make one pass and return one result a row, in row order.
+
+        For rows that the client holds anyway; results as long as lazy data stay with
+        the workers (:func:`daskclust.engine.map_rows`).
 
         Parameters
         ----------
         name : str
             Appears in Dask keys.
-        function : callable(blocks, *arguments)
-            Of an iterator of :class:`RowBlock`, in row order; picklable.
+        function : callable(rows) -> ndarray
+            One result a row of a :class:`RowBlock`; picklable.
         """
 
     @abstractmethod

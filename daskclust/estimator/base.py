@@ -25,7 +25,8 @@ from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.estimator.values import check_values, nonfinite_message
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
 
 __all__ = [
@@ -60,12 +61,23 @@ class RowFunction:
             raise ValueError(nonfinite_message(is_nan, start + row, column))
         x = self.metric(x)
         if not self.distances:
-            return nearest(x, self.centers, feature_weights=self.feature_weights)[0]
+            labels, squared = nearest(x, self.centers, feature_weights=self.feature_weights)
+            self._check_squares(squared, start)
+            return self.metric.break_ties(x, labels)
         out = np.empty((len(x), len(self.centers)), dtype=self.dtype)
         for k in range(len(self.centers)):
             squared = nearest(x, self.centers[k : k + 1], feature_weights=self.feature_weights)[1]
+            self._check_squares(squared, start)
             out[:, k] = np.sqrt(squared)
         return out
+
+    def _check_squares(self, squared: Float, start: int) -> None:
+        if not np.isfinite(squared).all():
+            row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
+            raise ValueError(
+                f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
+                "values that stand for missing data, else rescale the features."
+            )
 
 
 def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
@@ -88,7 +100,7 @@ class BaseClusterer(
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "cluster_centers_": Array("k", "p"),
         "n_iter_": Number(int, low=0),
-        "history_": Plain(list),
+        "history_": Plain(list, records=True),
         "_centers": Array("k", "q"),
         "_metric": OneOf(METRICS),
     }

@@ -107,6 +107,10 @@ class Problem(Protocol):
     def identity(self) -> Mapping[str, Any]:
         """Return what a checkpoint belongs to, besides the data and the parameters."""
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Lengths of axes that a stored state must have, as of :func:`iterate`."""
+
 
 class Fittable(Protocol):
     """The hooks of an estimator, in the order of their calls."""
@@ -205,7 +209,7 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
         )
     read = draft._read(data, **given)
     first = draft._first_pass(data, read)
-    opened = _look(data, first)
+    opened = _look(data, first, hashed=draft.checkpoint is not None)
     problem = draft._problem(opened, read)
     fitted = iterate(
         opened.rows,
@@ -215,13 +219,14 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
         max_iter=problem.max_iter,
         name=type(draft).__name__,
         checkpoint=open_checkpoint(draft, opened, problem.identity()),
+        sizes=problem.sizes,
     )
     draft._finish(opened, problem, fitted.state, fitted.history)
 
 
-def _look(data: Data, first: FirstPass) -> OpenData:
+def _look(data: Data, first: FirstPass, *, hashed: bool) -> OpenData:
     rows = data.rows.transformed(first.transform)
-    request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels)
+    request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels, hashed)
     survey = rows.reduce(first.reduction, request)
     first.check(survey)
     return OpenData(data.X, rows, survey, first.seeds)

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from daskclust.engine import is_dask, unwrap
@@ -26,7 +27,12 @@ def as_cube(X: Any) -> Any:
 
 
 def unmasked(y: Any) -> Any:
-    """Return labels, of a masked array with no label where it is masked."""
+    """Return labels as they are, with no label where they are masked, or missing in a table."""
+    if hasattr(y, "isna") and not isinstance(y.dtype, np.dtype):
+        # A nullable column, which NumPy would turn into floats with NaN.
+        values = np.array(y, dtype=object)
+        values[np.asarray(y.isna())] = None
+        return values
     if not isinstance(y, np.ma.MaskedArray):
         return y
     if y.dtype.kind in "iuf":
@@ -45,7 +51,16 @@ def as_labels(y: Any) -> Any:
         For other shapes.
     """
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
+        if np.ma.is_masked(y[0]):
+            at = int(np.argmax(np.ma.getmaskarray(y[0])))
+            raise ConstraintError(
+                f"The rows of y = (rows, labels) are masked, the first at position {at}; expected "
+                "a row number for each label. Leave out what is masked from both."
+            )
         return np.asarray(y[0]), np.asarray(unmasked(y[1]))
+    if hasattr(y, "to_dask_array"):
+        # Of nullable and text columns Dask would make objects too, but warn.
+        y = y.astype(object)
     y = unwrap(y)
     if not is_dask(y):
         y = np.asarray(unmasked(y))
@@ -124,11 +139,13 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     data = unwrap(X)
     if np.ma.is_masked(data):
         # NumPy would go on with what is below the mask.
+        if get_tags(estimator).input_tags.allow_nan and data.dtype.kind in "fiub":
+            dtype = data.dtype if data.dtype.kind == "f" else np.float64
+            return check_rows(estimator, np.ma.filled(data.astype(dtype), np.nan), reset=reset)
         row = int(np.flatnonzero(np.ma.getmaskarray(data).reshape(len(data), -1).any(axis=1))[0])
         raise ValueError(
             f"X is a masked array with masked values, the first in row {row}; daskclust needs all "
-            "values. Leave such rows out, or, where the estimator models missing values, use "
-            "X.filled(numpy.nan)."
+            "values. Leave such rows out, or use an estimator that models missing values."
         )
     if is_dask(data):
         data = _check_dask(data)
@@ -192,6 +209,12 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
         weight = sample_weight.to_dask_array(lengths=True)
     else:
         weight = unwrap(sample_weight)
+    if np.ma.is_masked(weight):
+        raise ValueError(
+            "sample_weight is a masked array with masked values, the first in row "
+            f"{int(np.argmax(np.ma.getmaskarray(weight)))}; expected a weight for each row. A "
+            "weight of 0 leaves a row out: sample_weight.filled(0)."
+        )
     if not is_dask(weight):
         weight = np.asarray(weight)
         if weight.dtype.kind not in "fiub":

@@ -34,6 +34,21 @@ class PartialLabels(RowLabels):
 
     classes: NDArray[Any]
 
+    def without_negative(self) -> PartialLabels:
+        """Return the labels, none of which is a negative number: such are often no label.
+
+        Raises
+        ------
+        ConstraintError
+        """
+        if self.classes.dtype.kind == "i" and len(self.classes) and self.classes[0] < 0:
+            at = int(np.argmin(self.codes))
+            raise ConstraintError(
+                f"The label of row {self.rows[at]} is {self.classes[0]}; expected labels >= 0, or "
+                "-1 for an unlabeled row. Renumber the classes, or use text."
+            )
+        return self
+
     def present(self, statistics: ClassStatistics) -> tuple[PartialLabels, ClassStatistics]:
         """Leave out the classes all of whose rows have weight 0, which are absent.
 
@@ -134,6 +149,12 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
             raise ConstraintError(
                 f"y has dtype {values.dtype} and the value {values[at]}; expected integers or "
                 "text. Mark rows without a label by -1, not NaN."
+            )
+        # Beyond these all floats are whole, and as int64 all are the same.
+        huge = np.abs(values) >= 2.0**63
+        if huge.any():
+            raise ConstraintError(
+                f"y holds {values[int(np.argmax(huge))]}; expected values below 2**63."
             )
         values = values.astype(np.int64)
     elif kind not in "iuUSO":

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from daskclust.reduction import Survey
 
-__all__ = ["check_survey", "check_values", "check_weights", "nonfinite_message"]
+__all__ = ["check_range", "check_survey", "check_values", "check_weights", "nonfinite_message"]
+
+#: Squares of larger values, summed over rows and features, may overflow float64.
+LARGEST_VALUE = 1e140
 
 
 def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
@@ -25,10 +30,25 @@ def check_weights(survey: Survey) -> None:
         )
 
 
+def check_range(survey: Survey) -> None:
+    """Raise for columns whose squares might overflow."""
+    size = np.maximum(np.abs(survey.low), np.abs(survey.high))
+    # Without any value the range is (inf, -inf).
+    size[survey.low > survey.high] = 0.0
+    if (size > LARGEST_VALUE).any():
+        column = int(np.argmax(size))
+        raise ValueError(
+            f"Column {column} of X has values up to {size[column]:.3g} in size; squared distances "
+            f"overflow beyond {LARGEST_VALUE:g}. Mask such values if they stand for missing data, "
+            "else rescale the column."
+        )
+
+
 def check_values(survey: Survey) -> None:
-    """Raise for the first NaN or infinity, and the first unusable weight."""
+    """Raise for the first NaN or infinity, values too large, and the first unusable weight."""
     if survey.first_bad is not None:
         raise ValueError(nonfinite_message(survey.bad_is_nan, *survey.first_bad))
+    check_range(survey)
     check_weights(survey)
 
 

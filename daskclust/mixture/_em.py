@@ -40,6 +40,15 @@ class EMState:
     n_iter : ndarray of shape (r,), int
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "weights": "f r k",
+        "means": "f r k p",
+        "covariances": "f r k p | f r k p p",
+        "bound": "f r",
+        "converged": "b r",
+        "n_iter": "i r",
+    }
+
     weights: Float
     means: Float
     covariances: Float
@@ -142,7 +151,7 @@ def maximize(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mix
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
     alive = mass > 0
-    # As scikit-learn: a tiny mass divides by something.
+    # As scikit-learn: no division by 0.
     n = mass[:, None] + _TINY
     if mixtures.diagonal:
         squares, firsts, there = np.split(sums[:, 1:], 3, axis=1)
@@ -241,6 +250,11 @@ class EMProblem:
     floor: Floor
     tolerance: float
     warm: Mapping[str, Float]
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: the rows tell all."""
+        return {}
 
     def identity(self) -> Mapping[str, Any]:
         """Return what the last fit left, where this one starts from it."""

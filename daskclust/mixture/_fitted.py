@@ -34,26 +34,26 @@ class MixtureFunction:
     ----------
     mixtures : Mixtures
     shift : ndarray of shape (p,), float64
-    what : {"labels", "posteriors", "likelihood", "filled"}
+    output : {"labels", "posteriors", "likelihood", "imputed"}
     dtype : dtype
-        In which rows are read.
+        That rows are converted to.
     """
 
     mixtures: Mixtures
     shift: Float
-    what: str
+    output: str
     dtype: Any
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
         x = as_matrix(x, self.dtype)
         check_finite_block(x, start)
-        if self.what == "filled":
+        if self.output == "imputed":
             return impute(x, self.mixtures, self.shift)
         shares, total = posteriors(x, self.mixtures, self.shift)
-        if self.what == "labels":
+        if self.output == "labels":
             return np.argmax(shares, axis=0).astype(np.int32)
-        return shares.T.astype(self.dtype) if self.what == "posteriors" else total[0]
+        return shares.T.astype(self.dtype) if self.output == "posteriors" else total[0]
 
 
 class FittedMixture:
@@ -84,19 +84,19 @@ class FittedMixture:
     def _mixtures(self) -> Mixtures:
         return Mixtures(self.weights_, self.means_, self.covariances_, (len(self.weights_),))
 
-    def _function(self, what: str, dtype: Any) -> MixtureFunction:
-        return MixtureFunction(self._mixtures(), self._shift, what, dtype)
+    def _function(self, output: str, dtype: Any) -> MixtureFunction:
+        return MixtureFunction(self._mixtures(), self._shift, output, dtype)
 
-    def _map(self, X: Any, what: str, dtype: Any = None, n_columns: int | None = None) -> Any:
+    def _map(self, X: Any, output: str, dtype: Any = None, n_columns: int | None = None) -> Any:
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
         working = output_dtype(X)
         return map_rows(
             X,
-            self._function(what, working),
+            self._function(output, working),
             dtype=dtype or working,
             n_columns=n_columns,
-            name=what,
+            name=output,
         )
 
     def predict(self, X: Any) -> Any:
@@ -162,7 +162,7 @@ class FittedMixture:
             mixture.
         """
         check_is_fitted(self)
-        return self._map(X, "filled", n_columns=self.n_features_in_)
+        return self._map(X, "imputed", n_columns=self.n_features_in_)
 
     def _likelihood(self, rows: Rows) -> float:
         """Mean log-likelihood of a row: one pass."""

@@ -13,7 +13,7 @@ from daskclust.engine import iterate
 from daskclust.estimator.fitting import OpenData
 from daskclust.mixture._em import EMState, Floor, maximize_start
 from daskclust.mixture._incomplete import FillMissing
-from daskclust.reduction.mixtures import PARTITION, Partition
+from daskclust.reduction.mixtures import INITIAL_SUMS, InitialPosteriors
 from daskclust.starts.sampled import sample_centers
 
 __all__ = ["INIT_PARAMS", "n_start_picks", "start_models"]
@@ -26,7 +26,7 @@ _MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 
 
 def n_start_picks(init_params: str, n_components: int) -> int:
-    """How many rows of each restart the first pass shall draw for a start."""
+    """Return how many rows the first pass draws for each restart."""
     return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
 
 
@@ -97,8 +97,8 @@ def start_models(
         centers = np.broadcast_to(mean, (r, k, p)).copy()
         if not random:
             centers = _centers(data, init_params, k)
-        state = Partition(centers, mean, full, data.seeds if random else ())
-        sums = data.rows.reduce(PARTITION, state)
+        state = InitialPosteriors(centers, mean, full, data.seeds if random else ())
+        sums = data.rows.reduce(INITIAL_SUMS, state)
         origin = centers if full else np.broadcast_to(mean, centers.shape)
         found = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
         parameters = {

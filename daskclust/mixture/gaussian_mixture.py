@@ -21,7 +21,8 @@ from daskclust.mixture._fitted import FittedMixture
 from daskclust.mixture._given import given_parameters, last_parameters
 from daskclust.mixture._incomplete import observed_pass
 from daskclust.mixture._start import INIT_PARAMS, n_start_picks, start_models
-from daskclust.persistence.schema import Array, Entry, Number, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
 
 __all__ = ["GaussianMixture"]
 
@@ -158,11 +159,11 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "weights_": Array("k", low=0.0),
         "means_": Array("k", "p"),
-        "covariances_": Array("k", "p", "|", "k", "p", "p"),
+        "covariances_": Covariances("k", "p", "|", "k", "p", "p", high=1e300),
         "converged_": Number(bool),
         "lower_bound_": Number(),
         "n_iter_": Number(int, low=0),
-        "history_": Plain(list),
+        "history_": Plain(list, records=True),
         "_shift": Array("p"),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "warm_start")
@@ -208,6 +209,12 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         check_choice(self.init_params, "init_params", INIT_PARAMS)
         if not isinstance(self.warm_start, bool | np.bool_):
             raise TypeError(f"warm_start={self.warm_start!r}; it must be True or False.")
+
+    def _check_loaded(self) -> None:
+        if (self.covariance_type == "full") != (self.covariances_.ndim == 3):
+            raise ValueError(f"covariance_type={self.covariance_type!r} with other covariances")
+        if not abs(float(self.weights_.sum()) - 1.0) <= 1e-6:
+            raise ValueError(f"weights_ sum to {self.weights_.sum()}, not to 1")
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Estimate the parameters.

@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import is_dask, keep_in_memory, map_rows, pair_rows
+from daskclust.engine import Fitted, is_dask, map_rows, pair_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import FirstPass, OpenData, fit, open_checkpoint
@@ -36,7 +36,8 @@ from daskclust.mixture._spectrum import (
     choose_solver,
     random_basis,
 )
-from daskclust.persistence.schema import Array, Entry, Number, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
 
 __all__ = ["PCKID"]
 
@@ -90,9 +91,9 @@ class PCKID(
     min_variance : float, default=1e-3
         No variance of a member falls below this share of its column's variance.
         The paper does not say how single rows in a component are dealt with.
-    solver : {"auto", "gram", "side", "randomized"}, default="auto"
+    solver : {"auto", "gram", "kernel", "randomized"}, default="auto"
         How eigenvectors are found, with D = Q (G (G + 1) / 2 - 1) features:
-        ``"gram"`` by the D x D matrix, ``"side"`` by the n x n matrix, both exact;
+        ``"gram"`` by the D x D matrix, ``"kernel"`` by the n x n matrix, both exact;
         ``"randomized"`` by power iterations with QR.  ``"auto"`` takes the one of
         least work, where that of power iterations, which are not exact, counts
         sixtyfold (with D = 13 920, exact up to 3000 rows); ``history_`` says which.
@@ -113,8 +114,8 @@ class PCKID(
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     embedding_ : ndarray or dask.array.Array of shape (n, d)
-        Coordinates of kernel PCA, not centered (Eq. 4).  For Dask input a Dask array,
-        which is kept in memory where it fits.
+        Coordinates of kernel PCA, not centered (Eq. 4).  Lazy, and chunked
+        like X, for Dask input.
     eigenvalues_ : ndarray of shape (d,), float64
         Largest eigenvalues of the kernel matrix.
     cluster_centers_ : ndarray of shape (k, d), float64
@@ -146,14 +147,14 @@ class PCKID(
     Notes
     -----
     *Passes* over the data: 1 to look at them, 1 to fetch the pool, 1 for
-    ``"gram"`` and ``"side"`` or ``power_iterations + 1``, and 1 for the embedding;
+    ``"gram"`` and ``"kernel"`` or ``power_iterations + 1``, and 1 for the embedding;
     k-means goes over the embedding.  Features are made anew in each pass, unless
     they fit (in float32, up to 2 GiB and ``daskclust.persist-fraction`` of the free
     memory).  *Training*: Q (G - 1) independent tasks; the pool travels to each worker
     once.  *Memory* of a worker thread: one block, the pool, O(D p) (O(D p^2) when
     full) and tiles of 128 rows of D features.  *To the client*: the pool, the ensemble
     (D (2p + 1) numbers) and D (d + 10) numbers a worker thread and pass; for
-    ``"side"``, up to 3000 rows.
+    ``"kernel"``, up to 3000 rows.
 
     *Time*: the training, then linear in n (beyond what is kept).  With Q = G = 30 and
     p = 20, two worker processes of one thread took 17, 55 and 359 s, and 1.6, 1.1 and
@@ -192,11 +193,11 @@ class PCKID(
         "eigenvalues_": Array("d", low=0.0),
         "inertia_": Number(low=0),
         "n_iter_": Number(int, low=0),
-        "history_": Plain(list),
+        "history_": Plain(list, records=True),
         "_weights": Array("D", low=0.0),
         "_means": Array("D", "p"),
-        "_covariances": Array("D", "p", "|", "D", "p", "p"),
-        "_sizes": Array("m", kind="i", low=1),
+        "_covariances": Covariances("D", "p", "|", "D", "p", "p", high=1e300),
+        "_sizes": Array("m", kind="i", low=1, total="D"),
         "_basis": Array("D", "d"),
         "_shift": Array("p"),
         "_single": Number(bool),
@@ -347,7 +348,7 @@ class PCKID(
             Member(size, seed, n_member, self.em_iter, full)
             for size, seed in zip(sizes, seeds, strict=True)
         ]
-        return train_members(data.X, pool, members)
+        return train_members(data.X, data.rows, pool, members)
 
     def _finish(
         self,
@@ -364,15 +365,15 @@ class PCKID(
         self.eigenvalues_ = state.values
         embed = self._embedding(output_dtype(data.X))
         if is_dask(data.X):
-            lazy = map_rows(
-                data.X, embed, dtype=embed.read, n_columns=len(state.values), name="embedding"
+            # K-means keeps it in memory while it goes over it; what users get needs no client.
+            self.embedding_ = map_rows(
+                data.X, embed, dtype=embed.row_dtype, n_columns=len(state.values), name="embedding"
             )
-            self.embedding_ = keep_in_memory(lazy)
         else:
-            self.embedding_ = np.concatenate(data.rows.collect("embedding", embed.of_group))
+            self.embedding_ = data.rows.map("embedding", embed.of_rows)
         checkpoint = open_checkpoint(self, data, problem.identity())
         if checkpoint is not None:
-            checkpoint = checkpoint.following(state, history)
+            checkpoint = checkpoint.following(Fitted(state, history, True, history[-1]["passes"]))
         kmeans = KMeans(
             self.n_clusters,
             init="random",
@@ -397,9 +398,9 @@ class PCKID(
         sizes = tuple(int(size) for size in self._sizes)
         return Mixtures(self._weights, self._means, self._covariances, sizes)
 
-    def _embedding(self, read: Any, centers: Float | None = None) -> Embedding:
+    def _embedding(self, row_dtype: Any, centers: Float | None = None) -> Embedding:
         dtype = np.dtype(np.float32 if self._single else np.float64)
-        return Embedding(self._mixtures(), self._shift, self._basis, read, dtype, centers)
+        return Embedding(self._mixtures(), self._shift, self._basis, row_dtype, dtype, centers)
 
     def transform(self, X: Any) -> Any:
         """Coordinates of rows in the embedding; rows never seen are projected.
@@ -416,11 +417,11 @@ class PCKID(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        read = output_dtype(X)
+        row_dtype = output_dtype(X)
         return map_rows(
             X,
-            self._embedding(read),
-            dtype=read,
+            self._embedding(row_dtype),
+            dtype=row_dtype,
             n_columns=self._basis.shape[1],
             name="transform",
         )

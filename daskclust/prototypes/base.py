@@ -14,7 +14,8 @@ from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import FirstPass
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.restarts import draw_seeds
-from daskclust.persistence.schema import Array, Entry, Number, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.state import PrototypeState, split
 from daskclust.prototypes.views import Space, check_views
 

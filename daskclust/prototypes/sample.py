@@ -66,7 +66,7 @@ def sample_cube(cube: Any, count: int, seed: int) -> SampleRows:
     Sample weights are left to the counts: what the views and prototypes are made of does
     not have to weigh exactly.
     """
-    from daskclust.cube._graph import sample_pixels
+    from daskclust.cube.graph import sample_pixels
 
     x, neighbors = sample_pixels(cube, count, cube.n_valid, seed)
     return SampleRows(x, np.ones(len(x)), neighbors)

@@ -289,7 +289,7 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
         constraints = PairwiseConstraints.from_fit_arguments(int(data.n_rows), *given)
         PairwiseConstraints.from_fit_arguments(
             int(data.n_rows), *given, (labels.rows, labels.codes)
-        ).complain(hard=False)
+        ).warn_of_contradictions()
         return _Read(labels, constraints, cube, data.weight, views)
 
     def _problem(self, data: OpenData, read: _Read) -> _Problem:

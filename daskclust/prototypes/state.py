@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from daskclust.kernels.pair_counts import PairCounts
 from daskclust.prototypes.sample import find_prototypes, sample_cube, sample_rows, sample_size
 from daskclust.prototypes.views import Space, find_views
 from daskclust.reduction import RowLabels
-from daskclust.reduction.connectivity import Connectivity, count_blocks, merge_connectivity
+from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 
 __all__ = ["GraphCounts", "PrototypeProblem", "PrototypeState", "split"]
 
@@ -39,6 +39,22 @@ class PrototypeState:
     near_sizes, adjacent_sizes : ndarray of shape (spaces,), int, optional
     classes : ndarray of shape (sum of k, n_classes), float64, optional
     """
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        "units": "b v",
+        "centers": "f v p",
+        "matrices": "f v p q",
+        "prototypes": "f m s",
+        "sizes": "i spaces",
+        "n_iter": "i",
+        "near_keys": "? i near",
+        "near_counts": "? f near",
+        "near_sizes": "? i spaces",
+        "adjacent_keys": "? i adjacent",
+        "adjacent_counts": "? f adjacent",
+        "adjacent_sizes": "? i spaces",
+        "classes": "? f m classes",
+    }
 
     units: NDArray[np.bool_]
     centers: Float
@@ -131,6 +147,15 @@ class PrototypeProblem:
     kind = PrototypeState
     max_iter = 1
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Lengths of axes that a stored state must have."""
+        return {
+            "v": len(self.views),
+            "p": self.rows.n_features,
+            "spaces": 1 if self.joined else len(self.views),
+        }
+
     def identity(self) -> Mapping[str, Any]:
         """Return what a checkpoint belongs to, besides the data and the parameters."""
         return {"views used": list(self.views), **self.known}
@@ -182,10 +207,10 @@ class PrototypeProblem:
             self.labels,
         )
         if self.cube is None:
-            counts = merge_connectivity(self.rows.collect("graph", count_blocks, connectivity))
+            counts: ConnectivityCounts = self.rows.reduce(CONNECTIVITY, connectivity)
             adjacent: Sequence[PairCounts] = ()
         else:
-            from daskclust.cube._graph import count_graph
+            from daskclust.cube.graph import count_graph
 
             counts, adjacent = count_graph(self.cube, connectivity, self.weight)
         classes = zip(counts.classes, state.sizes, strict=True)

@@ -8,7 +8,7 @@ blocks are cut and in whatever order they are merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.kernels.pair_counts import PairCounts, count_near, merge_counts
 from daskclust.reduction.class_moments import RowLabels
-from daskclust.reduction.contract import RowBlock
+from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 
-__all__ = ["Connectivity", "ConnectivityCounts", "count_blocks", "merge_connectivity"]
+__all__ = ["CONNECTIVITY", "Connectivity", "ConnectivityCounts", "merge_connectivity"]
 
 Float = NDArray[np.float64]
-
-#: Blocks whose counts are merged at a time.
-_MERGED = 16
 
 
 @dataclass(frozen=True)
@@ -105,11 +102,42 @@ def merge_connectivity(parts: Sequence[ConnectivityCounts]) -> ConnectivityCount
     return ConnectivityCounts(near, sum(part.classes for part in parts[1:]) + parts[0].classes)
 
 
-def count_blocks(blocks: Iterable[RowBlock], connectivity: Connectivity) -> ConnectivityCounts:
-    """Count the rows of several blocks, one after another."""
-    parts = [connectivity.identity()]
-    for rows in blocks:
-        parts.append(connectivity.count(rows)[0])
-        if len(parts) > _MERGED:
-            parts = [merge_connectivity(parts)]
-    return merge_connectivity(parts)
+_PAIRS = np.dtype([("key", np.int64), ("count", np.float64)])
+
+
+def _packed(counts: PairCounts) -> NDArray[Any]:
+    records = np.empty(len(counts.keys), _PAIRS)
+    records["key"], records["count"] = counts
+    return records
+
+
+def _unpacked(records: NDArray[Any]) -> PairCounts:
+    return PairCounts(np.ascontiguousarray(records["key"]), np.ascontiguousarray(records["count"]))
+
+
+def _add_pairs(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    return _packed(merge_counts([_unpacked(a), _unpacked(b)]))
+
+
+#: At most as many records as there are pairs of nodes.
+_PAIR_COUNTS = Merge("pair counts", np.empty, _add_pairs)
+
+
+def _fields(state: Connectivity) -> Mapping[str, Field]:
+    near = {f"near{v}": Field((None,), _PAIR_COUNTS, _PAIRS) for v in range(len(state.spaces))}
+    return {**near, "classes": Field((2, *state.identity().classes.shape))}
+
+
+def _block(rows: RowBlock, state: Connectivity) -> Partial:
+    counts, _ = state.count(rows)
+    near = {f"near{v}": _packed(pairs) for v, pairs in enumerate(counts.near)}
+    return {**near, "classes": np.stack([counts.classes, np.zeros_like(counts.classes)])}
+
+
+def _finalize(partial: Partial, state: Connectivity) -> ConnectivityCounts:
+    near = tuple(_unpacked(partial[f"near{v}"]) for v in range(len(state.spaces)))
+    return ConnectivityCounts(near, partial["classes"].sum(axis=0))
+
+
+#: Rows by pairs of their nearest nodes, and labeled rows by their nearest prototype.
+CONNECTIVITY = Reduction("connectivity", _fields, _block, _finalize)

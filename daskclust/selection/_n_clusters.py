@@ -6,11 +6,10 @@ import numbers
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import Job, Rows, is_dask
+from daskclust.engine import Job, Rows, is_dask, labeled_rows
 from daskclust.estimator.base import BaseClusterer
 from daskclust.estimator.parameters import check_choice, check_integer
 from daskclust.metrics import CentroidScores, centroid_scores
@@ -98,7 +97,14 @@ default="silhouette"
     -----
     *Passes* over the data: those of the longest fit, and one for the criterion
     (none for ``"gap"``), as all fits share them.  References read nothing: their
-    rows are drawn where they are needed.  *Memory* of a worker thread: that of
+    rows are drawn where they are needed.
+
+    An estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as
+    given, one after another: such fits share no passes, ``passes`` does not count
+    them, their labels are scored on X as given, and ``"gap"`` is refused, as
+    references are never whole.  A fit inside a callable ``init`` is on its own data.
+
+    *Memory* of a worker thread: that of
     one fit, times the fits that advance together (g, or 64 on references).
 
     References
@@ -184,10 +190,15 @@ def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
 
 def _spread_of_labels(labels: Any, grid: Grid) -> CentroidScores | None:
     """Score labels on X as given: the space of a fit of the user's own is not known."""
-    n_labels = len(np.asarray(da.unique(labels) if is_dask(labels) else np.unique(labels)))
-    if not 2 <= n_labels < grid.data.rows.n_rows:
+    found = labeled_rows(labels, _first_of_each)[1] if is_dask(labels) else labels
+    if not 2 <= len(np.unique(found)) < grid.data.rows.n_rows:
         return None
     return centroid_scores(grid.data.X, labels)
+
+
+def _first_of_each(labels: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    found, places = np.unique(labels, return_index=True)
+    return places, found
 
 
 def _score(scores: CentroidScores | None, name: str) -> float:

@@ -43,7 +43,7 @@ def recluster(points: Float, mass: Float, k: int, seed: int, n_fixed: int = 0) -
     k : int
     seed : int
     n_fixed : int, default=0
-        So many candidates, the first, are centers that do not move.
+        How many of the candidates, from the first, are centers that do not move.
 
     Returns
     -------

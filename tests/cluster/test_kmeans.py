@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from helpers import chunks_of, values
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -23,11 +24,15 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from daskclust import KMeans
 from daskclust.cluster import kmeans
-from daskclust.engine.rows import Rows
+from daskclust.engine.rows import BoundRows
 from daskclust.estimator.restarts import draw_seeds
 from daskclust.exceptions import PerformanceWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(170)
 
 INITS = ["k-means||", "k-means++", "random"]
 METRICS = ["euclidean", "cosine", "mahalanobis"]
@@ -45,32 +50,17 @@ WEIGHT = np.random.default_rng(9).integers(0, 4, len(X)).astype(float)
 INIT = X[:6]
 
 
-def chunked(array, rows=170):
-    array = np.asarray(array)
-    return da.from_array(array, chunks=(rows, *array.shape[1:]))
-
-
-def values(array) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.compute()
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
 @pytest.fixture
 def states(monkeypatch):
     """Reduction and state of each pass."""
     made = []
-    scan = Rows.scan
+    scan = BoundRows.scan
 
     def noting(self, reduction, state, carry):
         made.append((reduction.name, state))
         return scan(self, reduction, state, carry)
 
-    monkeypatch.setattr(Rows, "scan", noting)
+    monkeypatch.setattr(BoundRows, "scan", noting)
     return made
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from helpers import chunks_of
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -25,19 +26,14 @@ from daskclust.reduction.views import PermutedColumns, Transformed, UniformBox, 
 from daskclust.testing import CountingScheduler, assert_results_close, reduce_blocks, row_blocks
 from daskclust.testing.strategies import row_chunks
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(500, 5)) + 3.0 * RNG.integers(3, size=500)[:, None] * [1, 1, 0, 0, 0]
 LABELED = np.arange(0, 60, 3), (X[:60:3, 0] > 3).astype(int)
 
 
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-def chunked(rows=120):
-    return da.from_array(X, chunks=(rows, 5))
+chunked = partial(chunks_of(120), X)
 
 
 def sharing(model, data, views=(), **given_):
@@ -112,7 +108,7 @@ def test_the_same_on_a_cluster_of_processes():
         ) as cluster,
         Client(cluster),
     ):
-        lazy = chunked(61)
+        lazy = chunked(rows=61)
         # Two that look at the data differently, so that views travel.
         views = [(), (PermutedColumns(np.ascontiguousarray(X.T), 0, 1),)]
         rows = open_rows(lazy)

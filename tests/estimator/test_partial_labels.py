@@ -43,6 +43,9 @@ NUMBERS = {
     "xarray": xr.DataArray(Y, dims="row"),
     "dask": da.from_array(Y, chunks=17),
     "dask, masked": da.from_array(np.ma.masked_array(np.abs(Y), Y < 0), chunks=17),
+    "dask nullable series": dd.from_pandas(
+        pd.Series(np.where(Y < 0, None, Y), dtype="Int64"), npartitions=3
+    ),
     "dask series": dd.from_pandas(pd.Series(Y), npartitions=3),
     "pair": (KNOWN, Y[KNOWN]),
     "pair, any order": (KNOWN[::-1].tolist(), Y[KNOWN][::-1].tolist()),
@@ -58,6 +61,8 @@ NAMED = {
     "string series": pd.Series(TEXT, dtype="string"),
     "categories": pd.Series(TEXT).astype("category"),
     "dask": da.from_array(TEXT, chunks=17),
+    "dask series": dd.from_pandas(pd.Series(TEXT), npartitions=3),
+    "dask categories": dd.from_pandas(pd.Series(TEXT).astype("category"), npartitions=3),
     "pair": (KNOWN, TEXT[KNOWN]),
     "pair, masked": (np.arange(60), np.ma.masked_array(NAMES[Y], Y < 0)),
 }
@@ -67,11 +72,6 @@ def fit(model, data, y):
     with warnings.catch_warnings(), dask.config.set(scheduler="sync"):
         warnings.simplefilter("ignore")
         return model.fit(data, y)
-
-
-def assert_same(found, want):
-    np.testing.assert_array_equal(np.asarray(found.labels_), want.labels_)
-    np.testing.assert_array_equal(found.cluster_centers_, want.cluster_centers_)
 
 
 @pytest.mark.parametrize("form", NUMBERS)
@@ -97,10 +97,12 @@ def test_no_labels_at_all():
         assert (len(labels.rows), labels.n_classes, len(labels.classes)) == (0, 0, 0)
 
 
-def test_negative_numbers_but_minus_one_name_classes():
+def test_negative_numbers_but_minus_one_name_classes_unless_they_imply_pairs():
     labels = read_labels(np.array([-7, -1, 3, -7]), 4)
     np.testing.assert_array_equal(labels.classes, [-7, 3])
     np.testing.assert_array_equal(labels.codes, [0, 1, 0])
+    with pytest.raises(ConstraintError, match="The label of row 0 is -7; expected labels >= 0"):
+        labels.without_negative()
 
 
 def test_rows_out_of_range_and_more_classes_than_allowed():

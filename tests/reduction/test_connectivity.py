@@ -9,12 +9,12 @@ from numpy.testing import assert_array_equal
 
 from daskclust.reduction import RowLabels
 from daskclust.reduction.connectivity import (
+    CONNECTIVITY,
     Connectivity,
     ConnectivityCounts,
-    count_blocks,
     merge_connectivity,
 )
-from daskclust.testing import row_blocks
+from daskclust.testing import reduce_blocks, row_blocks
 from daskclust.testing.strategies import row_chunks
 
 N = 40
@@ -36,6 +36,11 @@ def problem(seed: int) -> tuple[np.ndarray, np.ndarray, Connectivity]:
     labels = RowLabels(rows, rng.integers(0, 3, 12).astype(np.int32), 3)
     nodes = (rng.normal(size=(6, 2)) * 2, rng.normal(size=(7, 1)) * 2)
     return x, weight, Connectivity((_same, _half), nodes, 3, 4, labels)
+
+
+def count_blocks(blocks, connectivity: Connectivity) -> ConnectivityCounts:
+    (found,) = reduce_blocks(CONNECTIVITY, [connectivity], blocks)
+    return found
 
 
 def assert_same(one: ConnectivityCounts, other: ConnectivityCounts) -> None:

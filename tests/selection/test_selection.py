@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 
 import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from helpers import chunks_of
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -29,20 +29,14 @@ from daskclust.selection._grid import open_grid
 from daskclust.selection._result import one_standard_error
 from daskclust.testing import CountingScheduler
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(70)
+
 SPARSE, TRUTH = datasets.make_sparse_blobs(240, n_informative=4, n_uninformative=28, random_state=0)
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [9.0, 9.0]])
 BLOBS = CENTERS[RNG.integers(4, size=400)] + RNG.normal(size=(400, 2))
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-def chunked(x, rows=70):
-    return da.from_array(x, chunks=(rows, x.shape[1]))
 
 
 # The rule.
