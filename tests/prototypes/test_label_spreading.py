@@ -317,6 +317,7 @@ def _real(data_dir: Path, name: str) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:No label reaches")
 @pytest.mark.parametrize(
     ("name", "least", "auc"),
     [
