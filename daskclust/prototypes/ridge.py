@@ -17,7 +17,7 @@ Float = NDArray[np.float64]
 _WIDTHS = 2.0 ** np.arange(-5, 3)
 _RIDGES = 10.0 ** np.arange(-4, 2)
 #: Errors that differ by less, relatively, are the same: the first pair counts.
-_SAME = 1e-9
+_RELATIVE_GAIN = 1e-9
 
 
 def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> Float:
@@ -96,7 +96,7 @@ def fit_ridge(points: Float, targets: Float, weight: Float) -> tuple[KernelRidge
             solved = vectors @ (inverse[:, None] * turned)
             left_out = solved / (squares @ inverse)[:, None]
             error = float((left_out**2).mean())
-            if best is None or error < best[0] * (1 - _SAME):
+            if best is None or error < best[0] * (1 - _RELATIVE_GAIN):
                 best = error, factor * unit, root * solved, left_out
     assert best is not None
     _, width, weights, left_out = best
