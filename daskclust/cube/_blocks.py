@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.kernels.projection import project_rows
 from daskclust.storage.seen import StoredArray
 
 __all__ = [
@@ -93,14 +94,16 @@ class BlockGrid:
 class Scaling:
     """How valid rows become samples.
 
-    ``kind`` is ``"none"``, ``"unit"`` (each row divided by its Euclidean norm) or
-    ``"standard"`` (each band minus its `mean`, divided by its `std`).
+    ``kind`` is ``"none"``, ``"unit"`` (each row divided by its Euclidean norm),
+    ``"standard"`` (each band minus its `mean`, divided by its `std`) or ``"whitened"``
+    (each row divided by its norm, then times `matrix`).
     """
 
-    kind: Literal["none", "standard", "unit"]
+    kind: Literal["none", "standard", "unit", "whitened"]
     dtype: np.dtype[Any]
     mean: NDArray[np.float64] | None = None
     std: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64] | None = None
 
     def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Scale `rows` (n, p), in float64, and return them as `dtype`."""
@@ -108,6 +111,12 @@ class Scaling:
             assert self.mean is not None
             assert self.std is not None
             return ((rows - self.mean) / self.std).astype(self.dtype)
+        if self.kind == "whitened":
+            assert self.matrix is not None
+            origin = np.zeros(len(self.matrix))
+            return project_rows(rows.astype(np.float64), True, origin, self.matrix).astype(
+                self.dtype
+            )
         if self.kind == "unit":
             wide = rows.astype(np.float64)
             norm = np.sqrt(np.nansum(wide * wide, axis=1, keepdims=True))

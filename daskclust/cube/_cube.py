@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, Literal
@@ -20,12 +22,17 @@ from daskclust.cube._images import Image, open_image
 from daskclust.cube._label_maps import as_data_array, write_label_map
 from daskclust.cube._labels import align, with_room
 from daskclust.cube._layout import flatten, unflatten
+from daskclust.cube._pixels import whitened
 from daskclust.cube._survey import sample_dtype, take_survey
 from daskclust.storage.seen import StoredArray, as_dask
 from daskclust.storage.stores import local_path, stamp
 from daskclust.storage.urls import redact
 
 __all__ = ["Cube"]
+
+
+#: How samples are scaled: by name, or as another cube's.
+Scale = Literal["none", "standard", "unit", "whitened"] | Scaling
 
 
 class Cube:
@@ -55,7 +62,7 @@ class Cube:
     `n_masked` and the methods.  It is counted at the first need, once, by one pass
     over the store on the user's scheduler; no pass where neither a nodata value nor
     NaN is possible and no mask was given, unless ``scale="standard"`` needs the
-    statistics.
+    statistics; ``scale="whitened"`` takes one more pass, over a sample of the pixels.
     """
 
     def __init__(
@@ -64,7 +71,7 @@ class Cube:
         *,
         pixels: da.Array | None,
         excluded: da.Array | None,
-        scale: Literal["none", "standard", "unit"] | Scaling,
+        scale: Scale,
         wavelengths: NDArray[np.float64] | None,
         place: Georeference,
         attributes: Mapping[str, Any],
@@ -74,7 +81,7 @@ class Cube:
         self._grid = source.grid
         self._pixels = pixels
         self._excluded = excluded
-        self._scale: Literal["none", "standard", "unit"] | Scaling = scale
+        self._scale: Scale = scale
         self._stamp: str | None = None
         self._place = place
         self.wavelengths = wavelengths
@@ -163,11 +170,52 @@ class Cube:
         """Valid pixels per block, and the scaling; at most one pass."""
         # What is read from here on has to be what is written about in the end.
         self._stamp = self._stamp_now()
-        if self._scale != "standard" and self._source.is_complete and self._excluded is None:
-            if isinstance(self._scale, Scaling):
-                return self._grid.pixels, self._scale
-            return self._grid.pixels, Scaling(self._scale, sample_dtype(self._source.dtype))
-        return take_survey(self._per_block, self._source, self._scale)
+        if self._scale == "whitened":
+            counts, plain = self._counted("none")
+            return counts, whitened(self, sum(counts), plain)
+        return self._counted(self._scale)
+
+    def _counted(self, scale: Scale) -> tuple[tuple[int, ...], Scaling]:
+        """Count valid pixels per block, and find a scaling without neighbors; at most one pass."""
+        if scale != "standard" and self._source.is_complete and self._excluded is None:
+            if isinstance(scale, Scaling):
+                return self._grid.pixels, scale
+            return self._grid.pixels, Scaling(scale, sample_dtype(self._source.dtype))
+        return take_survey(self._per_block, self._source, scale)
+
+    @property
+    def sample_scaling(self) -> Scaling:
+        """How valid pixels become `samples`."""
+        return self._survey[1]
+
+    def scaled_as(self, scaling: Scaling) -> Cube:
+        """Return the same cube with the samples of another one's scaling.
+
+        Parameters
+        ----------
+        scaling : Scaling
+            Of a cube with as many bands: what a fitted model keeps of its cube.
+
+        Raises
+        ------
+        ValueError
+            Another number of bands.
+        """
+        needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
+        if any(getattr(scaling, name) is None for name in needs[scaling.kind]):
+            raise ValueError(f"The scaling {scaling.kind!r} lacks one of {needs[scaling.kind]}.")
+        for values in (scaling.mean, scaling.matrix):
+            if values is not None and len(values) != self._source.n_bands:
+                raise ValueError(
+                    f"The cube has {self._source.n_bands} bands; the model was fitted on one of "
+                    f"{len(values)}. Keep the same bands."
+                )
+        other = copy(self)
+        other.__dict__.pop("samples", None)
+        other._scale = replace(scaling, dtype=sample_dtype(self._source.dtype))
+        # What was counted stays as it is: no pass is made again.
+        other.__dict__["_survey"] = self._survey[0], other._scale
+        return other
 
     def _stamp_now(self) -> str | None:
         return None if self._source.array is None else stamp(self._source.array.array)

@@ -26,7 +26,7 @@ def sample_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
 def take_survey(
     per_block: Callable[..., Any],
     source: CubeSource,
-    scale: Literal["none", "standard", "unit"] | Scaling,
+    scale: Literal["none", "standard", "unit", "whitened"] | Scaling,
 ) -> tuple[tuple[int, ...], Scaling]:
     """Count the valid pixels of each block, and for ``"standard"`` find the scaling.
 
