@@ -20,7 +20,7 @@ from daskclust.commands.console import Progress, add_cluster_arguments, open_cli
 __all__ = ["add_command", "diagnose"]
 
 #: Packages whose versions must be the same everywhere: their objects travel.
-_SAME = ("daskclust", "dask", "distributed", "numpy", "numba", "zarr")
+_MUST_MATCH = ("daskclust", "dask", "distributed", "numpy", "numba", "zarr")
 _OTHERS = ("scikit-learn", "scipy", "cloudpickle", "msgpack")
 _EXTRAS = {"matplotlib": "plot", "xarray": "xarray", "pandas": "dataframe", "bokeh": "dashboard"}
 #: Below this, Python and the compiled kernels leave little for data.
@@ -44,7 +44,7 @@ def add_command(commands: Any) -> None:
 def look_around() -> dict[str, Any]:
     """Describe the process this runs in: client, scheduler or worker."""
     versions: dict[str, str | None] = {}
-    for name in (*_SAME, *_OTHERS, *_EXTRAS):
+    for name in (*_MUST_MATCH, *_OTHERS, *_EXTRAS):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -105,7 +105,7 @@ def diagnose(
     """
     problems = []
     places = {"scheduler": scheduler, **{f"worker {a}": w for a, w in workers.items()}}
-    for name in ("python", *_SAME):
+    for name in ("python", *_MUST_MATCH):
         mine = client["python"] if name == "python" else client["versions"][name]
         other: dict[Any, list[str]] = {}
         for place, around in places.items():
@@ -170,7 +170,7 @@ def _as_text(found: Mapping[str, Any]) -> str:
     ]
     lines = [
         f"Python    {client['python']} at {client['executable']}",
-        "Versions  " + ", ".join(f"{name} {versions[name]}" for name in (*_SAME, *_OTHERS)),
+        "Versions  " + ", ".join(f"{name} {versions[name]}" for name in (*_MUST_MATCH, *_OTHERS)),
         f"Extras    {', '.join(f'{n} {versions[n]}' for n in _EXTRAS if versions[n])}"
         + (f"; missing: {', '.join(missing)}" if missing else ""),
         f"Machine   {client['cores']} cores, {format_bytes(client['memory'])}",
