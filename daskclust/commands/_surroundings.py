@@ -18,7 +18,15 @@ from dask.system import CPU_COUNT
 from daskclust.exceptions import StoreError
 from daskclust.storage.seen import StoredArray
 
-__all__ = ["EXTRAS", "MUST_MATCH", "OTHERS", "look_around", "sees", "shares_folder"]
+__all__ = [
+    "EXTRAS",
+    "MUST_MATCH",
+    "OTHERS",
+    "look_around",
+    "look_around_worker",
+    "sees",
+    "shares_folder",
+]
 
 #: Packages whose versions must be the same everywhere: their objects travel.
 MUST_MATCH = ("daskclust", "dask", "distributed", "numpy", "numba", "zarr")
@@ -31,7 +39,7 @@ _CGROUP_LIMITS = (
 )
 
 
-def look_around(dask_worker: Any = None) -> dict[str, Any]:
+def look_around() -> dict[str, Any]:
     """Describe the process this runs in: client, scheduler or worker."""
     versions: dict[str, str | None] = {}
     for name in (*MUST_MATCH, *OTHERS, *EXTRAS):
@@ -39,7 +47,7 @@ def look_around(dask_worker: Any = None) -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
-    found: dict[str, Any] = {
+    return {
         "python": platform.python_version(),
         "host": platform.node(),
         "versions": versions,
@@ -53,13 +61,18 @@ def look_around(dask_worker: Any = None) -> dict[str, Any]:
         "temporary_is_writable": os.access(os.environ.get("TMPDIR", "/tmp"), os.W_OK),
         "executable": sys.executable,
     }
-    if dask_worker is not None:
-        folder = Path(dask_worker.local_directory)
-        found["spill_folder"] = str(folder)
-        found["spill_file_system"] = file_system_of(folder)
-        found["disk_free"] = shutil.disk_usage(folder).free
-        found["has_nanny"] = dask_worker.nanny is not None
-    return found
+
+
+def look_around_worker(dask_worker: Any) -> dict[str, Any]:
+    """Describe the process of a worker, and where it spills to."""
+    folder = Path(dask_worker.local_directory)
+    return {
+        **look_around(),
+        "spill_folder": str(folder),
+        "spill_file_system": file_system_of(folder),
+        "disk_free": shutil.disk_usage(folder).free,
+        "has_nanny": dask_worker.nanny is not None,
+    }
 
 
 def _usable_memory() -> int:

@@ -20,6 +20,7 @@ from daskclust.commands._surroundings import (
     MUST_MATCH,
     OTHERS,
     look_around,
+    look_around_worker,
     sees,
     shares_folder,
 )
@@ -66,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     with Progress().task("Cluster"), open_client(options, useful_workers=CPU_COUNT) as client:
         asked = time.time()
         scheduler = client.run_on_scheduler(look_around)
-        around = client.run(look_around)
+        around = client.run(look_around_worker)
         answered = time.time()
         unseen = {} if stored is None else client.run(partial(sees, stored))
         unwritten = _who_cannot_write(client, options.output)
