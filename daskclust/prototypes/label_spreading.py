@@ -360,6 +360,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             *history[:-1],
             {
                 **history[-1],
+                "passes": history[-1]["passes"] + problem.cube_passes,
                 "nodes": [len(one.nodes) for one in found],
                 "unreached_nodes": missed,
                 "unreached_rows": missed_rows,

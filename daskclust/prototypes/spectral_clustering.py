@@ -340,7 +340,8 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
         self._nodes = nodes
         self.embedding_, self.eigenvalues_ = embedding.vectors[:size], embedding.values
         self._keep_spaces(state, [space])
-        self.history_ = [*history[:-1], {**history[-1], "nodes": [len(nodes)]}]
+        passes = history[-1]["passes"] + problem.cube_passes
+        self.history_ = [*history[:-1], {**history[-1], "passes": passes, "nodes": [len(nodes)]}]
         warn_few_distinct(len(np.unique(self._clusters)), k)
         self.labels_ = row_labels(data, self._vote(data.rows.dtype))
 

@@ -156,6 +156,11 @@ class PrototypeProblem:
             "spaces": 1 if self.joined else len(self.views),
         }
 
+    @property
+    def cube_passes(self) -> int:
+        """Passes over a cube, which its rows do not count: the sample, and the graph."""
+        return 0 if self.cube is None else 2
+
     def identity(self) -> Mapping[str, Any]:
         """Return what a checkpoint belongs to, besides the data and the parameters."""
         return {"views used": list(self.views), **self.known}
