@@ -16,9 +16,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import Rows, Step, iterate, map_rows
-from daskclust.estimator.base import EUCLIDEAN, BaseClusterer
+from daskclust.engine import Rows, Step
+from daskclust.estimator.base import BaseClusterer
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, OpenData, fit, row_labels
 from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.restarts import draw_seeds
+from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import label_sums, nearest
 from daskclust.persistence.schema import Entry, Number
@@ -153,6 +157,9 @@ def start_on_sample(sample: Float, k: int, trim: float, seed: int) -> Float:
 class FitState:
     """Where a fit stands: what is checkpointed."""
 
+    #: What a checkpoint must hold: k centers of p features, and a whole number.
+    shapes: ClassVar[Mapping[str, str]] = {"centers": "f k p", "last_bin": "i"}
+
     centers: Float
     last_bin: int
 
@@ -161,9 +168,29 @@ class FitState:
 class Problem:
     """What does not change during a fit."""
 
+    kind: ClassVar[type[FitState]] = FitState
+
     rows: Rows
+    sample: Float
+    n_clusters: int
     trim: float
+    seed: int
     tolerance: float
+    max_iter: int
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return the sizes of a state that the rows do not tell."""
+        return {"k": self.n_clusters}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return nothing: data and parameters are all that a checkpoint belongs to."""
+        return {}
+
+    def begin(self) -> FitState:
+        """Start from a sample; one pass finds how far the rows lie."""
+        centers = start_on_sample(self.sample, self.n_clusters, self.trim, self.seed)
+        return FitState(centers, self.look(centers, N_BINS)[1])
 
     def look(self, centers: Float, last_bin: int) -> tuple[TrimmedStatistics, int]:
         """Make a pass; return what it found, and the last bin of rows that are to count."""
@@ -228,6 +255,8 @@ class TrimmedKMeans(BaseClusterer):
         "inertia_": Number(low=0),
         "radius_": Number(low=0),
     }
+    #: May differ where a checkpoint is continued.
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def __init__(
         self,
@@ -255,43 +284,36 @@ class TrimmedKMeans(BaseClusterer):
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
         """
+        return fit(self, X, sample_weight)
+
+    def _check_parameters(self) -> None:
         check_integer(self.n_clusters, "n_clusters", 1)
         check_real(self.trim, "trim", 0)
+        check_integer(self.max_iter, "max_iter", 1)
         if self.trim >= 1:
             raise ValueError(f"trim == {self.trim}, must be < 1: a share of the rows.")
-        X, weight = self._check_data(X, sample_weight)
-        data = self._open(X, weight, n_restarts=1, n_picks=SAMPLE, metric=EUCLIDEAN)
-        self._check_n_clusters(data.rows.n_rows)
+
+    def _read(self, data: Data) -> None:
+        self._check_n_clusters(data.n_rows)
+
+    def _first_pass(self, data: Data, read: None) -> FirstPass:
+        return FirstPass(seeds=draw_seeds(self.random_state, 1), n_picks=SAMPLE)
+
+    def _problem(self, data: OpenData, read: None) -> Problem:
+        drawn = data.survey.picks[0]
+        sample = np.ascontiguousarray(drawn["x"][drawn["row"] >= 0], dtype=np.float64)
         tolerance = float(self.tol * data.survey.variance.mean())
-        problem = Problem(data.rows, float(self.trim), tolerance)
+        trim, k = float(self.trim), int(self.n_clusters)
+        return Problem(data.rows, sample, k, trim, data.seeds[0], tolerance, int(self.max_iter))
 
-        def start() -> FitState:
-            drawn = data.survey.picks[0]
-            sample = np.ascontiguousarray(drawn["x"][drawn["row"] >= 0], dtype=np.float64)
-            centers = start_on_sample(sample, self.n_clusters, self.trim, data.seeds[0])
-            return FitState(centers, problem.look(centers, N_BINS)[1])
-
-        fitted = iterate(
-            data.rows,
-            start,
-            problem.step,
-            kind=FitState,
-            max_iter=self.max_iter,
-            name=type(self).__name__,
-            checkpoint=self._checkpoint(data, ignore=("max_iter",)),
-        )
-        state = fitted.state
+    def _finish(
+        self, data: OpenData, problem: Problem, state: FitState, history: list[dict[str, Any]]
+    ) -> None:
         self._metric = EUCLIDEAN
         self._centers = self.cluster_centers_ = state.centers
         self.inertia_ = problem.look(state.centers, state.last_bin)[0].inertia
         # The next bin begins where the last one ends.
         self.radius_ = float(np.sqrt(np.array((state.last_bin + 1) << 48).view(np.float64)))
-        self.n_iter_ = len(fitted.history)
-        self.history_ = fitted.history
-        self.labels_ = map_rows(
-            data.X,
-            self._row_function(data.rows.dtype),
-            dtype=np.int32,
-            lengths=data.rows.lengths,
-        )
-        return self
+        self.n_iter_ = len(history)
+        self.history_ = history
+        self.labels_ = row_labels(data, self._row_function(data.rows.dtype))
