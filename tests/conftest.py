@@ -14,6 +14,8 @@ import pytest
 from distributed import Client, LocalCluster
 from hypothesis import settings
 
+from daskclust.testing import CountingScheduler
+
 ROOT = Path(__file__).resolve().parents[1]
 DATA_VARIABLE = "DASKCLUST_TEST_DATA"
 
@@ -79,3 +81,11 @@ def data_dir() -> Path:
 def load_golden_fixture():
     """Return `load_golden`, for tests that cannot import conftest."""
     return load_golden
+
+
+@pytest.fixture
+def scheduler() -> Iterator[CountingScheduler]:
+    """Count computations; lazy arrays are read anew in each."""
+    counting = CountingScheduler()
+    with dask.config.set({"scheduler": counting, "daskclust.persist": False}):
+        yield counting
