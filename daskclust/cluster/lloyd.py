@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,15 @@ from daskclust.reduction import (
     ASSIGN,
     FARTHEST,
     CenterSets,
-    ClassStatistics,
     ClusterStatistics,
     FarthestRequest,
+    RowLabels,
 )
 from daskclust.starts.deterministic import note_start
 from daskclust.starts.given import check_given_centers
 
 __all__ = [
+    "ClassClusters",
     "LloydClusterer",
     "LloydProblem",
     "LloydState",
@@ -164,6 +165,35 @@ def means(centers: Float, sums: Float, counts: Float) -> Float:
     return moved
 
 
+class ClassClusters(Protocol):
+    """Labeled rows, and the clusters of their classes: the first, in the order of the classes."""
+
+    @property
+    def labels(self) -> PartialLabels:
+        """Labels as given: what a checkpoint belongs to, besides data and parameters."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Clusters of each class, at least one."""
+
+    def centers(self, seed: int) -> Float:
+        """Find a starting center for each of these clusters."""
+
+    def joined(self, stats: ClusterStatistics, centers: Float) -> ClusterStatistics:
+        """Return statistics with the labeled rows added to clusters of their class.
+
+        Parameters
+        ----------
+        stats : ClusterStatistics
+            Of the other rows.
+        centers : ndarray of shape (r, k, p), float64
+            By which those were assigned.
+        """
+
+    def assigned(self, centers: Float) -> RowLabels:
+        """Return the cluster of each labeled row, for one set of centers."""
+
+
 @dataclass(frozen=True)
 class LloydProblem:
     """Lloyd's algorithm for several restarts, which share every pass.
@@ -180,10 +210,11 @@ class LloydProblem:
     metric : Metric
     shift : ndarray of shape (p,), optional
         A point amid the data.
-    clamped : ClassStatistics, optional
-        Of more rows, which belong to a cluster whatever their distance.
-    labels : PartialLabels, optional
-        What a checkpoint belongs to, besides data and parameters.
+    classes : ClassClusters, optional
+        Of labeled rows.
+    clamp : bool
+        Whether labeled rows, which ``rows`` leaves out then, keep to the clusters of their
+        class whatever their distance.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
@@ -194,8 +225,8 @@ class LloydProblem:
     tolerance: float
     metric: Metric = EUCLIDEAN
     shift: Float | None = None
-    clamped: ClassStatistics | None = None
-    labels: PartialLabels | None = None
+    classes: ClassClusters | None = None
+    clamp: bool = False
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -204,11 +235,16 @@ class LloydProblem:
 
     def identity(self) -> Mapping[str, Any]:
         """Return the labels, where there are any, as a hash."""
-        return {} if self.labels is None else {"labels": self.labels.digest()}
+        return {} if self.classes is None else {"labels": self.classes.labels.digest()}
 
     def begin(self) -> LloydState:
         """Find the start."""
         return LloydState.begin(self.start())
+
+    @property
+    def clamped(self) -> ClassClusters | None:
+        """The classes whose rows are clamped, if any."""
+        return self.classes if self.clamp else None
 
     def _assign(self, centers: Float) -> ClusterStatistics:
         stats: ClusterStatistics = self.rows.reduce(ASSIGN, CenterSets(centers, shift=self.shift))
@@ -287,5 +323,5 @@ class LloydClusterer(BaseClusterer):
         self.labels_ = row_labels(
             data,
             self._row_function(data.rows.dtype),
-            None if problem.clamped is None else problem.labels,
+            None if problem.clamped is None else problem.clamped.assigned(self._centers),
         )

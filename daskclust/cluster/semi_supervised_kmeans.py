@@ -9,15 +9,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.lloyd import LloydClusterer, LloydProblem, LloydState
+from daskclust.cluster.class_clusters import class_clusters
+from daskclust.cluster.lloyd import ClassClusters, LloydClusterer, LloydProblem, LloydState
 from daskclust.engine import Rows
 from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import FirstPass, OpenData, fit
 from daskclust.estimator.parameters import check_choice, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.estimator.restarts import draw_seeds
-from daskclust.persistence.schema import Classes, Entry
-from daskclust.reduction import ClassStatistics
+from daskclust.exceptions import ConstraintError
+from daskclust.persistence.schema import Array, Classes, Entry
 from daskclust.starts.given import given_centers
 from daskclust.starts.sampled import n_survey_picks, sample_centers
 
@@ -36,12 +37,16 @@ class SemiSupervisedKMeans(LloydClusterer):
 
     The centroid of each labeled class is the first center of a cluster, and the
     remaining centers are sampled away from these.  Cluster c is class
-    ``classes_[c]``; there may be fewer classes than clusters, or none.
+    ``classes_[c]``; there may be fewer classes than clusters, or none.  A class of
+    several blobs may have several clusters (``clusters_per_class``); labels and
+    predictions are numbers of clusters then, too, and
+    ``classes_[cluster_classes_[labels]]`` are their classes where
+    ``cluster_classes_[labels]`` is not -1.
 
     Parameters
     ----------
     n_clusters : int, default=8
-        Number of clusters k, at least the number of classes.
+        Number of clusters k, at least the number of clusters of all classes.
     init : {"ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p) or \
 callable, default="ss-k-means||"
         How the centers that no class provides are found among the unlabeled
@@ -53,9 +58,17 @@ callable, default="ss-k-means||"
         k-means||, k-means++ and random rows.  An array (its first rows are the
         centers of the classes) or a callable, which is given
         ``(X, n_clusters, random_state)``, is taken as it is.
+    clusters_per_class : int, default=1
+        Clusters m of each class, but no more than it has distinct labeled rows.  With
+        1 a class starts at its centroid.  With more its starting centers are those of
+        k-means on its labeled rows alone (weighted k-means++ and Lloyd's algorithm on
+        the client, the best of some runs), in ascending order; all restarts share
+        them.  The clusters of the first class come first, then those of the second.
     clamp : bool, default=True
         Labeled rows keep their label in every iteration and in ``labels_``
-        (Constrained-KMeans of [2]_).  False: labels are for the start only
+        (Constrained-KMeans of [2]_): they belong to the nearest cluster of their
+        class, and a cluster that loses all its rows starts again from the labeled row
+        of its class farthest from its center.  False: labels are for the start only
         (Seeded-KMeans).
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept; they share every pass.
@@ -81,13 +94,16 @@ callable, default="ss-k-means||"
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
-        Centers; the first ``len(classes_)`` belong to the classes.
+        Centers; the first belong to the classes.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row: the nearest center, ties to the lowest, but the own
-        class for labeled rows with ``clamp``.  Lazy, and chunked like X, for
+        Cluster of each row: the nearest center, ties to the lowest, but one of the
+        own class for labeled rows with ``clamp``.  Lazy, and chunked like X, for
         Dask input.
     classes_ : ndarray of shape (n_classes,), int64 or text
-        Labels in ascending order: ``classes_[c]`` is the label of cluster c.
+        Labels in ascending order.
+    cluster_classes_ : ndarray of shape (k,), int64
+        Class of each cluster, as a place in ``classes_``; -1 for clusters of no class.
+        With ``clusters_per_class=1`` these are 0 to ``n_classes - 1``, then -1.
     inertia_ : float
         Weighted sum of squared distances of the rows to the centers of ``labels_``.
     n_iter_ : int
@@ -100,9 +116,9 @@ callable, default="ss-k-means||"
     Raises
     ------
     ConstraintError
-        For more classes than clusters, rows out of range or labeled twice, another
-        number of labels than rows, and labels that are neither whole numbers nor
-        text (truth values, NaN).
+        For more classes, or clusters of classes, than clusters, rows out of range or
+        labeled twice, another number of labels than rows, and labels that are neither
+        whole numbers nor text (truth values, NaN).
     ValueError
         For NaN or infinity in X (naming the first), fewer rows than clusters,
         and parameters out of range.
@@ -121,13 +137,17 @@ callable, default="ss-k-means||"
 
     Notes
     -----
-    *Passes*: 1 to look at the data and sum the classes; those of the start, for m
-    centers that no class provides: ``init_rounds + 1``, m (``"ss-k-means++"``; m - 1
-    without labels) or 0, and none if m = 0; 1 an iteration, 1 whenever a cluster is
-    empty, and 1 at the end unless the centers stood still.  *Memory* of a worker
-    thread: as :class:`KMeans`, and 12 bytes a labeled row.  *On the client*: 12
-    bytes a labeled row; their values are summed where they are.  *To the client*:
-    O(r k p) a worker thread and pass for r restarts.
+    *Passes*: 1 to look at the data and sum the classes; with ``clusters_per_class > 1``
+    1 that reads the chunks with labels; those of the start, for s centers that no
+    class provides: ``init_rounds + 1``, s (``"ss-k-means++"``; s - 1 without labels) or 0,
+    and none if s = 0; 1 an iteration, 1 whenever a cluster is empty, and 1 at the end
+    unless the centers stood still.  *Memory* of a worker thread: as :class:`KMeans`,
+    and 12 bytes a labeled row.  *On the client*: 12 bytes a labeled row; their values
+    are summed where they are.  *To the client*: O(r k p) a worker thread and pass for
+    r restarts.
+
+    ``clusters_per_class = m > 1`` brings the L labeled rows to the client: their values
+    (L p) once, and O(r L m p) operations an iteration there, with ``clamp``.
 
     With every class labeled, by g of its n rows drawn at random, and classes that
     are the clusters of least cost, the expected cost of the start is
@@ -154,18 +174,31 @@ callable, default="ss-k-means||"
     (['high', 'low'], [1, 1, 0, 0, 2, 2])
     >>> model.fit(X, ([0, 3], ["low", "high"])).labels_.tolist()
     [1, 1, 0, 0, 2, 2]
+
+    A class at both ends of another:
+
+    >>> y = ["outer", "outer", "inner", -1, "outer", -1]
+    >>> model = daskclust.SemiSupervisedKMeans(3, clusters_per_class=2, random_state=0).fit(X, y)
+    >>> model.labels_.tolist(), model.cluster_classes_.tolist()
+    ([1, 1, 0, 0, 2, 2], [0, 1, 1])
+    >>> model.classes_[model.cluster_classes_[model.predict([[2.0], [9.0], [22.0]])]].tolist()
+    ['outer', 'inner', 'outer']
     """
 
     #: Of partial labels: y may be omitted, but is not ignored.
     _uses_labels: ClassVar[bool] = True
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"classes_": Classes()}
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "classes_": Classes(),
+        "cluster_classes_": Array("k", kind="i", low=-1),
+    }
 
     def __init__(
         self,
         n_clusters: int = 8,
         *,
         init: Any = "ss-k-means||",
+        clusters_per_class: int = 1,
         clamp: bool = True,
         n_init: Any = "auto",
         max_iter: int = 300,
@@ -177,6 +210,7 @@ callable, default="ss-k-means||"
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
+        self.clusters_per_class = clusters_per_class
         self.clamp = clamp
         self.n_init = n_init
         self.max_iter = max_iter
@@ -189,6 +223,7 @@ callable, default="ss-k-means||"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 0)
+        check_integer(self.clusters_per_class, "clusters_per_class", 1)
         if not isinstance(self.clamp, bool | np.bool_):
             raise TypeError(
                 f"clamp={self.clamp!r} must be True (labeled rows keep their label) or False "
@@ -241,7 +276,9 @@ callable, default="ss-k-means||"
 
     def _problem(self, data: OpenData, read: PartialLabels) -> LloydProblem:
         survey = data.survey
-        labels, classes = read.present(survey.classes)
+        labels, statistics = read.present(survey.classes)
+        classes = class_clusters(data.rows, labels, statistics, int(self.clusters_per_class))
+        self._check_room(classes)
         unlabeled = data.rows.excluding(labels.rows)
         return LloydProblem(
             unlabeled if self.clamp else data.rows,
@@ -249,27 +286,39 @@ callable, default="ss-k-means||"
             int(self.max_iter),
             float(self.tol * survey.variance.mean()),
             shift=survey.mean,
-            clamped=classes if self.clamp else None,
-            labels=labels,
+            classes=classes,
+            clamp=bool(self.clamp),
         )
 
+    def _check_room(self, classes: ClassClusters) -> None:
+        count = int(classes.sizes.sum())
+        if count > self.n_clusters:
+            raise ConstraintError(
+                f"The {len(classes.sizes)} classes of y have {count} clusters by "
+                f"clusters_per_class={self.clusters_per_class} and their distinct labeled rows; "
+                f"n_clusters={self.n_clusters}. Use n_clusters={count} or more, or a smaller "
+                "clusters_per_class."
+            )
+
     def _start(
-        self, data: OpenData, unlabeled: Rows, classes: ClassStatistics
+        self, data: OpenData, unlabeled: Rows, classes: ClassClusters
     ) -> NDArray[np.float64]:
         """Find the starting centers of all restarts."""
         k = self.n_clusters
         if not isinstance(self.init, str):
             return given_centers(self.init, data.X, k, data.rows.n_features, data.seeds)
+        fixed = classes.centers(data.seeds[0])
         return sample_centers(
             unlabeled,
             data.survey,
             _SAMPLERS[self.init],
             k,
-            data.seeds,
+            # Restarts differ in the sampled centers only.
+            data.seeds if len(fixed) < k else data.seeds[:1],
             oversampling_factor=self.oversampling_factor,
             init_rounds=self.init_rounds,
             shift=data.survey.mean,
-            fixed=classes.mean,
+            fixed=fixed,
         ).centers
 
     def _finish(
@@ -280,5 +329,16 @@ callable, default="ss-k-means||"
         history: list[dict[str, Any]],
     ) -> None:
         super()._finish(data, problem, state, history)
-        assert problem.labels is not None
-        self.classes_ = problem.labels.classes
+        assert problem.classes is not None
+        sizes = problem.classes.sizes
+        self.classes_ = problem.classes.labels.classes
+        self.cluster_classes_ = np.full(self.n_clusters, -1)
+        self.cluster_classes_[: sizes.sum()] = np.repeat(np.arange(len(sizes)), sizes)
+
+    def _check_loaded(self) -> None:
+        named = self.cluster_classes_[self.cluster_classes_ >= 0]
+        if not np.array_equal(np.unique(named), np.arange(len(self.classes_))):
+            raise ValueError(
+                f"cluster_classes_ name the classes {np.unique(named).tolist()}; classes_ has "
+                f"{len(self.classes_)}"
+            )

@@ -657,6 +657,8 @@ def test_dask_labels_of_unknown_or_other_length():
         ("n_init", 0, "n_init == 0, must be >= 1"),
         ("oversampling_factor", 0.0, "oversampling_factor == 0.0, must be > 0"),
         ("init_rounds", 0, "init_rounds == 0, must be >= 1"),
+        ("clusters_per_class", 0, "clusters_per_class == 0, must be >= 1"),
+        ("clusters_per_class", 1.5, "clusters_per_class must be an instance of"),
         ("clamp", "yes", "clamp='yes' must be True"),
         ("init", "k-means||", r"init='k-means\|\|' is not known; it must be one of 'ss-k-means"),
         ("init", X[:3], r"must have shape \(6, 3\)"),
@@ -684,6 +686,262 @@ def test_inputs_are_not_written_to():
         array.setflags(write=False)
     for clamp in (True, False):
         SemiSupervisedKMeans(6, clamp=clamp, random_state=0).fit(data, y, sample_weight=weight)
+
+
+# Several clusters a class.
+
+ENDS = np.array([[0.0], [1.0], [10.0], [11.0], [13.0], [20.0], [21.0]])
+#: Class "outer" lies at both ends of class "inner"; the row at 13 is nearer to the latter.
+ENDS_Y = ["outer", None, "inner", None, "outer", "outer", None]
+
+
+def classes_of(model, labels):
+    """Names of the classes of clusters."""
+    return model.classes_[model.cluster_classes_[values(labels)]]
+
+
+@pytest.mark.parametrize("container", [np.asarray, lambda x: da.from_array(x, chunks=(2, 1))])
+def test_a_class_of_two_blobs_by_hand(container):
+    options = {"clusters_per_class": 2, "tol": 0.0, "random_state": 0}
+    start = SemiSupervisedKMeans(3, **{**options, "max_iter": 0}).fit(container(ENDS), ENDS_Y)
+    assert start.classes_.tolist() == ["inner", "outer"]
+    assert start.cluster_classes_.tolist() == [0, 1, 1]
+    assert start.cluster_classes_.dtype == np.int64
+    # One labeled row is one cluster; 0, 13, 20 are best cut after 0.
+    assert start.cluster_centers_.tolist() == [[10.0], [0.0], [16.5]]
+    assert values(start.labels_).tolist() == [1, 1, 0, 0, 2, 2, 2]
+    assert start.inertia_ == 1 + 1 + 12.25 + 12.25 + 20.25
+
+    model = SemiSupervisedKMeans(3, **options).fit(container(ENDS), ENDS_Y)
+    assert model.cluster_centers_.tolist() == [[10.5], [0.5], [18.0]]
+    assert model.inertia_ == 4 * 0.25 + 25 + 4 + 9
+    assert (
+        classes_of(model, model.labels_).tolist() == ["outer"] * 2 + ["inner"] * 2 + ["outer"] * 3
+    )
+    # The row at 13 kept its class, not its nearest center.
+    assert values(model.predict(container(ENDS))).tolist() == [1, 1, 0, 0, 0, 2, 2]
+
+    free = SemiSupervisedKMeans(3, clamp=False, **options).fit(container(ENDS), ENDS_Y)
+    assert values(free.labels_).tolist() == [1, 1, 0, 0, 0, 2, 2]
+    np.testing.assert_allclose(free.cluster_centers_.ravel(), [34 / 3, 0.5, 20.5])
+    assert free.cluster_classes_.tolist() == [0, 1, 1]
+
+
+@BY_CLAMP
+def test_classes_at_opposite_corners(clamp):
+    """Two classes whose centroids are the same point: one cluster each cannot tell them."""
+    rng = np.random.default_rng(0)
+    corner = np.arange(400) % 4
+    rows = np.array([[0, 0], [9, 9], [0, 9], [9, 0]])[corner] + rng.normal(size=(400, 2))
+    truth = corner // 2
+    y = np.where(np.arange(400) < 40, truth, -1)
+    model = SemiSupervisedKMeans(4, clusters_per_class=2, clamp=clamp, random_state=0).fit(rows, y)
+    assert model.cluster_classes_.tolist() == [0, 0, 1, 1]
+    assert (classes_of(model, model.labels_) == truth).all()
+    assert (classes_of(model, model.predict(rows)) == truth).all()
+    with_one = SemiSupervisedKMeans(2, clamp=clamp, random_state=0).fit(rows, y)
+    assert (classes_of(with_one, with_one.labels_) == truth).mean() < 0.9
+
+
+def test_one_cluster_a_class_is_the_default():
+    model = SemiSupervisedKMeans(6, random_state=0).fit(X, Y)
+    assert model.cluster_classes_.tolist() == [0, 1, 2, 3, -1, -1]
+    assert SemiSupervisedKMeans(6).fit(X).cluster_classes_.tolist() == [-1] * 6
+    # Without labels there is no class to have clusters, and no pass to fetch them.
+    several = SemiSupervisedKMeans(6, clusters_per_class=3, random_state=0).fit(X)
+    plain = SemiSupervisedKMeans(6, random_state=0).fit(X)
+    assert_same(several, plain)
+    assert several.history_[-1]["passes"] == plain.history_[-1]["passes"]
+    # A class of one labeled row has one cluster, however many are allowed.
+    few = np.full(len(X), -1)
+    few[KNOWN[::10]] = Y[KNOWN[::10]]
+    assert_same(
+        SemiSupervisedKMeans(6, clusters_per_class=3, random_state=0).fit(X, few),
+        SemiSupervisedKMeans(6, random_state=0).fit(X, few),
+        1e-12,
+    )
+
+
+def sizes_of(rows, coded, weight, limit):
+    """Clusters of each class."""
+    there = weight > 0
+    classes = np.unique(coded[there & (coded >= 0)])
+    return [min(limit, len(np.unique(rows[there & (coded == c)], axis=0))) for c in classes]
+
+
+@BY_CLAMP
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    limit=st.integers(2, 4),
+    share=st.floats(0.05, 1.0),
+    weighted=st.booleans(),
+    max_iter=st.sampled_from([0, 1, 2, 100]),
+)
+def test_several_clusters_equal_the_serial_program(clamp, seed, limit, share, weighted, max_iter):
+    rng = np.random.default_rng(seed)
+    rows, truth = mixture(60, 4, 2, 5.0, seed)
+    weight = rng.integers(1, 4, 60).astype(float) if weighted else np.ones(60)
+    y = np.where((rng.random(60) < share) & (truth < 2), truth, -1)
+    codes = np.full(60, -1)
+    codes[y >= 0] = np.unique(y[y >= 0], return_inverse=True)[1]
+    sizes = sizes_of(rows, codes, weight, limit)
+    of_cluster = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), [-1, -1]]).astype(int)
+    # Any rows: clusters of a class are often empty at first.
+    start = rows[rng.choice(60, len(of_cluster), replace=False)]
+    labels, centers, inertia, n_iter = constrained_kmeans(
+        rows, codes, start, weight, clamp=clamp, max_iter=max_iter, cluster_classes=of_cluster
+    )
+    model = SemiSupervisedKMeans(
+        len(of_cluster),
+        init=start,
+        clusters_per_class=limit,
+        clamp=clamp,
+        max_iter=max_iter,
+        tol=0.0,
+    )
+    model.fit(rows, y, sample_weight=weight)
+    np.testing.assert_array_equal(model.cluster_classes_, of_cluster)
+    fetch = bool(len(sizes))
+    if any(record["passes"] > i + 2 + fetch for i, record in enumerate(model.history_)):
+        return  # a cluster without labeled rows was empty, which the serial program leaves
+    np.testing.assert_array_equal(model.labels_, labels)
+    np.testing.assert_allclose(model.cluster_centers_, centers, rtol=1e-9, atol=1e-12)
+    assert model.inertia_ == pytest.approx(inertia, rel=1e-9)
+    assert abs(model.n_iter_ - n_iter) <= 1
+
+
+def test_an_empty_cluster_of_a_class_is_founded_by_a_row_of_the_class():
+    rows = np.array([[0.0], [4.0], [4.0], [30.0], [31.0]])
+    y = [5, 5, 5, -1, -1]
+    start = np.array([[1.0], [-500.0], [30.0]])
+    model = SemiSupervisedKMeans(3, init=start, clusters_per_class=2, max_iter=1).fit(rows, y)
+    # Both rows at 4, 3 away from 1, not the row at 31: they are one point.
+    assert model.cluster_centers_.ravel().tolist() == [0.0, 4.0, 30.5]
+    assert model.cluster_classes_.tolist() == [0, 0, -1]
+    # That took no pass: the look, the labeled rows, the iteration.
+    assert model.history_[-1]["passes"] == 3
+
+
+@BY_INIT
+@BY_CLAMP
+@given(
+    lengths=row_chunks(len(X)),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    weighted=st.booleans(),
+)
+def test_several_clusters_are_the_same_for_any_chunks(init, clamp, lengths, dtype, weighted):
+    weight = None
+    if weighted:
+        weight = np.random.default_rng(1).integers(0, 3, len(X))
+        weight[KNOWN] = 1 + KNOWN % 2
+    rows = X.astype(dtype)
+    model = SemiSupervisedKMeans(
+        10, init=init, clusters_per_class=2, clamp=clamp, random_state=3, n_init=2
+    )
+    data = da.from_array(rows, chunks=(lengths, -1))
+    want = sklearn.clone(model).fit(rows, Y, sample_weight=weight)
+    found = sklearn.clone(model).fit(data, Y, sample_weight=weight)
+    assert_same(found, want, 1e-12)
+    np.testing.assert_array_equal(found.cluster_classes_, want.cluster_classes_)
+    model.set_params(max_iter=0, n_init=1)
+    start = sklearn.clone(model).fit(rows, Y).cluster_centers_
+    np.testing.assert_array_equal(model.fit(data, Y).cluster_centers_, start)
+
+
+@BY_INIT
+def test_passes_with_several_clusters(init):
+    scheduler = CountingScheduler()
+    with dask.config.set(scheduler=scheduler):
+        model = SemiSupervisedKMeans(10, init=init, clusters_per_class=2, n_init=3, random_state=0)
+        model.fit(chunked(X), (KNOWN, Y[KNOWN]))
+    start = {"ss-k-means||": 6, "ss-k-means++": 2, "seeded-random": 0}[init]
+    passes = 1 + 1 + start + len(model.history_)
+    assert model.history_[-1]["passes"] == passes
+    assert scheduler.calls in (passes, passes + 1)
+    # Nothing to sample: one start is all starts.
+    model.set_params(n_clusters=8, max_iter=1).fit(X, Y)
+    assert [record["passes"] for record in model.history_] == [3]
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "cluster"])
+def test_several_clusters_with_any_scheduler_and_text(scheduler, request):
+    model = SemiSupervisedKMeans(10, clusters_per_class=2, random_state=0)
+    want = sklearn.clone(model).fit(X, Y)
+    names = np.array(["ash", "birch", "elm", "oak", "-1"])
+    if scheduler == "cluster":
+        scheduler = request.getfixturevalue("client")
+    with dask.config.set(scheduler=scheduler):
+        found = model.fit(chunked(X), chunked(names[Y], 90))
+        labels = found.labels_.compute()
+        assert isinstance(found.labels_, da.Array)
+    assert found.classes_.tolist() == ["ash", "birch", "elm", "oak"]
+    np.testing.assert_array_equal(found.cluster_classes_, want.cluster_classes_)
+    np.testing.assert_array_equal(labels, want.labels_)
+    np.testing.assert_array_equal(classes_of(found, labels[KNOWN]), names[Y[KNOWN]])
+
+
+@BY_CLAMP
+def test_weights_with_several_clusters(clamp):
+    """An integer weight equals repetition, 0 absence: for the start, too."""
+    y = np.where(np.arange(len(X)) % 2, TRUTH, -1)
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    options = {"clusters_per_class": 2, "clamp": clamp, "random_state": 0}
+    far = np.where(weight[:, None] > 0, X, X + 1e3)
+    with pytest.warns(ConstraintWarning, match="sample_weight 0, the first is row"):
+        one = SemiSupervisedKMeans(12, **options).fit(far, y, sample_weight=weight)
+    two = SemiSupervisedKMeans(12, **options).fit(
+        np.repeat(X, weight, axis=0), np.repeat(y, weight)
+    )
+    np.testing.assert_array_equal(np.repeat(one.labels_, weight), two.labels_)
+    np.testing.assert_allclose(one.cluster_centers_, two.cluster_centers_, rtol=1e-9)
+    assert one.inertia_ == pytest.approx(two.inertia_, rel=1e-9)
+    if clamp:
+        # Labeled rows that are absent keep their class, too.
+        known = y >= 0
+        np.testing.assert_array_equal(classes_of(one, one.labels_[known]), y[known])
+
+
+def test_rows_without_weight_make_no_cluster():
+    rows = np.array([[0.0], [1.0], [7.0], [20.0], [21.0]])
+    y, weight = [0, 0, 0, -1, -1], [2.0, 2.0, 0.0, 1.0, 1.0]
+    with pytest.warns(ConstraintWarning, match="the first is row 2"):
+        model = SemiSupervisedKMeans(3, clusters_per_class=3, random_state=0)
+        model.fit(rows, y, sample_weight=weight)
+    assert model.cluster_classes_.tolist() == [0, 0, -1]
+    assert model.cluster_centers_.ravel().tolist() == [0.0, 1.0, 20.5]
+    assert model.labels_.tolist() == [0, 1, 1, 2, 2]
+
+
+def test_more_clusters_of_classes_than_clusters():
+    for data in (X, chunked(X)):
+        with pytest.raises(
+            ConstraintError,
+            match=r"4 classes of y have 12 clusters by clusters_per_class=3 .*; n_clusters=11\. "
+            r"Use n_clusters=12 or more, or a smaller clusters_per_class",
+        ):
+            SemiSupervisedKMeans(11, clusters_per_class=3).fit(data, Y)
+    assert SemiSupervisedKMeans(12, clusters_per_class=3).fit(X, Y).n_iter_ > 0
+
+
+def test_several_clusters_interrupted_and_saved(tmp_path):
+    options = {"clusters_per_class": 3, "tol": 0.0, "init": "seeded-random", "n_init": 2}
+    options["random_state"] = 0
+    want = SemiSupervisedKMeans(14, **options).fit(X, Y)
+    assert want.n_iter_ > 2
+    path = tmp_path / "fit.npz"
+    SemiSupervisedKMeans(14, **{**options, "max_iter": 2}, checkpoint=path).fit(X, Y)
+    model = SemiSupervisedKMeans(14, **options, checkpoint=path).fit(X, (KNOWN, Y[KNOWN]))
+    assert_same(model, want)
+    np.testing.assert_array_equal(model.cluster_classes_, want.cluster_classes_)
+    options["clusters_per_class"] = 2
+    with pytest.raises(CheckpointError, match="clusters_per_class was"):
+        SemiSupervisedKMeans(14, **options, checkpoint=path).fit(X, Y)
+    model.save(tmp_path / "m.zarr")
+    loaded = daskclust.load(tmp_path / "m.zarr")
+    assert loaded.clusters_per_class == 3
+    np.testing.assert_array_equal(loaded.cluster_classes_, model.cluster_classes_)
+    assert loaded.cluster_classes_.dtype == model.cluster_classes_.dtype
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
 # Interrupted fits.

@@ -33,6 +33,7 @@ ESTIMATORS = [
     DPMeans(),
     DPMeans(0.5, max_clusters=20),
     SemiSupervisedKMeans(4, random_state=0),
+    SemiSupervisedKMeans(8, clusters_per_class=2, random_state=0),
     SparseKMeans(3, random_state=0),
     PCKMeans(3, random_state=0),
     PCKMeans(3, penalty="constant", random_state=0),

@@ -74,6 +74,13 @@ def test_many_changed_models(models: Path, part: int) -> None:
         ("GaussianMixture", {"covariances_": np.ones((3, 4))}, "contradicts itself"),
         ("GaussianMixture", {"weights_": np.zeros(3)}, "weights_ sum to 0"),
         ("KMeans", {"_centers": np.full((3, 4), 1e160)}, "holds values beyond"),
+        (
+            "SemiSupervisedKMeans",
+            {"cluster_classes_": [0, 1, 99]},
+            r"name the classes \[0, 1, 99\]",
+        ),
+        ("SemiSupervisedKMeans", {"cluster_classes_": [0, -2, 1]}, "holds values below -1"),
+        ("SemiSupervisedKMeans", {"cluster_classes_": [0, 1]}, r"has shape \(2,\); expected \(k\)"),
     ],
 )
 def test_arrays_are_tied_to_each_other(
