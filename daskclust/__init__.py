@@ -1,30 +1,42 @@
 """Distributed clustering on Dask for data sets larger than memory."""
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskclust.cluster.copkmeans import COPKMeans
-from daskclust.cluster.dpmeans import DPMeans
-from daskclust.cluster.kmeans import KMeans
-from daskclust.cluster.mpckmeans import MPCKMeans
-from daskclust.cluster.pckmeans import PCKMeans
-from daskclust.cluster.pcskmeans import PCSKMeans
-from daskclust.cluster.semi_supervised_kmeans import SemiSupervisedKMeans
-from daskclust.cluster.sparsekmeans import SparseKMeans
-from daskclust.config import load_defaults
-from daskclust.constraints import pairs_from_labels
-from daskclust.engine import on_iteration
-from daskclust.mixture.gaussian_mixture import GaussianMixture
-from daskclust.mixture.pckid import PCKID
+from daskclust._version import __version__
 
 if TYPE_CHECKING:
     from daskclust import datasets, metrics, selection
+    from daskclust.cluster.copkmeans import COPKMeans
+    from daskclust.cluster.dpmeans import DPMeans
+    from daskclust.cluster.kmeans import KMeans
+    from daskclust.cluster.mpckmeans import MPCKMeans
+    from daskclust.cluster.pckmeans import PCKMeans
+    from daskclust.cluster.pcskmeans import PCSKMeans
+    from daskclust.cluster.semi_supervised_kmeans import SemiSupervisedKMeans
+    from daskclust.cluster.sparsekmeans import SparseKMeans
+    from daskclust.constraints import pairs_from_labels
     from daskclust.cube import Cube, open_cube
+    from daskclust.engine import on_iteration
+    from daskclust.mixture.gaussian_mixture import GaussianMixture
+    from daskclust.mixture.pckid import PCKID
     from daskclust.persistence.models import load
+    from daskclust.prototypes.label_spreading import LabelSpreading
+    from daskclust.prototypes.spectral_clustering import SpectralClustering
 
-load_defaults()
+try:
+    from daskclust.config import load_defaults  # which imports Dask
 
-__version__ = "0.1.0"
+    load_defaults()
+except KeyboardInterrupt:
+    # The command line cannot answer to Ctrl-C before its package is imported.
+    if Path(sys.argv[0]).name not in ("-m", "daskclust"):
+        raise
+    print("daskclust: interrupted", file=sys.stderr)
+    raise SystemExit(130) from None
+
 
 __all__ = [
     "PCKID",
@@ -33,11 +45,13 @@ __all__ = [
     "DPMeans",
     "GaussianMixture",
     "KMeans",
+    "LabelSpreading",
     "MPCKMeans",
     "PCKMeans",
     "PCSKMeans",
     "SemiSupervisedKMeans",
     "SparseKMeans",
+    "SpectralClustering",
     "__version__",
     "datasets",
     "load",
@@ -48,21 +62,52 @@ __all__ = [
     "selection",
 ]
 
-# Imported when first asked for: Zarr and scipy.stats would double the time of the import.
+# Imported when first asked for: the compiled kernels, Zarr and SciPy take seconds, in which the
+# command line must already answer to Ctrl-C.
 _LATE = {
+    "COPKMeans": "daskclust.cluster.copkmeans",
     "Cube": "daskclust.cube",
+    "DPMeans": "daskclust.cluster.dpmeans",
+    "GaussianMixture": "daskclust.mixture.gaussian_mixture",
+    "KMeans": "daskclust.cluster.kmeans",
+    "LabelSpreading": "daskclust.prototypes.label_spreading",
+    "MPCKMeans": "daskclust.cluster.mpckmeans",
+    "PCKID": "daskclust.mixture.pckid",
+    "PCKMeans": "daskclust.cluster.pckmeans",
+    "PCSKMeans": "daskclust.cluster.pcskmeans",
+    "SemiSupervisedKMeans": "daskclust.cluster.semi_supervised_kmeans",
+    "SparseKMeans": "daskclust.cluster.sparsekmeans",
+    "SpectralClustering": "daskclust.prototypes.spectral_clustering",
     "load": "daskclust.persistence.models",
+    "on_iteration": "daskclust.engine",
     "open_cube": "daskclust.cube",
+    "pairs_from_labels": "daskclust.constraints",
 }
-_LATE_MODULES = ("datasets", "metrics", "selection")
+#: Rooms of the package, as attributes without an import of their own.
+_ROOMS = (
+    *("cluster", "commands", "constraints", "cube", "datasets", "engine", "estimator"),
+    *(
+        "exceptions",
+        "kernels",
+        "metrics",
+        "mixture",
+        "persistence",
+        "plotting",
+        "prototypes",
+        "reduction",
+    ),
+    *("report", "selection", "starts", "storage", "testing"),
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATE_MODULES:
+    if name in _ROOMS:
         return import_module(f"daskclust.{name}")
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LATE[name]), name)
+    value = getattr(import_module(_LATE[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -3,19 +3,23 @@
 Each command is a module with a function ``add_command(commands)``, which adds a
 parser whose default ``run`` takes the options and returns the exit code.
 Progress goes to stderr, results to stdout.  Exit codes: 0 done, 1 failed, 2
-wrong usage, 130 interrupted.
+wrong usage; 130, 143 and 129 ended by Ctrl-C, SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from daskclust.commands.signals import Stopped, handled
 from daskclust.exceptions import DaskclustError
+from daskclust.storage.urls import redact
 
 __all__ = ["main"]
 
@@ -32,14 +36,24 @@ _COMMANDS = (
 
 #: What data, files and clusters may do to a command: one line says it all.
 _EXPECTED = (DaskclustError, OSError, ValueError, KeyError, ImportError, MemoryError)
-_KILLED = (
-    "Workers died, most likely of memory: see --dry-run, use smaller --chunks or fewer and larger "
-    "workers."
-)
+#: Libraries that read data and run tasks: their errors are about stores and clusters, not ours.
+_LIBRARIES = {
+    *("aiohttp", "azure", "botocore", "distributed", "fsspec", "gcsfs", "google", "s3fs"),
+    *("ssl", "urllib3", "yarl", "zarr"),
+}
+#: More about errors whose own text does not help, by the name of their class.
+_HINTS = {
+    "KilledWorker": "Workers died, most likely of memory: see --dry-run, use smaller --chunks or "
+    "fewer and larger workers.",
+    "CancelledError": "The cluster was closed or the connection to its scheduler was lost.",
+    "FutureCancelledError": "The cluster was closed or the connection to its scheduler was lost.",
+    "FuturesCancelledError": "The cluster was closed or the connection to its scheduler was lost.",
+    "CommClosedError": "The connection to the scheduler was lost.",
+}
 
 
 def _parser() -> argparse.ArgumentParser:
-    from daskclust import __version__
+    from daskclust._version import __version__
 
     parser = argparse.ArgumentParser(
         prog="daskclust", description="Distributed clustering on Dask.", allow_abbrev=False
@@ -53,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     """Show a warning as one line: where in the library it arose helps nobody here."""
-    print(f"daskclust: warning: {message}", file=sys.stderr)
+    _tell(f"warning: {redact(message)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,37 +83,61 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         Exit code.
     """
-    with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
-        return _run(list(sys.argv[1:] if argv is None else argv))
+    is_program = argv is None
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        with handled(is_program=is_program), warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return _run(arguments, is_program)
+    except KeyboardInterrupt as stop:
+        return _stopped(stop)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], is_program: bool) -> int:
     try:
         options = _parser().parse_args(arguments)
         options.arguments = arguments[1:]
         return int(options.run(options))
     except SystemExit as stop:  # argparse has printed help, the version or what is wrong
         return stop.code if isinstance(stop.code, int) else USAGE
-    except KeyboardInterrupt:
-        # Coroutines that nobody will await now are complained of when this function ends.
-        warnings.simplefilter("ignore")
-        print("daskclust: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        return _stopped(stop)
+    except BaseException as error:  # CancelledError is none of Exception's
+        if not _is_expected(error):
+            if not is_program:
+                raise
+            print(redact(traceback.format_exc()), file=sys.stderr)
+        _tell(f"error: {_one_line(error)}")
+        return FAILED
+
+
+def _stopped(stop: KeyboardInterrupt) -> int:
+    # Coroutines that nobody will await now are complained of when the program ends.
+    warnings.simplefilter("ignore")
+    if not isinstance(stop, Stopped):
+        _tell("interrupted")
         return INTERRUPTED
-    except _EXPECTED as error:
-        print(f"daskclust: error: {_one_line(error)}", file=sys.stderr)
-        return FAILED
-    except Exception as error:
-        if type(error).__name__ != "KilledWorker":  # not imported for its name alone
-            raise
-        print(f"daskclust: error: {_one_line(error)} {_KILLED}", file=sys.stderr)
-        return FAILED
+    _tell(stop.word)
+    return stop.code
+
+
+def _is_expected(error: BaseException) -> bool:
+    if isinstance(error, _EXPECTED) or type(error).__name__ in _HINTS:
+        return True
+    return type(error).__module__.split(".")[0] in _LIBRARIES
 
 
 def _one_line(error: BaseException) -> str:
     # The text of a KeyError is the repr of its message.
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return " ".join(str(text).split()) or type(error).__name__
+    found = " ".join(redact(text).split()) or type(error).__name__
+    hint = _HINTS.get(type(error).__name__)
+    return found if hint is None else f"{found.rstrip('.')}. {hint}"
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # a terminal that is gone
+        print(f"daskclust: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

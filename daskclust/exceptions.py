@@ -7,9 +7,12 @@ expected, and the remedy.
 
 from __future__ import annotations
 
+import pickle
+
 __all__ = [
     "CheckpointError",
     "ChunkError",
+    "ClusterError",
     "ConstraintError",
     "ConstraintWarning",
     "DaskclustError",
@@ -17,6 +20,8 @@ __all__ = [
     "MemoryPlanError",
     "ModelFormatError",
     "PerformanceWarning",
+    "ReadError",
+    "StoreError",
 ]
 
 
@@ -42,6 +47,32 @@ class ModelFormatError(DaskclustError, ValueError):
 
 class MemoryPlanError(DaskclustError, MemoryError):
     """A computation that cannot fit the memory it may use."""
+
+
+class ClusterError(DaskclustError, RuntimeError):
+    """A cluster that cannot go on: without workers, with workers that die, or out of reach."""
+
+
+class ReadError(DaskclustError, OSError):
+    """A chunk that cannot be read, however often it is tried."""
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        # One argument: with two, an OSError takes the first for its number.
+        super().__init__(message)
+        self.__cause__ = cause
+
+    def __reduce__(self) -> tuple[type[ReadError], tuple[str, BaseException | None]]:
+        """Take the cause along to another process, which pickle alone does not."""
+        cause = self.__cause__
+        try:
+            pickle.dumps(cause)
+        except Exception:  # an error of a foreign library need not travel
+            cause = None
+        return type(self), (str(self), cause)
+
+
+class StoreError(DaskclustError, OSError):
+    """A store that some processes do not see, or in which written blocks are missing."""
 
 
 class DaskclustWarning(UserWarning):

@@ -284,7 +284,7 @@ def draw_spectra(
     x = np.arange(values.shape[1]) if kept is None else kept
     x = np.asarray(x if wavelengths is None else wavelengths, dtype=float)
     for i, color in enumerate(label_colors(len(values))):
-        name = str(i) if names is None else names[i]
+        name = str(i) if names is None else _plain(names[i])
         at, line = _with_gaps(kept, x, values[i])
         if spread is not None:
             _, width = _with_gaps(kept, x, np.asarray(spread, dtype=float)[i])
@@ -317,7 +317,7 @@ def draw_sizes(
     title : str, default=None
     """
     counts = np.asarray(sizes, dtype=float)
-    labels = [str(i) for i in range(len(counts))] if names is None else list(names)
+    labels = [str(i) if names is None else _plain(names[i]) for i in range(len(counts))]
     at = np.arange(len(counts))
     ax.barh(at, counts, color=label_colors(len(counts)), height=0.75)
     total = max(counts.sum(), 1.0)
@@ -425,14 +425,25 @@ def draw_confusion(
                     fontsize="small",
                     color="white" if share > 0.55 else "#333333",
                 )
-    ax.set_xticks(range(len(order)), [str(clusters[j]) for j in order])
-    ax.set_yticks(range(len(classes)), [str(name) for name in classes])
+    ax.set_xticks(range(len(order)), [_plain(clusters[j]) for j in order])
+    ax.set_yticks(range(len(classes)), [_plain(name) for name in classes])
     ax.set_xlabel("cluster")
     ax.set_ylabel("class")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     if title is not None:
         ax.set_title(title, loc="left", fontsize="medium")
+
+
+def _plain(name: object) -> str:
+    r"""Return a name as text for matplotlib, which else reads ``$`` as mathematics.
+
+    Examples
+    --------
+    >>> print(_plain("price in $"))
+    price in \$
+    """
+    return str(name).replace("$", r"\$")
 
 
 def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:

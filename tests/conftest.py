@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -44,6 +45,13 @@ def load_golden(name: str) -> dict[str, np.ndarray]:
         pytest.skip(f"no golden case {path.name}: set {DATA_VARIABLE} to the test data's folder")
     with np.load(path, allow_pickle=False) as arrays:
         return {key: arrays[key] for key in arrays.files}
+
+
+@pytest.fixture
+def synchronous() -> Iterator[None]:
+    """Run whatever Dask computes in the test's own thread."""
+    with dask.config.set(scheduler="sync"):
+        yield
 
 
 @pytest.fixture(scope="module")

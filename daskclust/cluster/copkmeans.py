@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from daskclust.cluster.constrained.base import GivenConstraints, PairwiseClusterer
-from daskclust.cluster.constrained.hard import Groups, HardProblem, HardRows
+from daskclust.cluster.constrained.base import CONSTRAINED_ATTRIBUTES, ConstrainedClusterer
+from daskclust.cluster.constrained.groups import check_feasible
+from daskclust.cluster.constrained.hard import HardConstraints
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd
+from daskclust.cluster.constrained.plain import PlainMeans
+from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.base import OpenData
-from daskclust.persistence.schema import VIOLATIONS, Entry
+from daskclust.estimator.fitting import OpenData, fit
+from daskclust.persistence.schema import Entry
 
 __all__ = ["COPKMeans"]
 
 
-class COPKMeans(PairwiseClusterer):
+class COPKMeans(ConstrainedClusterer):
     """K-means under hard constraints, after COP-KMeans [1]_, for data of any size.
 
     Every must-link and cannot-link holds, or the fit is refused.  Minimizes
@@ -34,6 +38,10 @@ class COPKMeans(PairwiseClusterer):
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         Start, as in :class:`PCSKMeans`.
+    n_init : int or "auto", default="auto"
+        Restarts, which share every pass over the data; the one of the least objective
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
+        same, as those without chance do, are iterated once.
     max_iter : int, default=100
         Passes at most.
     tol : float, default=0.0
@@ -54,6 +62,8 @@ class COPKMeans(PairwiseClusterer):
         Cluster of each row; no constraint is violated.  Lazy for Dask input.
     constraint_violations_ : record array of (i, j, kind)
         Empty.
+    classes_ : ndarray of shape (n_classes,), int64 or text
+        Labels in ``y``, ascending.  They name no clusters.
     inertia_ : float
         Sum of squared distances of the rows to the centers by which ``labels_``
         were made; these are ``cluster_centers_`` where the last pass changed
@@ -114,13 +124,14 @@ class COPKMeans(PairwiseClusterer):
     [1, 0, 1, 1, 1]
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"constraint_violations_": VIOLATIONS}
+    _saved_state: ClassVar[Mapping[str, Entry]] = CONSTRAINED_ATTRIBUTES
 
     def __init__(
         self,
         n_clusters: int = 8,
         *,
         init: Any = "auto",
+        n_init: Any = "auto",
         max_iter: int = 100,
         tol: float = 0.0,
         random_state: Any = None,
@@ -128,12 +139,13 @@ class COPKMeans(PairwiseClusterer):
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
+        self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
         self.checkpoint = checkpoint
 
-    def fit(  # type: ignore[override]
+    def fit(
         self,
         X: Any,
         y: Any = None,
@@ -149,9 +161,10 @@ class COPKMeans(PairwiseClusterer):
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, integers (or whole floats), -1 = none; or global row
-            numbers and their labels.  Two labeled rows are must-linked when
-            their labels agree, else cannot-linked; labels are not names of clusters.
+            Partial labels: integers, whole floats, or text; -1 (or a mask, and among
+            text also None or what pandas has for a missing value) = none; or global
+            row numbers and their labels.  Two labeled rows are must-linked when their
+            labels agree, else cannot-linked; labels are not names of clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
@@ -161,25 +174,15 @@ class COPKMeans(PairwiseClusterer):
         -------
         self
         """
-        return self._fit(X, GivenConstraints(y, must_link, cannot_link), sample_weight)
+        return fit(self, X, sample_weight, y=y, must_link=must_link, cannot_link=cannot_link)
 
-    def _check_constraints(self, constraints: PairwiseConstraints, given: GivenConstraints) -> None:
-        # Rows of weight 0 are absent: which they are is known only when rows are fetched.
-        if not given.weighted:
-            constraints.complain(hard=True)
-            Groups(constraints, self.n_clusters)
+    def _check_constraints(self, constraints: PairwiseConstraints, *, weighted: bool) -> None:
+        # Which rows are absent is known only when rows are fetched.
+        if not weighted:
+            check_feasible(constraints, self.n_clusters)
 
-    def _touch(self, data: OpenData, constraints: PairwiseConstraints) -> HardRows:
-        touched = HardRows.fetch(data.rows, constraints, self._box2(data.survey), "distance")
-        touched.constraints.complain(hard=True)
-        touched.groups = Groups(touched.constraints, self.n_clusters)
-        return touched
-
-    def _problem(self, data: OpenData, touched: HardRows) -> HardProblem:  # type: ignore[override]
-        return HardProblem(
-            data.rows,
-            touched,
-            data.survey.mean,
-            max_iter=int(self.max_iter),
-            tolerance=self.tol * data.survey.variance,
-        )
+    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
+        rows = ConstrainedRows.fetch(data.rows, read)
+        check_feasible(rows.constraints, self.n_clusters)
+        rule = PlainMeans(self.tol * data.survey.variance)
+        return self._compose(data, rows, HardConstraints(rows, self.n_clusters), rule)

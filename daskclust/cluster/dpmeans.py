@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._warnings import warn
-from daskclust.engine import Rows, Step, iterate, map_rows
-from daskclust.estimator.base import EUCLIDEAN, BaseClusterer, OpenData
+from daskclust.engine import Rows, Step
+from daskclust.estimator.base import BaseClusterer
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, OpenData, fit, row_labels
 from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.persistence.schema import Entry, Number
 from daskclust.reduction import ASSIGN, CenterSets
-from daskclust.reduction.dp_means import (
-    Founders,
-    FoundingRequest,
-    assign_and_found,
-    merge_founding,
-)
+from daskclust.reduction.dp_means import FOUNDING, Founders, Founding, FoundingRequest
 from daskclust.starts.delta import farthest_first_delta
 
 __all__ = ["DPMeans"]
@@ -45,6 +43,14 @@ class _State:
         Whether that assignment changed nothing.
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f m p",
+        "delta": "f",
+        "inertia": "f",
+        "farthest": "f",
+        "settled": "b",
+    }
+
     centers: Float
     delta: float
     inertia: float
@@ -54,10 +60,33 @@ class _State:
 
 @dataclass(frozen=True)
 class _Problem:
+    """DP-means from one cluster, the mean of all rows."""
+
+    kind: ClassVar[type[_State]] = _State
+
     rows: Rows
     mean: Float
+    delta: float | None
+    n_clusters_hint: int
     max_clusters: int | None
+    max_iter: int
     tolerance: float
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: the rows tell all."""
+        return {}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return nothing: data and parameters are all."""
+        return {}
+
+    def begin(self) -> _State:
+        """One cluster, at the price that is given or suggested."""
+        delta = self.delta
+        if delta is None:
+            delta = farthest_first_delta(self.rows, self.mean, self.n_clusters_hint)
+        return _State(self.mean[None], delta, np.inf, np.inf, False)
 
     def step(self, state: _State) -> Step[_State]:
         """Assign all rows, founding clusters on the way; then move the centers."""
@@ -81,7 +110,7 @@ class _Problem:
             },
         )
 
-    def _assign(self, state: _State) -> tuple[Founders, Float, float]:
+    def _assign(self, state: _State) -> Founding:
         """Find out which rows found clusters, and the sums of all clusters then.
 
         Each pass starts from a guess and tells what would follow from it.  Up to
@@ -94,11 +123,11 @@ class _Problem:
             request = FoundingRequest(
                 state.centers, guess, state.delta, self.max_clusters, self.mean
             )
-            parts = self.rows.collect("dp-means", assign_and_found, request)
-            found, stats, farthest = merge_founding(parts, request)
+            told: Founding = self.rows.reduce(FOUNDING, request)
+            found = told.founders
             wrong = np.setxor1d(found.rows, guess.rows)
             if not len(wrong):
-                return found, stats, farthest
+                return told
             settled = int(np.searchsorted(found.rows, wrong[0], side="right"))
             guess = found.thinned(settled, state.delta)
             if self.max_clusters is not None:
@@ -210,8 +239,9 @@ class DPMeans(BaseClusterer):
         "inertia_": Number(low=0),
         "objective_": Number(low=0),
         "delta_": Number(low=0),
-        "n_clusters_": Number(int, low=1),
+        "n_clusters_": Number(int, low=1, dim="k"),
     }
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "random_state")
 
     def __init__(
         self,
@@ -256,41 +286,32 @@ class DPMeans(BaseClusterer):
         -------
         self
         """
-        self._check_parameters()
-        X, weight = self._check_data(X, sample_weight)
-        data = self._open(X, weight, n_restarts=1, n_picks=0, metric=EUCLIDEAN)
+        return fit(self, X, sample_weight)
+
+    def _read(self, data: Data) -> None:
+        """Nothing is given besides X."""
+
+    def _first_pass(self, data: Data, read: None) -> FirstPass:
+        return FirstPass()
+
+    def _problem(self, data: OpenData, read: None) -> _Problem:
         survey = data.survey
-        problem = _Problem(
+        return _Problem(
             data.rows,
             survey.mean,
+            None if self.delta is None else float(self.delta),
+            int(self.n_clusters_hint),
             None if self.max_clusters is None else int(self.max_clusters),
+            int(self.max_iter),
             float(self.tol * survey.variance.mean()),
         )
-        fitted = iterate(
-            data.rows,
-            lambda: self._begin(data),
-            problem.step,
-            kind=_State,
-            max_iter=self.max_iter,
-            name=type(self).__name__,
-            checkpoint=self._checkpoint(data, ignore=("max_iter", "random_state")),
-        )
-        self._finish(data, fitted.state, fitted.history)
-        return self
 
-    def _begin(self, data: OpenData) -> _State:
-        """One cluster: the mean of all rows."""
-        mean = data.survey.mean
-        if self.delta is None:
-            delta = farthest_first_delta(data.rows, mean, int(self.n_clusters_hint))
-        else:
-            delta = float(self.delta)
-        return _State(mean[None], delta, np.inf, np.inf, False)
-
-    def _finish(self, data: OpenData, state: _State, history: list[dict[str, Any]]) -> None:
+    def _finish(
+        self, data: OpenData, problem: _Problem, state: _State, history: list[dict[str, Any]]
+    ) -> None:
         inertia = state.inertia
         if not state.settled:
-            last = CenterSets(state.centers[None], shift=data.survey.mean)
+            last = CenterSets(state.centers[None], shift=problem.mean)
             inertia = float(data.rows.reduce(ASSIGN, last).inertia.sum())
         self._metric = EUCLIDEAN
         self._centers = self.cluster_centers_ = state.centers
@@ -301,12 +322,7 @@ class DPMeans(BaseClusterer):
         self.n_iter_ = len(history)
         self.history_ = history
         self._warn(state, history)
-        self.labels_ = map_rows(
-            data.X,
-            self._row_function(data.rows.dtype),
-            dtype=np.int32,
-            lengths=data.rows.lengths,
-        )
+        self.labels_ = row_labels(data, self._row_function(data.rows.dtype))
 
     def _warn(self, state: _State, history: list[dict[str, Any]]) -> None:
         if state.farthest > state.delta:

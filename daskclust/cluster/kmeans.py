@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from daskclust.cluster.lloyd import LloydState, first_least, lloyd_step, settle
-from daskclust.engine import Rows, iterate, map_rows
-from daskclust.estimator.base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
-from daskclust.estimator.parameters import (
-    check_choice,
-    check_init_array,
-    check_integer,
-    check_real,
+from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
+from daskclust.engine import Rows
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, OpenData, fit
+from daskclust.estimator.parameters import check_choice, check_integer
+from daskclust.estimator.restarts import draw_seeds
+from daskclust.estimator.spaces import (
+    COVARIANCE,
+    EUCLIDEAN,
+    MeanState,
+    Metric,
+    UnitSphere,
+    Whitened,
 )
-from daskclust.estimator.spaces import COVARIANCE, MeanState, Metric, UnitSphere, Whitened
-from daskclust.persistence.schema import Entry, Number
-from daskclust.starts.deterministic import note_start
+from daskclust.starts.given import given_centers
 from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,
-    Start,
     n_survey_picks,
     sample_centers,
 )
 
 __all__ = ["KMeans"]
 
+Float = NDArray[np.float64]
 
-class KMeans(BaseClusterer):
+
+class KMeans(LloydClusterer):
     """K-means clustering of data of any size (Algorithm 1 of the lecture notes).
 
     Parameters
@@ -79,9 +83,11 @@ array of shape (k, p) or callable, default="k-means||"
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
     checkpoint : path-like, default=None
-        File that holds the newest state, replaced atomically every iteration;
-        a fit started again with the same data and parameters (``max_iter`` may
-        differ) continues from it to the identical model.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration; a fit started again with the same data, parameters
+        (``max_iter`` may differ) and version of daskclust continues from it to the
+        identical model.  The first pass then hashes the rows, for which it takes up to
+        twice as long where they are in memory.
 
     Attributes
     ----------
@@ -113,7 +119,8 @@ array of shape (k, p) or callable, default="k-means||"
         For NaN or infinity in X (naming the first), fewer rows than clusters,
         and parameters out of range.
     CheckpointError
-        If the checkpoint is broken or belongs to other data or parameters.
+        If the checkpoint is damaged or belongs to other data, parameters or another
+        version, or a parameter hides what it is (such as a callable with a lock).
 
     Warns
     -----
@@ -168,8 +175,6 @@ array of shape (k, p) or callable, default="k-means||"
     ((25, 25, 25, 25),)
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"inertia_": Number(low=0)}
-
     def __init__(
         self,
         n_clusters: int = 8,
@@ -198,15 +203,10 @@ array of shape (k, p) or callable, default="k-means||"
         self.checkpoint = checkpoint
 
     def _check_parameters(self) -> None:
-        check_integer(self.n_clusters, "n_clusters", 1)
+        super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 1)
-        check_real(self.tol, "tol", 0)
-        check_real(self.oversampling_factor, "oversampling_factor", 0, boundaries="neither")
-        check_integer(self.init_rounds, "init_rounds", 1)
         check_choice(self.algorithm, "algorithm", ("auto", "lloyd"))
         check_choice(self.metric, "metric", ("euclidean", "cosine", "mahalanobis"))
-        if self.n_init != "auto":
-            check_integer(self.n_init, "n_init", 1)
         if isinstance(self.init, str):
             check_choice(self.init, "init", STRING_INITS)
 
@@ -219,7 +219,7 @@ array of shape (k, p) or callable, default="k-means||"
         # The same centers every time: one start is all starts.
         return 1
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> KMeans:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Find the clusters.
 
         Parameters
@@ -234,90 +234,55 @@ array of shape (k, p) or callable, default="k-means||"
         -------
         self
         """
-        self._check_parameters()
-        X, weight = self._check_data(X, sample_weight)
-        # What is known without a pass is checked without one.
-        if not (isinstance(self.init, str) or callable(self.init)):
-            check_init_array(self.init, self.n_clusters, X.shape[1])
-        self._check_n_clusters(X.shape[0])
-        data = self._open(
-            X,
-            weight,
-            n_restarts=self._n_restarts(),
-            n_picks=n_survey_picks(self.init, self.n_clusters, X.shape[0]),
-            metric=UnitSphere() if self.metric == "cosine" else EUCLIDEAN,
-        )
-        self._check_n_clusters(data.rows.n_rows)
-        rows, metric, tolerance = self._enter_metric(data)
-        shift = data.survey.mean if metric.is_identity else None
-        fitted = iterate(
-            rows,
-            lambda: LloydState.begin(self._start(data, rows, metric, shift).centers),
-            partial(lloyd_step, rows, metric, tolerance, shift),
-            kind=LloydState,
-            max_iter=self.max_iter,
-            name=type(self).__name__,
-            checkpoint=self._checkpoint(data, ignore=("max_iter",)),
-        )
-        note_start(fitted.history, self.init, rows.n_rows, self.n_clusters)
-        state = settle(rows, shift, fitted.state)
-        self._finish(data, metric, state, fitted.history)
-        return self
+        return fit(self, X, sample_weight)
 
-    def _enter_metric(self, data: OpenData) -> tuple[Rows, Metric, float]:
-        """Return the rows in the metric's space, the metric, and the tolerance there."""
-        if self.metric == "mahalanobis":
-            covariance = data.rows.reduce(COVARIANCE, MeanState(data.survey.mean))
-            white = Whitened.from_covariance(data.survey.mean, covariance)
+    def _first_pass(self, data: Data, read: None) -> FirstPass:
+        return FirstPass(
+            draw_seeds(self.random_state, self._n_restarts()),
+            n_survey_picks(self.init, self.n_clusters, data.X.shape[0]),
+            transform=UnitSphere() if self.metric == "cosine" else None,
+        )
+
+    def _problem(self, data: OpenData, read: None) -> LloydProblem:
+        survey, rows = data.survey, data.rows
+        metric: Metric = EUCLIDEAN
+        tolerance = float(self.tol * survey.variance.mean())
+        if self.metric == "cosine":
+            metric = UnitSphere()
+        elif self.metric == "mahalanobis":
+            covariance = rows.reduce(COVARIANCE, MeanState(survey.mean))
+            metric = Whitened.from_covariance(survey.mean, covariance)
             # Whitened features have variance 1.
-            return data.rows.transformed(white), white, float(self.tol)
-        metric = UnitSphere() if self.metric == "cosine" else EUCLIDEAN
-        return data.rows, metric, float(self.tol * data.survey.variance.mean())
+            rows, tolerance = rows.transformed(metric), float(self.tol)
+        shift = survey.mean if metric.is_identity else None
+        start = partial(self._start, data, rows, metric, shift)
+        return LloydProblem(rows, start, int(self.max_iter), tolerance, metric, shift)
 
-    def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Start:
+    def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Float:
         """Find the starting centers of all restarts, in the metric's space."""
         k, p = self.n_clusters, data.rows.n_features
-        if isinstance(self.init, str):
-            survey = data.survey
-            if isinstance(metric, Whitened):
-                picks = np.zeros(
-                    survey.picks.shape,
-                    dtype=[("key", float), ("row", int), ("x", float, (metric.forward.shape[1],))],
-                )
-                picks["key"], picks["row"] = survey.picks["key"], survey.picks["row"]
-                picks["x"] = metric(survey.picks["x"].reshape(-1, p)).reshape(picks["x"].shape)
-                survey = replace(survey, picks=picks)
-            return sample_centers(
-                rows,
-                survey,
-                self.init,
-                k,
-                data.seeds,
-                oversampling_factor=self.oversampling_factor,
-                init_rounds=self.init_rounds,
-                shift=shift,
-            )
-        if callable(self.init):
-            given = [self.init(data.X, k, np.random.RandomState(s % 2**32)) for s in data.seeds]
-        else:
-            given = [self.init]
-        centers = [metric(check_init_array(c, k, p)) for c in given]
-        return Start(np.stack(centers), k)
+        if not isinstance(self.init, str):
+            given = given_centers(self.init, data.X, k, p, data.seeds)
+            return np.stack([metric(centers) for centers in given])
+        survey = data.survey
+        if isinstance(metric, Whitened):
+            survey = replace(survey, picks=_whitened_picks(survey.picks, metric))
+        return sample_centers(
+            rows,
+            survey,
+            self.init,
+            k,
+            data.seeds,
+            oversampling_factor=self.oversampling_factor,
+            init_rounds=self.init_rounds,
+            shift=shift,
+        ).centers
 
-    def _finish(self, data: OpenData, metric: Metric, state: LloydState, history: list) -> None:
-        best = first_least(state.inertia)
-        self._metric = metric
-        self._centers = state.centers[best]
-        self.cluster_centers_ = metric.restore(self._centers)
-        self.inertia_ = float(state.inertia[best])
-        self.n_iter_ = int(state.n_iter[best])
-        self.history_ = history
-        n_distinct = len(np.unique(self._centers, axis=0))
-        if n_distinct < self.n_clusters:
-            warn_few_distinct(n_distinct, self.n_clusters)
-        self.labels_ = map_rows(
-            data.X,
-            self._row_function(data.rows.dtype),
-            dtype=np.int32,
-            lengths=data.rows.lengths,
-        )
+
+def _whitened_picks(picks: NDArray[Any], metric: Whitened) -> NDArray[Any]:
+    """Rows that were drawn, in the whitened space."""
+    p, q = metric.forward.shape
+    white = np.zeros(picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))])
+    white["key"], white["row"] = picks["key"], picks["row"]
+    white["x"] = metric(picks["x"].reshape(-1, p)).reshape(white["x"].shape)
+    return white

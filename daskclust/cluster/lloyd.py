@@ -1,16 +1,22 @@
-"""One iteration of Lloyd's algorithm for several restarts at once, and repairs."""
+"""Lloyd's algorithm for several restarts at once, and what its estimators share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import Rows, Step
-from daskclust.estimator.spaces import Metric
+from daskclust.estimator.base import BaseClusterer, warn_few_distinct
+from daskclust.estimator.fitting import OpenData, row_labels
+from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.partial_labels import PartialLabels
+from daskclust.estimator.restarts import best_restart
+from daskclust.estimator.spaces import EUCLIDEAN, Metric
+from daskclust.persistence.schema import Entry, Number
 from daskclust.reduction import (
     ASSIGN,
     FARTHEST,
@@ -19,39 +25,21 @@ from daskclust.reduction import (
     ClusterStatistics,
     FarthestRequest,
 )
+from daskclust.starts.deterministic import note_start
+from daskclust.starts.given import check_given_centers
 
 __all__ = [
+    "LloydClusterer",
+    "LloydProblem",
     "LloydState",
-    "first_least",
     "found_clusters",
-    "lloyd_step",
     "means",
     "relocate_empty",
-    "settle",
 ]
 
 Float = NDArray[np.float64]
 #: Farthest rows asked for, for each empty cluster: some may be unfit.
 _SPARE = 4
-
-
-#: Inertias that differ by less, relatively, are those of the same clusters.
-_SAME = 1e-9
-
-
-def first_least(inertia: Sequence[float] | Float) -> int:
-    """Return the number of the first try whose inertia is the least, but for rounding.
-
-    Tries often end in the same clusters, numbered differently; the last bits of
-    their sums depend on the chunks and must not choose between them.
-
-    Examples
-    --------
-    >>> first_least([3.0, 2.0 + 1e-12, 2.0])
-    1
-    """
-    costs = np.asarray(inertia)
-    return int(np.flatnonzero(costs <= costs.min() * (1 + _SAME))[0])
 
 
 @dataclass(frozen=True)
@@ -69,6 +57,14 @@ class LloydState:
         Whether it does not move at all: labels, centers and inertia agree.
     n_iter : ndarray of shape (r,), int
     """
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f r k p",
+        "inertia": "f r",
+        "converged": "b r",
+        "settled": "b r",
+        "n_iter": "i r",
+    }
 
     centers: Float
     inertia: Float
@@ -168,70 +164,128 @@ def means(centers: Float, sums: Float, counts: Float) -> Float:
     return moved
 
 
-def _assign(
-    rows: Rows, centers: Float, shift: Float | None, clamped: ClassStatistics | None
-) -> ClusterStatistics:
-    stats: ClusterStatistics = rows.reduce(ASSIGN, CenterSets(centers, shift=shift))
-    return stats if clamped is None else clamped.joined(stats, centers)
-
-
-def lloyd_step(
-    rows: Rows,
-    metric: Metric,
-    tolerance: float,
-    shift: Float | None,
-    state: LloydState,
-    *,
-    clamped: ClassStatistics | None = None,
-) -> Step[LloydState]:
-    """Assign all rows and move the centers of the restarts that still move.
+@dataclass(frozen=True)
+class LloydProblem:
+    """Lloyd's algorithm for several restarts, which share every pass.
 
     Parameters
     ----------
     rows : Rows
-        Those that are assigned to the nearest center.
-    metric : Metric
+        Those that are assigned to the nearest center, in the metric's space.
+    start : callable() -> ndarray of shape (r, k, p)
+        Finds the starting centers of all restarts, there.
+    max_iter : int
     tolerance : float
         Squared shift of all centers of a restart up to which it has converged.
+    metric : Metric
     shift : ndarray of shape (p,), optional
         A point amid the data.
-    state : LloydState
     clamped : ClassStatistics, optional
         Of more rows, which belong to a cluster whatever their distance.
+    labels : PartialLabels, optional
+        What a checkpoint belongs to, besides data and parameters.
     """
-    active = np.flatnonzero(~state.converged)
-    stats = _assign(rows, state.centers[active], shift, clamped)
-    centers, inertia = state.centers.copy(), state.inertia.copy()
-    converged, settled = state.converged.copy(), state.settled.copy()
-    n_iter = state.n_iter.copy()
-    shifts: list[Any] = []
-    for at, r in enumerate(active):
-        sums, counts = relocate_empty(
-            rows, state.centers[r], stats.sums[at], stats.counts[at], shift=shift
+
+    kind: ClassVar[type[LloydState]] = LloydState
+
+    rows: Rows
+    start: Callable[[], Float]
+    max_iter: int
+    tolerance: float
+    metric: Metric = EUCLIDEAN
+    shift: Float | None = None
+    clamped: ClassStatistics | None = None
+    labels: PartialLabels | None = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Columns of the rows that are assigned, which a metric may have dropped."""
+        return {"p": self.rows.n_features}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the labels, where there are any, as a hash."""
+        return {} if self.labels is None else {"labels": self.labels.digest()}
+
+    def begin(self) -> LloydState:
+        """Find the start."""
+        return LloydState.begin(self.start())
+
+    def _assign(self, centers: Float) -> ClusterStatistics:
+        stats: ClusterStatistics = self.rows.reduce(ASSIGN, CenterSets(centers, shift=self.shift))
+        return stats if self.clamped is None else self.clamped.joined(stats, centers)
+
+    def step(self, state: LloydState) -> Step[LloydState]:
+        """Assign all rows and move the centers of the restarts that still move."""
+        active = np.flatnonzero(~state.converged)
+        stats = self._assign(state.centers[active])
+        centers, inertia = state.centers.copy(), state.inertia.copy()
+        converged, settled = state.converged.copy(), state.settled.copy()
+        n_iter = state.n_iter.copy()
+        shifts: list[float] = []
+        for at, r in enumerate(active):
+            sums, counts = relocate_empty(
+                self.rows, state.centers[r], stats.sums[at], stats.counts[at], shift=self.shift
+            )
+            centers[r] = self.metric.project(means(state.centers[r], sums, counts))
+            inertia[r] = stats.inertia[at].sum()
+            moved = float(((centers[r] - state.centers[r]) ** 2).sum())
+            shifts.append(moved)
+            settled[r] = moved == 0.0
+            converged[r] = moved <= self.tolerance
+            n_iter[r] += 1
+        return Step(
+            state=LloydState(centers, inertia, converged, settled, n_iter),
+            objective=float(inertia.min()),
+            center_shift=float(np.sqrt(max(shifts))),
+            finished=bool(converged.all()),
         )
-        centers[r] = metric.project(means(state.centers[r], sums, counts))
-        inertia[r] = stats.inertia[at].sum()
-        moved = float(((centers[r] - state.centers[r]) ** 2).sum())
-        shifts.append(moved)
-        settled[r] = moved == 0.0
-        converged[r] = moved <= tolerance
-        n_iter[r] += 1
-    return Step(
-        state=LloydState(centers, inertia, converged, settled, n_iter),
-        objective=float(inertia.min()),
-        center_shift=float(np.sqrt(max(shifts))),
-        finished=bool(converged.all()),
-    )
+
+    def settle(self, state: LloydState) -> LloydState:
+        """Make the inertia that of the present centers: a last E-step where centers moved."""
+        loose = np.flatnonzero(~state.settled)
+        if not len(loose):
+            return state
+        inertia = state.inertia.copy()
+        inertia[loose] = self._assign(state.centers[loose]).inertia.sum(axis=1)
+        return replace(state, inertia=inertia)
 
 
-def settle(
-    rows: Rows, shift: Float | None, state: LloydState, *, clamped: ClassStatistics | None = None
-) -> LloydState:
-    """Make the inertia that of the present centers: a last E-step where centers moved."""
-    loose = np.flatnonzero(~state.settled)
-    if not len(loose):
-        return state
-    stats = _assign(rows, state.centers[loose], shift, clamped)
-    inertia = state.inertia.copy()
-    inertia[loose] = stats.inertia.sum(axis=1)
-    return replace(state, inertia=inertia)
+class LloydClusterer(BaseClusterer):
+    """What the estimators that run Lloyd's algorithm share."""
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {"inertia_": Number(low=0)}
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
+
+    def _check_parameters(self) -> None:
+        check_integer(self.n_clusters, "n_clusters", 1)
+        check_real(self.tol, "tol", 0)
+        check_real(self.oversampling_factor, "oversampling_factor", 0, boundaries="neither")
+        check_integer(self.init_rounds, "init_rounds", 1)
+        if self.n_init != "auto":
+            check_integer(self.n_init, "n_init", 1)
+
+    def _check_features(self, n_features: int) -> None:
+        check_given_centers(self.init, self.n_clusters, n_features)
+
+    def _finish(
+        self,
+        data: OpenData,
+        problem: LloydProblem,
+        state: LloydState,
+        history: list[dict[str, Any]],
+    ) -> None:
+        note_start(history, self.init, data.rows.n_rows, self.n_clusters)
+        state = problem.settle(state)
+        best = best_restart(state.inertia)
+        self._metric = problem.metric
+        self._centers = state.centers[best]
+        self.cluster_centers_ = problem.metric.restore(self._centers)
+        self.inertia_ = float(state.inertia[best])
+        self.n_iter_ = int(state.n_iter[best])
+        self.history_ = history
+        warn_few_distinct(len(np.unique(self._centers, axis=0)), self.n_clusters)
+        self.labels_ = row_labels(
+            data,
+            self._row_function(data.rows.dtype),
+            None if problem.clamped is None else problem.labels,
+        )

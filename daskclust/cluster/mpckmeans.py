@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.constrained.base import PairwiseClusterer
-from daskclust.cluster.constrained.metric_learning import MetricProblem, MetricState
-from daskclust.cluster.constrained.rows import TouchedRows
-from daskclust.estimator.base import OpenData
+from daskclust.cluster.constrained.base import (
+    CONSTRAINED_ATTRIBUTES,
+    ConstrainedClusterer,
+    PairwiseFit,
+)
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd
+from daskclust.cluster.constrained.metric_learning import DiagonalMetric
+from daskclust.cluster.constrained.rows import ConstrainedRows
+from daskclust.cluster.constrained.soft import SoftConstraints
+from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import check_choice, check_penalty, check_real
-from daskclust.persistence.schema import VIOLATIONS, Array, Entry
-from daskclust.reduction import Survey
+from daskclust.persistence.schema import Array, Entry
 
 __all__ = ["MPCKMeans"]
 
 
-class MPCKMeans(PairwiseClusterer):
+class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     """Metric pairwise-constrained k-means, MPCKM [1]_, for data of any size.
 
     Finds clusters that respect soft must-links, cannot-links and partial labels,
@@ -40,6 +45,10 @@ class MPCKMeans(PairwiseClusterer):
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         Start, as in :class:`PCSKMeans`; ``a_j = 1``.
+    n_init : int or "auto", default="auto"
+        Restarts, which share every pass over the data; the one of the least objective
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
+        same, as those without chance do, are iterated once.
     penalty : {"distance", "constant"}, default="distance"
         Price of a violation: ``f = sum_j a_j (x - x')_j^2`` for a must-link and
         ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with
@@ -79,6 +88,8 @@ class MPCKMeans(PairwiseClusterer):
         minimizer: it keeps the weight it had, 1 at the start.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
+    classes_ : ndarray of shape (n_classes,), int64 or text
+        Labels in ``y``, ascending.  They name no clusters.
     inertia_ : float
         Sum of squared distances, in the metric by which ``labels_`` were made (that
         of the pass before), of the rows to the centers by which they were made.
@@ -130,8 +141,8 @@ class MPCKMeans(PairwiseClusterer):
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
+        **CONSTRAINED_ATTRIBUTES,
         "metric_weights_": Array("p", low=0),
-        "constraint_violations_": VIOLATIONS,
     }
 
     def __init__(
@@ -139,6 +150,7 @@ class MPCKMeans(PairwiseClusterer):
         n_clusters: int = 8,
         *,
         init: Any = "auto",
+        n_init: Any = "auto",
         penalty: str = "distance",
         metric_scale: float = 1.0,
         box: str = "data",
@@ -150,6 +162,7 @@ class MPCKMeans(PairwiseClusterer):
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
+        self.n_init = n_init
         self.penalty = penalty
         self.metric_scale = metric_scale
         self.box = box
@@ -166,31 +179,17 @@ class MPCKMeans(PairwiseClusterer):
         check_choice(self.box, "box", ("data", "origin"))
         check_choice(self.criterion, "criterion", ("shift", "objective"))
 
-    def _box2(self, survey: Survey) -> NDArray[np.float64]:
-        low = np.minimum(survey.low, 0.0) if self.box == "origin" else survey.low
-        return np.asarray((survey.high - low) ** 2)
-
-    def _problem(self, data: OpenData, touched: TouchedRows) -> MetricProblem:
-        survey = data.survey
-        by_objective = self.criterion == "objective"
-        return MetricProblem(
-            data.rows,
-            touched,
-            survey.mean,
-            max_iter=int(self.max_iter),
-            tolerance=self.tol * survey.variance,
-            variance=survey.variance,
-            reach=np.maximum(np.abs(survey.low), np.abs(survey.high)),
-            total=survey.weight,
+    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
+        rows = ConstrainedRows.fetch(data.rows, read)
+        assignment = SoftConstraints.of(rows, data, self.penalty, from_origin=self.box == "origin")
+        rule = DiagonalMetric(
+            self.tol * data.survey.variance,
+            survey=data.survey,
+            assignment=assignment,
             scale=float(self.metric_scale),
-            least_gain=float(self.tol) if by_objective else None,
+            least_gain=float(self.tol) if self.criterion == "objective" else None,
         )
+        return self._compose(data, rows, assignment, rule)
 
-    def _take(
-        self, problem: MetricProblem, state: MetricState, history: list[dict[str, Any]]
-    ) -> None:
-        super()._take(problem, state, history)
-        self.metric_weights_ = state.weights
-
-    def _prediction_weights(self) -> NDArray[np.float64] | None:
+    def _prediction_weights(self) -> NDArray[Any] | None:
         return self.metric_weights_

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskclust.cluster.constrained.base import PairwiseClusterer
-from daskclust.cluster.constrained.iteration import PassProblem
-from daskclust.cluster.constrained.rows import TouchedRows
-from daskclust.estimator.base import OpenData
+from daskclust.cluster.constrained.base import (
+    CONSTRAINED_ATTRIBUTES,
+    ConstrainedClusterer,
+    PairwiseFit,
+)
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd
+from daskclust.cluster.constrained.plain import PlainMeans
+from daskclust.cluster.constrained.rows import ConstrainedRows
+from daskclust.cluster.constrained.soft import SoftConstraints
+from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import check_penalty
-from daskclust.persistence.schema import VIOLATIONS, Entry
+from daskclust.persistence.schema import Entry
 
 __all__ = ["PCKMeans"]
 
 
-class PCKMeans(PairwiseClusterer):
+class PCKMeans(PairwiseFit, ConstrainedClusterer):
     """Pairwise-constrained k-means, PCKM [1]_, for data of any size.
 
     Constraints are soft: a violated one costs, and is accepted where the clusters
@@ -32,6 +39,10 @@ class PCKMeans(PairwiseClusterer):
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         Start, as in :class:`PCSKMeans`.
+    n_init : int or "auto", default="auto"
+        Restarts, which share every pass over the data; the one of the least objective
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
+        same, as those without chance do, are iterated once.
     penalty : {"distance", "constant"}, default="distance"
         Price of a violation: ``f = |x - x'|^2`` for a must-link and
         ``f-bar = |Delta|^2 - |x - x'|^2`` for a cannot-link, with Delta the
@@ -58,6 +69,8 @@ class PCKMeans(PairwiseClusterer):
         pass.  Lazy for Dask input.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
+    classes_ : ndarray of shape (n_classes,), int64 or text
+        Labels in ``y``, ascending.  They name no clusters.
     inertia_ : float
         Sum of squared distances of the rows to the centers by which ``labels_``
         were made; these are ``cluster_centers_`` where the last pass changed
@@ -72,7 +85,8 @@ class PCKMeans(PairwiseClusterer):
         One record a pass: ``iteration``, ``objective`` (Eq. 8), ``center_shift``,
         ``moved`` (rows that changed, where all are constrained), ``inertia``,
         ``repaired`` (whether an empty cluster was given a row), ``converged``,
-        ``seconds``, ``passes``.
+        ``seconds``, ``passes``.  Of several restarts, the one kept; records that
+        :func:`daskclust.on_iteration` hands out have all of them, under ``restarts``.
 
     Raises
     ------
@@ -93,7 +107,8 @@ class PCKMeans(PairwiseClusterer):
     -----
     *Order*, *memory* and what reaches the client are as in :class:`PCSKMeans`.
     *Passes*: 1 to look at the data, 1 to fetch the constrained rows, those of the
-    start, and 1 an iteration.
+    start, and 1 an iteration of all restarts together; 1 more whenever a cluster of a
+    restart is empty.
 
     References
     ----------
@@ -113,13 +128,14 @@ class PCKMeans(PairwiseClusterer):
     [0, 0, 0, 1, 1]
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"constraint_violations_": VIOLATIONS}
+    _saved_state: ClassVar[Mapping[str, Entry]] = CONSTRAINED_ATTRIBUTES
 
     def __init__(
         self,
         n_clusters: int = 8,
         *,
         init: Any = "auto",
+        n_init: Any = "auto",
         penalty: str = "distance",
         max_iter: int = 100,
         tol: float = 0.0,
@@ -128,6 +144,7 @@ class PCKMeans(PairwiseClusterer):
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
+        self.n_init = n_init
         self.penalty = penalty
         self.max_iter = max_iter
         self.tol = tol
@@ -138,11 +155,8 @@ class PCKMeans(PairwiseClusterer):
         super()._check_parameters()
         check_penalty(self.penalty)
 
-    def _problem(self, data: OpenData, touched: TouchedRows) -> PassProblem:
-        return PassProblem(
-            data.rows,
-            touched,
-            data.survey.mean,
-            max_iter=int(self.max_iter),
-            tolerance=self.tol * data.survey.variance,
-        )
+    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
+        rows = ConstrainedRows.fetch(data.rows, read)
+        assignment = SoftConstraints.of(rows, data, self.penalty)
+        rule = PlainMeans(self.tol * data.survey.variance)
+        return self._compose(data, rows, assignment, rule)

@@ -7,11 +7,25 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from daskclust.cluster.constrained.sparse import SparseProblem, SparseState
-from daskclust.cluster.constrained.sparse_base import SparseClusterer
-from daskclust.estimator.parameters import check_choice, check_penalty
-from daskclust.persistence.schema import VIOLATIONS, Entry
+from daskclust.cluster.constrained.base import (
+    CONSTRAINED_ATTRIBUTES,
+    ConstrainedClusterer,
+    PairwiseFit,
+)
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd
+from daskclust.cluster.constrained.rows import ConstrainedRows
+from daskclust.cluster.constrained.soft import SoftConstraints
+from daskclust.cluster.constrained.sparse import (
+    SPARSE_ATTRIBUTES,
+    SparseWeights,
+    sparsity_bound,
+)
+from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.fitting import OpenData
+from daskclust.estimator.parameters import check_choice, check_integer, check_penalty
+from daskclust.persistence.schema import Entry
 
 __all__ = ["PCSKMeans"]
 
@@ -19,7 +33,7 @@ __all__ = ["PCSKMeans"]
 _SHARE = 0.5
 
 
-class PCSKMeans(SparseClusterer):
+class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     """Pairwise-constrained sparse k-means, PCSKM [1]_, for data of any size.
 
     Finds clusters that respect must-links, cannot-links and partial labels where
@@ -60,6 +74,10 @@ class PCSKMeans(SparseClusterer):
         a pass, instead of many candidates in a few passes.  Without must-links
         and labels these are ``"k-means||"`` and ``"k-means++"``.  The others are
         as in :class:`KMeans`.
+    n_init : int or "auto", default="auto"
+        Restarts, which share every pass over the data; the one of the largest objective (Eq. 13)
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
+        same, as those without chance do, are iterated once.
     penalty : {"distance", "constant"}, default="distance"
         Price of a violation: ``f = sum_j w_j (x - x')_j^2`` for a must-link and
         ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with
@@ -94,6 +112,8 @@ class PCSKMeans(SparseClusterer):
         round.
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
+    classes_ : ndarray of shape (n_classes,), int64 or text
+        Labels in ``y``, ascending.  They name no clusters.
     inertia_ : float
         Sum of squared distances, weighted by ``assignment_weights_``, of the
         rows to the centers by which ``labels_`` were made; these are
@@ -112,7 +132,8 @@ class PCSKMeans(SparseClusterer):
         pairs), ``repaired`` (whether an empty cluster was given a row),
         ``seconds``, ``passes``; at the end of a round
         also ``weight_change``, ``converged`` (whether that is within ``tol``),
-        ``weights_kept`` and ``weights_tied`` (see Warns).
+        ``weights_kept`` and ``weights_tied`` (see Warns).  Of several restarts, as in
+        :class:`PCKMeans`.
 
     Raises
     ------
@@ -145,12 +166,13 @@ class PCSKMeans(SparseClusterer):
     interact, so the result is that of the serial algorithm for any chunking.
 
     *Passes*: 1 to look at the data, 1 to fetch the constrained rows, those of the
-    start, and 1 an inner iteration.  Features of weight 0 are skipped in the
-    distance work.  *Memory* of a worker thread: one block (two, when blocks are
-    read on the way) and O(k p).  *On the client*: the m constrained rows, O(m (p
-    + k) + pairs) memory and O(m k p + pairs) time a pass.  Labels imply their
-    O(m^2) pairs without listing them.  *To the client*: O(k p) a worker thread
-    and pass, never anything of length n.
+    start, and 1 an inner iteration of all r restarts together, as many as the slowest
+    makes; 1 more whenever a cluster of a restart is empty.  Features of weight 0 are
+    skipped in the distance work.  *Memory* of a worker thread: one block (two, when
+    blocks are read on the way) and O(r k p).  *On the client*: the m constrained
+    rows, O(m (p + k + r) + pairs) memory and O(r (m k p + pairs)) time a pass.  Labels
+    imply their O(m^2) pairs without listing them.  *To the client*: O(r k p) a worker
+    thread and pass, never anything of length n.
 
     Where the published program gives up because a cluster is empty, the row
     farthest from its center founds it anew, an unconstrained one if there is any.
@@ -175,7 +197,10 @@ class PCSKMeans(SparseClusterer):
     (0, 0)
     """
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"constraint_violations_": VIOLATIONS}
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        **CONSTRAINED_ATTRIBUTES,
+        **SPARSE_ATTRIBUTES,
+    }
 
     def __init__(
         self,
@@ -184,6 +209,7 @@ class PCSKMeans(SparseClusterer):
         sparsity: float | None = None,
         penalized_scores: bool | str = False,
         init: Any = "auto",
+        n_init: Any = "auto",
         penalty: str = "distance",
         max_iter: int = 25,
         max_outer_iter: int = 25,
@@ -195,6 +221,7 @@ class PCSKMeans(SparseClusterer):
         self.sparsity = sparsity
         self.penalized_scores = penalized_scores
         self.init = init
+        self.n_init = n_init
         self.penalty = penalty
         self.max_iter = max_iter
         self.max_outer_iter = max_outer_iter
@@ -205,6 +232,7 @@ class PCSKMeans(SparseClusterer):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_penalty(self.penalty)
+        check_integer(self.max_outer_iter, "max_outer_iter", 1)
         if not isinstance(self.penalized_scores, bool | np.bool_):
             if not isinstance(self.penalized_scores, str):
                 raise TypeError(
@@ -213,13 +241,28 @@ class PCSKMeans(SparseClusterer):
                 )
             check_choice(self.penalized_scores, "penalized_scores", ("scaled",))
 
+    def _check_features(self, n_features: int) -> None:
+        super()._check_features(n_features)
+        sparsity_bound(self.sparsity, n_features)
+
     def _penalty_share(self) -> float:
         if isinstance(self.penalized_scores, str):
             return _SHARE
         return math.inf if self.penalized_scores else 0.0
 
-    def _take(
-        self, problem: SparseProblem, state: SparseState, history: list[dict[str, Any]]
-    ) -> None:
-        super()._take(problem, state, history)
-        self.constraint_violations_ = problem.touched.constraints.violations(state.labels)
+    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
+        rows = ConstrainedRows.fetch(data.rows, read)
+        assignment = SoftConstraints.of(rows, data, self.penalty)
+        rule = SparseWeights(
+            data.survey,
+            assignment,
+            sparsity_bound(self.sparsity, data.rows.n_features),
+            float(self.tol),
+            int(self.max_outer_iter),
+            self._penalty_share(),
+        )
+        return self._compose(data, rows, assignment, rule)
+
+    def _prediction_weights(self) -> NDArray[Any] | None:
+        w = self.assignment_weights_
+        return None if (w == 1).all() else w

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.lloyd import LloydState, first_least, lloyd_step, settle
-from daskclust.engine import Rows, iterate, map_rows
-from daskclust.estimator.base import EUCLIDEAN, BaseClusterer, OpenData, warn_few_distinct
-from daskclust.estimator.parameters import (
-    check_choice,
-    check_init_array,
-    check_integer,
-    check_real,
-)
+from daskclust.cluster.lloyd import LloydClusterer, LloydProblem, LloydState
+from daskclust.engine import Rows
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, OpenData, fit
+from daskclust.estimator.parameters import check_choice, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
-from daskclust.persistence.schema import Classes, Entry, Number
+from daskclust.estimator.restarts import draw_seeds
+from daskclust.persistence.schema import Classes, Entry
 from daskclust.reduction import ClassStatistics
+from daskclust.starts.given import given_centers
 from daskclust.starts.sampled import n_survey_picks, sample_centers
 
 __all__ = ["SemiSupervisedKMeans"]
@@ -33,7 +31,7 @@ _SAMPLERS = {
 }
 
 
-class SemiSupervisedKMeans(BaseClusterer):
+class SemiSupervisedKMeans(LloydClusterer):
     """K-means with partial labels, for data of any size (Yoder & Priebe [1]_).
 
     The centroid of each labeled class is the first center of a cluster, and the
@@ -161,10 +159,7 @@ callable, default="ss-k-means||"
     #: Of partial labels: y may be omitted, but is not ignored.
     _uses_labels: ClassVar[bool] = True
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "inertia_": Number(low=0),
-        "classes_": Classes(),
-    }
+    _saved_state: ClassVar[Mapping[str, Entry]] = {"classes_": Classes()}
 
     def __init__(
         self,
@@ -192,18 +187,13 @@ callable, default="ss-k-means||"
         self.checkpoint = checkpoint
 
     def _check_parameters(self) -> None:
-        check_integer(self.n_clusters, "n_clusters", 1)
+        super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 0)
-        check_real(self.tol, "tol", 0)
-        check_real(self.oversampling_factor, "oversampling_factor", 0, boundaries="neither")
-        check_integer(self.init_rounds, "init_rounds", 1)
         if not isinstance(self.clamp, bool | np.bool_):
             raise TypeError(
                 f"clamp={self.clamp!r} must be True (labeled rows keep their label) or False "
                 "(labels are for the start only)."
             )
-        if self.n_init != "auto":
-            check_integer(self.n_init, "n_init", 1)
         if isinstance(self.init, str):
             check_choice(self.init, "init", tuple(_SAMPLERS))
 
@@ -216,7 +206,7 @@ callable, default="ss-k-means||"
             return 10 if callable(self.init) or self.init == "seeded-random" else 1
         return int(self.n_init)
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> SemiSupervisedKMeans:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Find the clusters.
 
         Parameters
@@ -235,87 +225,60 @@ callable, default="ss-k-means||"
         -------
         self
         """
-        self._check_parameters()
-        X, weight = self._check_data(X, sample_weight)
-        if not (isinstance(self.init, str) or callable(self.init)):
-            check_init_array(self.init, self.n_clusters, X.shape[1])
-        given = read_labels(y, self.n_clusters)
-        if not np.isnan(X.shape[0]):
-            # What is known without a pass is checked without one.
-            self._check_n_clusters(X.shape[0])
-            given.check_rows(X.shape[0])
-        data = self._open(
-            X,
-            weight,
-            n_restarts=self._n_restarts(given.n_classes),
-            n_picks=n_survey_picks(
-                _SAMPLERS[self.init] if isinstance(self.init, str) else None, self.n_clusters
-            ),
-            metric=EUCLIDEAN,
-            labels=given,
+        return fit(self, X, sample_weight, y=y)
+
+    def _read(self, data: Data, y: Any = None) -> PartialLabels:
+        self._check_n_clusters(data.n_rows)
+        return read_labels(y, data.n_rows, max_classes=self.n_clusters)
+
+    def _first_pass(self, data: Data, read: PartialLabels) -> FirstPass:
+        sampler = _SAMPLERS[self.init] if isinstance(self.init, str) else None
+        return FirstPass(
+            draw_seeds(self.random_state, self._n_restarts(read.n_classes)),
+            n_survey_picks(sampler, self.n_clusters),
+            labels=read,
         )
-        self._check_n_clusters(data.rows.n_rows)
-        given.check_rows(data.rows.n_rows)
-        labels, classes = given.present(data.survey.classes)
+
+    def _problem(self, data: OpenData, read: PartialLabels) -> LloydProblem:
+        survey = data.survey
+        labels, classes = read.present(survey.classes)
         unlabeled = data.rows.excluding(labels.rows)
-        rows, clamped = (unlabeled, classes) if self.clamp else (data.rows, None)
-        shift = data.survey.mean
-        tolerance = float(self.tol * data.survey.variance.mean())
-        fitted = iterate(
-            rows,
-            lambda: LloydState.begin(self._start(data, unlabeled, classes)),
-            partial(lloyd_step, rows, EUCLIDEAN, tolerance, shift, clamped=clamped),
-            kind=LloydState,
-            max_iter=self.max_iter,
-            name=type(self).__name__,
-            checkpoint=self._checkpoint(
-                data, ignore=("max_iter",), more={"labels": labels.digest()}
-            ),
+        return LloydProblem(
+            unlabeled if self.clamp else data.rows,
+            partial(self._start, data, unlabeled, classes),
+            int(self.max_iter),
+            float(self.tol * survey.variance.mean()),
+            shift=survey.mean,
+            clamped=classes if self.clamp else None,
+            labels=labels,
         )
-        state = settle(rows, shift, fitted.state, clamped=clamped)
-        self._finish(data, labels, state, fitted.history)
-        return self
 
     def _start(
         self, data: OpenData, unlabeled: Rows, classes: ClassStatistics
     ) -> NDArray[np.float64]:
         """Find the starting centers of all restarts."""
-        k, p = self.n_clusters, data.rows.n_features
-        if isinstance(self.init, str):
-            return sample_centers(
-                unlabeled,
-                data.survey,
-                _SAMPLERS[self.init],
-                k,
-                data.seeds,
-                oversampling_factor=self.oversampling_factor,
-                init_rounds=self.init_rounds,
-                shift=data.survey.mean,
-                fixed=classes.mean,
-            ).centers
-        if callable(self.init):
-            given = [self.init(data.X, k, np.random.RandomState(s % 2**32)) for s in data.seeds]
-        else:
-            given = [self.init]
-        return np.stack([check_init_array(centers, k, p) for centers in given])
+        k = self.n_clusters
+        if not isinstance(self.init, str):
+            return given_centers(self.init, data.X, k, data.rows.n_features, data.seeds)
+        return sample_centers(
+            unlabeled,
+            data.survey,
+            _SAMPLERS[self.init],
+            k,
+            data.seeds,
+            oversampling_factor=self.oversampling_factor,
+            init_rounds=self.init_rounds,
+            shift=data.survey.mean,
+            fixed=classes.mean,
+        ).centers
 
     def _finish(
-        self, data: OpenData, labels: PartialLabels, state: LloydState, history: list[Any]
+        self,
+        data: OpenData,
+        problem: LloydProblem,
+        state: LloydState,
+        history: list[dict[str, Any]],
     ) -> None:
-        best = first_least(state.inertia)
-        self._metric = EUCLIDEAN
-        self._centers = self.cluster_centers_ = state.centers[best]
-        self.classes_ = labels.classes
-        self.inertia_ = float(state.inertia[best])
-        self.n_iter_ = int(state.n_iter[best])
-        self.history_ = history
-        n_distinct = len(np.unique(self._centers, axis=0))
-        if n_distinct < self.n_clusters:
-            warn_few_distinct(n_distinct, self.n_clusters)
-        self.labels_ = map_rows(
-            data.X,
-            self._row_function(data.rows.dtype),
-            dtype=np.int32,
-            lengths=data.rows.lengths,
-            patch=(labels.rows, labels.codes) if self.clamp else None,
-        )
+        super()._finish(data, problem, state, history)
+        assert problem.labels is not None
+        self.classes_ = problem.labels.classes

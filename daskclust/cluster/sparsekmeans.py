@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from daskclust.cluster.constrained.base import GivenConstraints
-from daskclust.cluster.constrained.sparse_base import SparseClusterer
+from numpy.typing import NDArray
+
+from daskclust.cluster.constrained.base import ConstrainedClusterer
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd
+from daskclust.cluster.constrained.rows import ConstrainedRows, NoConstraints
+from daskclust.cluster.constrained.sparse import (
+    SPARSE_ATTRIBUTES,
+    SparseWeights,
+    sparsity_bound,
+)
+from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.fitting import OpenData, fit
+from daskclust.estimator.parameters import check_integer
+from daskclust.persistence.schema import Entry
 from daskclust.starts.sampled import STRING_INITS
 
 __all__ = ["SparseKMeans"]
 
 
-class SparseKMeans(SparseClusterer):
+class SparseKMeans(ConstrainedClusterer):
     """Sparse k-means [1]_ for data of any size.
 
     Finds clusters and at the same time weights ``w_j >= 0`` of the features, of
@@ -33,6 +46,10 @@ class SparseKMeans(SparseClusterer):
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
 array of shape (k, p) or callable, default="k-means||"
         Start, as in :class:`KMeans`.
+    n_init : int or "auto", default="auto"
+        Restarts, which share every pass over the data; the one of the largest objective (Eq. 4)
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
+        same, as those without chance do, are iterated once.
     max_iter : int, default=25
         Passes of one inner run (clusters under fixed weights) at most.
     max_outer_iter : int, default=25
@@ -91,10 +108,11 @@ array of shape (k, p) or callable, default="k-means||"
 
     Notes
     -----
-    *Passes*: 1 to look at the data, those of the start, and 1 an inner iteration.
-    Features of weight 0 are skipped in the distance work.  *Memory* of a worker
-    thread: one block (two, when blocks are read on the way) and O(k p).  *To the
-    client*: O(k p) a worker thread and pass, never anything of length n.
+    *Passes*: 1 to look at the data, those of the start, and 1 an inner iteration of
+    all r restarts together.  Features of weight 0 are skipped in the distance work.
+    *Memory* of a worker thread: one block (two, when blocks are read on the way) and
+    O(r k p).  *To the client*: O(r k p) a worker thread and pass, never anything of
+    length n.
 
     The threshold of the weights is found in closed form, O(p log p).
 
@@ -116,6 +134,7 @@ array of shape (k, p) or callable, default="k-means||"
     (2, 50)
     """
 
+    _saved_state: ClassVar[Mapping[str, Entry]] = SPARSE_ATTRIBUTES
     _inits: ClassVar[tuple[str, ...]] = STRING_INITS
 
     def __init__(
@@ -124,6 +143,7 @@ array of shape (k, p) or callable, default="k-means||"
         *,
         sparsity: float | None = None,
         init: Any = "k-means||",
+        n_init: Any = "auto",
         max_iter: int = 25,
         max_outer_iter: int = 25,
         tol: float = 1e-4,
@@ -133,13 +153,14 @@ array of shape (k, p) or callable, default="k-means||"
         self.n_clusters = n_clusters
         self.sparsity = sparsity
         self.init = init
+        self.n_init = n_init
         self.max_iter = max_iter
         self.max_outer_iter = max_outer_iter
         self.tol = tol
         self.random_state = random_state
         self.checkpoint = checkpoint
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Find clusters and feature weights.
 
         Parameters
@@ -154,4 +175,27 @@ array of shape (k, p) or callable, default="k-means||"
         -------
         self
         """
-        return self._fit(X, GivenConstraints(), sample_weight)
+        return fit(self, X, sample_weight)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_integer(self.max_outer_iter, "max_outer_iter", 1)
+
+    def _check_features(self, n_features: int) -> None:
+        super()._check_features(n_features)
+        sparsity_bound(self.sparsity, n_features)
+
+    def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
+        free = NoConstraints()
+        rule = SparseWeights(
+            data.survey,
+            free,
+            sparsity_bound(self.sparsity, data.rows.n_features),
+            float(self.tol),
+            int(self.max_outer_iter),
+        )
+        return self._compose(data, ConstrainedRows.fetch(data.rows, read), free, rule)
+
+    def _prediction_weights(self) -> NDArray[Any] | None:
+        w = self.assignment_weights_
+        return None if (w == 1).all() else w

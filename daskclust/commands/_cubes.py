@@ -11,11 +11,15 @@ from daskclust.commands.console import natural
 __all__ = [
     "add_cube_arguments",
     "integers",
+    "open_classes",
     "open_cube_of",
     "parse_bands",
     "read_scaling",
     "store_and_variable",
 ]
+
+#: No cube has so many: a slip of the key must not build a list of ten thousand million.
+_MOST_BANDS = 1_000_000
 
 
 def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -> None:
@@ -102,11 +106,16 @@ def parse_bands(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         try:
-            found += range(int(first), int(last if dash else first) + 1)
+            start, end = int(first), int(last if dash else first)
         except ValueError as error:
             raise argparse.ArgumentTypeError(
                 f"{part!r} is no band and no range of bands"
             ) from error
+        if end < start:
+            raise argparse.ArgumentTypeError(f"{part!r} ends before it begins; expected as in 3-7")
+        if end >= _MOST_BANDS:
+            raise argparse.ArgumentTypeError(f"{part!r}: no cube has {_MOST_BANDS} bands")
+        found += range(start, end + 1)
     return tuple(found)
 
 
@@ -137,7 +146,6 @@ def read_scaling(job: Any) -> Any:
 def open_cube_of(options: argparse.Namespace, *, scale: Any = None) -> Any:
     """Open the cube that the options describe."""
     import daskclust
-    from daskclust.cube._images import open_image
 
     if options.cube is None:
         options.parser.error("no CUBE given, neither on the command line nor in --config")
@@ -154,9 +162,24 @@ def open_cube_of(options: argparse.Namespace, *, scale: Any = None) -> Any:
     if options.mask is not None:
         store, name = store_and_variable(options.mask)
         plain = daskclust.open_cube(options.cube, **{**chosen, "scale": "none"})
-        mask = open_image("mask", _local(store), plain.shape[:2], variable=name).values
+        mask = plain.open_map("mask", _local(store), variable=name)
     return daskclust.open_cube(_local(options.cube), mask=mask, **chosen)
 
 
 def _local(store: str) -> str:
     return str(Path(store).absolute()) if "://" not in store else store
+
+
+def open_classes(cube: Any, flag: str, given: str) -> Any:
+    """Open a map of classes that a flag names; nothing is read but metadata.
+
+    Raises
+    ------
+    ValueError
+        Another shape, place, or no integers.
+    """
+    store, name = store_and_variable(given)
+    opened = cube.open_map(flag, _local(store), variable=name)
+    if opened.values.dtype.kind not in "iub":
+        raise ValueError(f"{flag} has dtype {opened.values.dtype}; expected integers or booleans.")
+    return opened

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from daskclust.storage.urls import redact_all
+
 __all__ = ["add_job_arguments", "effective", "with_file"]
 
 #: Only one of these may be given: flags take the place of all that the file says.
@@ -121,7 +123,7 @@ def _as_text(value: Any) -> str:
 def effective(
     options: argparse.Namespace, params: Mapping[str, Any], without: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the configuration that a job ran with, as JSON values.
+    """Return the configuration that a job ran with, as JSON values without credentials.
 
     Parameters
     ----------
@@ -139,7 +141,8 @@ def effective(
     }
     # A checkpoint, if one was asked for, is an option.
     parameters = {name: _plain(value) for name, value in params.items() if name != "checkpoint"}
-    return {**found, "parameters": parameters}
+    plain: dict[str, Any] = redact_all({**found, "parameters": parameters})
+    return plain
 
 
 def _plain(value: Any) -> Any:

@@ -6,26 +6,40 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import zarr
-
+from daskclust.report.written import report_mark
 from daskclust.storage.stores import local_path
+from daskclust.storage.targets import check_target, written_attributes
+from daskclust.storage.urls import redact
 
-__all__ = ["JOB", "check_outputs"]
+__all__ = ["JOB", "KINDS", "check_outputs"]
 
 #: Attribute of outputs that holds the configuration they were made with.
 JOB = "daskclust_job"
+#: What a flag writes.
+KINDS = {"--output": "label map", "--model": "model", "--report": "report"}
 
 
 def check_outputs(
-    outputs: Mapping[str, str | None], inputs: Mapping[str, str | None], *, overwrite: bool
-) -> None:
+    outputs: Mapping[str, str | None],
+    inputs: Mapping[str, str | None],
+    *,
+    mark: str,
+    overwrite: bool,
+) -> dict[str, bool]:
     """Refuse outputs that exist, cannot be written or are inputs.
 
     Parameters
     ----------
     outputs, inputs : mapping of flag to path or URL
+    mark : str
+        Of the job: what an earlier run of the same job has written is its own.
     overwrite : bool
         Replace what this program has written; never anything else.
+
+    Returns
+    -------
+    dict of str to bool
+        For each flag whether the output may be replaced.
 
     Raises
     ------
@@ -34,32 +48,57 @@ def check_outputs(
         Two outputs, or an output and an input, in the same place.
     """
     taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
+    replace = {}
     for flag, path in outputs.items():
         if path is None:
             continue
         place = _place(path)
         for other, name in taken.items():
             if place == other or place in other.parents or other in place.parents:
-                raise ValueError(f"{flag} {path!r} is in the same place as {name}; choose another.")
+                raise ValueError(
+                    f"{flag} {redact(path)!r} is in the same place as {name}; choose another."
+                )
         taken[place] = flag
+        replace[flag] = overwrite or _mark_of(flag, path) == mark
+        if flag == "--report":
+            _check_report(path, overwrite=replace[flag])
+        elif flag in KINDS:
+            try:
+                check_target(path, kind=KINDS[flag], overwrite=replace[flag])
+            except FileExistsError as error:
+                raise FileExistsError(f"{flag} {error}") from error
         folder = local_path(path)
         if folder is not None:
-            _check_local(flag, path, folder, overwrite=overwrite)
+            _check_writable(flag, path, folder)
+    return replace
 
 
 def _place(path: str) -> Path:
     local = local_path(path)
-    return Path(os.path.realpath(local)) if local is not None else Path(path)
+    return Path(os.path.realpath(local)) if local is not None else Path(path.rstrip("/"))
 
 
-def _check_local(flag: str, name: str, path: Path, *, overwrite: bool) -> None:
+def _mark_of(flag: str, path: str) -> str | None:
+    """Return the mark of the job that has written an output."""
+    if flag == "--report":
+        return report_mark(Path(path))
+    attributes = written_attributes(path)
+    job = None if attributes is None else attributes.get(JOB)
+    return job.get("mark") if isinstance(job, dict) else None
+
+
+def _check_report(name: str, *, overwrite: bool) -> None:
+    path = Path(name)
     if path.exists() and not overwrite:
-        raise FileExistsError(f"{flag} {name!r} exists already; choose another or --overwrite.")
-    if path.exists() and not _is_ours(path):
+        raise FileExistsError(f"--report {name!r} exists already; choose another or --overwrite.")
+    if path.exists() and report_mark(path) is None:
         raise FileExistsError(
-            f"{flag} {name!r} was not written by daskclust; --overwrite replaces its own output "
-            "only. Choose another name."
+            f"--report {name!r} was not written by daskclust; --overwrite replaces reports "
+            "written by daskclust only. Choose another name."
         )
+
+
+def _check_writable(flag: str, name: str, path: Path) -> None:
     parent = path.parent
     while not parent.exists():
         parent = parent.parent
@@ -67,14 +106,3 @@ def _check_local(flag: str, name: str, path: Path, *, overwrite: bool) -> None:
         raise NotADirectoryError(f"{flag} {name!r}: {str(parent)!r} is no folder.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise PermissionError(f"{flag} {name!r}: the folder {str(parent)!r} cannot be written to.")
-
-
-def _is_ours(path: Path) -> bool:
-    if path.is_file():
-        with path.open("rb") as file:
-            return b"daskclust" in file.read(4096)
-    try:
-        attributes = zarr.open_group(str(path), mode="r", use_consolidated=False).attrs
-        return JOB in attributes or "daskclust_model" in attributes
-    except Exception:  # whatever it is, it is none of ours
-        return False

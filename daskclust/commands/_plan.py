@@ -67,12 +67,12 @@ def make_plan(
         JSON values.  Passes are upper limits: fits usually converge sooner.
     """
     height, width, n_bands = cube.shape
-    source = cube._source
+    source = cube.stored
     sample = np.dtype(np.float32 if source.dtype.itemsize <= 4 else np.float64).itemsize
-    stored = height * width * source.n_stored * source.dtype.itemsize
+    stored = source.nbytes
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     block_pixels = cube.chunks[0][0] * cube.chunks[1][0]
-    counting = 0 if source.is_complete and options.mask is None else 1
+    counting = int(source.may_be_masked)
     workers, threads, limit = _threads(options)
     rows_bytes = height * width * n_bands * sample
     free = min(workers * limit, psutil.virtual_memory().available) if workers else 0.0
@@ -97,7 +97,7 @@ def make_plan(
     k = 1 if params is None else params.get("n_clusters", params.get("n_components", 8))
     # A block as stored, the same as rows, the next one read ahead, labels and distances.
     block = block_pixels * (
-        source.n_stored * source.dtype.itemsize + 2 * n_bands * sample + 8 * min(int(k), 64) + 16
+        source.shape[2] * source.dtype.itemsize + 2 * n_bands * sample + 8 * min(int(k), 64) + 16
     )
     share = rows_bytes / workers if kept and workers else 0
     peak = _IMPORTS + max(1, threads) * block + share

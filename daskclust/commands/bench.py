@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.storage.seen import as_dask
 
 __all__ = ["add_command"]
 
@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
 
     progress = Progress()
     cube = open_cube_of(options)
-    stored = da.from_zarr(cube._source.array)
+    stored = as_dask(cube.stored.array)
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     with (
         open_client(options, useful_workers=blocks) as client,

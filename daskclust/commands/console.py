@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import logging
 import shutil
-import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
+
+from daskclust.commands.signals import deferred
+from daskclust.storage.urls import redact
 
 __all__ = ["Progress", "add_cluster_arguments", "dashboard_link", "natural", "open_client"]
 
@@ -91,16 +93,19 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
+    # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
+    # task, or with the connection, is raised here.  After Ctrl-C asyncio would name whatever was
+    # under way.
+    for name in ("asyncio", *logging.root.manager.loggerDict):
+        # Each of distributed's loggers has a level of its own.
+        if name.split(".")[0] in ("asyncio", "distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     if options.scheduler is not None or options.scheduler_file is not None:
         with _connect(options) as client:
             _wait_for_workers(client)
             yield client
         return
-    # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
-    # task is raised here.  After Ctrl-C asyncio would name whatever was under way.
-    for name in ("distributed", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    with warnings.catch_warnings(), _ignoring_interrupts():
+    with warnings.catch_warnings(), deferred():
         # The usual port is taken: another is, and the link names it.
         warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
         cluster = LocalCluster(
@@ -116,7 +121,7 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
             _wait_for_workers(client)
             yield client
     finally:
-        with _ignoring_interrupts():
+        with deferred():
             cluster.close()
 
 
@@ -124,37 +129,27 @@ def _connect(options: argparse.Namespace) -> Any:
     from distributed import Client
 
     if options.scheduler is not None:
-        try:
-            return Client(options.scheduler, set_as_default=True)
-        except ValueError as error:
-            raise ConnectionError(
-                f"{options.scheduler!r} is no address of a scheduler: {error}"
-            ) from error
-    if not options.scheduler_file.is_file():
-        # The client itself would wait for it for ever.
-        raise FileNotFoundError(
-            f"There is no scheduler file {str(options.scheduler_file)!r}; start the scheduler "
-            "with --scheduler-file first."
-        )
-    return Client(scheduler_file=str(options.scheduler_file), set_as_default=True)
-
-
-@contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C for the second in which a cluster starts or stops.
-
-    Half of a start or a stop would leave processes behind.  Moreover, a terminal
-    sends Ctrl-C to all processes: those that start inside the context inherit
-    that they ignore it, so that workers end when they are told to.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        shown, target = redact(options.scheduler), {"address": options.scheduler}
+    else:
+        shown = str(options.scheduler_file)
+        if not options.scheduler_file.is_file():
+            # The client itself would wait for it for ever.
+            raise FileNotFoundError(
+                f"There is no scheduler file {shown!r}; start the scheduler with --scheduler-file "
+                "first."
+            )
+        target = {"scheduler_file": shown}
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        return Client(**target, set_as_default=True)
+    except OSError:
+        raise
+    except ValueError as error:
+        raise ConnectionError(f"{shown!r} is no address of a scheduler: {error}") from error
+    except Exception as error:  # of TLS and scheduler files: types that say nothing
+        raise ConnectionError(
+            f"{shown!r} cannot be connected to: {error or type(error).__name__}. For tls:// give "
+            "the certificates in Dask's configuration, distributed.comm.tls (ca-file and client)."
+        ) from error
 
 
 def _wait_for_workers(client: Any) -> None:
@@ -235,19 +230,23 @@ class Progress:
     def say(self, text: str) -> None:
         """Write a line that stays."""
         self.clear()
-        print(text, file=self._stream, flush=True)
+        self._write(f"{redact(text)}\n")
 
     def clear(self) -> None:
         """Remove the live line."""
         if self._live:
-            self._stream.write("\r\033[K")
+            self._write("\r\033[K")
+
+    def _write(self, text: str) -> None:
+        # A terminal that was closed is no reason to lose a fit, nor its checkpoint.
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
             self._stream.flush()
 
     def show(self, text: str) -> None:
         """Write a line that the next one replaces on a terminal."""
         if not self._live:
-            print(text, file=self._stream, flush=True)
+            self._write(f"{redact(text)}\n")
             return
         width = shutil.get_terminal_size().columns - 1
-        self._stream.write(f"\r\033[K{text[:width]}")
-        self._stream.flush()
+        self._write(f"\r\033[K{redact(text)[:width]}")

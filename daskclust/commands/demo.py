@@ -171,9 +171,9 @@ def run_demo(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         JSON values, as in ``report.json``.
     """
     output = options.output.resolve()
-    check_folder(output, _CONTENTS, overwrite=options.overwrite)
+    check_folder(output, _CONTENTS, overwrite=options.overwrite, is_ours=_is_demo)
     began = time.perf_counter()
-    with new_folder(output, _CONTENTS, overwrite=options.overwrite) as folder:
+    with new_folder(output, _CONTENTS, overwrite=options.overwrite, is_ours=_is_demo) as folder:
         report = _compute(options, folder, progress)
         report = {
             "command": "demo",
@@ -183,6 +183,15 @@ def run_demo(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         }
         (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n")
     return report
+
+
+def _is_demo(folder: Path) -> bool:
+    """Whether a folder was written by this command."""
+    try:
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(report, dict) and report.get("command") == "demo"
 
 
 def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[str, Any]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.util
 import inspect
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -19,6 +17,7 @@ import numpy as np
 from daskclust.commands._cubes import (
     add_cube_arguments,
     integers,
+    open_classes,
     open_cube_of,
     store_and_variable,
 )
@@ -31,10 +30,11 @@ from daskclust.commands._estimators import (
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+from daskclust.commands._resume import job_mark, resumable
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
-from daskclust.cube._images import open_image
 from daskclust.report.summary import agreement_of, as_classes, n_clusters_of, summarize
-from daskclust.storage.stores import local_path
+from daskclust.storage.seen import as_dask
+from daskclust.storage.urls import redact
 
 __all__ = ["add_command", "run_fit"]
 
@@ -87,108 +87,85 @@ def _run(options: argparse.Namespace) -> int:
     progress = Progress()
     model = make_estimator(options)
     if options.dry_run:
-        plan = _plan(open_cube_of(options), options, model)
-        print(
-            json.dumps({"command": "fit", "dry_run": True, **plan}, indent=2)
-            if options.json
-            else plan_as_text(plan)
-        )
+        job = open_job(options, model)
+        plan = {"command": "fit", "dry_run": True, **job.plan}
+        print(json.dumps(plan, indent=2) if options.json else plan_as_text(job.plan))
         return 0
     found = run_fit(options, model, progress)
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
     return 0
 
 
-def _plan(cube: Any, options: argparse.Namespace, model: Any) -> dict[str, Any]:
-    constrained = takes_labels(model) and any(
-        value is not None for value in (options.labels, options.must_link, options.cannot_link)
-    )
-    return make_plan(cube, options, model.get_params(deep=False), constrained=constrained)
+@dataclass(frozen=True)
+class Job:
+    """A fit with all of its inputs opened and checked: nothing of them is found out later.
+
+    Attributes
+    ----------
+    cube : Cube
+    plan : dict
+    pairs : dict
+        Arguments of ``fit`` about pairs of rows.
+    maps : dict of str to Image
+        ``labels`` and ``truth``, if given.
+    mark : str
+    replace : dict of str to bool
+        For each output whether it may be replaced.
+    """
+
+    cube: Any
+    plan: dict[str, Any]
+    pairs: dict[str, Any]
+    maps: dict[str, Any]
+    mark: str
+    replace: dict[str, bool]
 
 
-def _check(options: argparse.Namespace) -> None:
+def open_job(options: argparse.Namespace, model: Any) -> Job:
+    """Open and check whatever a fit will need, from metadata only."""
+    params = model.get_params(deep=False)
+    mark = job_mark(options, params)
+    replace = _check_outputs(options, mark)
+    pairs = _pairs_of(options, model)
+    cube = open_cube_of(options)
+    given = {name: getattr(options, name) for name in ("labels", "truth")}
+    maps = {
+        name: open_classes(cube, f"--{name}", text)
+        for name, text in given.items()
+        if text is not None
+    }
+    constrained = takes_labels(model) and bool(pairs or "labels" in maps)
+    plan = make_plan(cube, options, params, constrained=constrained)
+    return Job(cube, plan, pairs, maps, mark, replace)
+
+
+def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     outputs = {f"--{name}": getattr(options, name) for name in ("output", "model", "report")}
     inputs = {"the cube": options.cube}
     for name in ("labels", "truth", "mask"):
         given = getattr(options, name)
         inputs[f"--{name}"] = None if given is None else store_and_variable(given)[0]
+    for name in ("must_link", "cannot_link", "config", "checkpoint"):
+        given = getattr(options, name)
+        inputs[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
     if options.report is not None and importlib.util.find_spec("matplotlib") is None:
         raise ImportError(
             "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
         )
     # Labels may lie beside the cube in one store.
     places = {path: flag for flag, path in inputs.items() if path is not None}
-    check_outputs(
-        outputs, {flag: path for path, flag in places.items()}, overwrite=options.overwrite
+    return check_outputs(
+        outputs,
+        {flag: path for path, flag in places.items()},
+        mark=mark,
+        overwrite=options.overwrite,
     )
 
 
-def _pairs(path: str | None) -> Any:
-    if path is None:
-        return None
-    if path.endswith(".npy"):
-        return np.load(path, allow_pickle=False)
-    with open(path, encoding="utf-8") as file:
-        text = file.read().replace(",", " ")
-    return np.loadtxt(text.splitlines(), dtype=np.int64, ndmin=2)
-
-
-def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict[str, Any]:
-    """Run a job and return what became of it, as JSON values."""
-    import daskclust
-
-    began = time.perf_counter()
-    _check(options)
-    cube = open_cube_of(options)
-    plan = _plan(cube, options, model)
-    check_memory(plan)
-    with open_client(options, useful_workers=plan["blocks"]) as client:
-        threads = client.nthreads()
-        progress.say(f"Cluster: {len(threads)} workers, {sum(threads.values())} threads")
-        with progress.task("Valid pixels"):
-            n_valid = cube.n_valid
-        if n_valid == 0:
-            raise ValueError(
-                f"All {cube.n_masked} pixels are masked, by nodata "
-                f"({', '.join(map(str, (*cube.nodata, 'NaN')))}) or "
-                "--mask; check --nodata, --bad-bands and --mask, or use --missing nan."
-            )
-        arguments = _fit_arguments(options, cube, model)
-        with _checkpoint(options, model, progress):
-            with progress.task(type(model).__name__, rows=n_valid):
-                with daskclust.on_iteration(progress.iteration):
-                    model.fit(cube.samples, **arguments)
-            config = effective(options, model.get_params(deep=False), _flags(options))
-            found = {
-                "command": "fit",
-                "version": daskclust.__version__,
-                "estimator": type(model).__name__,
-                "configuration": config,
-                "pixels": {"valid": n_valid, "masked": cube.n_masked},
-                "cluster": {"workers": len(threads), "threads": sum(threads.values())},
-                **_numbers(model),
-            }
-            _write(options, cube, model, found, progress)
-    found["seconds"] = time.perf_counter() - began
-    found["outputs"] = {
-        name: getattr(options, name)
-        for name in ("output", "model", "report")
-        if getattr(options, name) is not None
-    }
-    return found
-
-
-def _flags(options: argparse.Namespace) -> set[str]:
-    """Options that are parameters of the estimator, and told as such."""
-    return flags_of(options).keys() - {"checkpoint"}
-
-
-def _fit_arguments(options: argparse.Namespace, cube: Any, model: Any) -> dict[str, Any]:
+def _pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """Read pairs of rows and their weights; wrong usage ends the program."""
     known = inspect.signature(model.fit).parameters
     found: dict[str, Any] = {}
-    if options.labels is not None and takes_labels(model):
-        store, name = store_and_variable(options.labels)
-        found["y"] = cube.rows_of(store, unlabeled=options.unlabeled, variable=name)
     for kind in ("must_link", "cannot_link"):
         pairs, weight = getattr(options, kind), getattr(options, f"{kind}_weight")
         if (pairs is not None or weight is not None) and kind not in known:
@@ -201,46 +178,66 @@ def _fit_arguments(options: argparse.Namespace, cube: Any, model: Any) -> dict[s
     return found
 
 
-@contextmanager
-def _checkpoint(options: argparse.Namespace, model: Any, progress: Progress) -> Iterator[None]:
-    """Let the fit leave its state behind where it is interrupted, and clean up at the end."""
-    if "checkpoint" not in model.get_params(deep=False):
-        yield
-        return
-    path = _checkpoint_path(options, model)
-    if path is None:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    model.set_params(checkpoint=str(path))
-    if path.is_file():
-        progress.say(f"Going on from the checkpoint {str(path)!r}")
-    try:
-        yield
-    except BaseException:
-        if path.exists():
-            progress.say(
-                f"The state of the last iteration is in {str(path)!r}; the same command goes on "
-                "from there."
+def _pairs(path: str) -> Any:
+    if path.endswith(".npy"):
+        return np.load(path, allow_pickle=False)
+    with open(path, encoding="utf-8") as file:
+        text = file.read().replace(",", " ")
+    return np.loadtxt(text.splitlines(), dtype=np.int64, ndmin=2)
+
+
+def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict[str, Any]:
+    """Run a job and return what became of it, as JSON values."""
+    import daskclust
+    from daskclust.engine import on_notice
+
+    began = time.perf_counter()
+    job = open_job(options, model)
+    check_memory(job.plan)
+    cube = job.cube
+    with (
+        open_client(options, useful_workers=job.plan["blocks"]) as client,
+        resumable(options, model, job.mark, progress),
+    ):
+        threads = client.nthreads()
+        progress.say(f"Cluster: {len(threads)} workers, {sum(threads.values())} threads")
+        with progress.task("Valid pixels"):
+            n_valid = cube.n_valid
+        if n_valid == 0:
+            raise ValueError(
+                f"All {cube.n_masked} pixels are masked, by nodata "
+                f"({', '.join(map(str, (*cube.nodata, 'NaN')))}) or "
+                "--mask; check --nodata, --bad-bands and --mask, or use --missing nan."
             )
-        raise
-    if options.checkpoint is None:
-        path.unlink(missing_ok=True)
+        arguments = dict(job.pairs)
+        if "labels" in job.maps and takes_labels(model):
+            arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
+        with progress.task(type(model).__name__, rows=n_valid):
+            with daskclust.on_iteration(progress.iteration), on_notice(progress.say):
+                model.fit(cube.samples, **arguments)
+        config = effective(options, model.get_params(deep=False), _flags(options))
+        found = {
+            "command": "fit",
+            "version": daskclust.__version__,
+            "estimator": type(model).__name__,
+            "configuration": config,
+            "pixels": {"valid": n_valid, "masked": cube.n_masked},
+            "cluster": {"workers": len(threads), "threads": sum(threads.values())},
+            **_numbers(model),
+        }
+        _write(options, job, model, found, progress)
+    found["seconds"] = time.perf_counter() - began
+    found["outputs"] = {
+        name: redact(getattr(options, name))
+        for name in ("output", "model", "report")
+        if getattr(options, name) is not None
+    }
+    return found
 
 
-def _checkpoint_path(options: argparse.Namespace, model: Any) -> Path | None:
-    """Return the file that was asked for, or one beside the first local output."""
-    if options.checkpoint is not None:
-        path = Path(options.checkpoint).absolute()
-        return path / "daskclust-checkpoint.npz" if path.is_dir() else path
-    for output in (options.output, options.model, options.report):
-        local = None if output is None else local_path(output)
-        if local is not None:
-            # Another job that writes to the same place has another checkpoint.
-            job = json.dumps(effective(options, model.get_params(deep=False)), sort_keys=True)
-            mark = hashlib.sha256(job.encode()).hexdigest()[:8]
-            return local.with_name(f".{local.name}.{mark}.checkpoint.npz")
-    return None
+def _flags(options: argparse.Namespace) -> set[str]:
+    """Options that are parameters of the estimator, and told as such."""
+    return flags_of(options).keys() - {"checkpoint"}
 
 
 def _numbers(model: Any) -> dict[str, Any]:
@@ -265,14 +262,15 @@ def _numbers(model: Any) -> dict[str, Any]:
 
 
 def _write(
-    options: argparse.Namespace, cube: Any, model: Any, found: dict[str, Any], progress: Progress
+    options: argparse.Namespace, job: Job, model: Any, found: dict[str, Any], progress: Progress
 ) -> None:
     """Write what was asked for, and add what the label map says to the results."""
     from daskclust.persistence.models import save
 
-    k = found["n_clusters"]
+    cube, k = job.cube, found["n_clusters"]
     scaling = cube.scaling
-    job = {
+    stored = {
+        "mark": job.mark,
         **{key: found[key] for key in ("command", "version", "estimator", "configuration")},
         "scale": options.scale,
         "scaling": None if scaling is None else [part.tolist() for part in scaling],
@@ -282,44 +280,27 @@ def _write(
             written = cube.write_labels(
                 model.labels_,
                 options.output,
-                overwrite=options.overwrite,
+                overwrite=job.replace["--output"],
                 n_clusters=k,
-                attributes={JOB: job},
+                attributes={JOB: stored},
             )
-        image = da.from_zarr(written["labels"])
+        image = as_dask(written["labels"])
     else:
         image = cube.to_map(model.labels_)
     if options.model is not None:
         with progress.task("Model"):
-            save(model, options.model, overwrite=options.overwrite, attributes={JOB: job})
-    if (
-        options.output is None
-        and options.report is None
-        and options.truth is options.labels is None
-    ):
+            save(
+                model,
+                options.model,
+                overwrite=job.replace["--model"],
+                attributes={JOB: stored},
+            )
+    if options.output is None and options.report is None and not job.maps:
         return
     with progress.task("Summary"):
         summary = summarize(image, k)
         found["sizes"] = summary.sizes.tolist()
-        used = None
-        for name in ("labels", "truth"):
-            given = getattr(options, name)
-            if given is not None:
-                store, variable = store_and_variable(given)
-                opened = open_image(
-                    f"--{name}", store, cube.shape[:2], place=cube._place, variable=variable
-                )
-                known = as_classes(opened.values, (*options.unlabeled, *opened.nodata))
-                if name == "truth" and used is not None:
-                    # Pixels whose class was told are no test of what was found.
-                    known = da.where(used >= 0, -1, known)
-                used = known if name == "labels" and takes_labels(model) else None
-                scores = agreement_of(image, known, cube._grid)
-                if opened.meanings is not None:
-                    scores["class_names"] = [
-                        opened.meanings.get(value, str(value)) for value in scores["classes"]
-                    ]
-                found[f"agreement_with_{name}"] = scores
+        found.update(_agreement(job, image, options.unlabeled, takes_labels(model)))
     if options.report is not None:
         from daskclust.report import write_report
 
@@ -336,8 +317,36 @@ def _write(
                     for name in ("truth", "labels")
                     if f"agreement_with_{name}" in found
                 },
-                overwrite=options.overwrite,
+                overwrite=job.replace["--report"],
+                job=job.mark,
             )
+
+
+def _agreement(
+    job: Job, image: da.Array, unlabeled: tuple[int, ...], are_used: bool
+) -> dict[str, Any]:
+    """Compare a label map with the known classes.
+
+    Parameters
+    ----------
+    are_used : bool
+        Whether the fit used the partial labels: these pixels are no test of it.
+    """
+    found: dict[str, Any] = {}
+    used = None
+    for name, opened in job.maps.items():
+        known = as_classes(opened.values, (*unlabeled, *opened.nodata))
+        if name == "labels":
+            used = known if are_used else None
+        elif used is not None:
+            known = da.where(used >= 0, -1, known)
+        scores = agreement_of(image, known, job.cube.blocks)
+        if opened.meanings is not None:
+            scores["class_names"] = [
+                opened.meanings.get(value, str(value)) for value in scores["classes"]
+            ]
+        found[f"agreement_with_{name}"] = scores
+    return found
 
 
 def _as_text(found: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from dask.utils import format_bytes
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
 from daskclust.commands._outputs import JOB
 from daskclust.commands.console import Progress, natural
-from daskclust.cube._blocks import block_survey
 from daskclust.storage.stores import local_path, open_store
 
 __all__ = ["add_command", "advice"]
@@ -104,12 +103,14 @@ def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:
 
 def _cube(options: argparse.Namespace) -> dict[str, Any]:
     cube = open_cube_of(options, scale="none")
-    source = cube._source
+    source, place = cube.stored, cube.georeference
     array = source.array
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     read = blocks if options.full else min(blocks, options.sample)
     with Progress().task(f"Reading {read} of {blocks} blocks"):
-        valid, pixels = _valid_share(cube, read)
+        numbers = np.unique(np.linspace(0, blocks - 1, read).astype(np.int64)).tolist()
+        valid = cube.count_valid(numbers)
+        pixels = sum(cube.blocks.pixels_of(number) for number in numbers)
     unit = array.shards or array.chunks
     names = {axis: name for axis, name in zip(source.order, ("y", "x", "band"), strict=True)}
     named = cube.wavelengths
@@ -134,29 +135,12 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
         "nan_is_nodata": source.dtype.kind == "f",
         "share_without_data": 1 - valid / pixels,
         "share_is_exact": read == blocks,
-        "georeferenced": bool(
-            cube._place.attributes or cube._place.group_attributes or cube._place.coordinates
-        ),
+        "georeferenced": bool(place.attributes or place.group_attributes or place.coordinates),
     }
     files = int(np.prod([-(-size // step) for size, step in zip(array.shape, unit, strict=True)]))
     found["files"] = files
     found["advice"] = advice(found, unit_bytes=int(np.prod(unit)) * array.dtype.itemsize)
     return found
-
-
-def _valid_share(cube: Any, read: int) -> tuple[int, int]:
-    """Count valid pixels and pixels of blocks spread evenly over the cube."""
-    numbers = np.unique(np.linspace(0, cube._grid.count - 1, read).astype(np.int64))
-    surveys = cube._per_block(
-        block_survey,
-        sizes=(1,) * cube._grid.count,
-        width=1,
-        dtype=np.float64,
-        token="daskclust-inspect",
-        moments=False,
-    )
-    valid = surveys.blocks[numbers.tolist()].compute().sum()
-    return int(valid), sum(cube._grid.pixels_of(int(number)) for number in numbers)
 
 
 def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:

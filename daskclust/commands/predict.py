@@ -7,9 +7,6 @@ import json
 import time
 from typing import Any
 
-import dask.array as da
-import zarr
-
 from daskclust.commands._cubes import (
     add_cube_arguments,
     open_cube_of,
@@ -19,8 +16,12 @@ from daskclust.commands._cubes import (
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+from daskclust.commands._resume import job_mark
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.report.summary import n_clusters_of, summarize
+from daskclust.storage.seen import as_dask
+from daskclust.storage.targets import written_attributes
+from daskclust.storage.urls import redact
 
 __all__ = ["add_command"]
 
@@ -52,16 +53,19 @@ def _run(options: argparse.Namespace) -> int:
             options.parser.error(f"--{name} is needed")
     began = time.perf_counter()
     progress = Progress()
-    check_outputs(
+    model = daskclust.load(options.model)
+    mark = job_mark(options, model.get_params(deep=False), options.model)
+    replace = check_outputs(
         {"--output": options.output},
         {
             "--model": options.model,
             "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
+            "--config": None if options.config is None else str(options.config),
             "the cube": options.cube,
         },
+        mark=mark,
         overwrite=options.overwrite,
     )
-    model = daskclust.load(options.model)
     cube = open_cube_of(options, scale=_scale_of(options.model))
     if cube.shape[2] != model.n_features_in_:
         raise ValueError(
@@ -82,6 +86,7 @@ def _run(options: argparse.Namespace) -> int:
         labels = model.predict(cube.samples)
         k = n_clusters_of(model)
         job = {
+            "mark": mark,
             "command": "predict",
             "version": daskclust.__version__,
             "estimator": type(model).__name__,
@@ -91,18 +96,18 @@ def _run(options: argparse.Namespace) -> int:
             written = cube.write_labels(
                 labels,
                 options.output,
-                overwrite=options.overwrite,
+                overwrite=replace["--output"],
                 n_clusters=k,
                 attributes={JOB: job},
             )
-            sizes = summarize(da.from_zarr(written["labels"]), k).sizes
+            sizes = summarize(as_dask(written["labels"]), k).sizes
     found = {
-        **job,
+        **{key: value for key, value in job.items() if key != "mark"},
         "pixels": {"valid": n_valid, "masked": cube.n_masked},
         "n_clusters": k,
         "sizes": sizes.tolist(),
         "seconds": time.perf_counter() - began,
-        "outputs": {"output": options.output},
+        "outputs": {"output": redact(options.output)},
     }
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
     return 0
@@ -110,8 +115,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _scale_of(path: str) -> Any:
     """Return the scaling of the rows that a model was fitted to, saved beside it."""
-    group = zarr.open_group(path, mode="r", use_consolidated=False)
-    return read_scaling(group.attrs.asdict().get(JOB))
+    return read_scaling((written_attributes(path) or {}).get(JOB))
 
 
 def _as_text(found: dict[str, Any]) -> str:

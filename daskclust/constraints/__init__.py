@@ -9,8 +9,7 @@ labels imply a pair for every two labeled rows; those are never listed.
 :func:`pairs_from_labels` draws explicit pairs from labels, for experiments.
 """
 
-from daskclust.constraints._checks import integers
 from daskclust.constraints._indexed import VIOLATION_DTYPE, PairwiseConstraints
 from daskclust.constraints._pairs import pairs_from_labels
 
-__all__ = ["VIOLATION_DTYPE", "PairwiseConstraints", "integers", "pairs_from_labels"]
+__all__ = ["VIOLATION_DTYPE", "PairwiseConstraints", "pairs_from_labels"]

@@ -7,14 +7,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust.exceptions import ConstraintError
 
-__all__ = ["check_labeled", "check_pairs", "check_weight", "integers", "scalar_or_one"]
+__all__ = ["check_pairs", "check_weight", "scalar_or_one"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def integers(values: ArrayLike, name: str, *, whole: bool = False) -> Ints:
-    """``values`` as int64, whatever their shape; only with `whole` floats that are integers."""
+def _refuse_mask(values: ArrayLike, name: str) -> None:
+    if np.ma.is_masked(values):
+        # NumPy would go on with what is below the mask.
+        raise ConstraintError(
+            f"{name} is a masked array with masked values; expected all of them. Leave such pairs "
+            "out."
+        )
+
+
+def _integers(values: ArrayLike, name: str) -> Ints:
+    """``values`` as int64, whatever their shape."""
+    _refuse_mask(values, name)
     try:
         array = np.asarray(values)
     except ValueError as error:  # ragged
@@ -31,28 +41,20 @@ def integers(values: ArrayLike, name: str, *, whole: bool = False) -> Ints:
     kind = array.dtype.kind
     if kind == "b":
         raise ConstraintError(
-            f"{name} has dtype bool; expected row numbers or labels as integers. "
-            f"For a mask, pass numpy.flatnonzero(mask)."
+            f"{name} has dtype bool; expected row numbers as integers. For a mask, pass "
+            "numpy.flatnonzero(mask)."
         )
     if kind == "f":
-        integral = bool(np.all(np.isfinite(array)) and np.all(array == np.floor(array)))
-        if integral and whole:
-            return array.astype(np.int64)
         remedy = (
             f"The values are whole numbers: pass {name}.astype(numpy.int64)."
-            if integral
-            else "Some values are not whole numbers"
-            + ("; mark rows without a label by -1, not NaN." if whole else ".")
+            if np.isfinite(array).all() and (array == np.floor(array)).all()
+            else "Some values are not whole numbers."
         )
         raise ConstraintError(f"{name} has dtype {array.dtype}; expected integers. {remedy}")
     if kind not in "iu":
-        raise ConstraintError(
-            f"{name} has dtype {array.dtype}; expected integers. Encode names as numbers first."
-        )
+        raise ConstraintError(f"{name} has dtype {array.dtype}; expected row numbers as integers.")
     if kind == "u" and int(array.max()) > np.iinfo(np.int64).max:
-        raise ConstraintError(
-            f"{name} holds {int(array.max())}; expected values below 2**63. Renumber them."
-        )
+        raise ConstraintError(f"{name} holds {int(array.max())}; expected values below 2**63.")
     return array.astype(np.int64)
 
 
@@ -60,7 +62,7 @@ def check_pairs(pairs: ArrayLike | None, name: str, n_rows: int) -> Ints:
     """Pairs of ``name`` as an int64 (m, 2) array of row numbers in [0, n_rows)."""
     if pairs is None:
         return np.empty((0, 2), dtype=np.int64)
-    array = integers(pairs, name)
+    array = _integers(pairs, name)
     if array.size == 0 and (array.ndim == 1 or array.shape[1:] == (2,)):
         return np.empty((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2:
@@ -90,6 +92,7 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
     """Weights of ``name``, one a pair: finite and not negative."""
     if weight is None:
         return np.ones(n_pairs)
+    _refuse_mask(weight, name)
     try:
         array = np.asarray(weight)
         if array.dtype.kind not in "iuf":
@@ -113,44 +116,6 @@ def check_weight(weight: float | ArrayLike | None, name: str, n_pairs: int) -> F
             "A weight of 0 switches a pair off; for constraints that must hold use COPKMeans."
         )
     return np.full(n_pairs, float(array)) if array.ndim == 0 else array
-
-
-def check_labeled(labeled: tuple[ArrayLike, ArrayLike] | None, n_rows: int) -> tuple[Ints, Ints]:
-    """Sorted labeled rows and their labels; -1 entries are dropped."""
-    empty = np.empty(0, dtype=np.int64)
-    if labeled is None:
-        return empty, empty
-    rows, labels = integers(labeled[0], "rows of y"), integers(labeled[1], "y", whole=True)
-    if rows.ndim != 1 or rows.shape != labels.shape:
-        raise ConstraintError(
-            f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two arrays "
-            "of one length: row numbers, and a label for each."
-        )
-    outside = (rows < 0) | (rows >= n_rows)
-    if outside.any():
-        at = int(np.argmax(outside))
-        raise ConstraintError(
-            f"Labeled row number {at} is {int(rows[at])}; expected row numbers in [0, {n_rows}). "
-            "Row numbers count from 0 over all of X."
-        )
-    if (labels < -1).any():
-        at = int(np.argmax(labels < -1))
-        raise ConstraintError(
-            f"The label of row {int(rows[at])} is {int(labels[at])}; expected labels >= 0, or -1 "
-            "for an unlabeled row. Renumber the classes."
-        )
-    known = labels >= 0
-    rows, labels = rows[known], labels[known]
-    order = np.argsort(rows, kind="stable")
-    rows, labels = rows[order], labels[order]
-    repeats = np.flatnonzero(rows[1:] == rows[:-1])
-    if repeats.size:
-        row, a, b = int(rows[repeats[0]]), int(labels[repeats[0]]), int(labels[repeats[0] + 1])
-        raise ConstraintError(
-            f"Row {row} is labeled more than once ({a}, {b}); expected one label a row. "
-            "Remove the repeated rows."
-        )
-    return rows, labels
 
 
 def scalar_or_one(weight: float | ArrayLike | None) -> float:

@@ -5,6 +5,8 @@ Iterative throughout: a chain of a million rows is one component like any other.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -53,7 +55,7 @@ def contradictions(
     right: Ints,
     kinds: Bools,
     classes: Ints,
-    values: Ints,
+    values: NDArray[Any],
 ) -> tuple[int, str]:
     """Count the contradictions, and put the first of them into words.
 
@@ -92,7 +94,7 @@ def _shortest_path(graph: csr_array, start: int, end: int) -> list[int]:
 
 
 def _class_chain(
-    graph: csr_array, start: int, end: int, rows: Ints, classes: Ints, values: Ints
+    graph: csr_array, start: int, end: int, rows: Ints, classes: Ints, values: NDArray[Any]
 ) -> str:
     """Words for a must-link chain between rows of two classes."""
     m = rows.size
@@ -107,7 +109,7 @@ def _class_chain(
     )
 
 
-def _describe(path: list[int], rows: Ints, values: Ints) -> str:
+def _describe(path: list[int], rows: Ints, values: NDArray[Any]) -> str:
     """``0-5-9 must-linked`` for a path of rows; class nodes read ``5 and 9 both labeled 2``."""
     m = rows.size
     parts: list[str] = []

@@ -10,13 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust._warnings import warn
-from daskclust.constraints._checks import (
-    check_labeled,
-    check_pairs,
-    check_weight,
-    scalar_or_one,
-)
+from daskclust.constraints._checks import check_pairs, check_weight, scalar_or_one
 from daskclust.constraints._closure import components, contradictions, must_link_graph
+from daskclust.estimator.partial_labels import read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.constraints import violated_pairs
 
@@ -71,12 +67,14 @@ class PairwiseConstraints:
         True for must-links.
     classes : int64 array of shape (m,)
         Class code 0..n_classes-1 of each touched row, -1 without a label.
-    class_values : int64 array of shape (n_classes,)
+    class_values : array of shape (n_classes,), int64 or text
         The labels as given, ascending.
     implied_must_link_weight, implied_cannot_link_weight : float
         Weight of each pair the labels imply: the scalar weight given, else 1.
     component : int64 array of shape (m,)
-        See :meth:`must_link_components`.
+        Must-link component of each touched row, numbered 0, 1, ... in the order of
+        their smallest row.  Rows of one class are in one component, through their
+        label; a row without a must-link is a component of its own.
     n_contradictions : int
         Contradictions found: cannot-links inside a must-link component, and
         further classes in one.
@@ -95,7 +93,7 @@ class PairwiseConstraints:
     pair_index: Ints
     is_must_link: Bools
     classes: Ints
-    class_values: Ints
+    class_values: NDArray[Any]
     implied_must_link_weight: float
     implied_cannot_link_weight: float
     component: Ints
@@ -110,7 +108,7 @@ class PairwiseConstraints:
         cannot_link: ArrayLike | None = None,
         must_link_weight: float | ArrayLike | None = None,
         cannot_link_weight: float | ArrayLike | None = None,
-        labeled: tuple[ArrayLike, ArrayLike] | None = None,
+        y: Any = None,
     ) -> PairwiseConstraints:
         """Check and index the constraints given to ``fit``.
 
@@ -123,8 +121,8 @@ class PairwiseConstraints:
         must_link_weight, cannot_link_weight : float or array of shape (m,), optional
             Weight of all pairs of a kind (and of those the labels imply), or of
             each; 1 by default.
-        labeled : (rows, labels), optional
-            Global numbers of labeled rows and their labels; label -1 = none.
+        y : array-like of shape (n_rows,), or (rows, labels), optional
+            Partial labels, as :func:`read_labels` takes them.
 
         Returns
         -------
@@ -134,7 +132,8 @@ class PairwiseConstraints:
         ------
         ConstraintError
             For pairs, weights or labels that cannot be used, naming the first
-            one.  Contradictions are not looked at: see :meth:`complain`.
+            one.  Contradictions are not looked at: see
+            :meth:`warn_of_contradictions` and :meth:`refuse_contradictions`.
 
         Notes
         -----
@@ -148,6 +147,7 @@ class PairwiseConstraints:
                 check_weight(cannot_link_weight, "cannot_link_weight", len(cannot)),
             ]
         )
+        given = read_labels(y, n_rows).without_negative()
         # A weight of 0 switches a pair off: as if it had not been given.
         kept = weights > 0
         kinds = np.arange(len(weights)) < len(must)
@@ -156,43 +156,45 @@ class PairwiseConstraints:
             np.concatenate([must, cannot])[kept],
             kinds[kept],
             weights[kept],
-            *check_labeled(labeled, n_rows),
+            given.rows,
+            given.codes.astype(np.int64),
+            given.classes,
             implied=(scalar_or_one(must_link_weight), scalar_or_one(cannot_link_weight)),
         )
 
-    def complain(self, *, hard: bool) -> None:
-        """Say that constraints contradict each other, if they do.
-
-        Parameters
-        ----------
-        hard : bool
-            Whether every constraint has to hold.
-
-        Raises
-        ------
-        ConstraintError
-            For contradictions of hard constraints, naming the first chain.
+    def warn_of_contradictions(self) -> None:
+        """Warn where constraints that may be violated contradict each other.
 
         Warns
         -----
         ConstraintWarning
-            For contradictions of soft constraints.
+            Naming the first chain.
         """
-        count = self.n_contradictions
-        if not count:
-            return
-        more = "" if count == 1 else f" ({count} contradictions in all.)"
-        if hard:
-            raise ConstraintError(
-                f"The constraints contradict each other: {self.contradiction}.{more} No clustering "
-                "satisfies them; remove one of the pairs or labels named, or use PCKMeans, "
-                "which may violate constraints."
+        if self.n_contradictions:
+            warn(
+                f"{self._contradictions()} At least one of them will be violated; remove the "
+                "wrong ones.",
+                ConstraintWarning,
             )
-        warn(
-            f"The constraints contradict each other: {self.contradiction}.{more} At least one of "
-            "them will be violated; remove the wrong ones.",
-            ConstraintWarning,
-        )
+
+    def refuse_contradictions(self) -> None:
+        """Raise where constraints that must hold contradict each other.
+
+        Raises
+        ------
+        ConstraintError
+            Naming the first chain.
+        """
+        if self.n_contradictions:
+            raise ConstraintError(
+                f"{self._contradictions()} No clustering satisfies them; remove one of the pairs "
+                "or labels named, or use PCKMeans, which may violate constraints."
+            )
+
+    def _contradictions(self) -> str:
+        count = self.n_contradictions
+        more = "" if count == 1 else f" ({count} contradictions in all.)"
+        return f"The constraints contradict each other: {self.contradiction}.{more}"
 
     @classmethod
     def _indexed(
@@ -202,14 +204,14 @@ class PairwiseConstraints:
         kinds: Bools,
         weights: Floats,
         label_rows: Ints,
-        labels: Ints,
+        codes: Ints,
+        values: NDArray[Any],
         *,
         implied: tuple[float, float],
     ) -> PairwiseConstraints:
-        """Index checked constraints."""
+        """Index checked constraints; ``values[codes]`` are the labels."""
         rows = _distinct(np.concatenate([pairs.ravel(), label_rows]))
         left, right = np.searchsorted(rows, pairs[:, 0]), np.searchsorted(rows, pairs[:, 1])
-        values, codes = np.unique(labels, return_inverse=True)
         classes = np.full(rows.size, -1, dtype=np.int64)
         classes[np.searchsorted(rows, label_rows)] = codes
 
@@ -255,6 +257,7 @@ class PairwiseConstraints:
         """
         kept = ~(absent[self.pair_left] | absent[self.pair_right])
         labeled = np.flatnonzero((self.classes >= 0) & ~absent)
+        present, codes = np.unique(self.classes[labeled], return_inverse=True)
         pairs = np.stack([self.pair_left[kept], self.pair_right[kept]], axis=1)
         return self._indexed(
             self.n_rows,
@@ -262,7 +265,8 @@ class PairwiseConstraints:
             self.pair_is_must_link[kept],
             self.pair_weight[kept],
             self.rows[labeled],
-            self.class_values[self.classes[labeled]],
+            codes,
+            self.class_values[present],
             implied=(self.implied_must_link_weight, self.implied_cannot_link_weight),
         )
 
@@ -282,15 +286,9 @@ class PairwiseConstraints:
         return int(self.class_values.size)
 
     @property
-    def n_implied_pairs(self) -> int:
-        """Number of pairs the labels imply, which are never listed."""
-        labeled = int(np.count_nonzero(self.classes >= 0))
-        return labeled * (labeled - 1) // 2
-
-    @property
     def n_groups(self) -> int:
         """Number of groups of rows that must-links join, single rows included."""
-        touched = int(self.must_link_components().max(initial=-1)) + 1
+        touched = int(self.component.max(initial=-1)) + 1
         return self.n_rows - self.n_touched + touched
 
     def digest(self) -> str:
@@ -317,19 +315,6 @@ class PairwiseConstraints:
             hasher.update(f"{array.dtype.kind}{array.size};".encode())
             hasher.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
         return hasher.hexdigest()
-
-    def must_link_components(self) -> Ints:
-        """Must-link component of each touched row.
-
-        Rows of one class are in one component, through their label.
-
-        Returns
-        -------
-        int64 array of shape (m,)
-            Components 0, 1, ... in the order of their smallest row; a row without
-            a must-link is a component of its own.
-        """
-        return self.component
 
     def violations(self, labels: ArrayLike) -> np.recarray[Any, Any]:
         """List the explicit pairs that a labeling violates.

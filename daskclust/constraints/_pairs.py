@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from daskclust.constraints._checks import integers
+from daskclust.estimator.inputs import as_labels
+from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError
 
 __all__ = ["pairs_from_labels"]
@@ -21,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 def pairs_from_labels(
-    y: ArrayLike,
+    y: Any,
     *,
     n_pairs: int | None = None,
     kind: Literal["both", "must", "cannot"] = "both",
@@ -31,8 +32,8 @@ def pairs_from_labels(
 
     Parameters
     ----------
-    y : int array of shape (n,)
-        Class of each row, -1 = unlabeled.
+    y : array-like or dask.array.Array of shape (n,), or (rows, labels)
+        Partial labels: integers, whole floats, or text; -1, or a mask, = none.
     n_pairs : int, optional
         Number of pairs to draw, uniformly and without repeats; None = all pairs.
         With ``kind="both"`` half of them are must-links and half cannot-links (the
@@ -63,10 +64,10 @@ def pairs_from_labels(
     """
     if kind not in ("both", "must", "cannot"):
         raise ValueError(f"kind={kind!r}; expected 'both', 'must' or 'cannot'.")
-    labels = integers(y, "y", whole=True)
-    if labels.ndim != 1:
-        raise ConstraintError(f"y has shape {labels.shape}; expected (n,), one label a row.")
-    pool = _PairPool.of(labels)
+    y = as_labels(y)
+    pool = _PairPool.of(
+        read_labels(y, np.inf if isinstance(y, tuple) else y.shape[0]).without_negative()
+    )
     sizes = {
         "must": pool.n_must if kind != "cannot" else 0,
         "cannot": pool.n_cannot if kind != "must" else 0,
@@ -153,16 +154,9 @@ class _PairPool:
     cannot_ends: Ints  # (n_classes + 1,) cannot-links of the classes before c with later ones
 
     @classmethod
-    def of(cls, labels: Ints) -> _PairPool:
-        if (labels < -1).any():
-            at = int(np.argmax(labels < -1))
-            raise ConstraintError(
-                f"y[{at}] = {int(labels[at])}; expected labels >= 0, or -1 for an unlabeled row. "
-                "Renumber the classes."
-            )
-        labeled = np.flatnonzero(labels >= 0)
-        rows = labeled[np.argsort(labels[labeled], kind="stable")]
-        _, sizes = np.unique(labels[labeled], return_counts=True)
+    def of(cls, labels: PartialLabels) -> _PairPool:
+        rows = labels.rows[np.argsort(labels.codes, kind="stable")]
+        sizes = np.bincount(labels.codes, minlength=labels.n_classes)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         must = sizes * (sizes - 1) // 2
         cannot = sizes * (rows.size - starts[1:])

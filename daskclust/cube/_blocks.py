@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
+
+from daskclust.storage.seen import StoredArray
 
 __all__ = [
     "BlockGrid",
@@ -121,7 +122,7 @@ class CubeSource:
 
     Parameters
     ----------
-    array : zarr.Array or None
+    array : StoredArray or None
         Three-dimensional; None where pixels come from a Dask array.
     order : tuple of int
         Axes of y, x and band in `array`.
@@ -136,11 +137,13 @@ class CubeSource:
     keep_incomplete : bool
         A pixel with some bands missing is kept, its missing values NaN.
     grid : BlockGrid
+    masked : bool
+        Values may be hidden by a NumPy mask, which means "no data".
     held : ndarray of shape (pixels, n_stored), optional
         The pixels of the one block that is being handled, where there is no `array`.
     """
 
-    array: zarr.Array | None
+    array: StoredArray | None
     order: tuple[int, int, int]
     dtype: np.dtype[Any]
     n_stored: int
@@ -148,29 +151,39 @@ class CubeSource:
     nodata: tuple[float, ...]
     keep_incomplete: bool
     grid: BlockGrid
+    masked: bool = False
     held: NDArray[Any] | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether no stored value can mean "no data"; then validity needs no reading."""
-        return not self.nodata and self.dtype.kind != "f"
+        return not self.nodata and self.dtype.kind != "f" and not self.masked
 
     def read(self, number: int) -> NDArray[Any]:
         """Pixels of block `number` as rows, (pixels, bands kept), of the stored dtype."""
         if self.array is None:
             assert self.held is not None
             values = self.held
+            if not self.masked and np.ma.is_masked(values):
+                raise ValueError(
+                    f"Block {number} of the cube is a masked array, which its Dask array does not "
+                    "say. Build it from masked arrays only, or pass mask= or nodata=."
+                )
         else:
             rows, cols = self.grid.region(number)
             selection = [slice(None)] * 3
             selection[self.order[0]], selection[self.order[1]] = rows, cols
-            values = np.asarray(self.array[tuple(selection)]).transpose(self.order)
+            values = self.array[tuple(selection)].transpose(self.order)
             values = values.reshape(-1, values.shape[2])
         return values if self.bands is None else values[:, self.bands]
 
     def missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of `values` mean "no data"; of their shape."""
+        hidden = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
+        values = np.ma.getdata(values)
         found = np.isnan(values) if values.dtype.kind == "f" else None
+        if hidden is not None:
+            found = hidden if found is None else found | hidden
         for nodata in self.nodata:
             # In the stored dtype: -3.4e38 written as float32 equals no float64 literal.
             equal = values == values.dtype.type(nodata)
@@ -208,6 +221,7 @@ class CubeSource:
             if not valid.any():
                 return np.empty((0, self.n_bands), dtype=self.dtype)
             values = self.read(number)
+        values = np.ma.getdata(values)
         rows = values if valid.all() else values[valid]
         if self.keep_incomplete and missing is not None and missing[valid].any():
             kind = rows.dtype
@@ -248,6 +262,8 @@ def with_held(
 
 
 _Excluded = NDArray[np.bool_] | None
+#: Counting beats sorting while labels run no further than so many times their number.
+_FEW = 4
 
 
 def _number(ids: NDArray[np.int64]) -> int:
@@ -286,10 +302,15 @@ def block_survey(
     observed = ~np.isnan(rows)
     counts = observed.sum(axis=0)
     safe = np.maximum(counts, 1)
-    mean = np.where(observed, rows, 0.0).sum(axis=0) / safe
-    squares = np.where(observed, rows - mean, 0.0)
+    # About the first value observed, so that a constant band has a spread of exactly zero.
+    first = np.zeros(rows.shape[1])
+    if len(rows):
+        first = np.where(counts > 0, rows[observed.argmax(axis=0), np.arange(rows.shape[1])], 0.0)
+    shifted = np.where(observed, rows - first, 0.0)
+    mean = shifted.sum(axis=0) / safe
+    squares = np.where(observed, shifted - mean, 0.0)
     return np.concatenate(
-        [[float(len(rows))], counts, mean, np.einsum("ij,ij->j", squares, squares)]
+        [[float(len(rows))], counts, first + mean, np.einsum("ij,ij->j", squares, squares)]
     )[None]
 
 
@@ -312,7 +333,9 @@ def merge_surveys(surveys: NDArray[np.float64]) -> NDArray[np.float64]:
         total[0] += row[0]
         more, other, more_squares = row[1 : 1 + p], row[1 + p : 1 + 2 * p], row[1 + 2 * p :]
         both = np.maximum(count + more, 1.0)
-        shift = other - mean
+        # Without rows so far, the mean is the other's to the last bit.
+        mean[count == 0] = other[count == 0]
+        shift = np.where(more > 0, other - mean, 0.0)
         squares += more_squares + shift * shift * (count * more / both)
         mean += shift * (more / both)
         count += more
@@ -354,11 +377,16 @@ def write_block(
     excluded: _Excluded = None,
     *,
     source: CubeSource,
-    target: zarr.Array,
-) -> NDArray[np.int64]:
-    """Write one block of a label map; return its largest label, (1,), -1 for none.
+    target: StoredArray,
+) -> NDArray[np.object_]:
+    """Write one block of a label map.
 
     Blocks are chunks of `target`, so that no two tasks touch the same chunk.
+
+    Returns
+    -------
+    ndarray of shape (1,), object
+        The labels that occur, ascending, without -1.
     """
     limit = np.iinfo(target.dtype).max
     largest = int(labels.max()) if len(labels) else -1
@@ -372,7 +400,15 @@ def write_block(
     rows, cols = source.grid.region(number)
     shape = rows.stop - rows.start, cols.stop - cols.start
     target[rows, cols] = full.reshape(shape).astype(target.dtype)
-    return np.array([largest], dtype=np.int64)
+    found = np.empty(1, dtype=object)
+    found[0] = _codes(np.asarray(labels)[labels >= 0], largest)
+    return found
+
+
+def _codes(labels: NDArray[Any], largest: int) -> NDArray[np.int64]:
+    if largest > _FEW * max(1, len(labels)):
+        return np.unique(labels).astype(np.int64)
+    return np.flatnonzero(np.bincount(labels.astype(np.int64)))
 
 
 def block_rows_of(
@@ -393,9 +429,21 @@ def block_rows_of(
     """
     out = np.empty(1, dtype=object)
     out[0] = np.empty((2, 0), dtype=np.int64)
-    labeled = ~np.isin(labels, unlabeled)
+    labeled = ~np.isin(labels, [value for value in unlabeled if _holds(labels.dtype, value)])
     if labeled.any():
+        if labels.dtype == np.uint64 and labels[labeled].max() > np.iinfo(np.int64).max:
+            raise ValueError(
+                f"label_map holds {labels[labeled].max()}; expected labels up to "
+                f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
+            )
         valid, _, _ = source.valid(_number(ids), excluded)
         wanted = labeled & valid
         out[0] = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
     return out
+
+
+def _holds(dtype: np.dtype[Any], value: int) -> bool:
+    """Whether an integer dtype holds a value: comparing beyond it would go by rounded floats."""
+    if dtype.kind == "b":
+        return value in (0, 1)
+    return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
@@ -14,14 +13,17 @@ import zarr
 from numpy.typing import NDArray
 
 from daskclust.cube import _blocks
-from daskclust.cube._blocks import CubeSource, Scaling
+from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
+from daskclust.cube._description import StoredCube
 from daskclust.cube._georeference import Georeference
-from daskclust.cube._images import open_image
+from daskclust.cube._images import Image, open_image
 from daskclust.cube._label_maps import as_data_array, write_label_map
+from daskclust.cube._labels import align, with_room
 from daskclust.cube._layout import flatten, unflatten
 from daskclust.cube._survey import sample_dtype, take_survey
-from daskclust.exceptions import ChunkError
-from daskclust.storage.stores import stamp
+from daskclust.storage.seen import StoredArray, as_dask
+from daskclust.storage.stores import local_path, stamp
+from daskclust.storage.urls import redact
 
 __all__ = ["Cube"]
 
@@ -90,6 +92,70 @@ class Cube:
         down, across = self._grid.numblocks
         return f"<Cube {y} x {x} pixels, {p} bands, {down} x {across} blocks>"
 
+    # How it is stored and where it lies
+
+    @property
+    def blocks(self) -> BlockGrid:
+        """The spatial blocks: their number, sizes and places, in the order of the rows."""
+        return self._grid
+
+    @property
+    def georeference(self) -> Georeference:
+        """Coordinate system and position, as stored."""
+        return self._place
+
+    @property
+    def stored(self) -> StoredCube:
+        """How the values are stored."""
+        source = self._source
+        return StoredCube(
+            array=None if source.array is None else source.array.array,
+            order=source.order,
+            shape=(*self._grid.shape, source.n_stored),
+            dtype=source.dtype,
+            may_be_masked=not source.is_complete or self._excluded is not None,
+        )
+
+    def stored_bands(self, bands: Sequence[int]) -> da.Array:
+        """Return bands as stored, by their stored numbers: lazy, (y, x, len(bands))."""
+        if self._source.array is None:
+            assert self._pixels is not None
+            images = [unflatten(self._pixels[:, int(band)], self._grid) for band in bands]
+        else:
+            whole = as_dask(self._source.array).transpose(self._source.order)
+            images = [whole[:, :, int(band)] for band in bands]
+        return da.stack(images, axis=2)
+
+    def open_map(self, name: str, image: Any, *, variable: str | None = None) -> Image:
+        """Open an image of the size of the cube, such as a label map; nothing is computed.
+
+        Parameters
+        ----------
+        name : str
+            Of the argument, for messages.
+        image : array of shape (y, x), xarray.DataArray, zarr.Group, str or path
+        variable : str, default=None
+            Array inside a store.
+
+        Raises
+        ------
+        ValueError
+            Another shape, or another coordinate system or position than the cube.
+        """
+        return open_image(name, image, self._grid.shape, place=self._place, variable=variable)
+
+    def count_valid(self, blocks: Sequence[int]) -> int:
+        """Count the valid pixels of some blocks; reads these."""
+        surveys = self._per_block(
+            _blocks.block_survey,
+            sizes=(1,) * self._grid.count,
+            width=1,
+            dtype=np.float64,
+            token="daskclust-count",
+            moments=False,
+        )
+        return int(surveys.blocks[[int(number) for number in blocks]].compute().sum())
+
     # What is in the blocks
 
     @cached_property
@@ -104,7 +170,7 @@ class Cube:
         return take_survey(self._per_block, self._source, self._scale)
 
     def _stamp_now(self) -> str | None:
-        return None if self._source.array is None else stamp(self._source.array)
+        return None if self._source.array is None else stamp(self._source.array.array)
 
     @property
     def block_counts(self) -> tuple[int, ...]:
@@ -206,8 +272,9 @@ class Cube:
         Returns
         -------
         dask.array.Array of shape (y, x)
-            Lazy, in the cube's blocks.  Signed: unsigned labels become int64
-            where `fill_value` is negative.
+            Lazy, in the cube's blocks.  Of the labels' dtype, or of one that holds
+            `fill_value`, too: unsigned labels become int64 for a negative one, integers
+            float64 for NaN and other numbers that are no integers.
 
         Raises
         ------
@@ -226,9 +293,7 @@ class Cube:
         >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
         [[5, -1], [6, 7]]
         """
-        aligned = self._align(labels)
-        if aligned.dtype.kind in "bu" and fill_value < 0:
-            aligned = aligned.astype(np.int64)
+        aligned = with_room(self._align(labels), fill_value)
         flat = self._per_block(
             _blocks.expand_block,
             aligned,
@@ -287,9 +352,7 @@ class Cube:
         >>> rows.tolist(), labels.tolist()
         ([0, 2], [0, 2])
         """
-        opened = open_image(
-            "label_map", label_map, self._grid.shape, place=self._place, variable=variable
-        )
+        opened = self.open_map("label_map", label_map, variable=variable)
         image = opened.values
         if image.dtype.kind not in "iub":
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
@@ -326,26 +389,31 @@ class Cube:
         store : str, path or zarr store
             The target.  With a distributed cluster, workers must see it too.
         overwrite : bool, default=False
-            Replace an existing Zarr store.
+            Replace a label map that daskclust has written; never anything else.
         n_clusters : int, default=None
             Number of clusters, where known: up to 32 767 are stored as int16.
         class_names : sequence of str, default=None
             Meanings of the labels 0, 1, ...; ``cluster_0``, ... by default.
         attributes : mapping, default=None
-            More attributes of the group, such as where the labels come from; JSON values.
+            More attributes of the group, such as where the labels come from; JSON values,
+            stored without the credentials of URLs.
 
         Returns
         -------
         zarr.Group
             Open for reading, with the array ``labels`` (y, x), int16 or int32,
-            ``_FillValue = -1``, CF ``flag_values`` and ``flag_meanings``, and the
-            georeference of the cube unchanged (attributes, coordinates, grid mapping).
+            ``_FillValue = -1``, CF ``flag_values`` and ``flag_meanings`` (of the clusters
+            that are known and the labels that occur), and the georeference of the cube
+            unchanged (attributes, coordinates, grid mapping).
 
         Raises
         ------
         FileExistsError
-            The target exists and `overwrite` is False, or it is no Zarr store.
+            The target exists and `overwrite` is False, or it is no label map of daskclust.
+        StoreError
+            A worker does not see the cube or the target, or blocks are missing in it.
         ValueError
+            The target is the cube's own store, or holds it.
             Another number of labels than valid pixels, or labels outside -1 to
             the largest number of the dtype; or the (local) files of the cube changed
             since its valid pixels were counted.
@@ -365,8 +433,10 @@ class Cube:
         ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
         """
         aligned = self._align(labels)
-        if n_clusters is None and isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
-            n_clusters = int(labels.max(initial=-1)) + 1
+        self._check_target(store)
+        largest = None
+        if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
+            largest = int(labels.max(initial=-1))
         return write_label_map(
             self._grid,
             self._place,
@@ -376,17 +446,33 @@ class Cube:
             store,
             overwrite=overwrite,
             n_clusters=n_clusters,
+            largest=largest,
             class_names=class_names,
             attributes=attributes,
         )
 
-    def _write_blocks(self, aligned: da.Array, target: zarr.Array) -> int:
-        """Write all blocks and return the largest label."""
-        largest = self._per_block(
+    def _check_target(self, store: Any) -> None:
+        """Refuse to write over the cube itself."""
+        array = self.stored.array
+        if array is None:
+            return
+        target, own = local_path(store), local_path(array.store)
+        if own is None or target is None:
+            same = store is array.store
+        else:
+            same = (own / array.path).resolve().is_relative_to(target.resolve())
+        if same:
+            raise ValueError(
+                f"{redact(store)!r} holds the cube itself; write the label map elsewhere."
+            )
+
+    def _write_blocks(self, aligned: da.Array, target: StoredArray) -> list[int]:
+        """Write all blocks and return the labels that occur."""
+        found = self._per_block(
             _blocks.write_block,
             aligned,
             sizes=(1,) * self._grid.count,
-            dtype=np.int64,
+            dtype=object,
             token="daskclust-write",
             target=target,
         ).compute()
@@ -396,7 +482,7 @@ class Cube:
                 "belong to other values; expected a store that stays as it is. Nothing was "
                 "written. Open the cube again, fit again, and write then."
             )
-        return int(largest.max(initial=-1))
+        return sorted({int(code) for codes in found for code in codes})
 
     def to_xarray(
         self,
@@ -447,30 +533,4 @@ class Cube:
         )
 
     def _align(self, labels: Any) -> da.Array:
-        """Return `labels` as a Dask array with the chunks of `samples`."""
-        counts = self.block_counts
-        if not isinstance(labels, da.Array):
-            labels = np.asarray(labels)
-        if labels.ndim != 1:
-            raise ValueError(f"labels have shape {labels.shape}; expected one dimension.")
-        if not isinstance(labels, da.Array):
-            self._check_number(len(labels))
-            return da.from_array(labels, chunks=(counts,))
-        if any(math.isnan(size) for size in labels.chunks[0]):
-            # Each block's length is checked by its task.
-            if labels.numblocks[0] != len(counts):
-                raise ChunkError(
-                    f"labels have {labels.numblocks[0]} blocks of unknown length, the cube has "
-                    f"{len(counts)}; compute the labels from this cube's samples, or call "
-                    "labels.compute_chunk_sizes() first."
-                )
-            return labels
-        self._check_number(labels.shape[0])
-        return labels if labels.chunks[0] == counts else labels.rechunk((counts,))
-
-    def _check_number(self, found: int) -> None:
-        if found != self.n_valid:
-            raise ValueError(
-                f"Got {found} labels for {self.n_valid} valid pixels; expected one per row of "
-                "samples."
-            )
+        return align(labels, self.block_counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._metadata import NODATA_ATTRIBUTES, dimension_names, role_of
+from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import decode_fill_value, open_store
 
 __all__ = ["Image", "open_image"]
@@ -78,6 +81,8 @@ def open_image(
 
 
 def _open(name: str, image: Any, variable: str | None) -> Image:
+    if isinstance(image, Image):
+        return image
     if isinstance(image, str | os.PathLike):
         image = open_store(image)
     if isinstance(image, zarr.Group):
@@ -90,7 +95,42 @@ def _open(name: str, image: Any, variable: str | None) -> Image:
         return _from_zarr(image, None)
     if hasattr(image, "dims") and hasattr(image, "coords"):
         return _from_xarray(image)
-    return Image(image if isinstance(image, da.Array) else np.asarray(image))
+    return _from_array(name, image)
+
+
+#: Stands for pixels hidden by a mask; no class of anybody's.
+_HIDDEN = int(np.iinfo(np.int64).min)
+
+
+def _from_array(name: str, image: Any) -> Image:
+    """Read an array; what a NumPy mask hides is no label, and excluded by a mask."""
+    values = image if isinstance(image, da.Array) else np.asanyarray(image)
+    masked = np.ma.isMaskedArray(values._meta if isinstance(values, da.Array) else values)
+    if not masked:
+        return Image(values if isinstance(values, da.Array) else np.asarray(values))
+    if values.dtype.kind not in "iub":
+        raise ValueError(
+            f"{name} is a masked array of dtype {values.dtype}; expected integers or booleans."
+        )
+    fill = name == "mask" if values.dtype.kind == "b" else _HIDDEN
+    if isinstance(values, da.Array):
+        dtype = bool if values.dtype.kind == "b" else np.int64
+        values = da.map_blocks(
+            _filled, values, fill=fill, dtype=dtype, meta=np.empty((0,) * values.ndim, dtype)
+        )
+    else:
+        values = _filled(values, fill=fill)
+    return Image(values, () if values.dtype.kind == "b" else (_HIDDEN,))
+
+
+def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
+    mask = np.ma.getmaskarray(values)
+    if values.dtype.kind == "b":
+        return np.where(mask, fill, np.ma.getdata(values))
+    plain = np.where(mask, 0, np.ma.getdata(values))
+    if plain.dtype == np.uint64 and plain.size and plain.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"label_map holds {plain.max()}; expected labels below 2**63.")
+    return np.where(mask, fill, plain.astype(np.int64))
 
 
 def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Array:
@@ -120,7 +160,7 @@ def _upright(values: Any, names: Any) -> Any:
 
 def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
     names = dimension_names(array)
-    values = _upright(da.from_zarr(array), names)
+    values = _upright(as_dask(array), names)
     place = NOWHERE
     if names is not None and len(names) == 2:
         y, x = names if role_of(names[0]) != "x" else names[::-1]
@@ -152,7 +192,7 @@ def _from_xarray(array: Any) -> Image:
 
 def _nodata(attributes: Any) -> tuple[int, ...]:
     found = [decode_fill_value(attributes[n]) for n in NODATA_ATTRIBUTES if n in attributes]
-    return tuple({int(value) for value in found if value == value and value == int(value)})
+    return tuple({int(value) for value in found if math.isfinite(value) and value == int(value)})
 
 
 def _meanings(attributes: Any) -> dict[int, str] | None:
@@ -160,6 +200,9 @@ def _meanings(attributes: Any) -> dict[int, str] | None:
     if values is None or not isinstance(meanings, str):
         return None
     names = meanings.split()
-    if len(names) != len(values):
+    try:
+        # One class may be written as a number, not a list.
+        numbers = [int(value) for value in np.atleast_1d(np.asarray(values)).tolist()]
+    except (TypeError, ValueError, OverflowError):
         return None
-    return {int(value): name for value, name in zip(values, names, strict=True)}
+    return dict(zip(numbers, names, strict=True)) if len(names) == len(numbers) else None

@@ -12,21 +12,28 @@ import zarr
 from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._metadata import flags, label_dtype
-from daskclust.storage.stores import new_group, open_store
+from daskclust.storage.seen import StoredArray
+from daskclust.storage.stores import open_store
+from daskclust.storage.targets import check_written, new_group
+from daskclust.storage.urls import redact_all
 
-__all__ = ["as_data_array", "write_label_map"]
+__all__ = ["LABEL_MAP", "as_data_array", "write_label_map"]
+
+#: What the groups are that are written here.
+LABEL_MAP = "label map"
 
 
 def write_label_map(
     grid: BlockGrid,
     place: Georeference,
     names: tuple[str, str],
-    write_blocks: Callable[[zarr.Array], int],
+    write_blocks: Callable[[StoredArray], Sequence[int]],
     dtype: np.dtype[Any],
     store: Any,
     *,
     overwrite: bool,
     n_clusters: int | None,
+    largest: int | None,
     class_names: Sequence[str] | None,
     attributes: Mapping[str, Any] | None,
 ) -> zarr.Group:
@@ -39,10 +46,12 @@ def write_label_map(
     place : Georeference
     names : tuple of str
         Of y and x.
-    write_blocks : callable(target) -> int
-        Writes every block, and returns the largest label.
+    write_blocks : callable(target) -> sequence of int
+        Writes every block, and returns the labels that occur, ascending.
     dtype : numpy.dtype
         Of the labels.
+    largest : int or None
+        Largest label, where known.
     store, overwrite, n_clusters, class_names, attributes
         As in :meth:`daskclust.Cube.write_labels`.
     """
@@ -50,20 +59,25 @@ def write_label_map(
         raise ValueError(f"labels have dtype {dtype}; expected integers.")
     if n_clusters is None and class_names is not None:
         n_clusters = len(class_names)
-    with new_group(store, overwrite=overwrite) as group:
+    known = largest + 1 if n_clusters is None and largest is not None else n_clusters
+    with new_group(store, kind=LABEL_MAP, overwrite=overwrite) as group:
         target = group.create_array(
             "labels",
             shape=grid.shape,
             chunks=grid.block,
-            dtype=label_dtype(dtype, n_clusters),
+            dtype=label_dtype(dtype, known),
             fill_value=-1,
+            # So that a block that is not there is a block that was not written.
+            config={"write_empty_chunks": True},
             dimension_names=names,
             attributes={"long_name": "cluster", **place.attributes},
         )
-        group.attrs.update(attributes or {})
+        group.attrs.update(redact_all(attributes or {}))
         place.write(group)
-        found = max(write_blocks(target) + 1, n_clusters or 0)
-        target.attrs.update({"_FillValue": -1, **flags(found, class_names)})
+        found = write_blocks(StoredArray(target))
+        check_written(target)
+        codes = sorted({*range(n_clusters or 0), *found})
+        target.attrs.update({"_FillValue": -1, **flags(codes, class_names)})
     written = open_store(store)
     assert isinstance(written, zarr.Group)
     return written
@@ -96,7 +110,7 @@ def as_data_array(
     if mapping is not None:
         encoding["grid_mapping"] = mapping
     if class_names is not None:
-        attributes.update(flags(len(class_names), class_names))
+        attributes.update(flags(range(len(class_names)), class_names))
     out = xarray.DataArray(image, coordinates, names, name, attributes)
     out.encoding.update(encoding)
     return out

@@ -30,7 +30,8 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
     if isinstance(image, np.ndarray):
         parts = [_as_rows(image[grid.region(number)]) for number in range(grid.count)]
         chunks = (grid.pixels, *((size,) for size in image.shape[2:]))
-        return da.from_array(np.concatenate(parts), chunks=chunks)
+        join = np.ma.concatenate if np.ma.isMaskedArray(image) else np.concatenate
+        return da.from_array(join(parts), chunks=chunks)
     cut = image.rechunk((*grid.chunks, *(-1 for _ in image.shape[2:])))
     rows = []
     bounds = pairwise(accumulate(grid.chunks[0], initial=0))
@@ -42,7 +43,7 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
                 drop_axis=0,
                 chunks=(grid.pixels[first:last], *cut.chunks[2:]),
                 dtype=cut.dtype,
-                meta=np.empty((0,) * (cut.ndim - 1), dtype=cut.dtype),
+                meta=cut._meta.reshape((0,) * (cut.ndim - 1)),
             )
         )
     return da.concatenate(rows)

@@ -18,6 +18,7 @@ __all__ = [
     "NODATA_ATTRIBUTES",
     "WAVELENGTH_NAMES",
     "check_choice",
+    "check_signs",
     "choose_block",
     "dimension_names",
     "find_dimensions",
@@ -190,7 +191,9 @@ def nodata_values(
     """Values that mean "no data" and that the stored dtype can hold, NaN left out."""
     if nodata == "auto":
         stated = (attributes.get(name) for name in NODATA_ATTRIBUTES)
-        values = [decode_fill_value(value) for value in stated if value is not None]
+        values = [
+            _unsigned(decode_fill_value(value), dtype) for value in stated if value is not None
+        ]
     elif nodata is None:
         values = []
     elif isinstance(nodata, str):
@@ -198,6 +201,22 @@ def nodata_values(
     else:
         values = [nodata]
     return tuple(dict.fromkeys(value for value in values if _can_hold(dtype, value)))
+
+
+def _unsigned(value: float, dtype: np.dtype[Any]) -> float:
+    """Read a negative fill value of unsigned numbers as NetCDF means it: by its bits."""
+    if dtype.kind != "u" or not -(2.0 ** (8 * dtype.itemsize - 1)) <= value < 0:
+        return value
+    return int(value) + 2 ** (8 * dtype.itemsize) if value == int(value) else value
+
+
+def check_signs(attributes: Mapping[str, Any], dtype: np.dtype[Any], title: str) -> None:
+    """Refuse signed numbers that are meant as unsigned: as stored they would be wrong."""
+    if dtype.kind == "i" and str(attributes.get("_Unsigned", "")).lower() == "true":
+        raise ValueError(
+            f"{title} stores {dtype} with _Unsigned = true, so half of its numbers mean others. "
+            "Open it with xarray, which converts them, and pass the DataArray."
+        )
 
 
 def _can_hold(dtype: np.dtype[Any], value: float) -> bool:
@@ -233,11 +252,12 @@ def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
     return np.dtype(np.int16 if small else np.int32)
 
 
-def flags(count: int, names: Sequence[str] | None) -> dict[str, Any]:
-    meanings = [] if names is None else [str(name) for name in names]
-    meanings += [f"cluster_{k}" for k in range(len(meanings), count)]
+def flags(codes: Iterable[int], names: Sequence[str] | None) -> dict[str, Any]:
+    given = [] if names is None else [str(name) for name in names]
+    values = [int(code) for code in codes]
+    meanings = [given[k] if k < len(given) else f"cluster_{k}" for k in values]
     return {
-        "flag_values": list(range(count)),
+        "flag_values": values,
         # CF separates meanings by blanks, hence none inside.
         "flag_meanings": " ".join("_".join(meaning.split()) for meaning in meanings),
     }

@@ -19,6 +19,7 @@ from daskclust.cube._layout import flatten
 from daskclust.cube._metadata import (
     WAVELENGTH_NAMES,
     check_choice,
+    check_signs,
     choose_block,
     dimension_names,
     find_dimensions,
@@ -28,6 +29,7 @@ from daskclust.cube._metadata import (
     nodata_values,
 )
 from daskclust.cube._survey import sample_dtype
+from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import open_store
 
 __all__ = ["open_cube"]
@@ -235,7 +237,7 @@ def open_cube(
     )
     place = found.place(names)
     source = CubeSource(
-        array=array if isinstance(array, zarr.Array) else None,
+        array=StoredArray(array) if isinstance(array, zarr.Array) else None,
         order=order,
         dtype=array.dtype,
         n_stored=n_bands,
@@ -243,7 +245,9 @@ def open_cube(
         nodata=nodata_values(found.attributes, array.dtype, nodata),
         keep_incomplete=missing == "nan",
         grid=grid,
+        masked=isinstance(array, da.Array) and np.ma.isMaskedArray(array._meta),
     )
+    check_signs(found.attributes, array.dtype, found.title)
     wavelengths = find_wavelengths(found.wavelengths, n_bands)
     if wavelengths is not None and bands is not None:
         wavelengths = wavelengths[bands]

@@ -14,11 +14,15 @@ from numpy.typing import DTypeLike, NDArray
 from daskclust.datasets._random import seed_of
 from daskclust.datasets._rows import positive
 from daskclust.datasets._scene import Scene, make_scene, render
-from daskclust.storage.stores import encode_fill_value, new_group, open_store
+from daskclust.storage.seen import StoredArray
+from daskclust.storage.stores import encode_fill_value, open_store
+from daskclust.storage.targets import check_written, new_group
 
 __all__ = ["HyperspectralCube", "make_hyperspectral_cube"]
 
 _DTYPES = ("float32", "float64", "int16")
+#: What the groups are that are written here.
+_KIND = "synthetic scene"
 # Integer cubes hold reflectance times this, as many products do.
 _INTEGER_GAIN = 10_000.0
 
@@ -109,7 +113,7 @@ def make_hyperspectral_cube(
     random_state : None, int, Generator or RandomState, default=None
         An integer gives the same cube every time, for any `chunks` and scheduler.
     overwrite : bool, default=False
-        Replace an existing Zarr store.
+        Replace a scene that this function has written; never anything else.
 
     Returns
     -------
@@ -211,7 +215,7 @@ def _in_memory(scene: Scene, chunks: tuple[int, int], dtype: np.dtype[Any]) -> H
 
 
 def _write_chunk(
-    scene: Scene, region: tuple[slice, slice], cube: zarr.Array, truth: zarr.Array
+    scene: Scene, region: tuple[slice, slice], cube: StoredArray, truth: StoredArray
 ) -> int:
     values, classes = render(scene, region, cube.dtype)
     cube[region] = values
@@ -228,7 +232,7 @@ def _write(
     overwrite: bool,
 ) -> None:
     block = min(chunks[0], scene.shape[0]), min(chunks[1], scene.shape[1])
-    with new_group(store, overwrite=overwrite) as group:
+    with new_group(store, kind=_KIND, overwrite=overwrite) as group:
         group.attrs["title"] = "Synthetic hyperspectral scene"
         attributes: dict[str, Any] = {
             "long_name": "reflectance",
@@ -243,6 +247,7 @@ def _write(
             chunks=(*block, scene.n_bands),
             dtype=dtype,
             fill_value=dtype.type(scene.nodata),
+            config={"write_empty_chunks": True},
             dimension_names=("y", "x", "band"),
             attributes=attributes,
         )
@@ -252,6 +257,7 @@ def _write(
             chunks=block,
             dtype=np.int16,
             fill_value=-1,
+            config={"write_empty_chunks": True},
             dimension_names=("y", "x"),
             attributes={
                 "long_name": "class",
@@ -279,9 +285,10 @@ def _write(
         # Not traversed: dask would otherwise search the scene's fields for every chunk.
         shared = dask.delayed(scene, traverse=False)
         writer = dask.delayed(_write_chunk, pure=False)
-        dask.compute(
-            *(writer(shared, region, cube, truth) for region in _regions(scene.shape, block))
-        )
+        targets = StoredArray(cube), StoredArray(truth)
+        dask.compute(*(writer(shared, region, *targets) for region in _regions(scene.shape, block)))
+        for array in (cube, truth):
+            check_written(array)
 
 
 def _pair(name: str, value: tuple[int, int]) -> tuple[int, int]:

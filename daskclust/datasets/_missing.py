@@ -81,8 +81,9 @@ def remove_values(
         raise ValueError(f"fraction={fraction!r}; expected a number from 0 to 1.")
     if is_dask(X) and mechanism == "mcar":
         return _lazy_mcar(X, fraction, seed_of(random_state))
-    source = np.asarray(X)
-    out: NDArray[Any] = source.astype(np.float32 if source.dtype == np.float32 else np.float64)
+    source = X.compute() if is_dask(X) else np.asanyarray(X)
+    dtype = np.dtype(np.float32 if source.dtype == np.float32 else np.float64)
+    out = _floats(source, dtype)
     if out.ndim != 2:
         raise ValueError(f"X has {out.ndim} dimensions; expected 2, (n_samples, n_features).")
     rng = stream(seed_of(random_state), 0)
@@ -109,6 +110,11 @@ def _lazy_mcar(X: Any, fraction: float, seed: int) -> Any:
     )
 
 
+def _floats(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a copy as floats, in which masked values are missing."""
+    return np.ma.filled(x.astype(dtype), np.nan)
+
+
 def _mcar_block(
     x: NDArray[Any], fraction: float, seed: int, block_info: Any = None
 ) -> NDArray[np.floating[Any]]:
@@ -118,7 +124,7 @@ def _mcar_block(
     # A step of the counter is four draws; the last, unfinished step is drawn anew.
     rng.bit_generator.advance(drawn // 4)  # type: ignore[attr-defined]
     rng.random(drawn % 4)
-    out: NDArray[Any] = x.astype(info["dtype"])
+    out = _floats(x, info["dtype"])
     out[rng.random(x.shape) < fraction] = np.nan
     return out
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from daskclust.datasets._random import row_normals, stream
 
-__all__ = ["Scene", "make_scene", "render", "render_truth"]
+__all__ = ["Scene", "make_scene", "render"]
 
 _SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
 _Floats = NDArray[np.float64]
@@ -228,14 +228,6 @@ def _gap_mask(scene: Scene, v: _Floats, u: _Floats) -> NDArray[np.bool_]:
     slope, intercept, half_width = scene.stripes
     blobs = scene.gaps(v, u) > scene.gap_level
     return np.asarray(blobs | (np.abs(v - slope * u - intercept) < half_width))
-
-
-def render_truth(scene: Scene, region: tuple[slice, slice]) -> NDArray[np.int16]:
-    """Class of each pixel of `region`, -1 where there are no data; (rows, cols)."""
-    v, u = _coordinates(scene, region)
-    truth = np.argmin(_class_distances(scene, v, u), axis=0).astype(np.int16)
-    truth[_gap_mask(scene, v, u)] = -1
-    return truth
 
 
 def render(

@@ -6,6 +6,7 @@ here knows a scheduler: these functions are what runs inside the tasks.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -13,8 +14,12 @@ from typing import Any
 
 import dask
 import numpy as np
+from dask.sizeof import sizeof
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
+from daskclust.engine.reads import NEVER_AGAIN, Retries, read
+from daskclust.exceptions import ChunkError
 from daskclust.reduction import Partial, Reduction, RowBlock
 
 __all__ = [
@@ -22,11 +27,15 @@ __all__ = [
     "Group",
     "LazyChunk",
     "Prepare",
+    "Range",
     "as_matrix",
+    "check_width",
     "collect_rows",
-    "count_rows",
     "fold",
+    "in_row_order",
+    "joined_ranges",
     "over_blocks",
+    "overlap",
 ]
 
 
@@ -40,14 +49,19 @@ class LazyChunk:
     """A chunk that is computed when it is wanted.
 
     The graph is carried opaquely: schedulers do not see its keys, so a group of
-    a thousand chunks is one task, which holds one chunk in memory at a time.
+    a thousand chunks is one task, which holds one chunk in memory at a time.  Where
+    that fails in a way that may pass, it is tried again.
     """
 
     graph: Mapping[Any, Any]
     key: Any
+    retries: Retries = NEVER_AGAIN
 
-    def load(self) -> NDArray[Any]:
+    def load(self) -> Any:
         """Compute the chunk here and now, in this thread."""
+        return read(self._compute, self.key, self.graph, self.retries)
+
+    def _compute(self) -> Any:
         return dask.get(self.graph, self.key)
 
 
@@ -60,9 +74,31 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     >>> as_matrix(np.ma.masked_equal([[1, 2]], 2), np.dtype(np.float32))
     array([[ 1., nan]], dtype=float32)
     """
+    if issparse(x):
+        raise TypeError(
+            f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
+            "X.map_blocks(lambda block: block.toarray()), or fewer features."
+        )
     if np.ma.is_masked(x):
         x = np.ma.filled(x.astype(dtype), np.nan)
     return np.ascontiguousarray(x, dtype=dtype)
+
+
+def check_width(x: Any, start: int, n_columns: int | None) -> None:
+    """Refuse a block of another width than the metadata promised.
+
+    Compiled kernels trust the width; with another they would read outside the block.
+
+    Raises
+    ------
+    ChunkError
+    """
+    if n_columns is not None and np.shape(x)[1:] != (n_columns,):
+        raise ChunkError(
+            f"The block at row {start} has shape {np.shape(x)}; its metadata promised {n_columns} "
+            "columns. A function given to map_blocks that changes the columns must say so: "
+            "map_blocks(f, chunks=(X.chunks[0], (n_columns,)))."
+        )
 
 
 @dataclass(frozen=True)
@@ -75,10 +111,13 @@ class Prepare:
         float32 or float64, in which distances are worked out.
     transform : callable(x) -> x, optional
         Applied to each chunk, for metrics that are Euclidean in another space.
+    n_columns : int, optional
+        Columns that a chunk must have.
     """
 
     dtype: np.dtype[Any]
     transform: Any = None
+    n_columns: int | None = None
 
     def __call__(self, x: Any) -> NDArray[Any]:
         """Return the chunk as a C-contiguous matrix of ``dtype``, transformed."""
@@ -109,7 +148,9 @@ class Block:
 
     def load(self, prepare: Prepare) -> RowBlock:
         """Fetch the rows."""
-        x = prepare(self.x.load() if isinstance(self.x, LazyChunk) else self.x)
+        x = self.x.load() if isinstance(self.x, LazyChunk) else self.x
+        check_width(x, self.start, prepare.n_columns)
+        x = prepare(x)
         if len(x) != self.size:
             raise ValueError(
                 f"A block at row {self.start} has {len(x)} rows; its metadata promised "
@@ -117,6 +158,9 @@ class Block:
             )
         weight = self.weight.load() if isinstance(self.weight, LazyChunk) else self.weight
         if weight is not None:
+            if np.ma.is_masked(weight):
+                # Refused by the first pass, as what is below the mask is not.
+                weight = np.ma.filled(weight.astype(np.float64), np.nan)
             weight = np.ascontiguousarray(weight, dtype=np.float64)
             if len(weight) != self.size:
                 raise ValueError(
@@ -128,19 +172,22 @@ class Block:
             weight[self.skip] = 0.0
         return RowBlock(x, weight, ((self.start, self.size),))
 
+    def part(self, low: int, high: int) -> Block:
+        """Return the rows from ``low`` to before ``high`` of an array in memory."""
+        if (low, high) == (0, self.size):
+            return self
+        skip = self.skip
+        if skip is not None:
+            skip = skip[np.searchsorted(skip, low) : np.searchsorted(skip, high)] - low
+        weight = None if self.weight is None else self.weight[low:high]
+        return Block(self.start + low, high - low, self.x[low:high], weight, skip)
+
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks that are handled together, in row order.
-
-    Its declared size is small on purpose: it only refers to blocks that the
-    worker holds anyway, and must not be counted or spilled a second time.
-    """
+    """Blocks that are handled together, in row order."""
 
     blocks: list[Block] = field(default_factory=list)
-
-    def __sizeof__(self) -> int:
-        return 1000
 
     def excluding(self, rows: NDArray[np.int64]) -> Group:
         """Return the same group with some (sorted, global) rows left out of sums."""
@@ -148,6 +195,20 @@ class Group:
         for block in self.blocks:
             first, last = np.searchsorted(rows, [block.start, block.start + block.size])
             blocks.append(replace(block, skip=(rows[first:last] - block.start).astype(np.intp)))
+        return Group(blocks)
+
+    def only(self, ranges: Sequence[Range]) -> Group:
+        """Return the blocks that lie in some (sorted, disjoint) ranges of rows.
+
+        An array in memory is cut where a range ends; a lazy block lies in one wholly.
+        """
+        blocks = []
+        for block in self.blocks:
+            end = block.start + block.size
+            for start, stop in ranges:
+                low, high = max(start, block.start), min(stop, end)
+                if low < high:
+                    blocks.append(block.part(low - block.start, high - block.start))
         return Group(blocks)
 
     def load(self, prepare: Prepare) -> Iterator[RowBlock]:
@@ -170,6 +231,12 @@ class Group:
                 yield rows
                 del rows
             yield coming.result()
+
+
+@sizeof.register(Group)
+def _size_of_group(group: Group) -> int:
+    """Declare little: what the worker holds anyway must not be counted, or spilled, twice."""
+    return 1000
 
 
 def _join_tiny(blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
@@ -210,14 +277,16 @@ def fold(
         if reduction.carries:
             part, now = reduction.block(rows, state, None if carry is None else carry[position])
             kept.append(now)
+            partial = reduction.combine(partial, part, state)
         else:
-            part = reduction.block(rows, state)
-        partial = reduction.combine(partial, part, state)
+            partial = reduction.add(partial, rows, state)
     return partial, kept if reduction.carries else None
 
 
 def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Partial:
-    """Merge partials in the order given."""
+    """Merge partials in the order given; a pass over no rows has none."""
+    if not partials:
+        return reduction.identity(state)
     merged = partials[0]
     for partial in partials[1:]:
         merged = reduction.combine(merged, partial, state)
@@ -247,14 +316,55 @@ def collect_rows(
 
 
 def over_blocks(
-    group: Group, prepare: Prepare, function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> Any:
-    """Return what a function makes of a group's blocks, which it is given one by one."""
-    return function(group.load(prepare), *arguments)
+    group: Group, prepare: Prepare, function: Callable[[RowBlock], NDArray[Any]]
+) -> list[tuple[int, NDArray[Any]]]:
+    """Return the first row of each of a group's chunks, and the results of its rows."""
+    found = []
+    for rows in group.load(prepare):
+        results = function(rows)
+        starts = [start for start, _ in rows.runs]
+        found += [(s, results[at]) for s, at in zip(starts, rows.slices(), strict=True)]
+    return found
 
 
-def count_rows(group: Group) -> list[int]:
-    """Lengths of a group's blocks, for arrays whose chunk sizes are not known."""
-    return [
-        len(block.x.load() if isinstance(block.x, LazyChunk) else block.x) for block in group.blocks
-    ]
+def in_row_order(parts: Sequence[Sequence[tuple[int, NDArray[Any]]]]) -> NDArray[Any]:
+    """Put together what :func:`over_blocks` found in each group."""
+    chunks = sorted((chunk for part in parts for chunk in part), key=lambda chunk: chunk[0])
+    return np.concatenate([results for _, results in chunks])
+
+
+#: Rows from the first to the one before the second.
+Range = tuple[int, int]
+
+
+def joined_ranges(ranges: Sequence[Range]) -> list[Range]:
+    """Join sorted ranges of rows that touch.
+
+    Examples
+    --------
+    >>> joined_ranges([(0, 4), (4, 6), (9, 12)])
+    [(0, 6), (9, 12)]
+    """
+    joined: list[Range] = []
+    for start, stop in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def overlap(ranges: Sequence[Range], others: Sequence[Range]) -> bool:
+    """Whether any row is in both; ranges are sorted and disjoint.
+
+    Examples
+    --------
+    >>> overlap([(0, 4), (9, 12)], [(4, 9)]), overlap([(0, 4)], [(3, 5)])
+    (False, True)
+    """
+    stops = [stop for _, stop in others]
+    for start, stop in ranges:
+        at = bisect_right(stops, start)
+        if at < len(others) and others[at][0] < stop:
+            return True
+    return False

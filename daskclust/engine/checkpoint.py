@@ -1,68 +1,41 @@
-"""The small state of a fit on disk: written atomically, checked before it is used."""
+"""The small state of a fit on disk: written atomically, checked before it is used.
+
+A file holds what it belongs to (:class:`Fingerprint`) and the parts of a fit, one
+after another: those that have ended, and the newest, which is the state of a loop or
+the record of a start that is not done yet.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._version import __version__
+from daskclust.engine.identity import UnidentifiableError, identify
+from daskclust.engine.start_log import LoopRecord, PassRecord, StartLog
+from daskclust.engine.states import Fitted, StateError, pack_state, unpack_state
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import Survey
+from daskclust.storage.atomic import new_file, remove_stale
 
 __all__ = ["Checkpoint", "Fingerprint"]
 
-_FORMAT = 1
+#: 2: rows are hashed, starts are recorded, the version is part of the identity.
+_FORMAT = 2
 _FILE = "daskclust-checkpoint.npz"
-#: Moments of the same data may differ so much between chunkings, relatively.
-_MOMENT_TOLERANCE = 1e-9
+_REMEDY = "Delete the file to start afresh, or give another checkpoint path."
+#: Parameters that say how many centers there are.
+_COUNTS = ("n_clusters", "n_components")
 
-
-def _plain(value: Any) -> Any:
-    """Return a JSON value that tells a parameter apart from others of its kind."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        data = np.ascontiguousarray(value)
-        digest = hashlib.sha256(data.tobytes()).hexdigest()
-        return f"array {data.shape} {data.dtype} {digest}"
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, functools.partial):
-        keywords = [[key, _plain(item)] for key, item in sorted(value.keywords.items())]
-        return ["partial", _plain(value.func), _plain(value.args), keywords]
-    if callable(value):
-        name = f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
-        if not isinstance(value, FunctionType):
-            return name
-        enclosed = [_plain(cell.cell_contents) for cell in value.__closure__ or ()]
-        return [name, _code(value.__code__), *enclosed]
-    return type(value).__name__
-
-
-def _code(code: CodeType) -> str:
-    """Hash what a function does: two lambdas have the same name."""
-    sha = hashlib.sha256(code.co_code)
-    sha.update(repr(code.co_names).encode())
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            sha.update(_code(constant).encode())
-        else:
-            # A set has no order of its own.
-            plain = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
-            sha.update(repr(plain).encode())
-    return sha.hexdigest()[:16]
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +46,11 @@ class Fingerprint:
     ----------
     estimator : str
     params : mapping
-        Parameters that steer the trajectory.
+        Parameters that steer the trajectory.  A random generator stands for its state
+        after the fit has drawn its seed, which tells the state before.
     n_rows : int
     survey : Survey
-        Ranges and moments of the data, from the first pass.
+        Of the first pass, with the hash of the rows.
     """
 
     estimator: str
@@ -85,71 +59,54 @@ class Fingerprint:
     survey: Survey
 
     def as_meta(self) -> dict[str, Any]:
-        """Return what is compared literally."""
+        """Return what is compared.
+
+        Raises
+        ------
+        CheckpointError
+            For a parameter that cannot be told apart from others of its kind.
+        """
+        if self.survey.hash is None:
+            raise ValueError("The first pass did not hash the rows (SurveyRequest.hashed).")
+        params = {}
+        for name, value in sorted(self.params.items()):
+            try:
+                params[name] = identify(value)
+            except UnidentifiableError as error:
+                raise CheckpointError(
+                    f"A fit with {name}={value!r} cannot have a checkpoint: {error}, so that no "
+                    "later fit can be known to be the same. Use a plain function with plain "
+                    "arguments (what it encloses counts, too), or checkpoint=None."
+                ) from error
         return {
+            "version": __version__,
             "estimator": self.estimator,
-            "params": {key: _plain(value) for key, value in sorted(self.params.items())},
+            "params": params,
             "n_rows": self.n_rows,
             "n_features": len(self.survey.mean),
+            "data": f"{self.survey.hash:016x}",
         }
 
-    def as_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return what is compared numerically."""
-        survey = self.survey
-        return {
-            "low": survey.low,
-            "high": survey.high,
-            "mean": survey.mean,
-            "variance": survey.variance,
-            "weight": np.asarray(survey.weight),
-        }
-
-    def differences(self, meta: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str]:
+    def differences(self, meta: Mapping[str, Any]) -> list[str]:
         """Say in which respects a stored fingerprint is another."""
-        found = []
-        mine = self.as_meta()
-        for key in ("estimator", "n_rows", "n_features"):
-            if meta.get(key) != mine[key]:
-                found.append(f"{key} was {meta.get(key)!r}, is {mine[key]!r}")
-        theirs = meta.get("params") or {}
+        mine = json.loads(json.dumps(self.as_meta()))
+        found = [
+            f"{key} was {meta.get(key)!r}, is {mine[key]!r}"
+            for key in ("estimator", "n_rows", "n_features")
+            if meta.get(key) != mine[key]
+        ]
+        theirs = meta["params"]
         for key in sorted(set(theirs) | set(mine["params"])):
             if theirs.get(key) != mine["params"].get(key):
                 found.append(f"{key} was {theirs.get(key)!r}, is {mine['params'].get(key)!r}")
-        if found:
-            return found
-        scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
-        for key, value in self.as_arrays().items():
-            exact = key in ("low", "high")
-            unit = {"mean": scale, "variance": scale**2}.get(key, np.abs(value))
-            tolerance = 0.0 if exact else _MOMENT_TOLERANCE * unit
-            other = arrays.get(key, np.empty((0, 0)))
-            if other.shape != value.shape or not (np.abs(other - value) <= tolerance).all():
-                found.append(f"the {key} of the data is another")
+        if not found and meta.get("data") != mine["data"]:
+            found.append("the data are others (a value, a weight, or the order of rows or columns)")
         return found
 
-
-def _pack(state: Any, prefix: str = "state") -> tuple[dict[str, NDArray[Any]], list[str]]:
-    arrays, missing = {}, []
-    for field in dataclasses.fields(state):
-        value = getattr(state, field.name)
-        if value is None:
-            missing.append(field.name)
-        else:
-            arrays[f"{prefix}.{field.name}"] = np.asarray(value)
-    return arrays, missing
-
-
-def _unpack(
-    kind: type, arrays: Mapping[str, NDArray[Any]], missing: list[str], prefix: str = "state"
-) -> Any:
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        if field.name in missing:
-            values[field.name] = None
-            continue
-        value = arrays[f"{prefix}.{field.name}"]
-        values[field.name] = value.item() if value.ndim == 0 else value
-    return kind(**values)
+    def sizes(self) -> dict[str, int]:
+        """Return the lengths of axes that parameters tell."""
+        counts = [int(self.params[name]) for name in _COUNTS if name in self.params]
+        return {"k": counts[0]} if counts else {}
 
 
 class Checkpoint:
@@ -166,92 +123,208 @@ class Checkpoint:
         target = Path(path)
         self.path = target / _FILE if target.is_dir() else target
         self.fingerprint = fingerprint
-        self._before: tuple[Any, list[dict[str, Any]]] | None = None
+        #: Whether the file is of this fit.
+        self.written = False
+        #: What came before this part, as stored.
+        self._before: list[tuple[dict[str, Any], Arrays]] = []
+        self._started: list[PassRecord | LoopRecord] = []
+        self._meta = fingerprint.as_meta()
         if not self.path.parent.is_dir():
             raise CheckpointError(
                 f"checkpoint={str(path)!r}: the directory {str(self.path.parent)!r} does not "
                 "exist. Create it, or give a path in a directory that exists."
             )
 
-    def following(self, state: Any, history: list[dict[str, Any]]) -> Checkpoint:
+    def following(self, ended: Fitted) -> Checkpoint:
         """Return the same file for the next part of a fit, after one that ended like this."""
         after = Checkpoint(self.path, self.fingerprint)
-        after._before = state, history
+        after._before = [*self._before, _pack_loop(ended)]
         return after
 
-    def load(self, kind: type) -> tuple[Any, list[dict[str, Any]], bool] | None:
-        """Return (state, history, finished) of the stored fit, or None without a file.
+    def load(self, kind: type, sizes: Mapping[str, int] | None = None) -> Fitted | None:
+        """Return the stored loop of this part, or None where it has not begun.
 
-        Of a fit in parts, those of this part: None if it has not begun, and those of
-        its end if the next one has.
+        Where the next part has begun, that of its end.  Scratch files that killed
+        processes left are removed.
+
+        Parameters
+        ----------
+        kind : type
+            The dataclass of the state.
+        sizes : mapping of str to int, optional
+            Lengths of axes that the fit knows, by their names in ``kind.shapes``.
 
         Raises
         ------
         CheckpointError
-            If the file is broken, or belongs to other data or parameters.
+            If the file is damaged, or belongs to other data or parameters.
         """
+        remove_stale(self.path)
         if not self.path.exists():
             return None
-        remedy = "Delete the file to start afresh, or give another checkpoint path."
         try:
-            # Opened here, because NumPy leaves a broken file open.
-            with self.path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            meta = json.loads(arrays.pop("meta").tobytes().decode())
-        except Exception as error:  # whatever a reader of broken archives may come upon
+            meta, arrays = _read(self.path)
+        except Exception as error:  # whatever a reader of damaged archives may come upon
             # The first sentence only: NumPy goes on to recommend pickle.
             why = str(error).split(". ")[0].rstrip(".")
             raise CheckpointError(
-                f"{str(self.path)!r} is not a readable daskclust checkpoint ({why}). {remedy}"
+                f"{str(self.path)!r} is not a readable daskclust checkpoint ({why}). {_REMEDY}"
             ) from error
-        if meta.get("format") != _FORMAT:
-            raise CheckpointError(
-                f"{str(self.path)!r} has checkpoint format {meta.get('format')!r}; this version "
-                f"reads {_FORMAT}. {remedy}"
+        self._check_kin(meta)
+        try:
+            return self._take(
+                meta["parts"], arrays, kind, {**self.fingerprint.sizes(), **(sizes or {})}
             )
-        stored = {name[5:]: value for name, value in arrays.items() if name.startswith("data.")}
-        differences = self.fingerprint.differences(meta, stored)
+        except (StateError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise self._damaged(error) from error
+
+    def _check_kin(self, meta: Mapping[str, Any]) -> None:
+        if meta["version"] != self._meta["version"]:
+            raise CheckpointError(
+                f"{str(self.path)!r} was written by daskclust {meta['version']}; this is "
+                f"{self._meta['version']}, whose iterations may differ. Finish the fit with the "
+                f"version that began it. {_REMEDY}"
+            )
+        try:
+            differences = self.fingerprint.differences(meta)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(error) from error
         if differences:
             raise CheckpointError(
-                f"{str(self.path)!r} belongs to another fit: {'; '.join(differences)}. {remedy}"
+                f"{str(self.path)!r} belongs to another fit: {'; '.join(differences)}. {_REMEDY}"
             )
-        try:
-            before = meta.get("before")
-            if before is None and self._before is not None:
-                return None
-            if before is not None and self._before is None:
-                return _unpack(kind, arrays, before["missing"], "before"), before["history"], True
-            state = _unpack(kind, arrays, meta["missing"])
-            history, finished = meta["history"], bool(meta["finished"])
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(
-                f"{str(self.path)!r} lacks part of the state ({error}). {remedy}"
-            ) from error
-        return state, history, finished
 
-    def save(self, state: Any, history: list[dict[str, Any]], *, finished: bool) -> None:
+    def _damaged(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"{str(self.path)!r} is damaged: it lacks part of the state, or part of it is not what "
+            f"a state has there ({error}). {_REMEDY}"
+        )
+
+    def _take(
+        self, parts: list[Any], arrays: Arrays, kind: type, sizes: Mapping[str, int]
+    ) -> Fitted | None:
+        at = len(self._before)
+        self.written = True
+        if len(parts) <= at:
+            return None
+        part, own = parts[at], _under(arrays, f"{at}.")
+        if "start" in part:
+            self._started = [_unpack_record(r, own, i) for i, r in enumerate(part["start"])]
+            return None
+        return _unpack_loop(kind, (part, own), sizes)
+
+    def start_log(self) -> StartLog:
+        """Return the record of the start, as far as an earlier process came with it."""
+
+        def write(records: list[PassRecord | LoopRecord]) -> None:
+            metas: list[Any] = []
+            arrays: Arrays = {}
+            for i, record in enumerate(records):
+                meta, own = _pack_record(record)
+                metas.append(meta)
+                arrays.update({f"{i}.{name}": a for name, a in own.items()})
+            self._write(({"start": metas}, arrays))
+
+        def unpack(kind: type, packed: Any, sizes: Mapping[str, int]) -> Fitted:
+            try:
+                return _unpack_loop(kind, packed, {**self.fingerprint.sizes(), **sizes})
+            except (StateError, KeyError, TypeError, ValueError) as error:
+                raise self._damaged(error) from error
+
+        return StartLog(self._started, write, _pack_loop, unpack, self._damaged)
+
+    def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
         """Replace the file by the newest state; a crash leaves the old one or the new one."""
-        arrays, missing = _pack(state)
-        meta = {
-            "format": _FORMAT,
-            **self.fingerprint.as_meta(),
-            "missing": missing,
-            "history": history,
-            "finished": finished,
-        }
-        if self._before is not None:
-            ended, records = self._before
-            more, missing = _pack(ended, "before")
-            arrays.update(more)
-            meta["before"] = {"missing": missing, "history": records}
-        arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-        arrays.update({f"data.{key}": v for key, v in self.fingerprint.as_arrays().items()})
-        scratch = self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")
-        try:
-            with scratch.open("wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(self.path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        self._started = []
+        self._write(_pack_loop(Fitted(state, history, finished, passes)))
+
+    def _write(self, newest: tuple[dict[str, Any], Arrays]) -> None:
+        arrays: Arrays = {}
+        metas = []
+        for i, (meta, own) in enumerate([*self._before, newest]):
+            metas.append(meta)
+            arrays.update({f"{i}.{name}": a for name, a in own.items()})
+        _write(self.path, {"format": _FORMAT, **self._meta, "parts": metas}, arrays)
+        self.written = True
+
+    def close(self) -> None:
+        """Remove what killed processes left of earlier writing."""
+        remove_stale(self.path)
+
+
+# --- the file --------------------------------------------------------------------------------
+
+
+def _seal(meta: Mapping[str, Any], arrays: Arrays) -> str:
+    sha = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        sha.update(f"{name} {array.dtype.descr} {array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
+    # As it will be read: tuples are lists then.
+    meta = json.loads(json.dumps(meta))
+    meta["seal"] = _seal(meta, arrays)
+    text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+    with new_file(path) as scratch, scratch.open("wb") as file:
+        np.savez(file, meta=text, **arrays)  # type: ignore[arg-type]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
+    # Opened here, because NumPy leaves a broken file open.
+    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(arrays.pop("meta").tobytes().decode())
+    if meta["format"] != _FORMAT:
+        raise ValueError(f"it has format {meta['format']!r}, this version reads {_FORMAT}")
+    if meta.pop("seal") != _seal(meta, arrays):
+        raise ValueError("its content is not what was written")
+    if not isinstance(meta["parts"], list) or not isinstance(meta["version"], str):
+        raise ValueError("its header is none")
+    return meta, arrays
+
+
+def _under(arrays: Arrays, prefix: str) -> Arrays:
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+
+
+def _pack_loop(loop: Fitted) -> tuple[dict[str, Any], Arrays]:
+    arrays, missing = pack_state(loop.state)
+    meta = {
+        "missing": missing,
+        "history": loop.history,
+        "finished": bool(loop.finished),
+        "passes": int(loop.passes),
+    }
+    return meta, arrays
+
+
+def _unpack_loop(
+    kind: type, packed: tuple[dict[str, Any], Arrays], sizes: Mapping[str, int]
+) -> Fitted:
+    meta, arrays = packed
+    history, passes = meta["history"], meta["passes"]
+    numbers = [record["iteration"] for record in history]
+    if numbers != list(range(1, len(history) + 1)):
+        raise StateError("the records of iterations are not in order")
+    if not isinstance(passes, int) or not isinstance(meta["finished"], bool):
+        raise StateError("the count of passes is none")
+    return Fitted(
+        unpack_state(kind, arrays, meta["missing"], sizes), history, meta["finished"], passes
+    )
+
+
+def _pack_record(record: PassRecord | LoopRecord) -> tuple[dict[str, Any], Arrays]:
+    if isinstance(record, PassRecord):
+        return {"question": record.question}, record.partial
+    meta, arrays = record.loop
+    return {"loop": record.name, **meta}, arrays
+
+
+def _unpack_record(meta: dict[str, Any], arrays: Arrays, number: int) -> PassRecord | LoopRecord:
+    own = _under(arrays, f"{number}.")
+    if "question" in meta:
+        return PassRecord(meta["question"], own)
+    return LoopRecord(meta["loop"], (meta, own))

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from daskclust.engine.checkpoint import Checkpoint
+from daskclust.engine.handle import Rows
 from daskclust.engine.progress import announce
-from daskclust.engine.rows import Rows
+from daskclust.engine.start_log import LoopKeeper
+from daskclust.engine.states import Fitted
+from daskclust.exceptions import CheckpointError, ClusterError, ReadError
 
 __all__ = ["Fitted", "Step", "iterate"]
 
@@ -44,15 +47,6 @@ class Step(Generic[S]):
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Fitted(Generic[S]):
-    """The end of a loop: last state, the records, and whether it finished by itself."""
-
-    state: S
-    history: list[dict[str, Any]]
-    finished: bool
-
-
 def iterate(
     rows: Rows,
     start: Callable[[], S],
@@ -62,12 +56,14 @@ def iterate(
     max_iter: int,
     name: str,
     checkpoint: Checkpoint | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Fitted[S]:
     """Iterate ``step`` from ``start`` until it is finished or ``max_iter`` is reached.
 
     Owns what every fit shares: the state, the records of ``history_``, the count
-    of passes, progress, and the checkpoint (written after the start and after
-    every iteration, and read before anything is computed).
+    of passes, progress, and the checkpoint (written after every pass of the start and
+    after every iteration, and read before anything is computed).  An error that ends a
+    fit names the checkpoint that holds it.
 
     Parameters
     ----------
@@ -83,24 +79,62 @@ def iterate(
     name : str
         The estimator, for the log.
     checkpoint : Checkpoint, optional
+    sizes : mapping of str to int, optional
+        Lengths of axes by their names in ``kind.shapes``, which a stored state must
+        have; those named p and n are as long as the rows are wide and many.
 
     Returns
     -------
     Fitted
     """
-    stored = None if checkpoint is None else checkpoint.load(kind)
+    # A loop inside a start is kept in the record of the start, as a whole.
+    log = rows.log
+    keeper = checkpoint if checkpoint is not None or log is None else log.keeper(name)
+    try:
+        with rows.logged(None):
+            fitted = _loop(rows, start, step, kind, max_iter, name, keeper, sizes)
+    except CheckpointError:
+        raise
+    except BaseException as error:
+        if checkpoint is None or not checkpoint.written:
+            raise
+        kept = (
+            f"The fit is kept in {str(checkpoint.path)!r}: the same fit with the same data and "
+            "checkpoint goes on from there."
+        )
+        if isinstance(error, ClusterError | ReadError):
+            # Nobody's fault, and the way to go on: part of the message.
+            raise type(error)(f"{error} {kept}") from error
+        error.add_note(kept)
+        raise
+    if checkpoint is not None:
+        checkpoint.close()
+    return fitted
+
+
+def _loop(
+    rows: Rows,
+    start: Callable[[], S],
+    step: Callable[[S], Step[S]],
+    kind: type[S],
+    max_iter: int,
+    name: str,
+    keeper: Checkpoint | LoopKeeper | None,
+    sizes: Mapping[str, int] | None,
+) -> Fitted[S]:
+    known = {"n": rows.n_rows, "p": rows.n_features, **(sizes or {})}
+    stored = None if keeper is None else keeper.load(kind, known)
     history: list[dict[str, Any]] = []
     finished = False
-    passes_before = 0
     if stored is None:
-        state = start()
-        if checkpoint is not None:
-            checkpoint.save(state, history, finished=False)
+        with rows.logged(keeper.start_log() if isinstance(keeper, Checkpoint) else None):
+            state = start()
+        if keeper is not None:
+            keeper.save(state, history, finished=False, passes=rows.passes)
     else:
-        state, history, finished = stored
+        state, history, finished = stored.state, stored.history, stored.finished
         # The passes of this process so far only looked at the data again.
-        passes_before = (history[-1]["passes"] if history else 0) - rows.passes
-        passes_before = max(passes_before, 0)
+        rows.passes = max(rows.passes, stored.passes)
     while not finished and len(history) < max_iter:
         began = time.perf_counter()
         done = step(state)
@@ -111,11 +145,11 @@ def iterate(
             "center_shift": float(done.center_shift),
             "moved": done.moved,
             "seconds": time.perf_counter() - began,
-            "passes": rows.passes + passes_before,
+            "passes": rows.passes,
             **done.extra,
         }
         history.append(record)
-        if checkpoint is not None:
-            checkpoint.save(state, history, finished=finished)
+        if keeper is not None:
+            keeper.save(state, history, finished=finished, passes=rows.passes)
         announce(name, record)
-    return Fitted(state, history, finished)
+    return Fitted(state, history, finished, rows.passes)

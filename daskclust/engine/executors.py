@@ -22,7 +22,9 @@ import numpy as np
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from daskclust.engine.blocks import Block, Group, Prepare, fold, merge
+from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
+from daskclust.engine.dask_surface import sending_once, submit_graph, task
+from daskclust.engine.tasks import Crew, Slot, Task, gather, gather_futures
 from daskclust.reduction import Partial, Reduction
 
 __all__ = ["ClusterExecutor", "Executor", "GraphExecutor", "LocalExecutor", "ThreadExecutor"]
@@ -50,6 +52,10 @@ class Executor(ABC):
     def excluding(self, rows: NDArray[np.int64]) -> Executor:
         """Return an executor over the same blocks with some rows left out of sums."""
 
+    @abstractmethod
+    def only(self, ranges: Sequence[Range]) -> Executor:
+        """Return an executor over some (sorted, disjoint) ranges of rows, which hold some."""
+
 
 def _fold_all(
     results: Sequence[tuple[Partial, Any]], reduction: Reduction, state: Any
@@ -76,6 +82,11 @@ def cpu_threads() -> int:
         return CPU_COUNT
 
 
+def _parts(groups: Sequence[Group], ranges: Sequence[Range]) -> list[Group]:
+    parts = [group.only(ranges) for group in groups]
+    return [part for part in parts if part.blocks]
+
+
 class ThreadExecutor(Executor):
     """Groups of in-memory rows, one for each thread; for NumPy input, without Dask."""
 
@@ -88,8 +99,8 @@ class ThreadExecutor(Executor):
 
     def _each(self, call: Callable[[Group, Any], Any], carry: Any) -> list[Any]:
         carries = _carries(carry, len(self.groups))
-        if len(self.groups) == 1:
-            return [call(self.groups[0], carries[0])]
+        if len(self.groups) < 2:
+            return [call(group, kept) for group, kept in zip(self.groups, carries, strict=True)]
         with ThreadPoolExecutor(len(self.groups), thread_name_prefix="daskclust") as pool:
             return list(pool.map(call, self.groups, carries))
 
@@ -106,6 +117,10 @@ class ThreadExecutor(Executor):
         """Leave some rows out of sums."""
         return ThreadExecutor([group.excluding(rows) for group in self.groups])
 
+    def only(self, ranges: Sequence[Range]) -> ThreadExecutor:
+        """Keep some rows."""
+        return ThreadExecutor(_parts(self.groups, ranges))
+
 
 class LocalExecutor(Executor):
     """Groups on the user's local scheduler: synchronous, threads, processes or a callable."""
@@ -116,7 +131,7 @@ class LocalExecutor(Executor):
 
     def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         token = uuid4().hex
-        graph = {(f"daskclust-{name}-{token}", i): (call,) for i, call in enumerate(calls)}
+        graph = {(f"daskclust-{name}-{token}", i): task(call) for i, call in enumerate(calls)}
         return list(self._get(graph, list(graph)))
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -136,6 +151,10 @@ class LocalExecutor(Executor):
     def excluding(self, rows: NDArray[np.int64]) -> LocalExecutor:
         """Leave some rows out of sums."""
         return LocalExecutor([group.excluding(rows) for group in self.groups], self._get)
+
+    def only(self, ranges: Sequence[Range]) -> LocalExecutor:
+        """Keep some rows."""
+        return LocalExecutor(_parts(self.groups, ranges), self._get)
 
 
 def _fold_chunk(
@@ -182,21 +201,28 @@ class GraphExecutor(Executor):
             arguments = [self._keys[i], None if self._weight_keys is None else self._weight_keys[i]]
             if carry is not None:
                 arguments.append(carry[i])
-            tasks[(f"daskclust-{name}-{token}", i)] = (
-                partial(_fold_chunk, block, call),
-                *arguments,
+            tasks[(f"daskclust-{name}-{token}", i)] = task(
+                partial(_fold_chunk, block, call), *arguments
             )
         return tasks
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Run one task a block."""
         tasks = self._tasks(name, partial(_call_first, function, arguments), None)
-        return list(self._get({**self._graph, **tasks}, list(tasks)))
+        return self._run(name, {**self._graph, **tasks}, list(tasks))
+
+    def _run(self, name: str, graph: Mapping[Any, Any], keys: list[Any]) -> list[Any]:
+        if self._client is None:
+            return list(self._get(graph, keys))
+        futures = submit_graph(self._client, graph, keys)
+        return gather_futures(self._client, f"the pass {name!r}", futures)
 
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
         """Run one task a block and a tree of merges, all in one graph."""
+        if not self.blocks:
+            return reduction.identity(state), []
         call = partial(_fold_prepared, prepare, reduction, state)
         tasks = self._tasks(reduction.name, call, carry)
         graph = {**self._graph, **tasks}
@@ -204,29 +230,46 @@ class GraphExecutor(Executor):
         level = []
         for name, i in folded:
             level.append((f"{name}-partial", i))
-            graph[level[-1]] = (itemgetter(0), (name, i))
+            graph[level[-1]] = task(itemgetter(0), (name, i))
         depth = 0
         while len(level) > 1:
             name = f"{folded[0][0]}-merge{depth}"
             parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
             level = []
             for i, part in enumerate(parts):
-                graph[(name, i)] = (partial(_merge_results, reduction, state), part)
+                graph[(name, i)] = task(partial(_merge_results, reduction, state), part)
                 level.append((name, i))
             depth += 1
         if not reduction.carries:
-            return self._get(graph, [level[0]])[0], None
+            return self._run(reduction.name, graph, [level[0]])[0], None
         if self._client is None:
             merged, *kept = self._get(graph, [level[0], *folded])
             return merged, kept
-        merged, *kept = self._client.get(graph, [level[0], *folded], sync=False)
-        return merged.result(), kept
+        future, *kept = submit_graph(self._client, graph, [level[0], *folded])
+        return gather_futures(self._client, f"the pass {reduction.name!r}", [future])[0], kept
 
     def excluding(self, rows: NDArray[np.int64]) -> GraphExecutor:
         """Leave some rows out of sums."""
         blocks = Group(self.blocks).excluding(rows).blocks
         return GraphExecutor(
             blocks, self._keys, self._weight_keys, self._graph, self._get, self._client
+        )
+
+    def only(self, ranges: Sequence[Range]) -> GraphExecutor:
+        """Keep some blocks."""
+        kept = [
+            i
+            for i, block in enumerate(self.blocks)
+            if overlap([(block.start, block.start + block.size)], ranges)
+        ]
+        weight_keys = self._weight_keys
+        return GraphExecutor(
+            [self.blocks[i] for i in kept],
+            [self._keys[i] for i in kept],
+            None if weight_keys is None else [weight_keys[i] for i in kept],
+            self._graph,
+            self._get,
+            self._client,
         )
 
 
@@ -254,6 +297,10 @@ def _exclude(group: Group, rows: NDArray[np.int64]) -> Group:
     return group.excluding(rows)
 
 
+def _only(group: Group, ranges: Sequence[Range]) -> Group:
+    return group.only(ranges)
+
+
 def _fold_kept(
     group: Group, prepare: Prepare, reduction: Reduction, state: Any, before: Any
 ) -> tuple[Partial, Any]:
@@ -274,78 +321,99 @@ def _n_bytes(value: Any) -> int:
 class ClusterExecutor(Executor):
     """Groups bound on the workers of a ``distributed`` cluster.
 
-    Each group is a future of references to blocks that its worker holds, softly
-    pinned there; a pass submits one task a group with the state embedded, or with a
-    future of it where it is large.  Tasks are pure: a lost worker means that blocks
-    are computed again elsewhere.
+    Each group is a task of references to blocks that its worker holds, softly
+    restricted to that worker; a pass submits one task a group with the state
+    embedded, or with a task of it where it is large.  Tasks are pure: a lost worker
+    means that blocks are computed again elsewhere.
     """
 
-    def __init__(self, client: Any, groups: list[Any], workers: list[str | None]) -> None:
-        self.client = client
+    def __init__(self, crew: Crew, groups: list[Task], ranges: Sequence[Sequence[Range]]) -> None:
+        self.crew = crew
         self.groups = groups
-        self.workers = workers
+        #: Rows of each group.
+        self.ranges = ranges
 
-    def submit(
-        self, name: str, function: Callable[..., Any], *arguments: Any, worker: str | None = None
-    ) -> Any:
-        """Submit one task with a readable key, softly pinned."""
-        return self.client.submit(
-            function,
-            *arguments,
-            key=(f"daskclust-{name}-{uuid4().hex}", 0),
-            workers=None if worker is None else [worker],
-            allow_other_workers=worker is not None,
-        )
+    @property
+    def client(self) -> Any:
+        """The client that submits the tasks."""
+        return self.crew.client
+
+    @property
+    def workers(self) -> list[str | None]:
+        """Where each group is worked on."""
+        return [None if task.slot is None else task.slot.worker for task in self.groups]
+
+    def _submit(
+        self, name: str, function: Callable[..., Any], *arguments: Any, slot: Slot | None = None
+    ) -> Task:
+        return Task(name, function, arguments, slot).submit(self.client)
+
+    def _gather(self, name: str, tasks: list[Task], watched: Sequence[Task] = ()) -> list[Any]:
+        return gather(self.client, f"the pass {name!r}", tasks, watched, self.crew.slots)
 
     def _to_send(self, value: Any) -> Any:
         """Return what tasks are given for a value that all of them need."""
         if _n_bytes(value) < _SENT_ONCE:
             return value
         # A task that holds it, unlike scattered data, can be run again where a worker is lost.
-        # Sent once, it is no reason to warn of large graphs.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**60}):
-            return self.submit("state", _hold, value)
+        with sending_once():
+            return self._submit("state", _hold, value)
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Run one task a group and gather the results."""
+        self.crew.settle(self.groups)
         arguments = tuple(self._to_send(argument) for argument in arguments)
-        futures = [
-            self.submit(name, function, group, *arguments, worker=worker)
-            for group, worker in zip(self.groups, self.workers, strict=True)
+        tasks = [
+            self._submit(name, function, group, *arguments, slot=group.slot)
+            for group in self.groups
         ]
-        return list(self.client.gather(futures))
+        return self._gather(name, tasks)
 
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
         """Run one task a group, merge in a tree, gather one partial."""
-        carries = _carries(carry, len(self.groups))
+        self.crew.settle(self.groups)
         sent = self._to_send(state)
         folded = [
-            self.submit(
-                reduction.name, _fold_kept, group, prepare, reduction, sent, kept, worker=worker
+            self._submit(
+                reduction.name, _fold_kept, group, prepare, reduction, sent, kept, slot=group.slot
             )
-            for group, kept, worker in zip(self.groups, carries, self.workers, strict=True)
+            for group, kept in zip(self.groups, _carries(carry, len(self.groups)), strict=True)
         ]
-        if reduction.carries or len(folded) > _SPLIT_EVERY:
-            name = f"{reduction.name}-merge"
-            level = [
-                self.submit(name, itemgetter(0), future, worker=worker)
-                for future, worker in zip(folded, self.workers, strict=True)
-            ]
-            while len(level) > _SPLIT_EVERY:
-                parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
-                level = [self.submit(name, _merge_results, reduction, sent, p) for p in parts]
-            partials = self.client.gather(level)
-        else:
-            partials = [result[0] for result in self.client.gather(folded)]
-        return merge(reduction, state, partials), folded if reduction.carries else None
+        if not reduction.carries and len(folded) <= _SPLIT_EVERY:
+            results = self._gather(reduction.name, folded)
+            return merge(reduction, state, [result[0] for result in results]), None
+        name = f"{reduction.name}-merge"
+        level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
+        while len(level) > _SPLIT_EVERY:
+            parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
+            level = [self._submit(name, _merge_results, reduction, sent, part) for part in parts]
+        partials = self._gather(reduction.name, level, folded)
+        merged = merge(reduction, state, partials)
+        if not reduction.carries:
+            return merged, None
+        for kept in carry or ():
+            # What was kept before is only wanted where a worker is lost, and can be made again.
+            kept.release()
+        return merged, folded
 
     def excluding(self, rows: NDArray[np.int64]) -> ClusterExecutor:
         """Leave some rows out of sums; the blocks stay where they are."""
+        self.crew.settle(self.groups)
         rows = self._to_send(rows)
         groups = [
-            self.submit("bind", _exclude, group, rows, worker=worker)
-            for group, worker in zip(self.groups, self.workers, strict=True)
+            self._submit("bind", _exclude, group, rows, slot=group.slot) for group in self.groups
         ]
-        return ClusterExecutor(self.client, groups, self.workers)
+        return ClusterExecutor(self.crew, groups, self.ranges)
+
+    def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
+        """Keep some rows; only groups that hold some of them are asked from now on."""
+        self.crew.settle(self.groups)
+        kept = [
+            group
+            for group, held in zip(self.groups, self.ranges, strict=True)
+            if overlap(held, ranges)
+        ]
+        groups = [self._submit("bind", _only, group, ranges, slot=group.slot) for group in kept]
+        return ClusterExecutor(self.crew, groups, [list(ranges) for _ in kept])

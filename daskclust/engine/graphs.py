@@ -11,18 +11,28 @@ otherwise the graph is left whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
-import dask
-from dask.core import flatten, get_dependencies, istask
-from dask.optimization import cull
 from dask.sizeof import sizeof
 
 from daskclust.engine.blocks import LazyChunk
+from daskclust.engine.dask_surface import (
+    graph_of,
+    inputs_of,
+    is_future,
+    is_leaf,
+    keys_of,
+    needed,
+    optimized,
+    task,
+    value_of,
+)
+from daskclust.engine.reads import Retries
 
-__all__ = ["CutGraph", "cut"]
+__all__ = ["ArrayGraph", "cut", "graph_behind"]
 
 Key = Any
 #: A constant is what at least this share of the blocks refer to.
@@ -34,39 +44,66 @@ _MAX_REPETITION = 2.5
 
 
 @dataclass(frozen=True)
-class CutGraph:
-    """The chunks of an array.
+class ArrayGraph:
+    """What is behind the chunks of an array.
 
     Attributes
     ----------
     keys : list
-        One key a block, in row order.
-    chunks : list of (array or LazyChunk), or None
-        What is behind each block; ``None`` when the graph has to stay whole.
+        One key a chunk, in row order.
     graph : mapping
-        The whole graph.
+    inputs : mapping
+        The keys that each node refers to; empty where the graph holds futures.
+    leaves : set
+        The keys of values.
     futures : list, or None
-        The blocks' futures, when all of them live on a cluster already.
+        The chunks' futures, when all of them live on a cluster already.
     """
 
     keys: list[Key]
-    chunks: list[Any] | None
     graph: Mapping[Key, Any]
+    inputs: Mapping[Key, list[Key]] = field(default_factory=dict)
+    leaves: set[Key] = field(default_factory=set)
     futures: list[Any] | None = None
 
     @property
     def in_memory(self) -> bool:
-        """Whether all values are at hand in this process."""
-        return self.chunks is not None and not any(isinstance(c, LazyChunk) for c in self.chunks)
+        """Whether all chunks are values, in this process."""
+        return self.leaves.issuperset(self.keys)
+
+    def values(self) -> list[Any]:
+        """Return the chunks that are in this process."""
+        return [value_of(self.graph, key) for key in self.keys]
+
+    def whole(self) -> dict[Key, Any]:
+        """Return a graph that computes all chunks, and whose reads are tried again."""
+        if not self.inputs:
+            return dict(self.graph)
+        read = _guarded(self.graph, self.inputs, self.leaves, Retries.configured())
+        # Values that only reads refer to travel inside those.
+        return needed(read, self.keys)[0]
 
 
-def _is_future(value: Any) -> bool:
-    # Without importing distributed: its futures are the only ones with both.
-    return hasattr(value, "key") and hasattr(value, "client")
+def graph_behind(array: Any) -> ArrayGraph:
+    """Return the graph of a row-chunked array, optimized.
 
-
-def _value(graph: Mapping[Key, Any], key: Key) -> Any:
-    return dask.get({key: graph[key]}, key)
+    Parameters
+    ----------
+    array : dask.array.Array
+        With one chunk along every axis but the first.
+    """
+    keys = keys_of(array)
+    graph = graph_of(array)
+    if any(is_future(value) for value in graph.values()):
+        # Optimizing would drop what the cluster holds.
+        futures = [graph[key] for key in keys]
+        held = all(is_future(future) for future in futures)
+        return ArrayGraph(keys, graph, futures=futures if held else None)
+    array = optimized(array)
+    keys = keys_of(array)
+    graph, inputs = needed(graph_of(array), keys)
+    leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
+    return ArrayGraph([_resolved(graph, inputs, key) for key in keys], graph, inputs, leaves)
 
 
 def _resolved(graph: Mapping[Key, Any], dependencies: Mapping[Key, list[Key]], key: Key) -> Key:
@@ -121,46 +158,58 @@ def _closure(dependencies: Mapping[Key, list[Key]], root: Key) -> set[Key]:
     return seen
 
 
-def cut(array: Any, compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]]) -> CutGraph:
-    """Cut the graph of a row-chunked array into blocks.
+def cut(
+    behind: ArrayGraph, compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]]
+) -> list[LazyChunk] | None:
+    """Cut a graph into one for each chunk.
 
     Parameters
     ----------
-    array : dask.array.Array
-        With one chunk along every axis but the first.
+    behind : ArrayGraph
+        Without futures, not in memory.
     compute : callable(graph, keys) -> list
         Computes keys of a graph with the user's scheduler; for constants.
 
     Returns
     -------
-    CutGraph
+    list of LazyChunk, or None
+        None where the graph has to stay whole.
     """
-    keys = list(flatten(array.__dask_keys__()))
-    graph = dict(array.__dask_graph__())
-    if any(_is_future(value) for value in graph.values()):
-        # Optimizing would drop what the cluster holds.
-        futures = [graph[key] for key in keys]
-        held = all(_is_future(future) for future in futures)
-        return CutGraph(keys, None, graph, futures if held else None)
-    # `dask.optimize` leaves expressions such as a rechunk unlowered; their own method does not.
-    array = array.optimize() if hasattr(array, "optimize") else dask.optimize(array)[0]
-    keys = list(flatten(array.__dask_keys__()))
-    graph, dependencies = cull(dict(array.__dask_graph__()), keys)
-    # A value may also be another task's key: neither a task nor a leaf.
-    leaves = {key for key, value in graph.items() if not istask(value) and not dependencies[key]}
-    keys = [_resolved(graph, dependencies, key) for key in keys]
-    if leaves.issuperset(keys):
-        return CutGraph(keys, [_value(graph, key) for key in keys], graph)
+    if not behind.inputs:
+        return None
+    retries, keys, leaves = Retries.configured(), behind.keys, set(behind.leaves)
+    graph, inputs = _insert_constants(behind, leaves, compute)
+    closures = [_closure(inputs, key) for key in keys]
+    if _repetition(inputs, closures, leaves) > _MAX_REPETITION:
+        return None
+    chunks = []
+    for key, closure in zip(keys, closures, strict=True):
+        part = {name: graph[name] for name in closure}
+        if len(_reads(closure, inputs, leaves)) > 1:
+            part = _guarded(part, inputs, leaves, retries)
+        chunks.append(LazyChunk(part, key, retries))
+    return chunks
 
-    graph, dependencies = _insert_constants(graph, dependencies, keys, leaves, compute)
-    closures = [_closure(dependencies, key) for key in keys]
-    if _repetition(dependencies, closures, leaves) > _MAX_REPETITION:
-        return CutGraph(keys, None, graph)
-    chunks = [
-        LazyChunk({task: graph[task] for task in closure}, key)
-        for key, closure in zip(keys, closures, strict=True)
-    ]
-    return CutGraph(keys, chunks, graph)
+
+def _reads(
+    keys: Iterable[Key], dependencies: Mapping[Key, list[Key]], leaves: set[Key]
+) -> list[Key]:
+    """Return the tasks that others begin with: the reads, where there are any."""
+    return [key for key in keys if key not in leaves and leaves.issuperset(dependencies[key])]
+
+
+def _guarded(
+    graph: Mapping[Key, Any],
+    dependencies: Mapping[Key, list[Key]],
+    leaves: set[Key],
+    retries: Retries,
+) -> dict[Key, Any]:
+    """Return a graph whose reads are tried again, each by itself, where they fail."""
+    guarded = dict(graph)
+    for key in _reads(graph, dependencies, leaves):
+        part = {name: graph[name] for name in (key, *dependencies[key])}
+        guarded[key] = task(LazyChunk(part, key, retries).load)
+    return guarded
 
 
 def _repetition(
@@ -172,7 +221,7 @@ def _repetition(
     the tasks it begins with.
     """
     uses = Counter(key for closure in closures for key in closure - leaves)
-    first = [key for key in uses if leaves.issuperset(dependencies[key])]
+    first = _reads(uses, dependencies, leaves)
     return sum(uses[key] for key in first) / max(1, len(first))
 
 
@@ -182,31 +231,27 @@ def _if_small(value: Any) -> Any:
 
 
 def _insert_constants(
-    graph: Mapping[Key, Any],
-    dependencies: Mapping[Key, list[Key]],
-    keys: list[Key],
+    behind: ArrayGraph,
     leaves: set[Key],
     compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]],
 ) -> tuple[dict[Key, Any], dict[Key, list[Key]]]:
-    """Replace tasks that most blocks refer to by their values."""
-    ownership = _Ownership(dependencies, keys)
+    """Replace tasks that most blocks refer to by their values, which are added to the leaves."""
+    keys = behind.keys
+    ownership = _Ownership(behind.inputs, keys)
     enough = max(2, _CONSTANT_SHARE * len(keys))
     constants = [
         key for key, users in ownership.users.items() if users >= enough and key not in leaves
     ]
     if not constants:
-        return dict(graph), dict(dependencies)
-    probes: dict[Key, Any] = {
-        ("daskclust-constant", i): (_if_small, key) for i, key in enumerate(constants)
-    }
-    values = compute({**graph, **probes}, list(probes))
-    replaced = dict(graph)
+        return dict(behind.graph), dict(behind.inputs)
+    name = f"daskclust-constant-{uuid4().hex}"
+    probes: dict[Key, Any] = {(name, i): task(_if_small, key) for i, key in enumerate(constants)}
+    values = compute({**behind.whole(), **probes}, list(probes))
+    replaced = dict(behind.graph)
     for key, value in zip(constants, values, strict=True):
         if value is not None:
             replaced[key] = value
             leaves.add(key)
-    culled, _ = cull(replaced, keys)
-    # `cull` leaves values alone that are no tasks, so constants have no dependencies.
-    return culled, {
-        key: [] if key in leaves else list(get_dependencies(culled, key)) for key in culled
-    }
+    culled, _ = needed(replaced, keys)
+    # Values that are no tasks are left alone, so constants have no dependencies.
+    return culled, {key: [] if key in leaves else inputs_of(culled, key) for key in culled}

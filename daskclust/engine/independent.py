@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import dask
-from dask.base import get_scheduler
-
+from daskclust.engine.dask_surface import client_behind, scheduler_of, sending_once, task
 from daskclust.engine.executors import cpu_threads
-from daskclust.engine.rows import client_of, is_dask
+from daskclust.engine.rows import is_dask
+from daskclust.engine.tasks import Task, gather
 
 __all__ = ["map_independent"]
 
@@ -49,23 +48,18 @@ def map_independent(
             return [function(shared, item) for item in items]
         with ThreadPoolExecutor(n_threads, thread_name_prefix="daskclust") as pool:
             return list(pool.map(partial(function, shared), items))
-    get = get_scheduler(collections=[like])
-    client = getattr(get, "__self__", None)
-    client = client_of(get)
-    token = uuid4().hex
-    held = f"daskclust-{name}-shared-{token}"
-    keys = [(f"daskclust-{name}-{token}", i) for i in range(len(items))]
+    get = scheduler_of(like)
+    client = client_behind(get)
     if client is None:
-        graph: dict[Any, Any] = {held: (partial(_same, shared),)}
+        token = uuid4().hex
+        held = f"daskclust-{name}-shared-{token}"
+        graph: dict[Any, Any] = {held: task(partial(_same, shared))}
+        keys = [(f"daskclust-{name}-{token}", i) for i in range(len(items))]
         for key, item in zip(keys, items, strict=True):
-            graph[key] = (partial(_called, function, item), held)
+            graph[key] = task(partial(_called, function, item), held)
         return list(get(graph, keys))
-    # The shared argument is as long as it is, and sent once.
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**60}):
+    with sending_once():
         # A task that returns it, not scattered data: it is there again after a worker is lost.
-        future = client.submit(_same, shared, key=held)
-    futures = [
-        client.submit(function, future, item, key=key)
-        for key, item in zip(keys, items, strict=True)
-    ]
-    return list(client.gather(futures))
+        sent = Task(f"{name}-shared", _same, (shared,)).submit(client)
+    tasks = [Task(name, function, (sent, item)).submit(client) for item in items]
+    return gather(client, f"the tasks {name!r}", tasks)

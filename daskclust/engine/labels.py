@@ -13,20 +13,25 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.engine.blocks import as_matrix
 from daskclust.engine.rows import Rows, is_dask, open_rows, unwrap, working_dtype
 from daskclust.exceptions import ChunkError
+
+#: What stands for no label.
+_NONE = -1
 
 __all__ = ["as_label_vector", "open_label_pairs", "open_labeled_rows"]
 
 
 def as_label_vector(labels: Any, name: str) -> Any:
-    """Return labels as a one-dimensional NumPy or Dask array of numbers.
+    """Return labels as a one-dimensional NumPy or Dask array of numbers, -1 where masked.
 
     NumPy labels of any sortable type are numbered; Dask labels must be numbers.
     """
     labels = unwrap(labels)
     if not is_dask(labels):
-        labels = np.asarray(labels)
+        # A mask is kept for now.
+        labels = np.asanyarray(labels)
     if labels.ndim != 1:
         raise ValueError(
             f"{name} has shape {labels.shape}; expected one label a row, shape (n,). Use "
@@ -39,18 +44,33 @@ def as_label_vector(labels: Any, name: str) -> Any:
             f"{name} is a Dask array of dtype {labels.dtype}; expected integer labels. Number the "
             "classes first."
         )
-    return np.unique(labels, return_inverse=True)[1]
+    there = ~np.ma.getmaskarray(labels)
+    numbers = np.full(len(labels), _NONE)
+    numbers[there] = np.unique(np.asarray(labels)[there], return_inverse=True)[1]
+    return numbers
 
 
 def _whole(labels: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return labels as whole numbers of ``dtype``, or say that they are none."""
+    """Return labels as whole numbers of ``dtype``, -1 where masked, or say that they are none."""
+    if np.ma.is_masked(labels):
+        there = ~np.ma.getmaskarray(labels)
+        out = np.full(len(labels), _NONE, dtype)
+        out[there] = _whole(np.asarray(labels)[there], name, dtype)
+        return out
+    labels = np.asarray(labels)
     whole = np.isfinite(labels) & (labels == np.floor(labels))
     if not whole.all():
         bad = labels[~whole][0]
         raise ValueError(
             f"{name} contains {bad}; labels must be whole numbers, -1 for masked rows."
         )
-    out: NDArray[Any] = labels.astype(dtype)
+    far = (labels >= 2.0**63) | (labels < -(2.0**63)) if labels.dtype.kind in "uf" else None
+    if far is not None and far.any():
+        raise ValueError(
+            f"{name} contains {labels[far][0]}; labels must be whole numbers below 2**63. Number "
+            "the classes from 0."
+        )
+    out = labels.astype(dtype)
     if labels.size and dtype.kind == "f" and (out.astype(np.int64) != labels).any():
         raise ValueError(
             f"{name} contains {labels[out.astype(np.int64) != labels][0]}, which {dtype} cannot "
@@ -66,9 +86,8 @@ def _columns(first: NDArray[Any], labels: NDArray[Any], name: str, dtype: Any) -
             f"A block of {len(first)} rows has {len(labels)} {name}: the arrays are of different "
             "length, or cut differently. Give both the same chunks."
         )
-    if first.ndim == 1:
-        first = _whole(first, "labels_true", dtype)
-    return np.column_stack([first.astype(dtype, copy=False), _whole(labels, name, dtype)])
+    first = _whole(first, "labels_true", dtype) if first.ndim == 1 else as_matrix(first, dtype)
+    return np.column_stack([first, _whole(labels, name, dtype)])
 
 
 def _aligned(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -10,26 +11,76 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.engine.binding import fetch_chunks
+from daskclust.engine.blocks import check_width
 from daskclust.engine.rows import is_dask
 
 __all__ = ["labeled_rows", "map_rows", "pair_rows"]
+
+
+@dataclass(frozen=True)
+class _Patch:
+    """Results of some rows of a chunk, as small as they can be.
+
+    They travel inside the graph of the results, which has to live without a client:
+    a byte or two a row, so that a million rows are no large graph.
+
+    Parameters
+    ----------
+    start : int
+        First row of the chunk.
+    rows : ndarray
+        Packed bits of the chunk's rows, or their numbers.
+    values : ndarray
+        One a row, of the smallest type that holds them.
+    n_rows : int
+        Of the chunk.
+    """
+
+    start: int
+    rows: NDArray[Any]
+    values: NDArray[Any]
+    n_rows: int
+
+    @classmethod
+    def of(cls, start: int, n: int, rows: NDArray[np.int64], values: NDArray[Any]) -> _Patch:
+        """Pack (local row, value) pairs of a chunk of n rows."""
+        small = values
+        if values.dtype.kind in "iu" and len(values):
+            low, high = np.min_scalar_type(values.min()), np.min_scalar_type(values.max())
+            small = values.astype(np.promote_types(low, high))
+        if n >= 32 * len(rows):
+            return cls(start, rows.astype(np.uint32), small, n)
+        mask = np.zeros(n, dtype=bool)
+        mask[rows] = True
+        return cls(start, np.packbits(mask), small, n)
+
+    def put(self, out: NDArray[Any]) -> None:
+        """Write the values where they belong."""
+        if not len(self.values):
+            return
+        if self.rows.dtype == np.uint32:
+            out[self.rows] = self.values
+        else:
+            out[np.unpackbits(self.rows, count=self.n_rows).astype(bool)] = self.values
 
 
 def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]) -> Any:
     """Cut (row, value) pairs by chunk: a Dask array of one object a chunk."""
     starts = np.concatenate([[0], np.cumsum(lengths)])
     table = np.empty(len(lengths), dtype=object)
-    for i in range(len(lengths)):
+    for i, n in enumerate(lengths):
         first, last = np.searchsorted(rows, starts[i : i + 2])
-        table[i] = (int(starts[i]), rows[first:last] - starts[i], values[first:last])
+        table[i] = _Patch.of(int(starts[i]), n, rows[first:last] - starts[i], values[first:last])
     return da.from_array(table, chunks=1, name=f"daskclust-patches-{uuid4().hex}")
 
 
-def _labels_of(x: NDArray[Any], patch: NDArray[Any], function: Callable[..., Any]) -> Any:
-    start, rows, values = patch[0]
-    out = function(x, start)
-    if len(rows):
-        out[rows] = values
+def _labels_of(
+    x: NDArray[Any], patch: NDArray[Any], function: Callable[..., Any], width: int
+) -> Any:
+    check_width(x, patch[0].start, width)
+    out = function(x, patch[0].start)
+    patch[0].put(out)
     return out
 
 
@@ -91,6 +142,7 @@ def map_rows(
         _patch_table(lengths, *patch),
         "i",
         function=function,
+        width=X.shape[1],
         new_axes=new_axes or None,
         align_arrays=False,
         concatenate=True,
@@ -99,6 +151,15 @@ def map_rows(
         # A prefix, not a name: expression arrays are not lowered under a fixed name.
         token=f"daskclust-{name}",
     )
+
+
+def _pairs_of(
+    x: NDArray[Any], y: NDArray[Any], function: Callable[..., Any], widths: tuple[int, int]
+) -> Any:
+    # Neither block knows its first row; the width is what matters.
+    check_width(x, 0, widths[0])
+    check_width(y, 0, widths[1])
+    return function(x, y)
 
 
 def pair_rows(
@@ -123,12 +184,14 @@ def pair_rows(
         return function(X, Y)
     X, Y = (A.rechunk({1: -1}) if is_dask(A) else da.from_array(A, chunks=A.shape) for A in (X, Y))
     return da.blockwise(
-        function,
+        _pairs_of,
         "ij",
         X,
         "ia",
         Y,
         "jb",
+        function=function,
+        widths=(X.shape[1], Y.shape[1]),
         align_arrays=False,
         concatenate=True,
         dtype=np.dtype(np.float64),
@@ -140,7 +203,14 @@ def pair_rows(
 def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
     # One object a chunk: how many labels there are is not known beforehand.
     out = np.empty(1, dtype=object)
-    out[0] = (len(labels), *pick(np.asarray(labels)))
+    n = len(labels)
+    rows = np.arange(n)
+    if np.ma.isMaskedArray(labels):
+        # What is masked has no label, whatever lies below the mask.
+        rows = rows[~np.ma.getmaskarray(labels)]
+        labels = labels.compressed()
+    places, values = pick(np.asarray(labels))
+    out[0] = (n, rows[places], values)
     return out
 
 
@@ -152,7 +222,7 @@ def labeled_rows(
     Parameters
     ----------
     y : dask.array.Array of shape (n,)
-        Labels.  Chunks of unknown length are counted on the way.
+        Labels; none where it is masked.  Chunks of unknown length are counted on the way.
     pick : callable(labels) -> (places, labels)
         Which of a chunk's rows are labeled, and how; picklable.
 
@@ -171,9 +241,10 @@ def labeled_rows(
         chunks=((1,) * y.numblocks[0],),
         meta=np.empty(0, object),
         token="daskclust-labeled",
-    ).compute()
-    lengths = [length for length, _, _ in found]
+    )
+    parts = [part[0] for part in fetch_chunks(found, "the reading of y")]
+    lengths = [length for length, _, _ in parts]
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    rows = [places + start for (_, places, _), start in zip(found, starts, strict=False)]
-    labels = [values for _, _, values in found]
+    rows = [places + start for (_, places, _), start in zip(parts, starts, strict=False)]
+    labels = [values for _, _, values in parts]
     return np.concatenate(rows), np.concatenate(labels), int(starts[-1])

@@ -1,6 +1,6 @@
 """Many fits over the same data that advance together and share every pass.
 
-Each fit runs in a thread of its own, as it is written: it opens the data and asks
+Each fit runs in a thread of its own, as it is written: it is handed the data and asks
 for one pass after another.  A thread that asks is halted until all others have
 asked, too, or have ended; then one pass answers them all, and what was asked twice
 is computed once.  Only one thread runs at a time, in a fixed order, so results are
@@ -10,7 +10,7 @@ those of the fits one by one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine.rows import OPENING, Rows
+from daskclust.engine.handle import Ledger, Rows
 from daskclust.reduction import Reduction, RowBlock
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.views import Transformed, View, WithoutRows, digest
@@ -35,13 +35,13 @@ class Job:
 
     Parameters
     ----------
-    run : callable() -> Any
-        Data of the shared shape that it opens without weights are the shared ones.
+    run : callable(rows) -> Any
+        Given its own handle to the shared data.
     views : tuple of View
         How it sees the rows.
     """
 
-    run: Callable[[], Any]
+    run: Callable[[Rows], Any]
     views: tuple[View, ...] = ()
 
 
@@ -52,10 +52,23 @@ class _Take:
 
 
 @dataclass(frozen=True)
-class _Collect:
+class _Through:
+    """A function of rows, of what some views make of them."""
+
+    views: tuple[View, ...]
+    function: Callable[[RowBlock], NDArray[Any]]
+
+    def __call__(self, rows: RowBlock) -> NDArray[Any]:
+        """Return one result a row."""
+        for view in self.views:
+            rows = view(rows)
+        return self.function(rows)
+
+
+@dataclass(frozen=True)
+class _Map:
     name: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    function: _Through
 
 
 class _Ended(BaseException):
@@ -65,14 +78,20 @@ class _Ended(BaseException):
 class _SharedRows(Rows):
     """The shared data as one fit sees them: its passes wait for those of the others."""
 
-    def __init__(self, base: Rows, ask: Callable[[Any], Any], views: tuple[View, ...]) -> None:
+    def __init__(
+        self,
+        base: Rows,
+        ask: Callable[[Any], Any],
+        views: tuple[View, ...],
+        ledger: Ledger | None = None,
+    ) -> None:
         self._base = base
         self._ask = ask
         self._views = views
         self.lengths = base.lengths
         self.n_rows = base.n_rows
         self.n_features = base.n_features
-        self._passes = [0]
+        self.ledger = Ledger() if ledger is None else ledger
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -87,20 +106,27 @@ class _SharedRows(Rows):
         """Make one pass, with the others."""
         if carry is not None:
             raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
-        self._passes[0] += 1
+        self.ledger.passes += 1
         if reduction.carries:
             reduction = reduction.without_carry()
         return self._ask(Request(reduction, state, self._views)), None
 
-    def collect(self, name: str, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Make one pass; only equal ones are shared."""
-        self._passes[0] += 1
-        found: list[T] = self._ask(_Collect(name, _through, (self._views, function, arguments)))
+    def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
+        """Make one pass for one result a row; only equal ones are shared."""
+        self.ledger.passes += 1
+        found: NDArray[Any] = self._ask(_Map(name, _Through(self._views, function)))
         return found
+
+    def only(self, blocks: Sequence[int]) -> Rows:
+        """Refused: fits that share every pass see all blocks."""
+        raise NotImplementedError(
+            "Fits that share their passes see all blocks in each of them; partial passes are for "
+            "a fit on its own."
+        )
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Fetch rows by number; only equal ones are shared."""
-        self._passes[0] += 1
+        self.ledger.passes += 1
         values, weight = self._ask(_Take(np.asarray(rows, dtype=np.int64), self._views))
         return values, weight
 
@@ -113,25 +139,9 @@ class _SharedRows(Rows):
         return self if transform is None else self._seen_through(Transformed(transform))
 
     def _seen_through(self, view: View) -> Rows:
-        rows = _SharedRows(self._base, self._ask, (*self._views, view))
-        rows._passes = self._passes
+        rows = _SharedRows(self._base, self._ask, (*self._views, view), self.ledger)
+        rows.n_features = getattr(getattr(view, "function", None), "n_columns", self.n_features)
         return rows
-
-
-def _seen(blocks: Iterator[RowBlock], views: tuple[View, ...]) -> Iterator[RowBlock]:
-    for rows in blocks:
-        for view in views:
-            rows = view(rows)
-        yield rows
-
-
-def _through(
-    blocks: Iterator[RowBlock],
-    views: tuple[View, ...],
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-) -> Any:
-    return function(_seen(blocks, views), *arguments)
 
 
 class _Fit:
@@ -144,18 +154,10 @@ class _Fit:
         self.question: Any = None
         self.done = False
 
-        def opened(X: Any) -> Rows | None:
-            n, p = X.shape
-            # Data of another shape are a fit's own affair, such as a sample to start from.
-            if p != base.n_features or not (np.isnan(n) or n == base.n_rows):
-                return None
-            return _SharedRows(base, self._ask, job.views)
-
         def run() -> None:
             try:
                 self._wait()
-                OPENING.set(opened)
-                self._questions.put(("done", job.run()))
+                self._questions.put(("done", job.run(_SharedRows(base, self._ask, job.views))))
             except _Ended:
                 self._questions.put(("ended", None))
             except BaseException as error:
@@ -219,8 +221,8 @@ def _answer(base: Rows, questions: dict[Any, Any]) -> dict[Any, Any]:
     for key, question in questions.items():
         if isinstance(question, _Take):
             answers[key] = _taken(base, question)
-        elif isinstance(question, _Collect):
-            answers[key] = base.collect(question.name, question.function, *question.arguments)
+        elif isinstance(question, _Map):
+            answers[key] = base.map(question.name, question.function)
     return answers
 
 
@@ -241,7 +243,7 @@ def run_together(rows: Rows, jobs: Sequence[Job]) -> list[Any]:
     Parameters
     ----------
     rows : Rows
-        The data that the jobs open, by :func:`open_rows`.
+        The data that the jobs share.
     jobs : sequence of Job
 
     Returns

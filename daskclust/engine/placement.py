@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from daskclust.engine.blocks import Block
+from daskclust.engine.blocks import Block, Group
+from daskclust.kernels.nearest.assign import SEGMENT
 
-__all__ = ["by_location", "deal_out"]
+__all__ = ["by_location", "deal_out", "resettle", "share_out"]
 
 
 def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
@@ -20,7 +21,49 @@ def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
     return [[blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)]
 
 
-def even_out(at: dict[Any, list[Block]], threads: Mapping[str, int]) -> None:
+def share_out(blocks: list[Block], n_groups: int) -> list[Group]:
+    """Cut in-memory blocks into groups of about equal rows, at segment boundaries.
+
+    Cutting there leaves every sum as it was, to the last bit.
+    """
+    total = sum(block.size for block in blocks)
+    # Nearest ends of segments to equal shares; global row numbers, as the blocks are all rows.
+    ends = [round(total * g / n_groups / SEGMENT) * SEGMENT for g in range(1, n_groups)]
+    groups: list[list[Block]] = [[]]
+    for block in blocks:
+        done = 0
+        while done < block.size:
+            at = block.start + done
+            while len(groups) <= len(ends) and at >= ends[len(groups) - 1]:
+                groups.append([])
+            stop = ends[len(groups) - 1] if len(groups) <= len(ends) else total
+            take = min(stop - at, block.size - done)
+            part = slice(done, done + take)
+            weight = None if block.weight is None else block.weight[part]
+            groups[-1].append(Block(at, take, block.x[part], weight))
+            done += take
+    return [Group(part) for part in groups if part]
+
+
+class Load(Protocol):
+    """What takes a worker's time in proportion to its rows."""
+
+    @property
+    def size(self) -> int:
+        """Rows."""
+
+
+class Movable(Load, Protocol):
+    """A load that knows its worker."""
+
+    worker: str | None
+
+
+L = TypeVar("L", bound=Load)
+M = TypeVar("M", bound=Movable)
+
+
+def even_out(at: dict[Any, list[L]], threads: Mapping[str, int]) -> None:
     """Move blocks from workers that hold more rows a thread to those that hold fewer.
 
     Every pass waits for the slowest worker, so what is moved once is soon repaid; no
@@ -44,6 +87,39 @@ def even_out(at: dict[Any, list[Block]], threads: Mapping[str, int]) -> None:
         at.setdefault(free, []).append(at[full].pop())
         load[full] -= size / threads[full]
         load[free] = after
+
+
+def resettle(slots: Sequence[M], threads: Mapping[str, int]) -> None:
+    """Move slots to the workers that are there now, evenly; what can stay, stays.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> slots = [SimpleNamespace(size=5, worker=worker) for worker in ("gone", "a", "a")]
+    >>> resettle(slots, {"a": 1, "b": 2})
+    >>> [slot.worker for slot in slots]
+    ['b', 'a', 'b']
+    """
+    threads = {worker: count for worker, count in threads.items() if count > 0}
+    if not threads:
+        return
+    at: dict[Any, list[M]] = {worker: [] for worker in threads}
+    load = dict.fromkeys(threads, 0.0)
+    homeless = []
+    for slot in slots:
+        if slot.worker is not None and slot.worker in at:
+            at[slot.worker].append(slot)
+            load[slot.worker] += slot.size / threads[slot.worker]
+        else:
+            homeless.append(slot)
+    for slot in homeless:
+        free = min(load, key=load.__getitem__)
+        at[free].append(slot)
+        load[free] += slot.size / threads[free]
+    even_out(at, threads)
+    for worker, here in at.items():
+        for slot in here:
+            slot.worker = worker
 
 
 def by_location(

@@ -8,12 +8,48 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["announce", "on_iteration"]
+__all__ = ["announce", "notify", "on_iteration", "on_notice"]
 
 logger = logging.getLogger("daskclust")
 
 Listener = Callable[[Mapping[str, Any]], None]
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners", default=())
+_readers: ContextVar[tuple[Callable[[str], None], ...]] = ContextVar(
+    "daskclust_readers", default=()
+)
+
+
+@contextmanager
+def on_notice(reader: Callable[[str], None]) -> Iterator[None]:
+    """Call ``reader`` with what people should know while fits run in this context.
+
+    Such as that a cluster has no workers.  Where nobody reads, it is logged as a warning.
+
+    Parameters
+    ----------
+    reader : callable(text)
+
+    Examples
+    --------
+    >>> seen = []
+    >>> with on_notice(seen.append):
+    ...     notify("Waiting")
+    >>> seen
+    ['Waiting']
+    """
+    token = _readers.set((*_readers.get(), reader))
+    try:
+        yield
+    finally:
+        _readers.reset(token)
+
+
+def notify(text: str) -> None:
+    """Log a sentence and hand it to the readers."""
+    readers = _readers.get()
+    logger.log(logging.INFO if readers else logging.WARNING, "%s", text)
+    for reader in readers:
+        reader(text)
 
 
 @contextmanager

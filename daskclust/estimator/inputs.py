@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from daskclust.engine import is_dask, unwrap
 from daskclust.exceptions import ConstraintError
 
-__all__ = ["as_labels", "check_rows", "check_weight"]
+__all__ = ["as_cube", "as_labels", "check_rows", "check_weight", "unmasked"]
 
 
-def _unmasked(y: Any) -> NDArray[Any]:
-    """Return a masked array of labels, with no label where it is masked."""
+def as_cube(X: Any) -> Any:
+    """Return X if it is a :class:`daskclust.Cube`, else None; cubes are not imported for that."""
+    cube = sys.modules.get("daskclust.cube")
+    return X if cube is not None and isinstance(X, cube.Cube) else None
+
+
+def unmasked(y: Any) -> Any:
+    """Return labels as they are, with no label where they are masked, or missing in a table."""
+    if hasattr(y, "isna") and not isinstance(y.dtype, np.dtype):
+        # A nullable column, which NumPy would turn into floats with NaN.
+        values = np.array(y, dtype=object)
+        values[np.asarray(y.isna())] = None
+        return values
+    if not isinstance(y, np.ma.MaskedArray):
+        return y
     if y.dtype.kind in "iuf":
         return np.ma.filled(y.astype(np.float64 if y.dtype.kind == "f" else np.int64), -1)
     if y.dtype.kind in "USO":
@@ -35,12 +50,19 @@ def as_labels(y: Any) -> Any:
         For other shapes.
     """
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
-        return y
+        if np.ma.is_masked(y[0]):
+            at = int(np.argmax(np.ma.getmaskarray(y[0])))
+            raise ConstraintError(
+                f"The rows of y = (rows, labels) are masked, the first at position {at}; expected "
+                "a row number for each label. Leave out what is masked from both."
+            )
+        return np.asarray(y[0]), np.asarray(unmasked(y[1]))
+    if hasattr(y, "to_dask_array"):
+        # Of nullable and text columns Dask would make objects too, but warn.
+        y = y.astype(object)
     y = unwrap(y)
-    if isinstance(y, np.ma.MaskedArray):
-        y = _unmasked(y)
     if not is_dask(y):
-        y = np.asarray(y)
+        y = np.asarray(unmasked(y))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
@@ -80,7 +102,8 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     Parameters
     ----------
     estimator : BaseEstimator
-    X : array-like, dask.array.Array, Dask DataFrame or xarray.DataArray
+    X : array-like, dask.array.Array, Dask DataFrame, xarray.DataArray or Cube
+        Of a cube its `samples`.
     reset : bool
         Whether this is a fit.
 
@@ -89,14 +112,18 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     ValueError
         For other dimensions, types that are no numbers, or nothing at all.
     """
+    if as_cube(X) is not None:
+        X = X.samples
     data = unwrap(X)
     if np.ma.is_masked(data):
         # NumPy would go on with what is below the mask.
+        if get_tags(estimator).input_tags.allow_nan and data.dtype.kind in "fiub":
+            dtype = data.dtype if data.dtype.kind == "f" else np.float64
+            return check_rows(estimator, np.ma.filled(data.astype(dtype), np.nan), reset=reset)
         row = int(np.flatnonzero(np.ma.getmaskarray(data).reshape(len(data), -1).any(axis=1))[0])
         raise ValueError(
             f"X is a masked array with masked values, the first in row {row}; daskclust needs all "
-            "values. Leave such rows out, or, where the estimator models missing values, use "
-            "X.filled(numpy.nan)."
+            "values. Leave such rows out, or use an estimator that models missing values."
         )
     if is_dask(data):
         data = _check_dask(data)
@@ -160,6 +187,12 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
         weight = sample_weight.to_dask_array(lengths=True)
     else:
         weight = unwrap(sample_weight)
+    if np.ma.is_masked(weight):
+        raise ValueError(
+            "sample_weight is a masked array with masked values, the first in row "
+            f"{int(np.argmax(np.ma.getmaskarray(weight)))}; expected a weight for each row. A "
+            "weight of 0 leaves a row out: sample_weight.filled(0)."
+        )
     if not is_dask(weight):
         weight = np.asarray(weight)
         if weight.dtype.kind not in "fiub":

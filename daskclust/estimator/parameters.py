@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_scalar
 
-__all__ = ["check_choice", "check_init_array", "check_integer", "check_penalty", "check_real"]
+__all__ = [
+    "check_choice",
+    "check_init_array",
+    "check_integer",
+    "check_penalty",
+    "check_real",
+    "without_mask",
+]
 
 
 def check_integer(value: Any, name: str, minimum: int) -> None:
@@ -46,9 +53,22 @@ def check_penalty(value: Any) -> None:
     check_choice(value, "penalty", ("distance", "constant"))
 
 
+def without_mask(values: Any, name: str) -> Any:
+    """Return the values of a parameter, unless some are masked: none may be left out.
+
+    Raises
+    ------
+    ValueError
+    """
+    if np.ma.is_masked(values):
+        at = tuple(np.argwhere(np.ma.getmaskarray(values))[0].tolist())
+        raise ValueError(f"{name} is masked at {at}; expected all of its values.")
+    return values
+
+
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> NDArray[np.float64]:
     """Return starting centers as float64 after checking their shape and values."""
-    centers = np.array(init, dtype=np.float64, order="C")
+    centers = np.array(without_mask(init, "init"), dtype=np.float64, order="C")
     if centers.shape != (n_clusters, n_features):
         raise ValueError(
             f"The starting centers have shape {centers.shape}; with n_clusters={n_clusters} and "

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from daskclust._warnings import warn
 from daskclust.engine import is_dask, labeled_rows
-from daskclust.estimator.inputs import as_labels
+from daskclust.estimator.inputs import as_labels, unmasked
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import ClassStatistics, RowLabels
 
 __all__ = ["PartialLabels", "known_labels", "read_labels"]
 
-#: What stands for no label, beside None: NumPy makes the second of the first among strings.
+#: No label, beside None: NumPy turns -1 into "-1" in an array of text.
 _NONE, _NONE_TEXT = -1, "-1"
 
 
@@ -30,31 +30,24 @@ class PartialLabels(RowLabels):
     ----------
     classes : ndarray of shape (n_classes,)
         Names in ascending order: int64 or text.
-    length : int, or None
-        Rows that the labels were given for; None for ``(rows, labels)``.
     """
 
     classes: NDArray[Any]
-    length: int | None
 
-    def check_rows(self, n_rows: int) -> None:
-        """Raise unless these are labels of ``n_rows`` rows.
+    def without_negative(self) -> PartialLabels:
+        """Return the labels, none of which is a negative number: such are often no label.
 
         Raises
         ------
         ConstraintError
         """
-        if self.length is not None and self.length != n_rows:
+        if self.classes.dtype.kind == "i" and len(self.classes) and self.classes[0] < 0:
+            at = int(np.argmin(self.codes))
             raise ConstraintError(
-                f"y has {self.length} labels; X has {n_rows} rows. Give one label a row, -1 where "
-                "there is none, or y=(rows, labels)."
+                f"The label of row {self.rows[at]} is {self.classes[0]}; expected labels >= 0, or "
+                "-1 for an unlabeled row. Renumber the classes, or use text."
             )
-        if len(self.rows) and not 0 <= self.rows[0] <= self.rows[-1] < n_rows:
-            row = int(self.rows[0] if self.rows[0] < 0 else self.rows[-1])
-            raise ConstraintError(
-                f"Row {row} is labeled; expected row numbers in [0, {n_rows}). Row numbers count "
-                "from 0 over all of X."
-            )
+        return self
 
     def present(self, statistics: ClassStatistics) -> tuple[PartialLabels, ClassStatistics]:
         """Leave out the classes all of whose rows have weight 0, which are absent.
@@ -126,8 +119,8 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
     Parameters
     ----------
     values : ndarray of shape (n,)
-        Integers (or whole floats) or text; -1 (also "-1", None, and NaN or
-        pandas.NA among objects) is no label.
+        Integers (or whole floats) or text; -1 (also "-1", None, what is masked, and
+        NaN or pandas.NA among objects) is no label.
 
     Raises
     ------
@@ -142,6 +135,7 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
     >>> known_labels(np.array(["oak", None, "elm"], dtype=object))
     (array([0, 2]), array(['oak', 'elm'], dtype=object))
     """
+    values = np.asarray(unmasked(values))
     kind = values.dtype.kind
     if kind == "b":
         raise ConstraintError(
@@ -155,6 +149,12 @@ def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
             raise ConstraintError(
                 f"y has dtype {values.dtype} and the value {values[at]}; expected integers or "
                 "text. Mark rows without a label by -1, not NaN."
+            )
+        # Beyond these all floats are whole, and as int64 all are the same.
+        huge = np.abs(values) >= 2.0**63
+        if huge.any():
+            raise ConstraintError(
+                f"y holds {values[int(np.argmax(huge))]}; expected values below 2**63."
             )
         values = values.astype(np.int64)
     elif kind not in "iuUSO":
@@ -184,7 +184,6 @@ def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def _row_numbers(rows: Any) -> NDArray[np.int64]:
-    rows = np.asarray(rows)
     if rows.size and rows.dtype.kind not in "iu":
         raise ConstraintError(
             f"The rows of y = (rows, labels) have dtype {rows.dtype}; expected integers. For a "
@@ -197,7 +196,7 @@ def _given_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[Any], int | None]:
     """Rows and labels in any order, and the length of y."""
     y = as_labels(y)
     if isinstance(y, tuple):
-        rows, labels = _row_numbers(y[0]), np.asarray(y[1])
+        rows, labels = _row_numbers(y[0]), y[1]
         if rows.shape != labels.shape:
             raise ConstraintError(
                 f"y = (rows, labels) has shapes {rows.shape} and {labels.shape}; expected two "
@@ -213,13 +212,18 @@ def _given_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[Any], int | None]:
     return places.astype(np.int64), labels, len(y)
 
 
-def read_labels(y: Any, n_clusters: int) -> PartialLabels:
+def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> PartialLabels:
     """Read partial labels in whatever form.
 
     Parameters
     ----------
     y : None, (rows, labels), array-like or dask.array.Array of shape (n,)
-    n_clusters : int
+        Integers (or whole floats) or text; -1 (also "-1", None, what is masked, and
+        NaN or pandas.NA among objects) is no label.
+    n_rows : int
+        Rows of the data.
+    max_classes : int, optional
+        Classes at most, where each is a cluster of its own.
 
     Returns
     -------
@@ -228,14 +232,25 @@ def read_labels(y: Any, n_clusters: int) -> PartialLabels:
     Raises
     ------
     ConstraintError
-        For labels of other types, rows labeled twice, and more classes than
-        clusters.
+        For labels of other types, another number of labels than rows, rows out of
+        range or labeled twice, and more classes than ``max_classes``.
     """
-    rows, labels, length = (
-        (np.empty(0, np.int64), np.empty(0, np.int64), None) if y is None else _given_rows(y)
-    )
+    rows, labels = np.empty(0, np.int64), np.empty(0, np.int64)
+    if y is not None:
+        rows, labels, length = _given_rows(y)
+        if length is not None and length != n_rows:
+            raise ConstraintError(
+                f"y has shape ({length},); X has {n_rows} rows. Give one label a row, -1 where "
+                "there is none, or y=(rows, labels)."
+            )
     order = np.argsort(rows, kind="stable")
     rows, labels = rows[order], _as_names(labels)[order]
+    if len(rows) and not 0 <= rows[0] <= rows[-1] < n_rows:
+        row = int(rows[0] if rows[0] < 0 else rows[-1])
+        raise ConstraintError(
+            f"Row {row} is labeled; expected row numbers in [0, {n_rows}). Row numbers count "
+            "from 0 over all of X."
+        )
     repeats = np.flatnonzero(rows[1:] == rows[:-1])
     if repeats.size:
         row, a, b = rows[repeats[0]], labels[repeats[0]], labels[repeats[0] + 1]
@@ -244,9 +259,9 @@ def read_labels(y: Any, n_clusters: int) -> PartialLabels:
             "Remove the repeated rows."
         )
     classes, codes = np.unique(labels, return_inverse=True)
-    if len(classes) > n_clusters:
+    if max_classes is not None and len(classes) > max_classes:
         raise ConstraintError(
-            f"y has {len(classes)} classes; n_clusters={n_clusters}. Each class is a cluster of "
+            f"y has {len(classes)} classes; n_clusters={max_classes}. Each class is a cluster of "
             f"its own: use n_clusters={len(classes)} or more, or label fewer classes."
         )
-    return PartialLabels(rows, codes.astype(np.int32), len(classes), classes, length)
+    return PartialLabels(rows, codes.astype(np.int32), len(classes), classes)

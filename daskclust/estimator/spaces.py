@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,24 @@ from daskclust.kernels.compensated import sum_terms
 from daskclust.persistence.schema import Array, Fields
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
-__all__ = ["COVARIANCE", "METRICS", "Euclidean", "MeanState", "Metric", "UnitSphere", "Whitened"]
+__all__ = [
+    "COVARIANCE",
+    "EUCLIDEAN",
+    "METRICS",
+    "Euclidean",
+    "MeanState",
+    "Metric",
+    "UnitSphere",
+    "Whitened",
+]
 
 Float = NDArray[np.float64]
 #: Directions whose variance is below this share of the largest carry no information.
 _NEGLIGIBLE = 1e-12
 
 
-@dataclass(frozen=True)
-class Euclidean:
-    """The space as it is; the interface of the others.
+class Metric(Protocol):
+    """A metric that is Euclidean in another space.
 
     Callable on a block of rows; picklable, as it travels to the workers.
     """
@@ -31,33 +39,53 @@ class Euclidean:
     @property
     def is_identity(self) -> bool:
         """Whether blocks are left as they are."""
-        return True
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Rows of a block in the space of the metric."""
-        return x
+
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels of rows of this space, where rounding would decide between equal distances."""
 
     def project(self, centers: Float) -> Float:
         """Means of rows, moved to where centers may lie."""
-        return centers
 
     def restore(self, centers: Float) -> Float:
         """Centers in the space of the data."""
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """The space as it is."""
+
+    is_identity: ClassVar[bool] = True
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Rows as they are."""
+        return x
+
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels as they are: the search gives ties to the lowest cluster."""
+        return labels
+
+    def project(self, centers: Float) -> Float:
+        """Centers as they are: they may lie anywhere."""
+        return centers
+
+    def restore(self, centers: Float) -> Float:
+        """Centers as they are."""
         return centers
 
 
 @dataclass(frozen=True)
-class UnitSphere(Euclidean):
+class UnitSphere:
     """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
 
     A row of zeros has no direction; it stays at the origin, at distance 1 from
-    every center, and counts for none.
+    every center, and counts for none.  Its label is 0, as ties go to the lowest
+    cluster.
     """
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether blocks are left as they are."""
-        return False
+    is_identity: ClassVar[bool] = False
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Rows of unit length."""
@@ -69,14 +97,22 @@ class UnitSphere(Euclidean):
             norm = np.sqrt((scaled.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
             return np.divide(scaled, norm, out=scaled, where=usable, casting="same_kind")
 
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Give rows without a direction label 0: centers are of length 1 but for rounding."""
+        return np.where(x.any(axis=1), labels, labels.dtype.type(0))
+
     def project(self, centers: Float) -> Float:
         """Mean directions."""
         norm = np.linalg.norm(centers, axis=-1, keepdims=True)
         return np.divide(centers, norm, out=np.array(centers), where=norm > 0)
 
+    def restore(self, centers: Float) -> Float:
+        """Centers as they are: directions."""
+        return centers
+
 
 @dataclass(frozen=True)
-class Whitened(Euclidean):
+class Whitened:
     """Mahalanobis distance: rows with the pooled covariance turned into unity.
 
     Parameters
@@ -87,6 +123,8 @@ class Whitened(Euclidean):
         ``z = (x - mean) forward``, ``x = mean + z backward``; q < p where the
         covariance is singular.
     """
+
+    is_identity: ClassVar[bool] = False
 
     mean: Float
     forward: Float
@@ -102,9 +140,9 @@ class Whitened(Euclidean):
         return cls(mean, directions / scale, (directions * scale).T)
 
     @property
-    def is_identity(self) -> bool:
-        """Whether blocks are left as they are."""
-        return False
+    def n_columns(self) -> int:
+        """Columns of the whitened rows."""
+        return self.forward.shape[1]
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Whitened rows."""
@@ -113,12 +151,20 @@ class Whitened(Euclidean):
             white = (x - self.mean) @ self.forward
         return np.ascontiguousarray(white, dtype=x.dtype)
 
+    def project(self, centers: Float) -> Float:
+        """Centers as they are: they may lie anywhere."""
+        return centers
+
+    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels as they are: the search gives ties to the lowest cluster."""
+        return labels
+
     def restore(self, centers: Float) -> Float:
         """Centers in the space of the data."""
         return self.mean + centers @ self.backward
 
 
-Metric = Euclidean
+EUCLIDEAN = Euclidean()
 
 #: What a saved model may hold as its metric.
 METRICS = {

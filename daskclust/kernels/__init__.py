@@ -1,1 +1,1 @@
-"""Pure functions on one block: NumPy, SciPy and Numba, nothing else."""
+"""Pure functions on one block.  They import each other, NumPy, SciPy and Numba only."""

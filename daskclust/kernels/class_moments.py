@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["ClassMoments", "class_moments"]
 
@@ -30,7 +31,7 @@ class ClassMoments(NamedTuple):
     moments: Float
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _sums(
     x: Any, places: Any, codes: Any, weights: Any, weighted: Any, hi: Any, lo: Any
 ) -> None:  # pragma: no cover
@@ -46,7 +47,7 @@ def _sums(
             hi[c, j] = total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _squares(
     x: Any, places: Any, codes: Any, weights: Any, weighted: Any, means: Any, squares: Any
 ) -> None:  # pragma: no cover

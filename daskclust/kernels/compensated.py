@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["add_pairs", "add_plain", "sum_terms"]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _two_sum(a: float, b: float) -> tuple[float, float]:
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def add_plain(hi: NDArray[np.float64], lo: NDArray[np.float64], term: NDArray[np.float64]) -> None:
     """Add ``term`` to the running sum ``hi + lo``, in place (flat arrays of one length)."""
     for i in range(hi.size):

@@ -13,6 +13,8 @@ Table = NDArray[np.int64]
 
 #: Cells up to which pairs are counted in a dense table: no sorting.
 _DENSE = 2**20
+#: Cells for each row of tables up to which these are merged so, too.
+_SPARSEST = 64
 
 
 def _sorted_table(a: NDArray[np.int64], b: NDArray[np.int64], count: NDArray[np.int64]) -> Table:
@@ -71,7 +73,18 @@ def merge_counts(tables: Sequence[Table]) -> Table:
     >>> merge_counts([one, np.array([[0, 0, 1], [0, 1, 2]])]).tolist()
     [[0, 0, 1], [0, 1, 5]]
     """
+    tables = [table for table in tables if len(table)]
     if not tables:
         return np.empty((0, 3), np.int64)
+    low_a, low_b = (min(int(table[:, i].min()) for table in tables) for i in (0, 1))
+    high_a, high_b = (max(int(table[:, i].max()) for table in tables) for i in (0, 1))
+    width = high_b - low_b + 1
     joined = np.concatenate(tables)
+    if (high_a - low_a + 1) * width <= min(_DENSE, _SPARSEST * len(joined)):
+        cells = np.zeros((high_a - low_a + 1) * width, np.int64)
+        for table in tables:
+            # Each pair once in a table.
+            cells[(table[:, 0] - low_a) * width + (table[:, 1] - low_b)] += table[:, 2]
+        found = np.flatnonzero(cells)
+        return np.stack([found // width + low_a, found % width + low_b, cells[found]], axis=1)
     return _sorted_table(joined[:, 0], joined[:, 1], joined[:, 2])

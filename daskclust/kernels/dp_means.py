@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from daskclust.kernels.nearest._row_loops import row_distance
+from daskclust.kernels.compiling import compiled
+from daskclust.kernels.nearest.implementation import row_distance
 
 __all__ = ["found_in_order"]
 
 Float = NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _found(
     x: Any,
     weights: Any,

@@ -26,12 +26,15 @@ class LabelMoments(NamedTuple):
     means : ndarray of shape (m, p), float64
     squares : ndarray of shape (m,), float64
         Weighted squared distances to the mean.
+    rows : ndarray of shape (m,), float64
+        Number of rows, where a weight above 1 stands for so many.
     """
 
     labels: NDArray[np.int64]
     weights: Float
     means: Float
     squares: Float
+    rows: Float
 
 
 def _sum_by(index: NDArray[np.intp], values: Float, k: int) -> Float:
@@ -68,8 +71,10 @@ def label_moments(x: NDArray, labels: NDArray[np.int64], weight: Float | None) -
     shift = np.divide(sums, weights[:, None], out=np.zeros((k, p)), where=weights[:, None] > 0)
     gaps -= shift[index]
     squares = _sum_by(index, weight * np.einsum("ij,ij->i", gaps, gaps), k)
+    rows = _sum_by(index, np.where(weight > 0, np.maximum(weight, 1.0), 0.0), k)
     kept = weights > 0
-    return LabelMoments(found[kept], weights[kept], (origin + shift)[kept], squares[kept])
+    means = (origin + shift)[kept]
+    return LabelMoments(found[kept], weights[kept], means, squares[kept], rows[kept])
 
 
 def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
@@ -89,6 +94,7 @@ def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
         np.concatenate([p.weights for p in parts]),
         np.concatenate([p.means for p in parts]),
         np.concatenate([p.squares for p in parts]),
+        np.concatenate([p.rows for p in parts]),
     )
     k = len(labels)
     weights = _sum_by(index, every.weights, k)
@@ -101,7 +107,8 @@ def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
     gaps -= shift[index]
     between = every.weights * np.einsum("ij,ij->i", gaps, gaps)
     squares = _sum_by(index, every.squares + between, k)
-    return LabelMoments(labels, weights, origin + shift, squares)
+    rows = _sum_by(index, every.rows, k)
+    return LabelMoments(labels, weights, origin + shift, squares, rows)
 
 
 def own_and_other(

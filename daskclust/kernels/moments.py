@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from daskclust.kernels.compensated import add_plain
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["BlockMoments", "block_moments", "first_nonfinite", "merge_moments"]
 
@@ -25,7 +25,7 @@ class BlockMoments(NamedTuple):
     moments : ndarray of shape (3, p), float64
         Weight, mean and sum of squared deviations from it.
     low, high : ndarray of shape (p,), float64
-        Range of each column; infinite the wrong way round without rows.
+        Range of each column; (inf, -inf) without rows.
     finite : bool
         Whether all values, those of weight 0 too, are finite.
     """
@@ -38,7 +38,7 @@ class BlockMoments(NamedTuple):
     finite: bool
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _segment(
     x: Any,
     start: Any,
@@ -76,7 +76,7 @@ def _segment(
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _first_nonfinite(x: Any) -> tuple[int, int]:
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["permuted_rows", "uniform_rows"]
 
@@ -19,7 +20,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _mix(z: Any) -> Any:
     """Scramble 64 bits (the finalizer of splitmix64)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -27,13 +28,13 @@ def _mix(z: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _below(bits: Any, bound: Any) -> Any:
     """Return a number in [0, bound), bound < 2**32, from 64 random bits."""
     return ((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _shuffle_columns(pool: Any, key: Any, out: Any) -> None:
     """Permute each row of ``pool`` (a column of the data) on its own (Fisher & Yates)."""
     p, m = pool.shape
@@ -49,7 +50,7 @@ def _shuffle_columns(pool: Any, key: Any, out: Any) -> None:
             out[j, other] = kept
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _deal(shuffled: Any, key: Any, start: Any, out: Any) -> None:
     """Fill rows ``start ..``: every m rows all values of each column occur once."""
     p, m = shuffled.shape
@@ -120,7 +121,7 @@ def permuted_rows(
     return out
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _fill_uniform(low: Any, width: Any, key: Any, start: Any, out: Any) -> None:
     n, p = out.shape
     for i in range(n):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 
 from daskclust.engine import as_label_vector, is_dask, open_label_pairs
-from daskclust.kernels.contingency import count_pairs, merge_counts
-from daskclust.reduction import RowBlock
+from daskclust.kernels.contingency import count_pairs
+from daskclust.reduction.label_tables import CONTINGENCY
 
 __all__ = [
     "adjusted_rand_score",
@@ -26,12 +25,6 @@ __all__ = [
 
 Counts = NDArray[np.int64]
 _MASKED = -1
-
-
-def _count_blocks(blocks: Iterator[RowBlock]) -> Counts:
-    return merge_counts(
-        [count_pairs(*np.ascontiguousarray(rows.x.T).astype(np.int64)) for rows in blocks]
-    )
 
 
 def _check_flag(value: Any) -> None:
@@ -79,8 +72,7 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     truth = as_label_vector(labels_true, "labels_true")
     found = as_label_vector(labels_pred, "labels_pred")
     if is_dask(truth) or is_dask(found):
-        rows = open_label_pairs(truth, found)
-        table = merge_counts(rows.collect("contingency", _count_blocks))
+        table: Counts = open_label_pairs(truth, found).reduce(CONTINGENCY, None)
     elif len(truth) != len(found):
         raise ValueError(
             f"labels_true has {len(truth)} rows, labels_pred has {len(found)}; they must be of the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,10 +11,11 @@ import sklearn.metrics
 from numpy.typing import NDArray
 
 from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, unwrap
-from daskclust.estimator.parameters import check_choice
-from daskclust.kernels.label_moments import LabelMoments, label_moments, merge_label_moments
-from daskclust.kernels.moments import first_nonfinite
-from daskclust.reduction import SPREAD, RowBlock, Spread, SpreadRequest, split_labels
+from daskclust.estimator.inputs import check_weight
+from daskclust.estimator.parameters import check_choice, without_mask
+from daskclust.kernels.label_moments import LabelMoments
+from daskclust.reduction import SPREAD, Spread, SpreadRequest
+from daskclust.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
 
 __all__ = [
     "CentroidScores",
@@ -62,14 +62,13 @@ class CentroidScores:
     @cached_property
     def silhouette_error(self) -> float:
         """Standard error of :attr:`silhouette`, as a mean over independent rows."""
-        n = self.weights.sum()
-        variance = self._row_silhouettes[1].sum() / n - self.silhouette**2
-        return float(np.sqrt(max(variance, 0.0) / n))
+        variance = self._row_silhouettes[1].sum() / self.weights.sum() - self.silhouette**2
+        return float(np.sqrt(max(variance, 0.0) / self.spread.rows.sum()))
 
     @property
     def _row_silhouettes(self) -> tuple[Float, Float]:
         # A row alone in its cluster scores 0 (Rousseeuw), not 1.
-        alone = self.weights <= 1
+        alone = self.spread.rows <= 1
         return (
             np.where(alone, 0.0, self.spread.silhouettes),
             np.where(alone, 0.0, self.spread.silhouette_squares),
@@ -79,7 +78,8 @@ class CentroidScores:
     def calinski_harabasz(self) -> float:
         """Between- over within-cluster variance, each by its degrees of freedom."""
         within = float(self.spread.squares.sum())
-        return _calinski_harabasz(self.weights, self.centers, within, self.feature_weights)
+        n = float(self.spread.rows.sum())
+        return _calinski_harabasz(self.weights, self.centers, within, n, self.feature_weights)
 
     @cached_property
     def davies_bouldin(self) -> float:
@@ -97,53 +97,18 @@ class CentroidScores:
 
 
 def _calinski_harabasz(
-    weights: Float, centers: Float, within: float, feature_weights: Float | None = None
+    weights: Float,
+    centers: Float,
+    within: float,
+    n: float,
+    feature_weights: Float | None = None,
 ) -> float:
-    n, k = weights.sum(), len(weights)
+    k = len(weights)
     gaps = (centers - np.average(centers, axis=0, weights=weights)) ** 2
     if feature_weights is not None:
         gaps = gaps * feature_weights
     between = float(weights @ gaps.sum(axis=1))
     return 1.0 if within == 0 else float(between * (n - k) / (within * (k - 1)))
-
-
-def _kept(rows: RowBlock, ignore_masked: bool) -> tuple[RowBlock, NDArray[np.int64], Any]:
-    """Rows that count, their labels and weights; the first bad value is an error."""
-    whole, labels = split_labels(rows)
-    keep = np.ones(len(labels), bool) if not ignore_masked else labels != _MASKED
-    if rows.weight is not None:
-        wrong = keep & ~(np.isfinite(rows.weight) & (rows.weight >= 0))
-        if wrong.any():
-            row = int(rows.numbers(np.flatnonzero(wrong)[:1])[0])
-            raise ValueError(
-                f"sample_weight of row {row} is NaN, infinite or negative; weights must be finite "
-                "and non-negative."
-            )
-        keep &= rows.weight > 0
-    if keep.all():
-        local, x, weight = np.arange(len(labels)), whole.x, whole.weight
-    else:
-        local = np.flatnonzero(keep)
-        x, labels = whole.x[local], labels[local]
-        weight = None if whole.weight is None else whole.weight[local]
-    row, column = first_nonfinite(x)
-    if row >= 0:
-        number = int(rows.numbers(local[[row]])[0])
-        raise ValueError(
-            f"Input X contains {x[row, column]} at row {number}, column {column}. Label such "
-            "rows -1 and use ignore_masked=True to leave them out."
-        )
-    return whole._replace(x=x), labels, weight
-
-
-def _moments_of_blocks(blocks: Iterator[RowBlock], ignore_masked: bool) -> LabelMoments | None:
-    found: LabelMoments | None = None
-    for rows in blocks:
-        kept, labels, weight = _kept(rows, ignore_masked)
-        if len(labels):
-            part = label_moments(kept.x, labels, weight)
-            found = part if found is None else merge_label_moments([found, part])
-    return found
 
 
 def _check_number(k: int, n: float) -> None:
@@ -161,29 +126,28 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
         raise TypeError(f"ignore_masked={ignore_masked!r} must be True or False.")
     X = unwrap(X)
     if not is_dask(X):
-        X = np.asarray(X)
+        # Masked values are checked with the others: they are no numbers.
+        X = np.asanyarray(X)
+        X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         raise ValueError(
             f"X has shape {X.shape} and dtype {X.dtype}; expected real numbers of shape (n, p)."
         )
-    if sample_weight is not None and not is_dask(sample_weight):
-        sample_weight = np.asarray(sample_weight, dtype=np.float64)
+    sample_weight = check_weight(sample_weight, X)
     labels = as_label_vector(labels, "labels")
     return open_labeled_rows(X, labels, sample_weight)
 
 
 def _find_moments(rows: Rows, ignore_masked: bool) -> LabelMoments:
-    parts = rows.collect("label-moments", _moments_of_blocks, ignore_masked)
-    found = [part for part in parts if part is not None]
-    if not found:
-        _check_number(0, 0)
-    moments = merge_label_moments(found)
-    _check_number(len(moments.labels), moments.weights.sum())
+    ignored = _MASKED if ignore_masked else None
+    request = LabelMomentsRequest(rows.n_features - 1, ignored)
+    moments: LabelMoments = rows.reduce(LABEL_MOMENTS, request)
+    _check_number(len(moments.labels), moments.rows.sum())
     return moments
 
 
 def _known_centers(centers: Any, n_features: int) -> Float:
-    out = np.array(centers, dtype=np.float64, order="C", ndmin=2)
+    out = np.array(without_mask(centers, "centers"), dtype=np.float64, order="C", ndmin=2)
     if out.ndim != 2 or out.shape[1] != n_features or len(out) < 2 or not np.isfinite(out).all():
         raise ValueError(
             f"centers has shape {np.shape(centers)}; expected finite numbers of shape "
@@ -212,7 +176,8 @@ def centroid_scores(
         pass that finds them.  Labels must then lie in [0, k) (or be masked).
         Clusters without rows are left out.
     sample_weight : array-like or dask.array.Array of shape (n,), optional
-        An integer weight equals repetition, 0 absence.
+        An integer weight equals repetition, 0 absence.  A weight below 1 is that of
+        one row, so that weights may be normalized.
     ignore_masked : bool, default=False
         Leave out rows labeled -1, whatever they hold.
 
@@ -257,7 +222,7 @@ def centroid_scores(
         # To say where: a look that only bad data cost.
         _find_moments(rows, ignore_masked)
     filled = spread.weights > 0
-    _check_number(int(filled.sum()), float(spread.weights.sum()))
+    _check_number(int(filled.sum()), float(spread.rows.sum()))
     return CentroidScores(names[filled], means[filled], spread.of(filled))
 
 
@@ -311,7 +276,9 @@ def silhouette_score(
         )
     labels = as_label_vector(labels, "labels")
     keep = labels != _MASKED if ignore_masked else np.ones(len(labels), bool)
-    return float(sklearn.metrics.silhouette_score(np.asarray(X)[keep], labels[keep]))
+    X = np.asanyarray(X)
+    X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
+    return float(sklearn.metrics.silhouette_score(X[keep], labels[keep]))
 
 
 def calinski_harabasz_score(
@@ -345,7 +312,8 @@ def calinski_harabasz_score(
     40.5
     """
     moments = _find_moments(_open(X, labels, sample_weight, ignore_masked), ignore_masked)
-    return _calinski_harabasz(moments.weights, moments.means, float(moments.squares.sum()))
+    within, n = float(moments.squares.sum()), float(moments.rows.sum())
+    return _calinski_harabasz(moments.weights, moments.means, within, n)
 
 
 def davies_bouldin_score(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from daskclust.engine import Rows, Step
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
 
-__all__ = ["EMState", "Floor", "em_step", "maximize", "maximize_start"]
+__all__ = ["EMProblem", "EMState", "Floor", "maximize", "maximize_start"]
 
 Float = NDArray[np.float64]
 
@@ -38,6 +39,15 @@ class EMState:
     converged : ndarray of shape (r,), bool
     n_iter : ndarray of shape (r,), int
     """
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        "weights": "f r k",
+        "means": "f r k p",
+        "covariances": "f r k p | f r k p p",
+        "bound": "f r",
+        "converged": "b r",
+        "n_iter": "i r",
+    }
 
     weights: Float
     means: Float
@@ -141,7 +151,7 @@ def maximize(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mix
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
     alive = mass > 0
-    # As scikit-learn: a tiny mass divides by something.
+    # As scikit-learn: no division by 0.
     n = mass[:, None] + _TINY
     if mixtures.diagonal:
         squares, firsts, there = np.split(sums[:, 1:], 3, axis=1)
@@ -213,36 +223,65 @@ def maximize_start(
     return Mixtures(_shares_of(mass, (len(mass),)), means, covariances, (len(mass),))
 
 
-def em_step(
-    rows: Rows, shift: Float, floor: Floor, tolerance: float, state: EMState
-) -> Step[EMState]:
-    """One iteration of all restarts that still move: one pass.
+@dataclass(frozen=True)
+class EMProblem:
+    """EM for several restarts, which share every pass.
 
     Parameters
     ----------
     rows : Rows
+    start : callable() -> EMState
+        Finds the first parameters of all restarts.
+    max_iter : int
     shift : ndarray of shape (p,), float64
     floor : Floor
     tolerance : float
         Gain in the mean log-likelihood below which a restart has converged.
-    state : EMState
+    warm : mapping of str to ndarray
+        Parameters of the last fit, where this one starts from them.
     """
-    active = np.flatnonzero(~state.converged)
-    before = state.mixtures(active)
-    found = rows.reduce(EXPECTATION, MixtureStack(before, shift))
-    after = maximize(found.sums, before, shift, floor)
-    weights, means = state.weights.copy(), state.means.copy()
-    covariances, bound = state.covariances.copy(), state.bound.copy()
-    converged, n_iter = state.converged.copy(), state.n_iter.copy()
-    weights[active] = after.weights.reshape(len(active), -1)
-    means[active] = after.means.reshape(means[active].shape)
-    covariances[active] = after.covariances.reshape(covariances[active].shape)
-    bound[active] = found.likelihood
-    converged[active] = np.abs(found.likelihood - state.bound[active]) < tolerance
-    n_iter[active] += 1
-    return Step(
-        state=EMState(weights, means, covariances, bound, converged, n_iter),
-        objective=float(bound.max()),
-        center_shift=float(np.sqrt(((after.means - before.means) ** 2).sum(axis=1).max())),
-        finished=bool(converged.all()),
-    )
+
+    kind: ClassVar[type[EMState]] = EMState
+
+    rows: Rows
+    start: Callable[[], EMState]
+    max_iter: int
+    shift: Float
+    floor: Floor
+    tolerance: float
+    warm: Mapping[str, Float]
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: the rows tell all."""
+        return {}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what the last fit left, where this one starts from it."""
+        return {f"{name}_": value for name, value in self.warm.items()}
+
+    def begin(self) -> EMState:
+        """Find the first parameters."""
+        return self.start()
+
+    def step(self, state: EMState) -> Step[EMState]:
+        """Make one iteration of all restarts that still move: one pass."""
+        active = np.flatnonzero(~state.converged)
+        before = state.mixtures(active)
+        found = self.rows.reduce(EXPECTATION, MixtureStack(before, self.shift))
+        after = maximize(found.sums, before, self.shift, self.floor)
+        weights, means = state.weights.copy(), state.means.copy()
+        covariances, bound = state.covariances.copy(), state.bound.copy()
+        converged, n_iter = state.converged.copy(), state.n_iter.copy()
+        weights[active] = after.weights.reshape(len(active), -1)
+        means[active] = after.means.reshape(means[active].shape)
+        covariances[active] = after.covariances.reshape(covariances[active].shape)
+        bound[active] = found.likelihood
+        converged[active] = np.abs(found.likelihood - state.bound[active]) < self.tolerance
+        n_iter[active] += 1
+        return Step(
+            state=EMState(weights, means, covariances, bound, converged, n_iter),
+            objective=float(bound.max()),
+            center_shift=float(np.sqrt(((after.means - before.means) ** 2).sum(axis=1).max())),
+            finished=bool(converged.all()),
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +30,8 @@ class Embedding:
     shift : ndarray of shape (p,), float64
     basis : ndarray of shape (D, d), float64
         Eigenvectors over the square root of the number of models.
-    read : dtype
-        In which rows are read.
+    row_dtype : dtype
+        That rows are converted to, and of the coordinates.
     dtype : dtype
         Of the posteriors.
     centers : ndarray of shape (k, d), float64, optional
@@ -42,22 +41,22 @@ class Embedding:
     mixtures: Mixtures
     shift: Float
     basis: Float
-    read: Any
+    row_dtype: Any
     dtype: Any
     centers: Float | None = None
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
-        x = as_matrix(x, self.read)
+        x = as_matrix(x, self.row_dtype)
         check_finite_block(x, start)
         found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
         if self.centers is None:
-            return found.astype(self.read, copy=False)
-        return nearest(found.astype(self.read, copy=False), self.centers)[0]
+            return found.astype(self.row_dtype, copy=False)
+        return nearest(found.astype(self.row_dtype, copy=False), self.centers)[0]
 
-    def of_group(self, blocks: Iterator[RowBlock]) -> NDArray[Any]:
-        """Return the results of several blocks, one after another."""
-        return np.concatenate([self(block.x, block.runs[0][0]) for block in blocks])
+    def of_rows(self, rows: RowBlock) -> NDArray[Any]:
+        """Return the results of a block as the engine hands it out."""
+        return self(rows.x, rows.runs[0][0])
 
 
 @dataclass(frozen=True)

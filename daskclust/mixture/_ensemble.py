@@ -19,6 +19,8 @@ from daskclust.mixture._em import Floor, maximize, maximize_start
 __all__ = ["Member", "Pool", "draw_pool", "stack_members", "train_member", "train_members"]
 
 Float = NDArray[np.float64]
+#: Batches of members whose training a checkpoint keeps, and the least that are in one.
+_BATCHES, _LEAST_BATCH = 10, 4
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,37 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     return mixtures
 
 
-def train_members(X: Any, pool: Pool, members: list[Member]) -> Mixtures:
-    """Train all members, a task each, where the passes over X run; return them as one stack."""
-    return stack_members(map_independent(X, "member", train_member, pool, members))
+def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
+    """Train all members, a task each, where the passes over X run; return them as one stack.
+
+    Where a checkpoint keeps what is trained, in a few batches, of which a later process
+    trains only those that are missing; at the end of each, some workers wait for others.
+    """
+    size = len(members)
+    if rows.log is not None:
+        size = max(_LEAST_BATCH, -(-len(members) // _BATCHES))
+    batches = [members[at : at + size] for at in range(0, len(members), size)]
+    return stack_members([_train_batch(X, rows, pool, batch) for batch in batches])
+
+
+def _train_batch(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
+    def make() -> dict[str, NDArray[Any]]:
+        made = stack_members(map_independent(X, "member", train_member, pool, members))
+        return {
+            "weights": made.weights,
+            "means": made.means,
+            "covariances": made.covariances,
+        }
+
+    sizes = tuple(member.size for member in members)
+    d, p = sum(sizes), rows.n_features
+    shapes = {
+        "weights": (d,),
+        "means": (d, p),
+        "covariances": (d, p, p) if members[0].full else (d, p),
+    }
+    question = ["members", [list(member) for member in members]]
+    return Mixtures(**rows.kept(question, make, shapes), sizes=sizes)
 
 
 def stack_members(models: list[Mixtures]) -> Mixtures:

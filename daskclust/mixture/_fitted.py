@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust.engine import as_matrix, map_rows, open_rows
+from daskclust.engine import Rows, as_matrix, map_rows, open_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.inputs import check_rows
 from daskclust.estimator.parameters import check_integer
@@ -34,26 +34,26 @@ class MixtureFunction:
     ----------
     mixtures : Mixtures
     shift : ndarray of shape (p,), float64
-    what : {"labels", "posteriors", "likelihood", "filled"}
+    output : {"labels", "posteriors", "likelihood", "imputed"}
     dtype : dtype
-        In which rows are read.
+        That rows are converted to.
     """
 
     mixtures: Mixtures
     shift: Float
-    what: str
+    output: str
     dtype: Any
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
         x = as_matrix(x, self.dtype)
         check_finite_block(x, start)
-        if self.what == "filled":
+        if self.output == "imputed":
             return impute(x, self.mixtures, self.shift)
         shares, total = posteriors(x, self.mixtures, self.shift)
-        if self.what == "labels":
+        if self.output == "labels":
             return np.argmax(shares, axis=0).astype(np.int32)
-        return shares.T.astype(self.dtype) if self.what == "posteriors" else total[0]
+        return shares.T.astype(self.dtype) if self.output == "posteriors" else total[0]
 
 
 class FittedMixture:
@@ -84,19 +84,19 @@ class FittedMixture:
     def _mixtures(self) -> Mixtures:
         return Mixtures(self.weights_, self.means_, self.covariances_, (len(self.weights_),))
 
-    def _function(self, what: str, dtype: Any) -> MixtureFunction:
-        return MixtureFunction(self._mixtures(), self._shift, what, dtype)
+    def _function(self, output: str, dtype: Any) -> MixtureFunction:
+        return MixtureFunction(self._mixtures(), self._shift, output, dtype)
 
-    def _map(self, X: Any, what: str, dtype: Any = None, n_columns: int | None = None) -> Any:
+    def _map(self, X: Any, output: str, dtype: Any = None, n_columns: int | None = None) -> Any:
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
         working = output_dtype(X)
         return map_rows(
             X,
-            self._function(what, working),
+            self._function(output, working),
             dtype=dtype or working,
             n_columns=n_columns,
-            name=what,
+            name=output,
         )
 
     def predict(self, X: Any) -> Any:
@@ -162,19 +162,21 @@ class FittedMixture:
             mixture.
         """
         check_is_fitted(self)
-        return self._map(X, "filled", n_columns=self.n_features_in_)
+        return self._map(X, "imputed", n_columns=self.n_features_in_)
 
-    def _score(self, X: Any) -> tuple[float, int]:
-        """Mean log-likelihood of a row, and the number of rows: one pass."""
-        check_is_fitted(self)
-        rows = open_rows(check_rows(self, X, reset=False))
+    def _likelihood(self, rows: Rows) -> float:
+        """Mean log-likelihood of a row: one pass."""
         found = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
         if not np.isfinite(found[0]):
             # Only now is a second look worth its pass: to say where the fault lies.
             survey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features))
             if survey.first_bad is not None:
                 raise infinite_value(*survey.first_bad)
-        return float(found[0]), rows.n_rows
+        return float(found[0])
+
+    def _open(self, X: Any) -> Rows:
+        check_is_fitted(self)
+        return open_rows(check_rows(self, X, reset=False))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of the values that are there of a row.
@@ -189,12 +191,17 @@ class FittedMixture:
         float
             Computed in one pass.
         """
-        return self._score(X)[0]
+        return self._likelihood(self._open(X))
 
     def _n_parameters(self) -> int:
         k, p = self.means_.shape
         each = p if self.covariances_.ndim == 2 else p * (p + 1) // 2
         return k * (each + p + 1) - 1
+
+    def _bic(self, rows: Rows) -> float:
+        """As :meth:`bic`, of data that are open."""
+        n = rows.n_rows
+        return -2 * self._likelihood(rows) * n + self._n_parameters() * float(np.log(n))
 
     def bic(self, X: Any) -> float:
         """Bayesian information criterion: the lower, the better.
@@ -207,8 +214,7 @@ class FittedMixture:
         -------
         float
         """
-        fit, n = self._score(X)
-        return -2 * fit * n + self._n_parameters() * float(np.log(n))
+        return self._bic(self._open(X))
 
     def aic(self, X: Any) -> float:
         """Akaike information criterion: the lower, the better.
@@ -221,8 +227,8 @@ class FittedMixture:
         -------
         float
         """
-        fit, n = self._score(X)
-        return -2 * fit * n + 2 * self._n_parameters()
+        rows = self._open(X)
+        return -2 * self._likelihood(rows) * rows.n_rows + 2 * self._n_parameters()
 
     def sample(self, n_samples: int = 1) -> tuple[Float, NDArray[np.int64]]:
         """Draw complete rows from the mixture.

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.estimator.parameters import without_mask
+
 __all__ = ["given_parameters", "last_parameters"]
 
 Float = NDArray[np.float64]
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> Float:
-    array = np.array(value, dtype=np.float64)
+    array = np.array(without_mask(value, name), dtype=np.float64)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; expected {shape}.")
     if not np.isfinite(array).all():

@@ -1,47 +1,22 @@
-"""Opening data in which NaN means missing: the first pass, and what it must not find."""
+"""Data in which NaN means missing: the first pass, and what it must not find."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import Rows, open_rows
+from daskclust.estimator.fitting import FirstPass
+from daskclust.estimator.values import check_survey
 from daskclust.kernels.mixtures.observed_moments import first_infinite
 from daskclust.reduction.observed_survey import OBSERVED, ObservedSurvey
-from daskclust.reduction.survey import SurveyRequest
 
-__all__ = [
-    "FillMissing",
-    "OpenIncomplete",
-    "check_finite_block",
-    "infinite_value",
-    "open_incomplete",
-]
+__all__ = ["FillMissing", "check_finite_block", "infinite_value", "observed_pass"]
 
 Float = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class OpenIncomplete:
-    """Data after their first pass.
-
-    Attributes
-    ----------
-    X : ndarray or dask.array.Array
-        As checked; what lazy results refer to.
-    rows : Rows
-    survey : ObservedSurvey
-    seeds : tuple of int
-        One for each restart.
-    """
-
-    X: Any
-    rows: Rows
-    survey: ObservedSurvey
-    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -76,7 +51,7 @@ def check_finite_block(x: NDArray[Any], start: int) -> None:
         raise infinite_value(start + row, column)
 
 
-def check_survey(survey: ObservedSurvey, n_components: int, name: str) -> None:
+def check_observed(survey: ObservedSurvey, n_components: int, name: str) -> None:
     """Raise for what a first pass found wrong, naming the first fault.
 
     Parameters
@@ -89,13 +64,7 @@ def check_survey(survey: ObservedSurvey, n_components: int, name: str) -> None:
     """
     if survey.first_bad is not None:
         raise infinite_value(*survey.first_bad)
-    if survey.bad_weight_row is not None:
-        raise ValueError(
-            f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative; "
-            "weights must be finite and non-negative."
-        )
-    if survey.weight <= 0:
-        raise ValueError("All sample weights are zero; at least one must be positive.")
+    check_survey(survey)
     empty = np.flatnonzero(survey.observed <= 0)
     if survey.n_informed == 0:
         raise ValueError("X has no value at all: every entry is NaN.")
@@ -111,28 +80,19 @@ def check_survey(survey: ObservedSurvey, n_components: int, name: str) -> None:
         )
 
 
-def open_incomplete(
-    X: Any, weight: Any, *, seeds: tuple[int, ...], n_picks: int, n_components: int, name: str
-) -> OpenIncomplete:
-    """Bind checked data, and make the first pass.
+def observed_pass(
+    n_components: int, name: str, *, seeds: tuple[int, ...] = (), n_picks: int = 0
+) -> FirstPass:
+    """Return the first pass over data in which NaN means missing.
 
     Parameters
     ----------
-    X : ndarray or dask.array.Array of shape (n, p)
-    weight : None, ndarray or dask.array.Array of shape (n,)
+    n_components, name
+        As of :func:`check_observed`.
     seeds : tuple of int
         One for each restart.
     n_picks : int
         Rows drawn for each seed.
-    n_components, name
-        As of :func:`check_survey`.
     """
-    rows = open_rows(X, weight)
-    if rows.n_rows == 0:
-        raise ValueError(
-            f"Found array with 0 sample(s) (shape=(0, {rows.n_features})) while a minimum "
-            "of 1 is required."
-        )
-    survey: ObservedSurvey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features, seeds, n_picks))
-    check_survey(survey, n_components, name)
-    return OpenIncomplete(X, rows, survey, seeds)
+    check = partial(check_observed, n_components=n_components, name=name)
+    return FirstPass(seeds, n_picks, reduction=OBSERVED, check=check)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ __all__ = ["SOLVERS", "Spectrum", "SpectrumState", "choose_solver", "random_basi
 
 Float = NDArray[np.float64]
 
-SOLVERS = ("auto", "gram", "side", "randomized")
+SOLVERS = ("auto", "gram", "kernel", "randomized")
 #: Columns of the basis beyond those wanted.
 OVERSAMPLING = 10
 #: Most features for the Gram matrix, and most rows for the kernel matrix, on the client.
@@ -47,6 +48,16 @@ class SpectrumState:
         Power iterations so far.
     """
 
+    shapes: ClassVar[Mapping[str, str]] = {
+        "weights": "f d",
+        "means": "f d p",
+        "covariances": "f d p | f d p p",
+        "sizes": "i m",
+        "basis": "f d l",
+        "values": "f l",
+        "n_iter": "i",
+    }
+
     weights: Float
     means: Float
     covariances: Float
@@ -54,6 +65,11 @@ class SpectrumState:
     basis: Float
     values: Float
     n_iter: int
+
+    def __post_init__(self) -> None:
+        if self.sizes.sum() != len(self.weights):
+            # Kernels go through the components by these.
+            raise ValueError(f"sizes sum to {self.sizes.sum()}, not {len(self.weights)}")
 
     @property
     def mixtures(self) -> Mixtures:
@@ -68,9 +84,9 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -
     Examples
     --------
     >>> choose_solver(1000, 13920, 500, 12, 4, True)
-    'side'
+    'kernel'
     >>> choose_solver(3000, 13920, 20, 12, 4, True)
-    'side'
+    'kernel'
     >>> choose_solver(10**6, 100, 20, 12, 4, False)
     'gram'
     >>> choose_solver(10**6, 13920, 20, 12, 4, False)
@@ -82,7 +98,7 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -
     if d <= _MOST_FEATURES:
         work["gram"] = made + float(n) * d * d + 4.0 * d**3
     if n <= _MOST_ROWS:
-        work["side"] = made + float(n) * n * d + 4.0 * n**3
+        work["kernel"] = made + float(n) * n * d + 4.0 * n**3
     return min(work, key=lambda name: work[name])
 
 
@@ -105,28 +121,56 @@ class Spectrum:
     ----------
     rows : Rows
     shift : ndarray of shape (p,), float64
-    solver : {"gram", "side", "randomized"}
+    solver : {"gram", "kernel", "randomized"}
     n_wanted : int
         Eigenvectors.
     n_iter : int
         Power iterations of ``"randomized"``.
+    start : callable() -> SpectrumState
+        Trains the ensemble.
+    kmeans_seed : int
+        Of the clustering that follows.
     """
 
-    def __init__(self, rows: Rows, shift: Float, solver: str, n_wanted: int, n_iter: int) -> None:
+    kind: ClassVar[type[SpectrumState]] = SpectrumState
+
+    def __init__(
+        self,
+        rows: Rows,
+        shift: Float,
+        solver: str,
+        n_wanted: int,
+        n_iter: int,
+        start: Callable[[], SpectrumState],
+        kmeans_seed: int,
+    ) -> None:
         self.rows = rows
         self.shift = shift
         self.solver = solver
         self.n_wanted = n_wanted
         self.n_iter = n_iter
+        self.begin = start
+        self.kmeans_seed = kmeans_seed
+        #: The last iteration turns the basis only.
+        self.max_iter = n_iter + 1
         self.dtype = np.dtype(np.float32 if solver == "randomized" else np.float64)
         self._carry: Any = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: the rows tell all."""
+        return {}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return nothing: data and parameters are all."""
+        return {}
 
     def step(self, state: SpectrumState) -> Step[SpectrumState]:
         """Make one iteration: the only one, unless the solver is ``"randomized"``."""
         n_models = len(state.sizes)
         if self.solver == "randomized":
             return self._power(state, n_models)
-        basis, values = (self._gram if self.solver == "gram" else self._side)(state)
+        basis, values = (self._gram if self.solver == "gram" else self._kernel_matrix)(state)
         after = replace(state, basis=_oriented(basis), values=values / n_models, n_iter=1)
         return self._step(after, 0.0, True)
 
@@ -148,7 +192,7 @@ class Spectrum:
         values, vectors = eigh(matrix, subset_by_index=[max(0, d - self.n_wanted), d - 1])
         return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
 
-    def _side(self, state: SpectrumState) -> tuple[Float, Float]:
+    def _kernel_matrix(self, state: SpectrumState) -> tuple[Float, Float]:
         x = self.rows.take(np.arange(self.rows.n_rows))[0]
         phi = features(x, state.mixtures, self.shift)
         n = len(x)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.lloyd import LloydState, lloyd_step
+from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import iterate
-from daskclust.estimator.spaces import Euclidean
+from daskclust.estimator.fitting import OpenData
 from daskclust.mixture._em import EMState, Floor, maximize_start
-from daskclust.mixture._incomplete import FillMissing, OpenIncomplete
-from daskclust.reduction.mixtures import PARTITION, Partition
+from daskclust.mixture._incomplete import FillMissing
+from daskclust.reduction.mixtures import INITIAL_SUMS, InitialPosteriors
 from daskclust.starts.sampled import sample_centers
 
 __all__ = ["INIT_PARAMS", "n_start_picks", "start_models"]
@@ -27,11 +26,11 @@ _MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 
 
 def n_start_picks(init_params: str, n_components: int) -> int:
-    """How many rows of each restart the first pass shall draw for a start."""
+    """Return how many rows the first pass draws for each restart."""
     return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
 
 
-def _centers(data: OpenIncomplete, init_params: str, k: int) -> Float:
+def _centers(data: OpenData, init_params: str, k: int) -> Float:
     """Centers of all restarts, missing values taken to be the column's mean."""
     survey = data.survey
     fill = FillMissing(survey.mean)
@@ -51,19 +50,20 @@ def _centers(data: OpenIncomplete, init_params: str, k: int) -> Float:
     if init_params != "kmeans":
         return found
     tolerance = float(_TOL * survey.variance.mean())
+    problem = LloydProblem(filled, lambda: found, _MAX_ITER, tolerance, shift=survey.mean)
     fitted = iterate(
         filled,
-        lambda: LloydState.begin(found),
-        partial(lloyd_step, filled, Euclidean(), tolerance, survey.mean),
-        kind=LloydState,
-        max_iter=_MAX_ITER,
+        problem.begin,
+        problem.step,
+        kind=problem.kind,
+        max_iter=problem.max_iter,
         name="GaussianMixture (k-means start)",
     )
     return fitted.state.centers
 
 
 def start_models(
-    data: OpenIncomplete,
+    data: OpenData,
     init_params: str,
     n_components: int,
     floor: Floor,
@@ -75,7 +75,7 @@ def start_models(
 
     Parameters
     ----------
-    data : OpenIncomplete
+    data : OpenData
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}
     n_components : int
     floor : Floor
@@ -97,8 +97,8 @@ def start_models(
         centers = np.broadcast_to(mean, (r, k, p)).copy()
         if not random:
             centers = _centers(data, init_params, k)
-        state = Partition(centers, mean, full, data.seeds if random else ())
-        sums = data.rows.reduce(PARTITION, state)
+        state = InitialPosteriors(centers, mean, full, data.seeds if random else ())
+        sums = data.rows.reduce(INITIAL_SUMS, state)
         origin = centers if full else np.broadcast_to(mean, centers.shape)
         found = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
         parameters = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,25 +12,21 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._warnings import warn
-from daskclust.engine import Checkpoint, Fingerprint, iterate, map_rows
-from daskclust.estimator.base import draw_seeds
-from daskclust.estimator.inputs import check_rows, check_weight
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, OpenData, fit, row_labels
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
-from daskclust.mixture._em import EMState, Floor, em_step
+from daskclust.estimator.restarts import best_restart, draw_seeds
+from daskclust.mixture._em import EMProblem, EMState, Floor
 from daskclust.mixture._fitted import FittedMixture
 from daskclust.mixture._given import given_parameters, last_parameters
-from daskclust.mixture._incomplete import (
-    OpenIncomplete,
-    open_incomplete,
-)
+from daskclust.mixture._incomplete import observed_pass
 from daskclust.mixture._start import INIT_PARAMS, n_start_picks, start_models
-from daskclust.persistence.schema import Array, Entry, Number, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
 
 __all__ = ["GaussianMixture"]
 
 Float = NDArray[np.float64]
-#: Bounds that differ by less are those of the same solution.
-_SAME = 1e-9
 
 
 class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
@@ -163,13 +159,14 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "weights_": Array("k", low=0.0),
         "means_": Array("k", "p"),
-        "covariances_": Array("k", "p", "|", "k", "p", "p"),
+        "covariances_": Covariances("k", "p", "|", "k", "p", "p", high=1e300),
         "converged_": Number(bool),
         "lower_bound_": Number(),
         "n_iter_": Number(int, low=0),
-        "history_": Plain(list),
+        "history_": Plain(list, records=True),
         "_shift": Array("p"),
     }
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "warm_start")
 
     def __init__(
         self,
@@ -213,7 +210,13 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         if not isinstance(self.warm_start, bool | np.bool_):
             raise TypeError(f"warm_start={self.warm_start!r}; it must be True or False.")
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> GaussianMixture:
+    def _check_loaded(self) -> None:
+        if (self.covariance_type == "full") != (self.covariances_.ndim == 3):
+            raise ValueError(f"covariance_type={self.covariance_type!r} with other covariances")
+        if not abs(float(self.weights_.sum()) - 1.0) <= 1e-6:
+            raise ValueError(f"weights_ sum to {self.weights_.sum()}, not to 1")
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Estimate the parameters.
 
         Parameters
@@ -228,76 +231,73 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         -------
         self
         """
-        self._check_parameters()
-        X = check_rows(self, X, reset=True)
-        weight = check_weight(sample_weight, X)
-        given = given_parameters(self, X.shape[1])
-        warm = bool(self.warm_start) and hasattr(self, "converged_")
-        if warm:
-            given = last_parameters(self, X.shape[1])
-        k = self.n_components
-        if X.shape[0] < k:
+        return fit(self, X, sample_weight)
+
+    def _first_parameters(self, n_features: int) -> dict[str, Float]:
+        """Return the first parameters that are given, or left by the last fit."""
+        given = given_parameters(self, n_features)
+        return last_parameters(self, n_features) if self._is_warm else given
+
+    @property
+    def _is_warm(self) -> bool:
+        return bool(self.warm_start) and hasattr(self, "converged_")
+
+    def _check_features(self, n_features: int) -> None:
+        self._first_parameters(n_features)
+
+    def _read(self, data: Data) -> dict[str, Float]:
+        if data.n_rows < self.n_components:
             raise ValueError(
-                f"n_samples={X.shape[0]} should be >= n_components={k}. Ask for fewer components."
+                f"n_samples={data.n_rows} should be >= n_components={self.n_components}. Ask for "
+                "fewer components."
             )
-        found = len(given) == 3
-        data = open_incomplete(
-            X,
-            weight,
+        return self._first_parameters(data.n_features)
+
+    def _first_pass(self, data: Data, read: dict[str, Float]) -> FirstPass:
+        k, found = self.n_components, len(read) == 3
+        return observed_pass(
+            k,
+            "n_components",
             # The same parameters every time: one start is all starts.
             seeds=draw_seeds(self.random_state, 1 if found else self.n_init),
             n_picks=0 if found else n_start_picks(self.init_params, k),
-            n_components=k,
-            name="n_components",
         )
+
+    def _problem(self, data: OpenData, read: dict[str, Float]) -> EMProblem:
         full = self.covariance_type == "full"
         floor = Floor.of(self.reg_covar, data.survey.variance)
-        fitted = iterate(
-            data.rows,
-            lambda: start_models(data, self.init_params, k, floor, full=full, given=given),
-            partial(em_step, data.rows, data.survey.mean, floor, self.tol),
-            kind=EMState,
-            max_iter=self.max_iter,
-            name=type(self).__name__,
-            checkpoint=self._checkpoint(data, given if warm else {}),
+        start = partial(
+            start_models, data, self.init_params, self.n_components, floor, full=full, given=read
         )
-        self._finish(data, fitted.state, fitted.history)
-        return self
+        return EMProblem(
+            data.rows,
+            start,
+            int(self.max_iter),
+            data.survey.mean,
+            floor,
+            float(self.tol),
+            read if self._is_warm else {},
+        )
 
-    def _checkpoint(self, data: OpenIncomplete, given: dict[str, Any]) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        params = self.get_params(deep=False)
-        for name in ("checkpoint", "max_iter", "warm_start"):
-            params.pop(name)
-        params.update({f"{name}_": value for name, value in given.items()})
-        fingerprint = Fingerprint(type(self).__name__, params, data.rows.n_rows, data.survey)
-        return Checkpoint(self.checkpoint, fingerprint)
-
-    def _finish(self, data: OpenIncomplete, state: EMState, history: list) -> None:
-        bound = state.bound
-        # The first of equal restarts, but for rounding.
-        best = int(np.flatnonzero(bound >= bound.max() - _SAME * max(1.0, abs(bound.max())))[0])
+    def _finish(
+        self, data: OpenData, problem: EMProblem, state: EMState, history: list[dict[str, Any]]
+    ) -> None:
+        best = best_restart(-state.bound, at_least=1.0)
         self.weights_ = state.weights[best]
         self.means_ = state.means[best]
         self.covariances_ = state.covariances[best]
         self.converged_ = bool(state.converged[best])
-        self.lower_bound_ = float(bound[best])
+        self.lower_bound_ = float(state.bound[best])
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
-        self._shift = data.survey.mean
+        self._shift = problem.shift
         if not self.converged_:
             warn(
                 f"EM did not converge in max_iter={self.max_iter} iterations to tol={self.tol}. "
                 "Increase max_iter or tol, or try other init_params.",
                 ConvergenceWarning,
             )
-        self.labels_ = map_rows(
-            data.X,
-            self._function("labels", data.rows.dtype),
-            dtype=np.int32,
-            lengths=data.rows.lengths,
-        )
+        self.labels_ = row_labels(data, self._function("labels", data.rows.dtype))
 
     def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
         """Fit and return ``labels_``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,23 +16,18 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import (
-    Checkpoint,
-    Fingerprint,
-    is_dask,
-    iterate,
-    keep_in_memory,
-    map_rows,
-    pair_rows,
-)
-from daskclust.estimator.base import draw_seeds, output_dtype
+from daskclust.engine import Fitted, is_dask, map_rows, pair_rows
+from daskclust.estimator.base import output_dtype
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, OpenData, fit, open_checkpoint
 from daskclust.estimator.inputs import check_rows
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.estimator.restarts import draw_seeds
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.mixture._em import Floor
 from daskclust.mixture._embedding import Embedding, Kernel
 from daskclust.mixture._ensemble import Member, draw_pool, train_members
-from daskclust.mixture._incomplete import OpenIncomplete, open_incomplete
+from daskclust.mixture._incomplete import observed_pass
 from daskclust.mixture._spectrum import (
     OVERSAMPLING,
     SOLVERS,
@@ -41,7 +36,8 @@ from daskclust.mixture._spectrum import (
     choose_solver,
     random_basis,
 )
-from daskclust.persistence.schema import Array, Entry, Number, Plain, Saveable
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
 
 __all__ = ["PCKID"]
 
@@ -95,9 +91,9 @@ class PCKID(
     min_variance : float, default=1e-3
         No variance of a member falls below this share of its column's variance.
         The paper does not say how single rows in a component are dealt with.
-    solver : {"auto", "gram", "side", "randomized"}, default="auto"
+    solver : {"auto", "gram", "kernel", "randomized"}, default="auto"
         How eigenvectors are found, with D = Q (G (G + 1) / 2 - 1) features:
-        ``"gram"`` by the D x D matrix, ``"side"`` by the n x n matrix, both exact;
+        ``"gram"`` by the D x D matrix, ``"kernel"`` by the n x n matrix, both exact;
         ``"randomized"`` by power iterations with QR.  ``"auto"`` takes the one of
         least work, where that of power iterations, which are not exact, counts
         sixtyfold (with D = 13 920, exact up to 3000 rows); ``history_`` says which.
@@ -118,8 +114,8 @@ class PCKID(
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     embedding_ : ndarray or dask.array.Array of shape (n, d)
-        Coordinates of kernel PCA, not centered (Eq. 4).  For Dask input a Dask array,
-        which is kept in memory where it fits.
+        Coordinates of kernel PCA, not centered (Eq. 4).  Lazy, and chunked
+        like X, for Dask input.
     eigenvalues_ : ndarray of shape (d,), float64
         Largest eigenvalues of the kernel matrix.
     cluster_centers_ : ndarray of shape (k, d), float64
@@ -151,14 +147,14 @@ class PCKID(
     Notes
     -----
     *Passes* over the data: 1 to look at them, 1 to fetch the pool, 1 for
-    ``"gram"`` and ``"side"`` or ``power_iterations + 1``, and 1 for the embedding;
+    ``"gram"`` and ``"kernel"`` or ``power_iterations + 1``, and 1 for the embedding;
     k-means goes over the embedding.  Features are made anew in each pass, unless
     they fit (in float32, up to 2 GiB and ``daskclust.persist-fraction`` of the free
     memory).  *Training*: Q (G - 1) independent tasks; the pool travels to each worker
     once.  *Memory* of a worker thread: one block, the pool, O(D p) (O(D p^2) when
     full) and tiles of 128 rows of D features.  *To the client*: the pool, the ensemble
     (D (2p + 1) numbers) and D (d + 10) numbers a worker thread and pass; for
-    ``"side"``, up to 3000 rows.
+    ``"kernel"``, up to 3000 rows.
 
     *Time*: the training, then linear in n (beyond what is kept).  With Q = G = 30 and
     p = 20, two worker processes of one thread took 17, 55 and 359 s, and 1.6, 1.1 and
@@ -197,15 +193,16 @@ class PCKID(
         "eigenvalues_": Array("d", low=0.0),
         "inertia_": Number(low=0),
         "n_iter_": Number(int, low=0),
-        "history_": Plain(list),
+        "history_": Plain(list, records=True),
         "_weights": Array("D", low=0.0),
         "_means": Array("D", "p"),
-        "_covariances": Array("D", "p", "|", "D", "p", "p"),
-        "_sizes": Array("m", kind="i", low=1),
+        "_covariances": Covariances("D", "p", "|", "D", "p", "p", high=1e300),
+        "_sizes": Array("m", kind="i", low=1, total="D"),
         "_basis": Array("D", "d"),
         "_shift": Array("p"),
         "_single": Number(bool),
     }
+    _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def __init__(
         self,
@@ -264,7 +261,7 @@ class PCKID(
         check_choice(self.solver, "solver", SOLVERS)
         check_integer(self.power_iterations, "power_iterations", 2)
 
-    def fit(self, X: Any, y: Any = None) -> PCKID:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Train the ensemble, embed the rows and find the clusters.
 
         Parameters
@@ -277,17 +274,21 @@ class PCKID(
         -------
         self
         """
-        self._check_parameters()
-        X = check_rows(self, X, reset=True)
-        *seeds, pool_seed, basis_seed, kmeans_seed = draw_seeds(
-            self.random_state, self.n_initializations * (self.max_components - 1) + 3
-        )
-        data = open_incomplete(
-            X, None, seeds=(), n_picks=0, n_components=self.n_clusters, name="n_clusters"
-        )
+        return fit(self, X)
+
+    def _check_features(self, n_features: int) -> None:
+        """Nothing depends on their number."""
+
+    def _read(self, data: Data) -> tuple[int, ...]:
+        """Draw seeds: of each member, of the pool, of the basis and of k-means."""
+        n_members = self.n_initializations * (self.max_components - 1)
+        return draw_seeds(self.random_state, n_members + 3)
+
+    def _first_pass(self, data: Data, read: tuple[int, ...]) -> FirstPass:
+        return observed_pass(self.n_clusters, "n_clusters")
+
+    def _problem(self, data: OpenData, read: tuple[int, ...]) -> Spectrum:
         rows = data.rows
-        # Bounded by 1e-9 at least, however small a share is asked for.
-        floor = Floor.of(0.0, data.survey.variance, least=max(self.min_variance, 1e-9))
         n_features = self.n_initializations * (
             self.max_components * (self.max_components + 1) // 2 - 1
         )
@@ -300,10 +301,10 @@ class PCKID(
             solver = choose_solver(
                 rows.n_rows, n_features, rows.n_features, width, self.power_iterations, kept
             )
-        spectrum = Spectrum(rows, data.survey.mean, solver, n_wanted, self.power_iterations)
+        *seeds, pool_seed, basis_seed, kmeans_seed = read
 
         def start() -> SpectrumState:
-            ensemble = self._train(data, floor, seeds, pool_seed)
+            ensemble = self._train(data, seeds, pool_seed)
             return SpectrumState(
                 ensemble.weights,
                 ensemble.means,
@@ -314,24 +315,19 @@ class PCKID(
                 0,
             )
 
-        checkpoint = self._checkpoint(data)
-        fitted = iterate(
+        return Spectrum(
             rows,
+            data.survey.mean,
+            solver,
+            n_wanted,
+            self.power_iterations,
             start,
-            spectrum.step,
-            kind=SpectrumState,
-            max_iter=self.power_iterations + 1,
-            name=type(self).__name__,
-            checkpoint=checkpoint,
+            kmeans_seed,
         )
-        if checkpoint is not None:
-            checkpoint = checkpoint.following(fitted.state, fitted.history)
-        self._finish(data, fitted.state, fitted.history, spectrum.dtype, kmeans_seed, checkpoint)
-        return self
 
-    def _train(
-        self, data: OpenIncomplete, floor: Floor, seeds: list[int], pool_seed: int
-    ) -> Mixtures:
+    def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> Mixtures:
+        # Bounded by 1e-9 at least, however small a share is asked for.
+        floor = Floor.of(0.0, data.survey.variance, least=max(self.min_variance, 1e-9))
         n = data.rows.n_rows
         limit = MAX_SAMPLES if self.max_samples is None else self.max_samples
         most = max(self.subsample, LEAST_SHARE)
@@ -352,47 +348,39 @@ class PCKID(
             Member(size, seed, n_member, self.em_iter, full)
             for size, seed in zip(sizes, seeds, strict=True)
         ]
-        return train_members(data.X, pool, members)
-
-    def _checkpoint(self, data: OpenIncomplete) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        params = self.get_params(deep=False)
-        for name in ("checkpoint", "max_iter"):
-            params.pop(name)
-        fingerprint = Fingerprint(type(self).__name__, params, data.rows.n_rows, data.survey)
-        return Checkpoint(self.checkpoint, fingerprint)
+        return train_members(data.X, data.rows, pool, members)
 
     def _finish(
         self,
-        data: OpenIncomplete,
+        data: OpenData,
+        problem: Spectrum,
         state: SpectrumState,
-        history: list,
-        dtype: np.dtype[Any],
-        seed: int,
-        checkpoint: Checkpoint | None,
+        history: list[dict[str, Any]],
     ) -> None:
         self._weights, self._means = state.weights, state.means
         self._covariances, self._sizes = state.covariances, state.sizes
-        self._shift = data.survey.mean
+        self._shift = problem.shift
         self._basis = state.basis / np.sqrt(len(state.sizes))
-        self._single = dtype == np.float32
+        self._single = problem.dtype == np.float32
         self.eigenvalues_ = state.values
         embed = self._embedding(output_dtype(data.X))
         if is_dask(data.X):
-            lazy = map_rows(
-                data.X, embed, dtype=embed.read, n_columns=len(state.values), name="embedding"
+            # K-means keeps it in memory while it goes over it; what users get needs no client.
+            self.embedding_ = map_rows(
+                data.X, embed, dtype=embed.row_dtype, n_columns=len(state.values), name="embedding"
             )
-            self.embedding_ = keep_in_memory(lazy)
         else:
-            self.embedding_ = np.concatenate(data.rows.collect("embedding", embed.of_group))
+            self.embedding_ = data.rows.map("embedding", embed.of_rows)
+        checkpoint = open_checkpoint(self, data, problem.identity())
+        if checkpoint is not None:
+            checkpoint = checkpoint.following(Fitted(state, history, True, history[-1]["passes"]))
         kmeans = KMeans(
             self.n_clusters,
             init="random",
             n_init=self.n_init,
             max_iter=self.max_iter,
             tol=self.tol,
-            random_state=seed,
+            random_state=problem.kmeans_seed,
             checkpoint=checkpoint,
         ).fit(self.embedding_)
         self.cluster_centers_ = kmeans.cluster_centers_
@@ -410,9 +398,9 @@ class PCKID(
         sizes = tuple(int(size) for size in self._sizes)
         return Mixtures(self._weights, self._means, self._covariances, sizes)
 
-    def _embedding(self, read: Any, centers: Float | None = None) -> Embedding:
+    def _embedding(self, row_dtype: Any, centers: Float | None = None) -> Embedding:
         dtype = np.dtype(np.float32 if self._single else np.float64)
-        return Embedding(self._mixtures(), self._shift, self._basis, read, dtype, centers)
+        return Embedding(self._mixtures(), self._shift, self._basis, row_dtype, dtype, centers)
 
     def transform(self, X: Any) -> Any:
         """Coordinates of rows in the embedding; rows never seen are projected.
@@ -429,11 +417,11 @@ class PCKID(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        read = output_dtype(X)
+        row_dtype = output_dtype(X)
         return map_rows(
             X,
-            self._embedding(read),
-            dtype=read,
+            self._embedding(row_dtype),
+            dtype=row_dtype,
             n_columns=self._basis.shape[1],
             name="transform",
         )

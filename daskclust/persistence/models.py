@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import stat
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,20 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
+from zarr.abc.store import Store
+from zarr.core.sync import sync
 
 from daskclust._warnings import warn
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
-from daskclust.persistence.schema import Arrays, Saveable, from_json, saved_entries, to_json
-from daskclust.storage.stores import INCOMPLETE, local_path, new_group
+from daskclust.persistence.schema import Arrays, from_json, saved_entries, to_json
+from daskclust.storage.stores import INCOMPLETE, local_path
+from daskclust.storage.targets import new_group, resolve
+from daskclust.storage.urls import redact, redact_all
 
 __all__ = ["FORMAT", "load", "registry", "save"]
 
-#: Number of the format; a reader refuses larger ones.
-FORMAT = 1
+#: Number of the format; a reader refuses all others.  2: American names of entries.
+FORMAT = 2
 _MARK = "daskclust_model"
 _KEYS = {"format", "estimator", "version", "params", "omitted", "state", "digest"}
 _KINDS = "fib"
@@ -37,6 +42,9 @@ _KINDS = "fib"
 _NEVER_SAVED = ("checkpoint",)
 #: Files of a model: a few an array.
 _MAX_FILES = 1000
+#: Bytes of metadata that are parsed: of the group with the header, and of an array.
+_MAX_HEADER, _MAX_METADATA = 2**25, 2**16
+_METADATA = "zarr.json"
 _PARAMS = "params."
 
 
@@ -48,7 +56,7 @@ def registry() -> dict[str, type]:
     return {
         name: value
         for name, value in exported
-        if inspect.isclass(value) and issubclass(value, Saveable)
+        if inspect.isclass(value) and hasattr(value, "_saved_state")
     }
 
 
@@ -80,12 +88,12 @@ def save(
     overwrite: bool = False,
     attributes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Save a fitted model; see :meth:`daskclust.persistence.schema.Saveable.save`.
+    """Save a fitted model; see :meth:`daskclust.persistence.saveable.Saveable.save`.
 
     Further attributes of the group, such as the job, are not part of the model.
     """
     check_is_fitted(model)
-    from daskclust import __version__
+    from daskclust._version import __version__
 
     params, omitted, arrays = _split_params(model)
     state: dict[str, Any] = {}
@@ -106,9 +114,7 @@ def save(
         "state": state,
     }
     meta["digest"] = _digest(meta, arrays)
-    if overwrite:
-        _check_replaced(path)
-    with new_group(path, overwrite=overwrite) as group:
+    with new_group(path, kind="model", overwrite=overwrite) as group:
         for name, array in arrays.items():
             stored = group.create_array(
                 name,
@@ -122,7 +128,7 @@ def save(
                 config={"write_empty_chunks": True},
             )
             stored[...] = array
-        group.attrs.update({**(attributes or {}), _MARK: meta})
+        group.attrs.update({**redact_all(attributes or {}), _MARK: meta})
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
@@ -138,22 +144,6 @@ def _digest(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
         found.update(f"{name} {array.dtype.str} {array.shape}".encode())
         found.update(array.tobytes())
     return found.hexdigest()
-
-
-def _check_replaced(path: Any) -> None:
-    """Refuse to replace a Zarr store that is no model, such as the scene."""
-    folder = local_path(path)
-    if folder is None or not folder.exists():
-        return
-    try:
-        is_model = _MARK in zarr.open_group(str(folder), mode="r", use_consolidated=False).attrs
-    except Exception:  # whatever it is, it is no model
-        is_model = False
-    if not is_model:
-        raise FileExistsError(
-            f"{str(folder)!r} is no saved model; overwrite=True replaces saved models only. "
-            "Choose another name."
-        )
 
 
 # Reading
@@ -206,8 +196,8 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
         return _build(meta, arrays)
     except ModelFormatError as error:
         raise ModelFormatError(
-            f"{str(path)!r} is no usable daskclust model: {error} Save the model again, or give "
-            "the path of another."
+            f"{redact(path)!r} is no usable daskclust model: {redact(error)} Save the model again, "
+            "or give the path of another."
         ) from error
 
 
@@ -216,20 +206,58 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
     if folder is not None:
         if not folder.exists():
             raise FileNotFoundError(
-                f"There is no saved model at {str(path)!r}; give the path that save was given."
+                f"There is no saved model at {redact(path)!r}; give the path that save was given."
             )
         _check_files(folder, max_bytes)
+    store: Any
+    store, inner = resolve(path) if folder is None else (str(folder), "")
     try:
+        if folder is None:
+            _check_store(store, inner, max_bytes)
         # What consolidated metadata say about the arrays need not be so.
-        return zarr.open_group(
-            path if folder is None else str(folder), mode="r", use_consolidated=False
-        )
+        return zarr.open_group(store, path=inner, mode="r", use_consolidated=False, zarr_format=3)
     except FileNotFoundError as error:
         raise ModelFormatError("there is no Zarr group.") from error
-    except (OSError, ImportError):
+    except (OSError, ImportError, ModelFormatError):
         raise
     except Exception as error:  # whatever a reader of broken metadata may come upon
         raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
+
+
+def _check_size(name: str, size: int) -> None:
+    """Refuse metadata that would take long to parse, and much more memory than bytes."""
+    if Path(name).name == _METADATA:
+        limit = _MAX_HEADER if name == _METADATA else _MAX_METADATA
+        if size > limit:
+            raise ModelFormatError(f"{name!r} has {size} bytes; expected at most {limit}.")
+
+
+def _check_store(store: Store, inner: str, max_bytes: int) -> None:
+    """Refuse a store with more files or bytes than a model has, from their listing."""
+    if isinstance(store, zarr.storage.ZipStore):
+        # Its sizes are what the archive declares; reading stops there.
+        with zipfile.ZipFile(store.path) as archive:
+            sizes = {item.filename: item.file_size for item in archive.infolist()}
+    else:
+        sizes = sync(_sizes(store, inner))
+    if len(sizes) > _MAX_FILES:
+        raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
+    if sum(sizes.values()) > max_bytes:
+        raise ModelFormatError(
+            f"it has {sum(sizes.values())} bytes, more than max_bytes={max_bytes}; if you expect "
+            "that, pass a larger max_bytes."
+        )
+    for name, size in sizes.items():
+        _check_size(name.removeprefix(inner).lstrip("/"), size)
+
+
+async def _sizes(store: Store, inner: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    async for name in store.list_prefix(inner):
+        found[name] = await store.getsize(name)
+        if len(found) > _MAX_FILES:
+            break
+    return found
 
 
 def _check_files(folder: Path, max_bytes: int) -> None:
@@ -243,7 +271,9 @@ def _check_files(folder: Path, max_bytes: int) -> None:
             if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
                 raise ModelFormatError(f"{name!r} is neither a file nor a folder.")
             count += 1
-            total += info.st_size if stat.S_ISREG(info.st_mode) else 0
+            if stat.S_ISREG(info.st_mode):
+                total += info.st_size
+                _check_size(str((Path(root) / name).relative_to(folder)), info.st_size)
             if count > _MAX_FILES:
                 raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
     if total > max_bytes:
@@ -272,6 +302,11 @@ def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
     if isinstance(version, int) and version > FORMAT:
         raise ModelFormatError(
             f"its format {version} is newer than this version of daskclust, which reads {FORMAT}."
+        )
+    if isinstance(version, int) and version < FORMAT:
+        raise ModelFormatError(
+            f"its format {version} is that of an earlier version of daskclust; this one reads "
+            f"{FORMAT} only. Fit the model again."
         )
     if version != FORMAT or meta.keys() != _KEYS:
         raise ModelFormatError(f"its header has format {version!r} and keys {sorted(meta)}.")
@@ -342,9 +377,11 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
                 raise
             except Exception as error:  # what no entry has foreseen
                 raise ModelFormatError(f"{key} cannot be read ({_brief(error)}).") from error
-            if key == "n_features_in_":
-                sizes["p"] = value
             setattr(model, key, value)
+    try:
+        model._check_loaded()
+    except ValueError as error:
+        raise ModelFormatError(f"it contradicts itself: {_brief(error)}.") from error
     if arrays:
         raise ModelFormatError(f"it holds unknown arrays {sorted(arrays)}.")
     if omitted:

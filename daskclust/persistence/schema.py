@@ -15,7 +15,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ __all__ = [
     "VIOLATIONS",
     "Array",
     "Classes",
+    "Covariances",
     "Entry",
     "Fields",
     "Names",
@@ -33,7 +34,6 @@ __all__ = [
     "OneOf",
     "Plain",
     "Records",
-    "Saveable",
     "from_json",
     "saved_entries",
     "to_json",
@@ -42,6 +42,10 @@ __all__ = [
 Arrays = dict[str, NDArray[Any]]
 #: Standard JSON has no infinity and no NaN.
 _FLOAT = "$float"
+#: Larger magnitudes have squares that overflow, or nearly so: no fit ends with them.
+_LARGEST = 1e150
+#: Bytes of an array of text.
+_MOST_TEXT = 2**26
 
 
 def to_json(value: Any) -> Any:
@@ -126,15 +130,21 @@ class Array(Entry):
         float64, int64 or bool.
     low : float, optional
         Least value accepted.
+    high : float
+        Largest magnitude accepted: no fit gives what squares to infinity.
     finite : bool
         Whether NaN and infinity are refused.
+    total : str, optional
+        Size that the values sum up to.
     optional : bool
     """
 
     forms: tuple[tuple[str, ...], ...]
     kind: str = "f"
     low: float | None = None
+    high: float = _LARGEST
     finite: bool = True
+    total: str | None = None
     optional: bool = False
 
     def __init__(
@@ -142,7 +152,9 @@ class Array(Entry):
         *dims: str,
         kind: str = "f",
         low: float | None = None,
+        high: float = _LARGEST,
         finite: bool = True,
+        total: str | None = None,
         optional: bool = False,
     ) -> None:
         forms = tuple(tuple(form.split()) for form in " ".join(dims).split("|"))
@@ -150,7 +162,9 @@ class Array(Entry):
             ("forms", forms),
             ("kind", kind),
             ("low", low),
+            ("high", high),
             ("finite", finite),
+            ("total", total),
             ("optional", optional),
         ):
             object.__setattr__(self, key, value)
@@ -178,11 +192,37 @@ class Array(Entry):
             raise ModelFormatError(
                 f"{name} has shape {array.shape}; expected {expected} with {known}."
             )
+        _check(all(array.shape), name, f"has shape {array.shape}, so no values")
         sizes.update(zip(form, array.shape, strict=True))
         if self.kind == "f" and self.finite:
             _check(bool(np.isfinite(array).all()), name, "holds NaN or infinity")
         if self.low is not None and array.size:
             _check(not (array < self.low).any(), name, f"holds values below {self.low}")
+        if self.kind == "f" and self.finite:
+            _check(not (np.abs(array) > self.high).any(), name, f"holds values beyond {self.high}")
+        if self.total is not None:
+            wanted = sizes[self.total]
+            # Python integers: those of NumPy wrap around.
+            total = sum(int(value) for value in array)
+            _check(total == wanted, name, f"sums to {total}; expected {self.total} = {wanted}")
+        return array
+
+
+class Covariances(Array):
+    """Covariance matrices, or variances: positive definite."""
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check kind, shape and values, and that densities are defined."""
+        array = super().restore(name, meta, arrays, sizes)
+        if array.ndim == 2:
+            _check(bool((array > 0.0).all()), name, "holds variances that are not positive")
+            return array
+        try:
+            factors = np.linalg.cholesky(array)
+        except np.linalg.LinAlgError as error:
+            raise ModelFormatError(f"{name} is not positive definite.") from error
+        diagonal = np.diagonal(factors, axis1=1, axis2=2)
+        _check(bool((diagonal > 0.0).all()), name, "is not positive definite")
         return array
 
 
@@ -197,11 +237,15 @@ def _fits(form: tuple[str, ...], shape: tuple[int, ...], sizes: Mapping[str, int
 
 @dataclasses.dataclass(frozen=True)
 class Number(Entry):
-    """A float, or an int with ``whole=True``, or a bool with ``kind=bool``."""
+    """A float, or an int with ``kind=int``, or a bool with ``kind=bool``.
+
+    With `dim` it is the size of that name.
+    """
 
     kind: type = float
     low: float | None = None
     finite: bool = True
+    dim: str | None = None
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
@@ -216,14 +260,18 @@ class Number(Entry):
             _check(math.isfinite(value), name, f"is {value}")
         if self.low is not None:
             _check(not value < self.low, name, f"is {value}; expected at least {self.low}")
+        if self.dim is not None:
+            expected = sizes.setdefault(self.dim, value)
+            _check(value == expected, name, f"is {value}; expected {self.dim} = {expected}")
         return value
 
 
 @dataclasses.dataclass(frozen=True)
 class Plain(Entry):
-    """JSON values: lists, dictionaries, text, numbers."""
+    """JSON values: lists, dictionaries, text, numbers; with `records` a list of dictionaries."""
 
     kind: type = list
+    records: bool = False
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
@@ -234,6 +282,8 @@ class Plain(Entry):
         """Check the outermost type."""
         value = from_json(meta)
         _check(isinstance(value, self.kind), name, f"is no {self.kind.__name__}")
+        if self.records:
+            _check(all(isinstance(item, dict) for item in value), name, "is no list of records")
         return value
 
 
@@ -277,7 +327,12 @@ class Classes(Entry):
         _check(all(type(item) is kind for item in meta), name, f"is no list of {kind.__name__}")
         _check(len(set(meta)) == len(meta), name, "has repeated names")
         _check(len(meta) <= sizes.get("k", len(meta)), name, "has more names than clusters")
-        return np.array(meta, dtype=np.int64 if kind is int else str)
+        if kind is int:
+            return np.array(meta, dtype=np.int64)
+        # An array of text takes as much for each as for the longest.
+        wanted = 4 * len(meta) * max(map(len, meta))
+        _check(wanted <= _MOST_TEXT, name, f"would take {wanted} bytes")
+        return np.array(meta, dtype=str)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,6 +363,12 @@ class Records(Entry):
                     isinstance(found, list) and all(isinstance(item, str) for item in found),
                     f"{name}.{column}",
                     "is no list of text",
+                )
+                longest = int(kind.partition("U")[2])
+                _check(
+                    all(len(item) <= longest for item in found),
+                    f"{name}.{column}",
+                    f"holds text of more than {longest} characters",
                 )
                 columns[column] = np.array(found, dtype=kind)
             else:
@@ -387,64 +448,3 @@ def saved_entries(estimator: type) -> dict[str, Entry]:
     for base in reversed(estimator.__mro__):
         entries.update(base.__dict__.get("_saved_state", {}))
     return entries
-
-
-class Saveable:
-    """What can be saved, loaded and pickled: mixed into every estimator."""
-
-    _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "n_features_in_": Number(int, low=1),
-        "feature_names_in_": Names("p", optional=True),
-    }
-
-    def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Save the fitted model as a Zarr group.
-
-        Parameters
-        ----------
-        path : str, path or zarr store
-            Folder to write, usually ``*.zarr``; or a URL that fsspec knows.
-        overwrite : bool, default=False
-            Replace a saved model.  Anything else is never replaced.
-
-        Raises
-        ------
-        NotFittedError
-            Before ``fit``.
-        FileExistsError
-            Something is there, and `overwrite` is False or it is no saved model.
-
-        See Also
-        --------
-        daskclust.load : The way back.
-
-        Notes
-        -----
-        Parameters and state are saved: arrays uncompressed, all else as JSON, with a
-        checksum; no pickle.  Left out are what is as long as the data (``labels_``),
-        and parameters that cannot be read back without running code (callables,
-        random generators) or that would write somewhere (``checkpoint``).  A local
-        folder appears under its name when it is whole.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib, numpy as np, daskclust
-        >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
-        >>> model = daskclust.KMeans(2, random_state=0).fit(X)
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.zarr"
-        >>> model.save(path)
-        >>> bool((daskclust.load(path).predict(X) == model.predict(X)).all())
-        True
-        """
-        from daskclust.persistence.models import save
-
-        save(self, path, overwrite=overwrite)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle the model without lazy results, which would drag the data along."""
-        state: Any = super().__getstate__()
-        return {name: value for name, value in state.items() if not _is_lazy(value)}
-
-
-def _is_lazy(value: Any) -> bool:
-    return hasattr(value, "__dask_graph__")

@@ -9,7 +9,7 @@ from daskclust.reduction.assign import (
 )
 from daskclust.reduction.centroid_scores import SPREAD, Spread, SpreadRequest, split_labels
 from daskclust.reduction.class_moments import ClassStatistics, RowLabels
-from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
+from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.reduction.farthest_first import (
     FARTHEST_FIRST,
     FARTHEST_FIRST_BYTES,
@@ -42,6 +42,7 @@ __all__ = [
     "FarthestFirst",
     "FarthestRequest",
     "Field",
+    "Merge",
     "Partial",
     "Reduction",
     "RowBlock",

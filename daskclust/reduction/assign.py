@@ -37,8 +37,10 @@ class CenterSets:
     shift: Float | None = None
 
     def weights(self, r: int) -> Float | None:
-        """Return the feature weights of one set, if any."""
-        return None if self.feature_weights is None else self.feature_weights[r]
+        """Return the feature weights of one set; None where they are ones."""
+        if self.feature_weights is None or (self.feature_weights[r] == 1).all():
+            return None
+        return self.feature_weights[r]
 
 
 class ClusterStatistics(NamedTuple):

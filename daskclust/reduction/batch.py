@@ -74,11 +74,20 @@ def _part(rows: RowBlock, begin: int, end: int) -> RowBlock:
     return RowBlock(rows.x[begin:end], weight, tuple(runs))
 
 
-def _block(rows: RowBlock, state: tuple[Request, ...]) -> Partial:
+def _own(partial: Partial, i: int, request: Request) -> Partial:
+    names = request.reduction.fields(request.state)
+    return {name: partial[f"{i}.{name}"] for name in names}
+
+
+def _block(rows: RowBlock, state: tuple[Request, ...], before: Partial) -> Partial:
     alike: dict[Hashable, list[int]] = {}
     for i, request in enumerate(state):
         alike.setdefault(request.seen, []).append(i)
-    partials = [request.reduction.identity(request.state) for request in state]
+    known = [_own(before, i, request) for i, request in enumerate(state)]
+    partials = [
+        own if request.reduction.sequential else request.reduction.identity(request.state)
+        for own, request in zip(known, state, strict=True)
+    ]
     for members in alike.values():
         views = state[members[0]].views
         for portion in _portions(rows) if views else [rows]:
@@ -87,20 +96,24 @@ def _block(rows: RowBlock, state: tuple[Request, ...]) -> Partial:
                 seen = view(seen)
             for i in members:
                 reduction, inner = state[i].reduction, state[i].state
+                if reduction.sequential:
+                    partials[i] = reduction.add(partials[i], seen, inner)
+                    continue
                 part = reduction.block(seen, inner)
                 # As a block of its own: nothing is merged with nothing.
                 partials[i] = part if seen is rows else reduction.combine(partials[i], part, inner)
+    for i, request in enumerate(state):
+        if not request.reduction.sequential:
+            partials[i] = request.reduction.combine(known[i], partials[i], request.state)
     return {f"{i}.{name}": a for i, p in enumerate(partials) for name, a in p.items()}
 
 
 def _finalize(partial: Partial, state: tuple[Request, ...]) -> list[Any]:
-    results = []
-    for i, request in enumerate(state):
-        names = request.reduction.fields(request.state)
-        own = {name: partial[f"{i}.{name}"] for name in names}
-        results.append(request.reduction.finalize(own, request.state))
-    return results
+    return [
+        request.reduction.finalize(_own(partial, i, request), request.state)
+        for i, request in enumerate(state)
+    ]
 
 
-#: Several reductions of the same blocks, as one pass.
-BATCH = Reduction("batch", _fields, _block, _finalize)
+#: Several reductions of the same blocks, as one pass; some may be sequential.
+BATCH = Reduction("batch", _fields, _block, _finalize, sequential=True)

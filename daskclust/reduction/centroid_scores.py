@@ -49,6 +49,7 @@ class Spread(NamedTuple):
     Attributes
     ----------
     weights : total weight of each cluster's rows
+    rows : number of each cluster's rows, where a weight above 1 stands for so many
     distances : sum of their distances to the center
     squares : sum of their squared distances to the center
     silhouettes : sum of ``(b - a) / max(a, b)``, a and b the distances to the own
@@ -58,6 +59,7 @@ class Spread(NamedTuple):
     """
 
     weights: Float
+    rows: Float
     distances: Float
     squares: Float
     silhouettes: Float
@@ -115,9 +117,11 @@ def _block(rows: RowBlock, state: SpreadRequest) -> Partial:
         score = np.divide(b - a, larger, out=np.zeros(len(a)), where=larger > 0)
     # Without another center there is no silhouette.
     score[~np.isfinite(b)] = 0.0
-    values = np.stack([np.ones(len(a)), a, own, score, score**2])
+    values = np.stack([np.ones(len(a)), np.zeros(len(a)), a, own, score, score**2])
     # What a row of no weight holds must not matter, NaN included.
     values = np.where(weight > 0, values, 0.0) * weight
+    # A small weight says what a row counts, not that there is less than a row.
+    values[1] = np.where(weight > 0, np.maximum(weight, 1.0), 0.0)
     terms = [
         np.stack([np.bincount(index[s], v[s], k).astype(np.float64) for v in values])
         for s in rows.slices()

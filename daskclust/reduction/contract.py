@@ -1,11 +1,15 @@
 """What a distributed algorithm is made of: the :class:`Reduction`.
 
 Every algorithm of the package is the same loop: broadcast a small state, map a
-pure function over row blocks, merge fixed-size partial statistics, finalize.  A
-reduction names these pieces; the engine runs them.  It obeys laws that are
-tested for every instance: ``identity`` is neutral, ``combine`` is associative,
-the result does not depend on where blocks are cut (empty blocks included), an
-integer weight equals repetition, and inputs are never written to.
+pure function over row blocks, merge partial statistics, finalize.  A reduction
+names these pieces; the engine runs them.  It obeys laws that are tested for every
+instance: ``identity`` is neutral, ``combine`` is associative, the result does not
+depend on where blocks are cut (empty blocks included), an integer weight equals
+repetition, and inputs are never written to.
+
+Partials are of fixed size wherever that is possible.  Tables of what occurs in the
+data (pairs of labels, founders of clusters) are not: their fields have an axis of
+length ``None``, and everything else holds for them as for others.
 """
 
 from __future__ import annotations
@@ -14,17 +18,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.compensated import add_pairs
-from daskclust.kernels.moments import merge_moments
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.rng import row_uniforms
+from daskclust.reduction.merges import MERGES, Merge, smallest_keys, top_dtype
 
-__all__ = ["Field", "Partial", "Reduction", "RowBlock", "smallest_keys", "top_dtype"]
+__all__ = [
+    "Field",
+    "Merge",
+    "Partial",
+    "Reduction",
+    "RowBlock",
+    "smallest_keys",
+    "top_dtype",
+]
 
 Partial = dict[str, NDArray[Any]]
 State = Any
@@ -82,79 +93,57 @@ class Field:
 
     Parameters
     ----------
-    shape : tuple of int
-    merge : {"sum", "moments", "min", "max", "top"}
-        ``"sum"``: unevaluated pairs ``hi + lo``, so ``shape[0]`` is 2 and the
-        total does not depend on the order of merging.  ``"moments"``: rows
-        weight, mean and squared deviations.  ``"top"``: records of
-        :func:`top_dtype`, of which the smallest keys stay.
+    shape : tuple of int or None
+        ``None`` for the first axis: the data decide how long it is, as of a table of
+        the labels that occur.  Whoever declares such a field states what bounds it.
+    merge : Merge or {"sum", "count", "moments", "min", "max", "top"}
+        Names stand for the instances of :mod:`daskclust.reduction.merges`; any other
+        :class:`~daskclust.reduction.merges.Merge` will do as well.
     dtype : dtype, default=float64
+
+    Raises
+    ------
+    ValueError
+        For a name that stands for no merge.
     """
 
-    shape: tuple[int, ...]
-    merge: Literal["sum", "moments", "min", "max", "top"] = "sum"
+    shape: tuple[int | None, ...]
+    merge: Merge | str = "sum"
     dtype: Any = np.float64
+
+    def __post_init__(self) -> None:
+        if isinstance(self.merge, str) and self.merge not in MERGES:
+            raise ValueError(
+                f"merge={self.merge!r} stands for no merge; expected a Merge or one of "
+                f"{sorted(MERGES)}."
+            )
+
+    @property
+    def rule(self) -> Merge:
+        """How two arrays of this field merge."""
+        return MERGES[self.merge] if isinstance(self.merge, str) else self.merge
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the size is known before the data are seen."""
+        return None not in self.shape
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one array of this field."""
-        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+        """Bytes of one array of this field; 0 where the data decide."""
+        return int(np.prod(self._least_shape)) * np.dtype(self.dtype).itemsize
+
+    @property
+    def _least_shape(self) -> tuple[int, ...]:
+        return tuple(0 if size is None else size for size in self.shape)
 
     def identity(self) -> NDArray[Any]:
         """Return the neutral element of the merge."""
-        if self.merge == "top":
-            empty = np.zeros(self.shape, self.dtype)
-            empty["key"] = np.inf
-            empty["row"] = -1
-            return empty
-        if self.merge in ("sum", "moments"):
-            return np.zeros(self.shape, self.dtype)
-        kind = np.dtype(self.dtype)
-        low, high = (
-            (-np.inf, np.inf) if kind.kind == "f" else (np.iinfo(kind).min, np.iinfo(kind).max)
-        )
-        return np.full(self.shape, high if self.merge == "min" else low, kind)
+        return self.rule.identity(self._least_shape, self.dtype)
 
     def combine(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         """Merge two arrays of this field."""
-        if self.merge == "sum":
-            return np.stack(add_pairs((a[0], a[1]), (b[0], b[1])))
-        if self.merge == "moments":
-            return merge_moments(a, b)
-        if self.merge == "min":
-            return np.minimum(a, b)
-        if self.merge == "max":
-            return np.maximum(a, b)
-        return smallest_keys(np.concatenate([a, b], axis=-1), self.shape[-1])
-
-
-def top_dtype(p: int) -> np.dtype:
-    """Record of a chosen row: its key, its global number (-1 = none) and its values.
-
-    Examples
-    --------
-    >>> top_dtype(3).names
-    ('key', 'row', 'x')
-    """
-    return np.dtype([("key", np.float64), ("row", np.int64), ("x", np.float64, (p,))])
-
-
-def smallest_keys(records: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return the ``count`` records of smallest key, ties by row number, along the last axis.
-
-    Parameters
-    ----------
-    records : structured ndarray of shape (..., m)
-        Of :func:`top_dtype`.
-    count : int
-        At most m.
-    """
-    if not len(records):
-        return records[..., :count]
-    if records.ndim == 1:
-        order = np.lexsort((records["row"], records["key"]))[:count]
-        return records[order]
-    return np.stack([smallest_keys(part, count) for part in records])
+        return self.rule.combine(a, b)
 
 
 def _partial_only(block: Callable[..., Any], rows: RowBlock, state: State) -> Partial:
@@ -172,15 +161,23 @@ class Reduction:
         Appears in Dask keys (``daskclust-<name>``), hence on the dashboard.
     fields : callable(state) -> {str: Field}
         Shapes and merges of a partial; fixed by the state, so memory is known
-        beforehand.
-    block : callable(rows, state) or callable(rows, state, carry)
+        beforehand (but for fields whose size the data decide).
+    block : callable(rows, state), (rows, state, carry) or (rows, state, before)
         Partial of one :class:`RowBlock`.  A reduction with ``carries`` takes the
-        block's carry (``None`` at first) and returns ``(partial, carry)``.
+        block's carry (``None`` at first) and returns ``(partial, carry)``.  One that
+        is ``sequential`` takes the partial of the blocks before it.
     finalize : callable(partial, state) -> Any
         What the merged partial means.
     carries : bool, default=False
         Whether each block keeps an array of its own length between passes.  A
         carry is a cache of what could be computed again, never new information.
+    sequential : bool, default=False
+        Whether a block is worked through in the light of the blocks before it in its
+        group: ``block`` is handed their partial and returns it with its own rows
+        added, writing to nothing.  For algorithms that go by row order; groups are
+        merged as ever.  How rows are grouped must not show in a result that is used:
+        the laws hold for states that already tell a group what it needs to know of
+        the others.
     """
 
     name: str
@@ -188,10 +185,25 @@ class Reduction:
     block: Callable[..., Any]
     finalize: Callable[[Partial, State], Any]
     carries: bool = False
+    sequential: bool = False
+
+    def __post_init__(self) -> None:
+        if self.carries and self.sequential:
+            raise ValueError(f"{self.name} both carries and is sequential; it can be one of them.")
 
     def identity(self, state: State) -> Partial:
         """Return the partial of no rows at all."""
         return {name: field.identity() for name, field in self.fields(state).items()}
+
+    def add(self, before: Partial, rows: RowBlock, state: State) -> Partial:
+        """Return the partial of the blocks so far with that of one more block.
+
+        Without carry: what a block carries is the engine's affair.
+        """
+        if self.sequential:
+            made: Partial = self.block(rows, state, before)
+            return made
+        return self.combine(before, self.block(rows, state), state)
 
     def combine(self, a: Partial, b: Partial, state: State) -> Partial:
         """Merge two partials; associative, and exact to the last bits in any order."""
@@ -204,5 +216,5 @@ class Reduction:
         return replace(self, carries=False, block=partial(_partial_only, self.block))
 
     def nbytes(self, state: State) -> int:
-        """Bytes of one partial: what each task sends."""
+        """Bytes of one partial, fields whose size the data decide apart: what each task sends."""
         return sum(field.nbytes for field in self.fields(state).values())

@@ -5,14 +5,17 @@ the data.  A group of blocks is told which rows of *other* groups are thought to
 have founded clusters; its own founders it finds itself, in row order.  If all
 groups together find just the founders they were told, these are the founders of
 the serial algorithm, and the sums made on the way are its sums.
+
+So the reduction is sequential within a group, and how many clusters its rows found
+is decided by the data: O(K p) numbers for K clusters in the end, which
+``max_clusters`` bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +23,9 @@ from numpy.typing import NDArray
 from daskclust.kernels.compensated import add_pairs, add_plain
 from daskclust.kernels.dp_means import found_in_order
 from daskclust.kernels.nearest.assign import direct_distances, label_sums, nearest
-from daskclust.reduction.contract import RowBlock
+from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 
-__all__ = ["Founders", "FoundingPart", "FoundingRequest", "assign_and_found", "merge_founding"]
+__all__ = ["FOUNDING", "Founders", "Founding", "FoundingRequest"]
 
 Float = NDArray[np.float64]
 
@@ -94,40 +97,66 @@ class FoundingRequest:
     shift: Float
 
 
-@dataclass(frozen=True)
-class FoundingPart:
-    """What a group brings home.
+class Founding(NamedTuple):
+    """What a pass brings home.
 
     Attributes
     ----------
-    own : Founders
-        Rows of this group that found clusters.
-    stats : ndarray of shape (2, k + g, p + 2), float64
-        Sums, weights and squared distances of the group's rows by cluster: of
-        the k means and the g founders that were guessed.  An unevaluated pair.
-    own_stats : ndarray of shape (2, m, p + 2), float64
-        The same of the clusters of ``own``.
+    founders : Founders
+        That all groups found.
+    stats : ndarray of shape (k + m, p + 2), float64
+        Sums, weights and squared distances of the means' and of the founders'
+        clusters; meaningful where the founders are those of the guess.
     farthest : float
         Largest squared distance of a row to its cluster.
     """
 
-    own: Founders
+    founders: Founders
     stats: Float
-    own_stats: Float
     farthest: float
+
+
+def _founder_dtype(p: int) -> np.dtype:
+    """Record of a row that founded a cluster, and that cluster's sums as a pair."""
+    pair = [(name, np.float64, (p + 2,)) for name in ("hi", "lo")]
+    return np.dtype([("row", np.int64), ("x", np.float64, (p,)), *pair])
+
+
+def _by_row(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    joined = np.concatenate([a, b])
+    return joined[np.argsort(joined["row"], kind="stable")]
+
+
+#: Records of disjoint rows, in row order.
+_BY_ROW = Merge("by row", np.empty, _by_row)
+_ANY = Merge("any", np.zeros, np.logical_or)
+
+
+def _fields(state: FoundingRequest) -> Mapping[str, Field]:
+    k, p = state.means.shape
+    told = len(state.guess)
+    return {
+        # Sums, weights and squared distances by cluster: of the means and the guessed founders.
+        "stats": Field((2, k + told, p + 2)),
+        "founders": Field((None,), _BY_ROW, _founder_dtype(p)),
+        # Which guessed founders lie among the rows worked through.
+        "met": Field((told,), _ANY, np.bool_),
+        "farthest": Field((), "max"),
+    }
 
 
 class _Group:
     """The clusters that the rows of a group may join, as it is worked through."""
 
-    def __init__(self, request: FoundingRequest) -> None:
+    def __init__(self, request: FoundingRequest, before: Partial) -> None:
         self.request = request
-        self.own = Founders.none(request.means.shape[1])
-        k, p = request.means.shape
-        self.n_told = k + len(request.guess)
-        self.stats = np.zeros((2, self.n_told, p + 2))
-        # Which guessed founders lie in this group, as far as it has been worked through.
-        self._mine = np.zeros(len(request.guess), bool)
+        known = before["founders"]
+        self.own = Founders(known["row"], known["x"])
+        self.n_told = before["stats"].shape[1]
+        own_stats = np.stack([known["hi"], known["lo"]])
+        # A copy, which the rows of the block are added to.
+        self.stats = np.concatenate([before["stats"], own_stats], axis=1)
+        self._met = before["met"].copy()
         self._known: tuple[int, int] | None = None
 
     def clusters(self, start: int) -> tuple[Float, NDArray[np.int64]]:
@@ -136,7 +165,7 @@ class _Group:
         n_before = int(np.searchsorted(guess.rows, start))
         if self._known != (n_before, len(self.own)):
             self._known = n_before, len(self.own)
-            told = np.flatnonzero(~self._mine[:n_before])
+            told = np.flatnonzero(~self._met[:n_before])
             founders = guess[told].joined(self.own)
             places = np.concatenate([k + told, self.n_told + np.arange(len(self.own))])
             order = np.argsort(np.concatenate([guess.rows[told], self.own.rows]))
@@ -171,7 +200,7 @@ class _Group:
         # Those of the guess that lie here have been found anew, or refuted.
         here = np.searchsorted(self.request.guess.rows, [start, start + len(x)])
         if here[1] > here[0]:
-            self._mine[here[0] : here[1]] = True
+            self._met[here[0] : here[1]] = True
             self._known = None
         sums, weights = label_sums(x, weight, places[labels], self.stats.shape[1])
         inertia = np.bincount(places[labels], weight * distances, self.stats.shape[1])
@@ -179,75 +208,49 @@ class _Group:
         add_plain(self.stats[0].ravel(), self.stats[1].ravel(), terms.ravel())
         return float(distances.max(where=weight > 0, initial=0.0))
 
-    def part(self, farthest: float) -> FoundingPart:
-        """Return what the group brings home."""
-        return FoundingPart(
-            self.own, self.stats[:, : self.n_told], self.stats[:, self.n_told :], farthest
-        )
+    def partial(self, farthest: float) -> Partial:
+        """Return what the group has to tell so far."""
+        hi, lo = self.stats[:, self.n_told :]
+        founders = np.empty(len(self.own), _founder_dtype(self.stats.shape[2] - 2))
+        founders["row"], founders["x"] = self.own.rows, self.own.points
+        founders["hi"], founders["lo"] = hi, lo
+        return {
+            "stats": self.stats[:, : self.n_told],
+            "founders": founders,
+            "met": self._met,
+            "farthest": np.array(farthest),
+        }
 
 
-def assign_and_found(blocks: Iterator[RowBlock], request: FoundingRequest) -> FoundingPart:
-    """Work through the blocks of one group, in row order.
+def _block(rows: RowBlock, state: FoundingRequest, before: Partial) -> Partial:
+    """Work through a block; O(n K p) for K clusters in the end.
 
-    Parameters
-    ----------
-    blocks : iterator of RowBlock
-    request : FoundingRequest
-
-    Returns
-    -------
-    FoundingPart
-
-    Notes
-    -----
-    O(n K p) for K clusters in the end.  Memory beyond a block: O(K p), and what a
-    segment of ``SEGMENT`` rows founds.
+    Memory beyond the block: O(K p), and what a segment of ``SEGMENT`` rows founds.
     """
-    group = _Group(request)
-    farthest = 0.0
-    for rows in blocks:
-        weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
-        start = 0
-        for stop in rows.segments():
-            if stop > start:
-                first = int(rows.numbers(np.array([start]))[0])
-                part = slice(start, int(stop))
-                farthest = max(farthest, group.work(rows.x[part], weight[part], first))
-            start = int(stop)
-    return group.part(farthest)
+    group = _Group(state, before)
+    farthest = float(before["farthest"])
+    weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+    start = 0
+    for stop in rows.segments():
+        if stop > start:
+            first = int(rows.numbers(np.array([start]))[0])
+            part = slice(start, int(stop))
+            farthest = max(farthest, group.work(rows.x[part], weight[part], first))
+        start = int(stop)
+    return group.partial(farthest)
 
 
-def merge_founding(
-    parts: Sequence[FoundingPart], request: FoundingRequest
-) -> tuple[Founders, Float, float]:
-    """Join what all groups brought home.
-
-    Parameters
-    ----------
-    parts : sequence of FoundingPart
-        Of all groups, in order.
-    request : FoundingRequest
-        What they were asked.
-
-    Returns
-    -------
-    founders : Founders
-        That all groups found.
-    stats : ndarray of shape (k + m, p + 2), float64
-        Sums, weights and squared distances of the means' and of the founders'
-        clusters; meaningful where the founders are those of the guess.
-    farthest : float
-    """
-    k, p = request.means.shape
-    hi, lo = reduce(add_pairs, [(part.stats[0], part.stats[1]) for part in parts])
-    founders = Founders.none(p)
-    own = np.zeros((2, 0, p + 2))
-    for part in parts:
-        rows = np.concatenate([founders.rows, part.own.rows])
-        own = np.concatenate([own, part.own_stats], axis=1)[:, np.argsort(rows)]
-        founders = founders.joined(part.own)
+def _finalize(partial: Partial, state: FoundingRequest) -> Founding:
+    k = len(state.means)
+    own = partial["founders"]
+    founders = Founders(own["row"], own["x"])
+    hi, lo = partial["stats"]
     stats = hi
-    if np.array_equal(founders.rows, request.guess.rows):
-        told = add_pairs((hi[k:], lo[k:]), (own[0], own[1]))[0]
+    if np.array_equal(founders.rows, state.guess.rows):
+        told = add_pairs((hi[k:], lo[k:]), (own["hi"], own["lo"]))[0]
         stats = np.concatenate([hi[:k], told])
-    return founders, stats, max(part.farthest for part in parts)
+    return Founding(founders, stats, max(0.0, float(partial["farthest"])))
+
+
+#: Nearest clusters of all rows, and the clusters that rows found on the way, given a guess.
+FOUNDING = Reduction("dp-means", _fields, _block, _finalize, sequential=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,30 +27,40 @@ class FarthestFirst:
 
     Parameters
     ----------
-    fresh : ndarray of shape (m, p), float64
-        Points that no row has been measured against.
+    points : ndarray of shape (m, p), float64
+        In the order of their choice: rows are measured against the newest, as far as
+        they know the distance to the others.
     shift : ndarray of shape (p,), float64, optional
         A point amid the data.
     """
 
-    fresh: Float
+    points: Float
     shift: Float | None = None
 
 
 def _fields(state: FarthestFirst) -> Mapping[str, Field]:
-    return {"row": Field((1,), "top", top_dtype(state.fresh.shape[1]))}
+    return {"row": Field((1,), "top", top_dtype(state.points.shape[1]))}
 
 
-def _block(rows: RowBlock, state: FarthestFirst, carry: Float | None) -> tuple[Partial, Float]:
-    _, distances = nearest(rows.x, state.fresh, shift=state.shift)
-    if carry is not None:
-        distances = np.minimum(distances, carry)
+class _Carry(NamedTuple):
+    """Squared distance of each row to the nearest of the first ``seen`` points."""
+
+    distance: Float
+    seen: int
+
+
+def _block(rows: RowBlock, state: FarthestFirst, carry: _Carry | None) -> tuple[Partial, _Carry]:
+    seen = 0 if carry is None else carry.seen
+    distances = np.full(len(rows.x), np.inf) if carry is None else carry.distance
+    if seen < len(state.points):
+        found = nearest(rows.x, state.points[seen:], shift=state.shift)[1]
+        distances = np.minimum(distances, found)
     # A row on a chosen point is none to choose; a row of no weight is absent.
     usable = distances > 0
     if rows.weight is not None:
         usable &= rows.weight > 0
     keys = np.where(usable, -distances, np.inf)
-    return {"row": pick_rows(rows, keys, 1)}, distances
+    return {"row": pick_rows(rows, keys, 1)}, _Carry(distances, len(state.points))
 
 
 def _finalize(partial: Partial, state: FarthestFirst) -> NDArray[Any]:

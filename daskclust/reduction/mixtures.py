@@ -18,11 +18,11 @@ from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = [
     "EXPECTATION",
+    "INITIAL_SUMS",
     "LIKELIHOOD",
-    "PARTITION",
-    "Expected",
+    "ExpectationSums",
+    "InitialPosteriors",
     "MixtureStack",
-    "Partition",
 ]
 
 Float = NDArray[np.float64]
@@ -45,7 +45,7 @@ class MixtureStack:
     shift: Float
 
 
-class Expected(NamedTuple):
+class ExpectationSums(NamedTuple):
     """What a pass over the posteriors returns.
 
     Attributes
@@ -75,10 +75,10 @@ def _expectation_block(rows: RowBlock, state: MixtureStack) -> Partial:
     return {"sums": made.sums, "likelihood": made.likelihood}
 
 
-def _expectation_finalize(partial: Partial, state: MixtureStack) -> Expected:
+def _expectation_finalize(partial: Partial, state: MixtureStack) -> ExpectationSums:
     fit = partial["likelihood"][0]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return Expected(partial["sums"][0], fit[:-1] / fit[-1])
+        return ExpectationSums(partial["sums"][0], fit[:-1] / fit[-1])
 
 
 #: One iteration of EM: posteriors of every row, and what the next parameters follow from.
@@ -113,7 +113,7 @@ LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _lik
 
 
 @dataclass(frozen=True)
-class Partition:
+class InitialPosteriors:
     """Posteriors to start from: hard ones by the nearest center, or random ones.
 
     Parameters
@@ -135,12 +135,12 @@ class Partition:
     seeds: tuple[int, ...] = ()
 
 
-def _partition_fields(state: Partition) -> Mapping[str, Field]:
+def _initial_fields(state: InitialPosteriors) -> Mapping[str, Field]:
     r, k, p = state.centers.shape
     return {"sums": Field((2, r, k, 3 * p + 1 + (p * p if state.full else 0)))}
 
 
-def _shares(rows: RowBlock, state: Partition, r: int) -> Float:
+def _shares(rows: RowBlock, state: InitialPosteriors, r: int) -> Float:
     k = state.centers.shape[1]
     if state.seeds:
         drawn = [rows.uniforms(state.seeds[r], _DRAWS + c) for c in range(k)]
@@ -151,7 +151,7 @@ def _shares(rows: RowBlock, state: Partition, r: int) -> Float:
     return (labels == np.arange(k)[:, None]).astype(np.float64)
 
 
-def _partition_block(rows: RowBlock, state: Partition) -> Partial:
+def _initial_block(rows: RowBlock, state: InitialPosteriors) -> Partial:
     segments = rows.segments()
     parts = [
         accumulate_start(
@@ -168,9 +168,9 @@ def _partition_block(rows: RowBlock, state: Partition) -> Partial:
     return {"sums": np.stack(parts, axis=1)}
 
 
-def _partition_finalize(partial: Partial, state: Partition) -> Float:
+def _initial_finalize(partial: Partial, state: InitialPosteriors) -> Float:
     return np.asarray(partial["sums"][0])
 
 
 #: Sums over given posteriors, from which the first parameters follow.
-PARTITION = Reduction("partition", _partition_fields, _partition_block, _partition_finalize)
+INITIAL_SUMS = Reduction("initial-sums", _initial_fields, _initial_block, _initial_finalize)

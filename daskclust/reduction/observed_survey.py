@@ -14,8 +14,10 @@ from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.reduction.survey import (
     Survey,
     SurveyRequest,
+    add_hash,
     bad_row,
     draw_picks,
+    found_hash,
     note_bad,
     survey_fields,
     usable_weight,
@@ -57,6 +59,7 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
     if row >= 0:
         note_bad(partial, rows, row, column + 1)
         return partial
+    add_hash(partial, rows)
     found = observed_moments(x, weight, rows.segments())
     partial["sums"] = np.stack([found.hi, found.lo])
     partial["moments"] = found.moments
@@ -87,6 +90,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> ObservedSurvey:
         bad_weight_row=bad_row(partial),
         picks=partial["picks"],
         classes=ClassStatistics(np.zeros(0), np.zeros((0, p)), np.zeros(0)),
+        hash=found_hash(partial),
         observed=observed,
         n_informed=int(sums[2 * p + 1]),
     )

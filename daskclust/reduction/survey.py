@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.moments import block_moments, first_nonfinite
+from daskclust.kernels.row_hash import row_hash
 from daskclust.kernels.starts.weighted_sampling import race_keys, smallest
 from daskclust.reduction.class_moments import (
     ClassStatistics,
@@ -29,8 +30,10 @@ __all__ = [
     "SURVEY",
     "Survey",
     "SurveyRequest",
+    "add_hash",
     "bad_row",
     "draw_picks",
+    "found_hash",
     "note_bad",
     "pick_rows",
     "survey_fields",
@@ -42,7 +45,7 @@ _NO_ROW = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """What the first pass shall bring home.
+    """What the first pass is asked for.
 
     Parameters
     ----------
@@ -54,17 +57,21 @@ class SurveyRequest:
     labels : RowLabels, optional
         Labeled rows, which are not drawn; the moments of their classes are worked
         out.
+    hashed : bool
+        Whether the rows are hashed, which takes about half as long again for rows
+        in memory: for what must know the data again.
     """
 
     n_features: int
     seeds: tuple[int, ...] = ()
     n_picks: int = 0
     labels: RowLabels | None = None
+    hashed: bool = False
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first pass brought home.
+    """What the first pass found.
 
     Attributes
     ----------
@@ -82,6 +89,8 @@ class Survey:
         The drawn rows (``row == -1`` where there were not enough).
     classes : ClassStatistics
         Of the labeled rows; of no class where there are none.
+    hash : int, or None
+        Of all rows (:func:`daskclust.kernels.row_hash.row_hash`), where it was asked for.
     """
 
     weight: float
@@ -94,6 +103,7 @@ class Survey:
     bad_weight_row: int | None
     picks: NDArray[Any]
     classes: ClassStatistics
+    hash: int | None
 
 
 def pick_rows(
@@ -130,7 +140,9 @@ def pick_rows(
 def survey_fields(state: SurveyRequest, n_sums: int) -> dict[str, Field]:
     """Return the fields of any first pass, with so many plain sums."""
     p = state.n_features
+    hashed = {"hash": Field((1,), "count", np.uint64)} if state.hashed else {}
     return {
+        **hashed,
         "sums": Field((2, n_sums)),
         "moments": Field((3, p), "moments"),
         "low": Field((p,), "min"),
@@ -152,6 +164,17 @@ def usable_weight(rows: RowBlock, partial: Partial) -> NDArray[np.float64] | Non
         return weight
     partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
     return np.where(usable, weight, 0.0)
+
+
+def add_hash(partial: Partial, rows: RowBlock) -> None:
+    """Hash the rows, where that was asked for."""
+    if "hash" in partial:
+        partial["hash"] = np.array([row_hash(rows.x, rows.weight, rows.runs)])
+
+
+def found_hash(partial: Partial) -> int | None:
+    """Return the hash of all rows, where it was asked for."""
+    return int(partial["hash"][0]) if "hash" in partial else None
 
 
 def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
@@ -197,6 +220,7 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
         # NaN or infinity, by the sign of the column number.
         note_bad(partial, rows, row, -column - 1 if np.isnan(x[row, column]) else column + 1)
         return partial
+    add_hash(partial, rows)
     add_classes(partial, rows, weight, state.labels)
     if state.n_picks:
         mass = np.ones(len(x)) if weight is None else weight
@@ -227,6 +251,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
         bad_weight_row=bad_row(partial),
         picks=partial["picks"],
         classes=class_statistics(partial),
+        hash=found_hash(partial),
     )
 
 

@@ -6,6 +6,8 @@ import html
 from collections.abc import Sequence
 from importlib.resources import files
 
+from daskclust.report.written import START, mark_tag
+
 __all__ = ["Page", "escape"]
 
 # Whatever a title or an attribute may smuggle in: no script runs, nothing is fetched.
@@ -71,14 +73,13 @@ class Page:
             "</details></section>"
         )
 
-    def html(self) -> str:
-        """Return the whole page."""
+    def html(self, job: str = "") -> str:
+        """Return the whole page; `job` marks whose it is."""
         style = files("daskclust.report").joinpath("style.css").read_text(encoding="utf-8")
         return (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f"{START}{mark_tag(job)}"
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            '<meta name="generator" content="daskclust">\n'
             f"<title>{escape(self._title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
             f"<main>\n{''.join(part + chr(10) for part in self._parts)}"
             "<footer>One file, nothing loaded from elsewhere.</footer>\n</main>\n</body>\n</html>\n"

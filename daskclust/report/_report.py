@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust import plotting
-from daskclust.cube._layout import unflatten
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import map_png, photo_png, svg
 from daskclust.report.summary import MapSummary, agreement_of, as_classes, n_clusters_of, summarize
+from daskclust.report.written import report_mark
+from daskclust.storage.atomic import new_file, remove_stale
+from daskclust.storage.urls import redact
 
 __all__ = ["write_report"]
 
@@ -42,6 +44,7 @@ def write_report(
     summary: MapSummary | None = None,
     agreement: Mapping[str, Mapping[str, Any]] | None = None,
     overwrite: bool = False,
+    job: str = "",
 ) -> Path:
     """Write a report of a fit as one HTML file, without anything from elsewhere.
 
@@ -68,7 +71,9 @@ def write_report(
         What is known of the label map already; else it is computed, in two passes over
         the labels.
     overwrite : bool, default=False
-        Replace a file.
+        Replace a report that daskclust has written; never another file.
+    job : str, default=""
+        Hexadecimal mark of the job that the report belongs to.
 
     Returns
     -------
@@ -77,7 +82,7 @@ def write_report(
     Raises
     ------
     FileExistsError
-        The file exists and `overwrite` is False.
+        The file exists and `overwrite` is False, or it is no report of daskclust.
     ImportError
         Without matplotlib.
 
@@ -97,11 +102,8 @@ def write_report(
     >>> write_report(tempfile.mkdtemp() + "/report.html", cube=cube, model=model).stat().st_size > 0
     True
     """
-    from daskclust.storage.folders import new_file
-
     target = Path(path)
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"{str(path)!r} exists already; choose another or overwrite=True.")
+    _check_target(target, overwrite=overwrite)
     k = n_clusters_of(model)
     names = [str(i) for i in range(k)] if class_names is None else [str(n) for n in class_names]
     names += [str(i) for i in range(len(names), k)]
@@ -111,8 +113,9 @@ def write_report(
         if truth is not None and agreement is None:
             none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
             known = as_classes(da.asarray(truth), none)
-            agreement = {"truth": agreement_of(image, known, cube._grid)}
-    page = Page(title or f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels")
+            agreement = {"truth": agreement_of(image, known, cube.blocks)}
+    plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"
+    page = Page(redact(title or plain))
     page.lead(
         f"{type(model).__name__}, {k} clusters. Written "
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
@@ -129,9 +132,22 @@ def write_report(
     page.details("Cube", _rows_of(_cube_facts(cube)))
     versions = {"python": platform.python_version(), **{n: _version(n) for n in _PACKAGES}}
     page.details("Versions", _rows_of(versions))
-    with new_file(target) as partial:
-        partial.write_text(page.html(), encoding="utf-8")
+    with new_file(target, check=lambda: _check_target(target, overwrite=overwrite)) as partial:
+        partial.write_text(page.html(job), encoding="utf-8")
+    remove_stale(target)
     return target
+
+
+def _check_target(path: Path, *, overwrite: bool) -> None:
+    if not path.exists():
+        return
+    if not overwrite:
+        raise FileExistsError(f"{str(path)!r} exists already; choose another or overwrite=True.")
+    if report_mark(path) is None:
+        raise FileExistsError(
+            f"{str(path)!r} was not written by daskclust; overwrite=True replaces its reports "
+            "only. Choose another name."
+        )
 
 
 def _version(name: str) -> str:
@@ -204,17 +220,12 @@ def _add_map(page: Page, cube: Any, summary: MapSummary, names: Sequence[str]) -
 
 def _photo(cube: Any, preview: NDArray[Any], step: int) -> NDArray[Any] | None:
     """Read a small color picture of a scene that is not too large."""
-    height, width, n_bands = cube.shape
-    source = cube._source
-    if height * width * source.n_stored * source.dtype.itemsize > _PHOTO_BYTES:
+    n_bands = cube.shape[2]
+    if cube.stored.nbytes > _PHOTO_BYTES:
         return None
     bands = cube.bands[plotting.rgb_bands(n_bands, cube.wavelengths)]
-    if source.array is None:
-        images = [unflatten(cube._pixels[:, band], cube._grid) for band in bands.tolist()]
-    else:
-        stored = da.from_zarr(source.array).transpose(source.order)
-        images = [stored[:, :, band] for band in bands.tolist()]
-    picture = da.stack([image[::step, ::step] for image in images], axis=2).compute().astype(float)
+    shown = cube.stored_bands(bands.tolist())[::step, ::step].compute()
+    picture = np.ma.getdata(shown).astype(float)
     picture[preview < 0] = np.nan
     return plotting.stretch(picture)
 
@@ -314,8 +325,8 @@ def _cube_facts(cube: Any) -> dict[str, Any]:
         "nodata": ", ".join(map(str, cube.nodata)) or None,
         "valid": cube.n_valid,
         "masked": cube.n_masked,
-        **cube._place.group_attributes,
-        **cube._place.attributes,
+        **cube.georeference.group_attributes,
+        **cube.georeference.attributes,
     }
 
 
@@ -325,6 +336,6 @@ def _rows_of(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             rows += [(f"{key}.{inner}", text) for inner, text in _rows_of(value)]
         else:
-            text = str(value)
+            text = redact(value)
             rows.append((str(key), text if len(text) <= 400 else f"{text[:400]} ..."))
     return rows

@@ -13,13 +13,22 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust.engine import Job, Rows, open_blank, open_rows, run_together
-from daskclust.estimator.base import draw_seeds
-from daskclust.estimator.inputs import check_rows
+from daskclust.engine import Job, Rows, open_blank, run_together
+from daskclust.estimator.data import Data, check_data
+from daskclust.estimator.fitting import fit_opened
+from daskclust.estimator.restarts import draw_seeds
 from daskclust.reduction import SURVEY, Survey, SurveyRequest
 from daskclust.reduction.views import View
 
-__all__ = ["Data", "fit_references", "look_at", "open_data", "run_grid"]
+__all__ = [
+    "Grid",
+    "check_references",
+    "fit_references",
+    "look_at",
+    "open_grid",
+    "overrides",
+    "run_grid",
+]
 
 Float = NDArray[np.float64]
 
@@ -27,15 +36,25 @@ Float = NDArray[np.float64]
 _TOGETHER = 64
 
 
+def overrides(estimator: Any, *methods: str) -> bool:
+    """Whether a class outside this package defines one of the methods of an estimator."""
+    for method in methods:
+        owner = next((base for base in type(estimator).__mro__ if method in vars(base)), None)
+        if owner is None or owner.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            return True
+    return False
+
+
 @dataclass(frozen=True)
-class Data:
+class Grid:
     """The data of all fits, and the estimator that is varied.
 
     Attributes
     ----------
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray
         As given.
-    rows : Rows
+    data : Data
+        X, opened once.
     estimator : BaseEstimator
         Unfitted.
     parameter : str
@@ -44,19 +63,45 @@ class Data:
     """
 
     X: Any
-    rows: Rows
+    data: Data
     estimator: Any
     parameter: str
     seed: int
 
-    def fit(self, value: Any, X: Any = None, **fit_params: Any) -> Any:
-        """Return a clone with the parameter set, fitted."""
+    @property
+    def shares_passes(self) -> bool:
+        """Whether ``fit`` is the package's; any other is called as it is, with X as given."""
+        return not overrides(self.estimator, "fit")
+
+    def fit(self, value: Any, rows: Rows, data: Data | None = None, **given: Any) -> Any:
+        """Return a clone with the parameter set, fitted.
+
+        Parameters
+        ----------
+        value : object
+            Of the parameter.
+        rows : Rows
+            A handle to the data, whose passes are shared.
+        data : Data, optional
+            Other data than those of the grid.
+        **given
+            Further arguments of ``fit``.
+        """
         model = clone(self.estimator).set_params(**{self.parameter: value})
-        return model.fit(self.X if X is None else X, **fit_params)
+        if not self.shares_passes:
+            return model.fit(self.X, **given)
+        return fit_opened(model, (data or self.data).through(rows), **given)
+
+    def run(self, jobs: Sequence[Job]) -> list[Any]:
+        """Run jobs on the data, which share passes where the estimator lets them."""
+        if self.shares_passes:
+            return run_grid(self.data.rows, jobs)
+        with _said_once(()):
+            return [job.run(self.data.rows) for job in jobs]
 
 
-def open_data(estimator: Any, X: Any, parameter: str, random_state: Any) -> Data:
-    """Bind the data once for all fits.
+def open_grid(estimator: Any, X: Any, parameter: str, random_state: Any) -> Grid:
+    """Open the data once for all fits.
 
     Raises
     ------
@@ -77,7 +122,7 @@ def open_data(estimator: Any, X: Any, parameter: str, random_state: Any) -> Data
     if params.get("random_state", seed) is None:
         # The same for all fits, so that values are compared and not seeds.
         model.set_params(random_state=seed % 2**32)
-    return Data(X, open_rows(check_rows(BaseEstimator(), X, reset=True)), model, parameter, seed)
+    return Grid(X, check_data(X), model, parameter, seed)
 
 
 @contextmanager
@@ -102,30 +147,31 @@ def run_grid(rows: Rows, jobs: Sequence[Job], silent: type[Warning] | tuple[()] 
         return run_together(rows, jobs)
 
 
-def look_at(data: Data, n_picks: int = 0) -> Job:
+def look_at(grid: Grid, n_picks: int = 0) -> Job:
     """Return a job that makes the first pass, and draws rows from it."""
-    request = SurveyRequest(data.rows.n_features, (data.seed,), n_picks)
+    request = SurveyRequest(grid.data.n_features, (grid.seed,), n_picks)
 
-    def look() -> Survey:
-        survey: Survey = open_rows(data.X).reduce(SURVEY, request)
+    def look(rows: Rows) -> Survey:
+        survey: Survey = rows.reduce(SURVEY, request)
         return survey
 
     return Job(look)
 
 
 def fit_references(
-    data: Data,
-    grid: Sequence[Any],
+    grid: Grid,
+    values: Sequence[Any],
     n_references: int,
     view: Callable[[int], View],
     measure: Callable[[Any], float],
 ) -> Float:
-    """Measure fits of the whole grid on reference data.
+    """Measure fits of all values on reference data.
 
     Parameters
     ----------
-    data : Data
-    grid : sequence
+    grid : Grid
+    values : sequence
+        Of the parameter.
     n_references : int
     view : callable(number) -> View
         Makes the rows of a reference.
@@ -139,22 +185,39 @@ def fit_references(
     -----
     Reads nothing.  ``_TOGETHER`` fits advance together.
     """
-    if callable(getattr(data.estimator, "init", None)):
-        raise ValueError(
-            "A callable init is given the data; reference data are made row by row and never "
-            "whole. Use a named init, such as init='k-means||'."
-        )
-    blank, stand_in = open_blank(check_rows(BaseEstimator(), data.X, reset=True), data.rows)
+    blank, stand_in = open_blank(grid.data.X, grid.data.rows)
+    made = Data(stand_in, feature_names=grid.data.feature_names)
 
     # One view a reference, so that fits which share it are recognized.
     views = [view(number) for number in range(n_references)]
 
     def job(value: Any, number: int) -> Job:
-        return Job(lambda: measure(data.fit(value, stand_in)), (views[number],))
+        return Job(lambda rows: measure(grid.fit(value, rows, made)), (views[number],))
 
-    jobs = [job(value, number) for number in range(n_references) for value in grid]
+    jobs = [job(value, number) for number in range(n_references) for value in values]
     found: list[float] = []
     for start in range(0, len(jobs), _TOGETHER):
         # Without clusters fits converge slowly; that is no news.
         found += run_grid(blank, jobs[start : start + _TOGETHER], ConvergenceWarning)
-    return np.array(found, dtype=np.float64).reshape(n_references, len(grid))
+    return np.array(found, dtype=np.float64).reshape(n_references, len(values))
+
+
+def check_references(grid: Grid) -> None:
+    """Raise for an estimator that cannot be fitted to reference data.
+
+    Raises
+    ------
+    ValueError
+        For a callable ``init``, and a ``fit`` of the user's own.
+    """
+    if callable(getattr(grid.estimator, "init", None)):
+        raise ValueError(
+            "A callable init is given the data; reference data are made row by row and never "
+            "whole. Use a named init, such as init='k-means||'."
+        )
+    if not grid.shares_passes:
+        raise ValueError(
+            f"{type(grid.estimator).__name__} has a fit of its own, which is given the data; "
+            "reference data are made row by row and never whole. Use a criterion without "
+            "references, or an estimator of daskclust on data prepared beforehand."
+        )

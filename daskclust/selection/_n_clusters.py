@@ -9,14 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import Job, open_rows
+from daskclust.engine import Job, Rows, is_dask, labeled_rows
 from daskclust.estimator.base import BaseClusterer
 from daskclust.estimator.parameters import check_choice, check_integer
-from daskclust.metrics import CentroidScores
+from daskclust.metrics import CentroidScores, centroid_scores
 from daskclust.persistence.schema import saved_entries
 from daskclust.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.reduction.views import UniformBox
-from daskclust.selection._grid import Data, fit_references, look_at, open_data, run_grid
+from daskclust.selection._grid import (
+    Grid,
+    check_references,
+    fit_references,
+    look_at,
+    open_grid,
+    overrides,
+)
 from daskclust.selection._result import Selection, one_standard_error
 
 __all__ = ["choose_n_clusters"]
@@ -90,7 +97,14 @@ default="silhouette"
     -----
     *Passes* over the data: those of the longest fit, and one for the criterion
     (none for ``"gap"``), as all fits share them.  References read nothing: their
-    rows are drawn where they are needed.  *Memory* of a worker thread: that of
+    rows are drawn where they are needed.
+
+    An estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as
+    given, one after another: such fits share no passes, ``passes`` does not count
+    them, their labels are scored on X as given, and ``"gap"`` is refused, as
+    references are never whole.  A fit inside a callable ``init`` is on its own data.
+
+    *Memory* of a worker thread: that of
     one fit, times the fits that advance together (g, or 64 on references).
 
     References
@@ -111,21 +125,21 @@ default="silhouette"
     check_integer(n_references, "n_references", 2)
     parameter = "n_components" if hasattr(estimator, "n_components") else "n_clusters"
     _check_fit(estimator, criterion)
-    data = open_data(estimator, X, parameter, random_state)
-    grid = _check_ks(ks, data.rows.n_rows)
+    grid = open_grid(estimator, X, parameter, random_state)
+    values = _check_ks(ks, grid.data.rows.n_rows)
     if criterion == "gap":
-        return _by_gap(data, grid, int(n_references))
+        return _by_gap(grid, values, int(n_references))
     judge = _bic if criterion == "bic" else _spread
-    found = run_grid(data.rows, [Job(partial(_fit_and, judge, data, k)) for k in grid.tolist()])
+    found = grid.run([Job(partial(_fit_and, judge, grid, k)) for k in values.tolist()])
     models = [model for model, _ in found]
     if criterion == "bic":
         scores = np.array([score for _, score in found], dtype=np.float64)
     else:
         scores = np.array([_score(spread, criterion) for _, spread in found])
-    errors = np.full(len(grid), np.nan)
+    errors = np.full(len(values), np.nan)
     if criterion == "silhouette":
         errors = np.array([_score(spread, "silhouette_error") for _, spread in found])
-    return _selection(data, criterion, grid, scores, errors, models)
+    return _selection(grid, criterion, values, scores, errors, models)
 
 
 def _check_fit(estimator: Any, criterion: str) -> None:
@@ -145,20 +159,23 @@ def _check_fit(estimator: Any, criterion: str) -> None:
         )
 
 
-def _fit_and(judge: Any, data: Data, k: int) -> tuple[Any, Any]:
-    model = data.fit(k)
-    return model, judge(model, data)
+def _fit_and(judge: Any, grid: Grid, k: int, rows: Rows) -> tuple[Any, Any]:
+    model = grid.fit(k, rows)
+    return model, judge(model, grid, rows)
 
 
-def _bic(model: Any, data: Data) -> float:
-    return float(model.bic(data.X))
+def _bic(model: Any, grid: Grid, rows: Rows) -> float:
+    if overrides(model, "fit", "bic", "score"):
+        return float(model.bic(grid.X))
+    return float(model._bic(rows))
 
 
-def _spread(model: Any, data: Data) -> CentroidScores | None:
+def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
     """Make the pass behind the centroid-based criteria, in the estimator's own space."""
+    if not grid.shares_passes:
+        return _spread_of_labels(model.labels_, grid)
     if len(model._centers) < 2:
         return None
-    rows = open_rows(data.X)
     if not model._metric.is_identity:
         rows = rows.transformed(model._metric)
     weights = model._prediction_weights()
@@ -171,20 +188,36 @@ def _spread(model: Any, data: Data) -> CentroidScores | None:
     )
 
 
+def _spread_of_labels(labels: Any, grid: Grid) -> CentroidScores | None:
+    """Score labels on X as given: the space of a fit of the user's own is not known."""
+    found = labeled_rows(labels, _first_of_each)[1] if is_dask(labels) else labels
+    if not 2 <= len(np.unique(found)) < grid.data.rows.n_rows:
+        return None
+    return centroid_scores(grid.data.X, labels)
+
+
+def _first_of_each(labels: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    found, places = np.unique(labels, return_index=True)
+    return places, found
+
+
 def _score(scores: CentroidScores | None, name: str) -> float:
     return np.nan if scores is None else float(getattr(scores, name))
 
 
-def _by_gap(data: Data, grid: NDArray[np.int64], n_references: int) -> Selection:
-    jobs = [look_at(data), *(Job(partial(data.fit, k)) for k in grid.tolist())]
-    survey, *models = run_grid(data.rows, jobs)
-    box = partial(UniformBox, survey.low, survey.high, data.rows.dtype, data.seed)
-    reference = fit_references(data, grid.tolist(), n_references, box, _log_inertia)
+def _by_gap(grid: Grid, values: NDArray[np.int64], n_references: int) -> Selection:
+    check_references(grid)
+    rows = grid.data.rows
+    survey, *models = grid.run(
+        [look_at(grid), *(Job(partial(grid.fit, k)) for k in values.tolist())]
+    )
+    box = partial(UniformBox, survey.low, survey.high, rows.dtype, grid.seed)
+    reference = fit_references(grid, values.tolist(), n_references, box, _log_inertia)
     observed = np.array([_log_inertia(model) for model in models])
     scores = reference.mean(axis=0) - observed
     errors = reference.std(axis=0) * np.sqrt(1 + 1 / n_references)
     details = {"log_inertia": observed, "log_reference": reference}
-    return _selection(data, "gap", grid, scores, errors, models, details)
+    return _selection(grid, "gap", values, scores, errors, models, details)
 
 
 def _log_inertia(model: Any) -> float:
@@ -199,9 +232,9 @@ def _first_gap(scores: Float, errors: Float) -> int:
 
 
 def _selection(
-    data: Data,
+    grid: Grid,
     criterion: str,
-    grid: NDArray[np.int64],
+    values: NDArray[np.int64],
     scores: Float,
     errors: Float,
     models: list[Any],
@@ -209,8 +242,8 @@ def _selection(
 ) -> Selection:
     if np.isnan(scores).all():
         raise ValueError(
-            f"criterion={criterion!r} is not defined for any of ks={grid.tolist()}: give a k from "
-            "2 to the number of distinct rows."
+            f"criterion={criterion!r} is not defined for any of ks={values.tolist()}: give a k "
+            "from 2 to the number of distinct rows."
         )
     greater = criterion not in ("davies_bouldin", "bic")
     signed = scores if greater else -scores
@@ -220,15 +253,15 @@ def _selection(
         known = np.flatnonzero(~np.isnan(scores))
         simplest = int(known[_first_gap(scores[known], errors[known])])
     return Selection(
-        parameter=data.parameter,
+        parameter=grid.parameter,
         criterion=criterion,
-        grid=grid,
+        grid=values,
         scores=scores,
         standard_errors=errors,
         greater_is_better=greater,
         best_index=best,
         one_se_index=simplest,
         estimators=tuple(models),
-        passes=data.rows.passes,
+        passes=grid.data.rows.passes,
         details=details or {},
     )

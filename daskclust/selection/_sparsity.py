@@ -9,13 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.constrained.rows import partial_labels
 from daskclust.engine import Job
 from daskclust.estimator.parameters import check_choice, check_integer
+from daskclust.estimator.partial_labels import read_labels
 from daskclust.metrics import pairwise_f_score
 from daskclust.reduction import Survey
 from daskclust.reduction.views import PermutedColumns
-from daskclust.selection._grid import Data, fit_references, look_at, open_data, run_grid
+from daskclust.selection._grid import (
+    Grid,
+    check_references,
+    fit_references,
+    look_at,
+    open_grid,
+)
 from daskclust.selection._result import Selection, one_standard_error
 
 __all__ = ["choose_sparsity"]
@@ -104,7 +110,9 @@ def choose_sparsity(
 
     Notes
     -----
-    *Passes* over the data: those of the longest fit, as all fits share them.
+    *Passes* over the data: those of the longest fit, as all fits share them.  An
+    estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as given,
+    without sharing, and refused for ``"gap"``, as references are never whole.
     What fits have in common, such as the start and the first round, is computed
     once.  References read nothing: a row of a reference is made of values of each
     column, permuted, where it is needed.  For up to 8 MiB of data these are
@@ -141,11 +149,11 @@ def choose_sparsity(
             if y is not None
             else "method='f-score' scores labeled rows; give y with the labels that are known."
         )
-    data = open_data(estimator, X, "sparsity", random_state)
-    values = _sparsity_grid(grid, data.rows.n_features)
+    opened = open_grid(estimator, X, "sparsity", random_state)
+    values = _sparsity_grid(grid, opened.data.n_features)
     if method == "gap":
-        return _by_gap(data, values, int(n_references))
-    return _by_folds(data, values, y, int(n_folds))
+        return _by_gap(opened, values, int(n_references))
+    return _by_folds(opened, values, y, int(n_folds))
 
 
 def _log_objective(model: Any) -> float:
@@ -154,18 +162,19 @@ def _log_objective(model: Any) -> float:
         return float(np.log(model.feature_weights_ @ np.maximum(model.feature_scores_, 0.0)))
 
 
-def _by_gap(data: Data, grid: Float, n_references: int) -> Selection:
-    p = data.rows.n_features
-    n_pool = max(p, _POOL_BYTES // (data.rows.dtype.itemsize * p))
-    jobs = [look_at(data, min(n_pool, data.rows.n_rows))]
-    jobs += [Job(partial(data.fit, value)) for value in grid.tolist()]
-    survey, *models = run_grid(data.rows, jobs)
-    pool = _pool(survey, data.rows.dtype)
+def _by_gap(grid: Grid, values: Float, n_references: int) -> Selection:
+    check_references(grid)
+    rows = grid.data.rows
+    n_pool = max(rows.n_features, _POOL_BYTES // (rows.dtype.itemsize * rows.n_features))
+    jobs = [look_at(grid, min(n_pool, rows.n_rows))]
+    jobs += [Job(partial(grid.fit, value)) for value in values.tolist()]
+    survey, *models = grid.run(jobs)
+    pool = _pool(survey, rows.dtype)
     reference = fit_references(
-        data,
-        grid.tolist(),
+        grid,
+        values.tolist(),
         n_references,
-        partial(PermutedColumns, pool, data.seed),
+        partial(PermutedColumns, pool, grid.seed),
         _log_objective,
     )
     observed = np.array([_log_objective(model) for model in models])
@@ -177,13 +186,13 @@ def _by_gap(data: Data, grid: Float, n_references: int) -> Selection:
     scores = observed - reference.mean(axis=0)
     errors = reference.std(axis=0) * np.sqrt(1 + 1 / n_references)
     details = {"log_objective": observed, "log_reference": reference}
-    return _selection(data, "gap", grid, scores, errors, models, details)
+    return _selection(grid, "gap", values, scores, errors, models, details)
 
 
 def _selection(
-    data: Data,
+    grid: Grid,
     criterion: str,
-    grid: Float,
+    values: Float,
     scores: Float,
     errors: Float,
     models: list[Any],
@@ -193,14 +202,14 @@ def _selection(
     return Selection(
         parameter="sparsity",
         criterion=criterion,
-        grid=grid,
+        grid=values,
         scores=scores,
         standard_errors=errors,
         greater_is_better=True,
         best_index=best,
         one_se_index=one_standard_error(scores, errors, best),
         estimators=tuple(models),
-        passes=data.rows.passes,
+        passes=grid.data.rows.passes,
         details=details,
     )
 
@@ -212,7 +221,7 @@ def _pool(survey: Survey, dtype: Any) -> NDArray[Any]:
     return np.ascontiguousarray(taken[np.argsort(taken["row"])]["x"].T, dtype=dtype)
 
 
-def _folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.intp]:
+def _folds(labels: NDArray[np.int32], n_folds: int, seed: int) -> NDArray[np.intp]:
     """Fold of each labeled row: the rows of a class are dealt out in random order."""
     rng = np.random.default_rng(seed)
     fold = np.empty(len(labels), np.intp)
@@ -224,36 +233,34 @@ def _folds(labels: NDArray[np.int64], n_folds: int, seed: int) -> NDArray[np.int
     return fold
 
 
-def _by_folds(data: Data, grid: Float, y: Any, n_folds: int) -> Selection:
-    given = partial_labels(y, data.rows.n_rows)
-    assert given is not None
-    rows, labels = (np.asarray(part) for part in given)
-    order = np.argsort(rows, kind="stable")
-    rows, labels = rows[order].astype(np.int64), labels[order]
+def _by_folds(grid: Grid, values: Float, y: Any, n_folds: int) -> Selection:
+    given = read_labels(y, grid.data.rows.n_rows)
+    rows, labels = given.rows, given.classes[given.codes]
     if len(rows) < 2 * n_folds or len(np.unique(labels)) < 2:
         raise ValueError(
             f"y labels {len(rows)} rows of {len(np.unique(labels))} classes; {n_folds} folds need "
             f"at least {2 * n_folds} labeled rows of 2 classes. Label more rows, or use "
             "method='gap'."
         )
-    fold = _folds(labels, n_folds, data.seed)
-    takes_labels = "must_link" in inspect.signature(type(data.estimator).fit).parameters
-    whole = {"y": (rows, labels)} if takes_labels else {}
-    jobs = [Job(partial(data.fit, value, **whole)) for value in grid.tolist()]
+    fold = _folds(given.codes, n_folds, grid.seed)
+    takes_labels = "must_link" in inspect.signature(type(grid.estimator).fit).parameters
+    whole: dict[str, Any] = {"y": (rows, labels)} if takes_labels else {}
+    jobs = [Job(partial(grid.fit, value, **whole)) for value in values.tolist()]
     if takes_labels:
         for f in range(n_folds):
-            known = {"y": (rows[fold != f], labels[fold != f])}
-            jobs += [Job(partial(data.fit, value, **known)) for value in grid.tolist()]
-    models = run_grid(data.rows, jobs)
-    values, _ = data.rows.take(rows)
-    fold_scores = np.empty((n_folds, len(grid)))
+            known: dict[str, Any] = {"y": (rows[fold != f], labels[fold != f])}
+            jobs += [Job(partial(grid.fit, value, **known)) for value in values.tolist()]
+    models = grid.run(jobs)
+    held_out, _ = grid.data.rows.take(rows)
+    fold_scores = np.empty((n_folds, len(values)))
     for f in range(n_folds):
         held = fold == f
-        for g in range(len(grid)):
+        for g in range(len(values)):
             # Labels that are not used are held out of every fit.
-            model = models[(f + 1) * len(grid) + g if takes_labels else g]
-            fold_scores[f, g] = pairwise_f_score(labels[held], model.predict(values[held]))
+            model = models[(f + 1) * len(values) + g if takes_labels else g]
+            found = model.predict(held_out[held])
+            fold_scores[f, g] = pairwise_f_score(given.codes[held], found)
     scores = fold_scores.mean(axis=0)
     errors = fold_scores.std(axis=0, ddof=1) / np.sqrt(n_folds)
     details = {"fold_scores": fold_scores}
-    return _selection(data, "f-score", grid, scores, errors, models[: len(grid)], details)
+    return _selection(grid, "f-score", values, scores, errors, models[: len(values)], details)

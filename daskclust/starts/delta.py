@@ -35,9 +35,7 @@ def farthest_first_delta(rows: Rows, mean: NDArray[np.float64], n_clusters: int)
     points, carry = mean[None], None
     delta = 0.0
     for _ in range(n_clusters):
-        found, carry = rows.scan(
-            search, FarthestFirst(points[-1:] if keep else points, mean), carry
-        )
+        found, carry = rows.scan(search, FarthestFirst(points, mean), carry)
         if not len(found):
             return 0.0
         delta = -float(found["key"][0])

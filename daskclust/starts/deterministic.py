@@ -23,11 +23,11 @@ __all__ = [
     "DENSITY_INITS",
     "density_centers",
     "density_picks",
+    "dkm_rows",
     "maximin_centers",
     "note_start",
+    "robin_rows",
     "row_budget",
-    "spread_by_density",
-    "spread_inliers",
 ]
 
 Float = NDArray[np.float64]
@@ -44,10 +44,10 @@ def row_budget(n_clusters: int) -> int:
     return max(int(setting("init-rows")), n_clusters)
 
 
-def density_picks(init: Any, n_clusters: int, n_rows: float) -> int:
+def density_picks(n_clusters: int, n_rows: float) -> int:
     """How many rows the first pass shall draw for a start that looks at all pairs.
 
-    None where all rows are within the budget; NaN is a number of rows not known yet.
+    0 where all rows are within the budget; ``n_rows`` is NaN where it is not known yet.
     """
     budget = row_budget(n_clusters)
     return 0 if n_rows <= budget else budget
@@ -94,12 +94,12 @@ def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Float:
             len(x),
             rows.n_rows,
         )
-    chosen = spread_by_density(x, weight, k) if init == "dkm++" else spread_inliers(x, weight, k)
+    chosen = dkm_rows(x, weight, k) if init == "dkm++" else robin_rows(x, weight, k)
     return x[chosen]
 
 
 def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:
-    """Write into the first record on how many rows the start was worked out."""
+    """Note in the first record how many rows the start compared."""
     if history and isinstance(init, str) and init in DENSITY_INITS:
         history[0]["init_rows"] = min(n_rows, row_budget(k))
 
@@ -108,7 +108,7 @@ def _distances_to(x: Float, row: int) -> Float:
     return np.sqrt(direct_distances(x, x[row : row + 1])[:, 0])
 
 
-def spread_by_density(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
+def dkm_rows(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
     """Choose the densest row, then those of the largest density times distance (DKM++).
 
     Parameters
@@ -141,7 +141,7 @@ def spread_by_density(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
     return np.array(chosen)
 
 
-def spread_inliers(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
+def robin_rows(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
     """Choose far-off rows that are no outliers (ROBIN).
 
     Each is the row farthest from those chosen, the first from the mean, among the
@@ -151,7 +151,7 @@ def spread_inliers(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
     Parameters
     ----------
     x, weight, k
-        As of :func:`spread_by_density`.
+        As of :func:`dkm_rows`.
 
     Returns
     -------
@@ -204,13 +204,13 @@ def maximin_centers(rows: Rows, k: int, shift: Float | None) -> Float:
     """
     origin = np.zeros((1, rows.n_features))
     found = rows.reduce(FARTHEST_FIRST.without_carry(), FarthestFirst(origin, shift))
-    # Rows of norm 0 are not found, but one of them may be all there is.
+    # Rows of norm 0 are not found; where all rows are such, one of them is the start.
     centers = found["x"].astype(np.float64) if len(found) else origin
     keep = rows.can_keep(FARTHEST_FIRST_BYTES)
     search = FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
     carry = None
     while len(centers) < k:
-        state = FarthestFirst(centers[-1:] if keep else centers, shift)
+        state = FarthestFirst(centers, shift)
         found, carry = rows.scan(search, state, carry)
         if not len(found):
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.lloyd import first_least
+from daskclust.estimator.restarts import best_restart
 from daskclust.kernels.nearest.assign import accumulate
 from daskclust.kernels.starts.d2_sampling import draw_apart
 
@@ -43,7 +43,7 @@ def recluster(points: Float, mass: Float, k: int, seed: int, n_fixed: int = 0) -
     k : int
     seed : int
     n_fixed : int, default=0
-        So many candidates, the first, are centers that do not move.
+        How many of the candidates, from the first, are centers that do not move.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def recluster(points: Float, mass: Float, k: int, seed: int, n_fixed: int = 0) -
         _cluster_candidates(points, mass, k, int(word), n_fixed)
         for word in np.random.SeedSequence(seed).generate_state(tries)
     ]
-    return found[first_least([cost for _, cost in found])][0]
+    return found[best_restart([cost for _, cost in found])][0]
 
 
 def _cluster_candidates(

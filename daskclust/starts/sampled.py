@@ -44,8 +44,8 @@ DETERMINISTIC_INITS = ("maximin", *DENSITY_INITS)
 #: Starts that find rows; arrays and callables are taken as they are.
 STRING_INITS = ("k-means||", "k-means++", "random", *DETERMINISTIC_INITS)
 
-#: Candidates are weighed by all rows up to so many, or so many times their number, and by a
-#: sample of so many beyond: their weights need not be exact.
+#: Up to 2**16 rows, or 50 a candidate, all rows weigh the candidates; of more rows a sample of
+#: that size does: weights need not be exact.
 _WEIGHED_ROWS, _WEIGHED_EACH = 2**16, 50
 
 
@@ -66,14 +66,14 @@ class Start:
 
 
 def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
-    """How many rows of each restart the first pass shall draw for a start.
+    """Return how many rows the first pass draws for each restart.
 
     ``n_rows`` is NaN where it is not known yet.
     """
     if not isinstance(init, str) or init == "maximin":
         return 0
     if init in DENSITY_INITS:
-        return density_picks(init, n_clusters, n_rows)
+        return density_picks(n_clusters, n_rows)
     return n_clusters if init == "random" else 1
 
 

@@ -1,17 +1,23 @@
-"""Output folders and files that appear under their name only when they are whole."""
+"""Output folders that appear under their name only when they are whole."""
 
 from __future__ import annotations
 
-import shutil
-import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_folder", "new_file", "new_folder"]
+from daskclust.storage.atomic import discard, hidden_sibling, put_in_place, remove_stale
+
+__all__ = ["check_folder", "new_folder"]
 
 
-def check_folder(path: Path, contents: Collection[str], *, overwrite: bool) -> None:
+def check_folder(
+    path: Path,
+    contents: Collection[str],
+    *,
+    overwrite: bool,
+    is_ours: Callable[[Path], bool] = lambda path: True,
+) -> None:
     """Refuse a target that must not be replaced.
 
     Parameters
@@ -21,6 +27,8 @@ def check_folder(path: Path, contents: Collection[str], *, overwrite: bool) -> N
         Names that a folder written by the same command may hold; a folder with
         anything else in it is somebody's work and never replaced.
     overwrite : bool
+    is_ours : callable, optional
+        Whether a folder with such names, not empty, was written by the same command.
 
     Raises
     ------
@@ -33,7 +41,10 @@ def check_folder(path: Path, contents: Collection[str], *, overwrite: bool) -> N
         raise FileExistsError(f"{str(path)!r} exists already; choose another name or --overwrite.")
     if not path.is_dir():
         raise FileExistsError(f"{str(path)!r} is a file, not a folder; choose another name.")
-    foreign = sorted(item.name for item in path.iterdir() if item.name not in contents)
+    names = sorted(item.name for item in path.iterdir())
+    foreign = [name for name in names if name not in contents]
+    if names and not foreign and not is_ours(path):
+        foreign = names
     if foreign:
         raise FileExistsError(
             f"{str(path)!r} also holds {foreign[0]!r}, which this command did not write; "
@@ -42,7 +53,13 @@ def check_folder(path: Path, contents: Collection[str], *, overwrite: bool) -> N
 
 
 @contextmanager
-def new_folder(path: Path, contents: Collection[str], *, overwrite: bool) -> Iterator[Path]:
+def new_folder(
+    path: Path,
+    contents: Collection[str],
+    *,
+    overwrite: bool,
+    is_ours: Callable[[Path], bool] = lambda path: True,
+) -> Iterator[Path]:
     """Yield a hidden sibling of `path` to write into, renamed to `path` at the end.
 
     After an exception (Ctrl-C included) the sibling is removed, and what was at
@@ -52,39 +69,17 @@ def new_folder(path: Path, contents: Collection[str], *, overwrite: bool) -> Ite
     ----------
     path : Path
         The target, absolute.
-    contents, overwrite
+    contents, overwrite, is_ours
         As in :func:`check_folder`, which is called before and after.
     """
-    check_folder(path, contents, overwrite=overwrite)
+    check_folder(path, contents, overwrite=overwrite, is_ours=is_ours)
     path.parent.mkdir(parents=True, exist_ok=True)
-    mark = uuid.uuid4().hex[:12]
-    partial = path.with_name(f".{path.name}.{mark}.partial")
+    partial = hidden_sibling(path, "partial")
     partial.mkdir()
     try:
         yield partial
-        check_folder(path, contents, overwrite=overwrite)
-        old = path.with_name(f".{path.name}.{mark}.old")
-        replaced = path.exists()
-        if replaced:
-            path.rename(old)
-        try:
-            partial.rename(path)
-        except OSError:
-            if replaced:
-                old.rename(path)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
+        check_folder(path, contents, overwrite=overwrite, is_ours=is_ours)
+        put_in_place(partial, path)
+        remove_stale(path)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.partial")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        discard(partial)

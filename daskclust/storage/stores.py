@@ -1,4 +1,4 @@
-"""Zarr stores: opening them, and creating them so that a crash leaves nothing behind."""
+"""Zarr stores: opening them, and what their attributes say about values."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import base64
 import binascii
 import hashlib
 import os
-import shutil
 import struct
-import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,20 +15,28 @@ from urllib.parse import unquote, urlparse
 
 import numpy as np
 import zarr
+from zarr.abc.store import Store
+
+from daskclust.storage.urls import redact
 
 __all__ = [
     "INCOMPLETE",
     "decode_fill_value",
     "encode_fill_value",
-    "new_group",
+    "local_path",
     "open_store",
+    "opening_errors",
     "stamp",
 ]
 
 # Set on a group that cannot be renamed into place (an object store, memory) until it is whole.
 INCOMPLETE = "daskclust:incomplete"
-_REMOVAL_TRIES, _REMOVAL_PAUSE = 20, 0.05  # pause in seconds
-_ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+_PLAIN_STORES = (
+    zarr.storage.LocalStore,
+    zarr.storage.MemoryStore,
+    zarr.storage.ZipStore,
+    zarr.storage.FsspecStore,
+)
 
 
 def local_path(store: object) -> Path | None:
@@ -79,6 +84,9 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
     """
     if isinstance(store, zarr.Group | zarr.Array):
         node: zarr.Group | zarr.Array = store
+    elif isinstance(store, Store) and type(store) not in _PLAIN_STORES:
+        # A store of somebody's own: what it does besides reading files must not be lost.
+        node = zarr.open(store, mode="r" if store.read_only else "r+")
     else:
         path = local_path(store)
         if path is not None and not path.exists():
@@ -92,26 +100,35 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
                     f"{str(path)!r} is a file; a Zarr store is a directory or a .zip file."
                 )
             target = zarr.storage.ZipStore(path, mode="r")
-        try:
+        with opening_errors(store):
             node = zarr.open(target, mode="r")
-        except FileNotFoundError as error:  # zarr's message names neither what nor where
-            raise FileNotFoundError(
-                f"{str(store)!r} holds neither a Zarr group nor a Zarr array at its top; "
-                "give the folder that contains zarr.json, .zgroup or .zarray."
-            ) from error
-        except (ImportError, ValueError) as error:
-            if path is not None:
-                raise
-            raise type(error)(
-                f"{str(store)!r} cannot be opened: {error}. URLs need the fsspec package of "
-                "their protocol, for example s3fs for s3:// or aiohttp for https://."
-            ) from error
     if node.attrs.get(INCOMPLETE):
         raise ValueError(
-            f"{str(store)!r} is incomplete: its writer stopped before the end. "
+            f"{redact(store)!r} is incomplete: its writer stopped before the end. "
             "Write it again with overwrite=True."
         )
     return node
+
+
+@contextmanager
+def opening_errors(store: Any) -> Iterator[None]:
+    """Let errors of opening a store say which one, and what to do; never its credentials."""
+    shown = redact(store)
+    try:
+        yield
+    except FileNotFoundError as error:  # zarr's message names neither what nor where
+        raise FileNotFoundError(
+            f"{shown!r} holds neither a Zarr group nor a Zarr array at its top; "
+            "give the folder that contains zarr.json, .zgroup or .zarray."
+        ) from error
+    except (ImportError, ValueError) as error:
+        if local_path(store) is not None:
+            raise
+        kind = ImportError if isinstance(error, ImportError) else ValueError
+        raise kind(
+            f"{shown!r} cannot be opened: {redact(error)}. URLs need the fsspec package of "
+            "their protocol, for example s3fs for s3:// or aiohttp for https://."
+        ) from error
 
 
 def stamp(array: zarr.Array) -> str | None:
@@ -152,113 +169,6 @@ def stamp(array: zarr.Array) -> str | None:
             continue
         digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-@contextmanager
-def new_group(store: Any, *, overwrite: bool = False) -> Iterator[zarr.Group]:
-    """Create a Zarr v3 group that appears under its name only when it is whole.
-
-    A local group is written into a hidden sibling folder and renamed at the
-    end; after an exception the sibling is removed, after a crash it is left
-    under its hidden name.  Other stores cannot rename: there an attribute marks
-    the group as incomplete until the end, and :func:`open_store` refuses it.
-
-    Parameters
-    ----------
-    store : str, path or zarr store
-        The target.
-    overwrite : bool, default=False
-        Replace an existing Zarr store.  Anything else is never deleted.
-
-    Yields
-    ------
-    zarr.Group
-        Writable; valid inside the ``with`` block only.
-
-    Raises
-    ------
-    FileExistsError
-        The target exists and `overwrite` is False, or it is no Zarr store.
-    ValueError
-        The target is a ``.zip`` file, which several tasks cannot write at once.
-    """
-    if isinstance(store, zarr.Group | zarr.Array):
-        raise TypeError(
-            f"store is a {type(store).__name__}; a new group needs a path or a zarr store."
-        )
-    path = local_path(store)
-    if path is None:
-        with _marked_group(store, overwrite=overwrite) as group:
-            yield group
-        return
-    if path.suffix.lower() == ".zip":
-        raise ValueError(
-            f"{str(path)!r}: a zip store cannot be written by several tasks at once. "
-            "Write a folder (for example .zarr) and zip it afterwards."
-        )
-    _check_target(path, overwrite=overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.partial")
-    try:
-        yield zarr.open_group(str(partial), mode="w-", zarr_format=3)
-        _move_into_place(partial, path, overwrite=overwrite)
-    finally:
-        _discard(partial)
-
-
-def _discard(partial: Path) -> None:
-    # After a failure, tasks that were already running may still be creating files, and
-    # thereby folders that were just removed.  A few tries catch the usual case; what a
-    # later one leaves has a hidden name and no metadata, so that it opens as nothing.
-    for _ in range(_REMOVAL_TRIES):
-        shutil.rmtree(partial, ignore_errors=True)
-        if not partial.exists():
-            return
-        time.sleep(_REMOVAL_PAUSE)
-
-
-def _check_target(path: Path, *, overwrite: bool) -> None:
-    if not path.exists():
-        return
-    if not overwrite:
-        raise FileExistsError(
-            f"{str(path)!r} exists already; choose another name or pass overwrite=True."
-        )
-    is_zarr = any((path / mark).is_file() for mark in _ZARR_MARKS)
-    if not is_zarr and (path.is_file() or any(path.iterdir())):
-        raise FileExistsError(
-            f"{str(path)!r} is not a Zarr store; overwrite=True replaces Zarr stores only. "
-            "Remove it yourself or choose another name."
-        )
-
-
-def _move_into_place(partial: Path, path: Path, *, overwrite: bool) -> None:
-    # Checked again: writing may have taken hours, and rename replaces an empty folder silently.
-    _check_target(path, overwrite=overwrite)
-    if not path.exists():
-        partial.rename(path)
-        return
-    old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.old")
-    path.rename(old)
-    try:
-        partial.rename(path)
-    except OSError:
-        old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-@contextmanager
-def _marked_group(store: Any, *, overwrite: bool) -> Iterator[zarr.Group]:
-    try:
-        group = zarr.open_group(store, mode="w" if overwrite else "w-", zarr_format=3)
-    except FileExistsError as error:
-        raise FileExistsError(
-            f"{str(store)!r} holds a Zarr node already; choose another or pass overwrite=True."
-        ) from error
-    group.attrs[INCOMPLETE] = True
-    yield group
-    del group.attrs[INCOMPLETE]
 
 
 def encode_fill_value(value: float, dtype: np.dtype[Any]) -> int | str:

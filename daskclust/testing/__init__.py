@@ -6,8 +6,10 @@ the only module that needs Hypothesis.
 
 from daskclust.testing.laws import (
     assert_results_close,
+    check_merge_laws,
     check_reduction_laws,
     reduce_blocks,
+    reduce_groups,
     row_blocks,
 )
 from daskclust.testing.scheduling import CountingScheduler
@@ -15,7 +17,9 @@ from daskclust.testing.scheduling import CountingScheduler
 __all__ = [
     "CountingScheduler",
     "assert_results_close",
+    "check_merge_laws",
     "check_reduction_laws",
     "reduce_blocks",
+    "reduce_groups",
     "row_blocks",
 ]

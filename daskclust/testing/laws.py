@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.reduction import Partial, Reduction, RowBlock
+from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
-__all__ = ["assert_results_close", "check_reduction_laws", "reduce_blocks", "row_blocks"]
+__all__ = [
+    "assert_results_close",
+    "check_merge_laws",
+    "check_reduction_laws",
+    "reduce_blocks",
+    "reduce_groups",
+    "row_blocks",
+]
 
 #: Relative to the largest value of an array: what another cut of the rows may change.
 TOLERANCE = 1e-12
@@ -49,10 +56,43 @@ def _joined(blocks: Sequence[RowBlock]) -> RowBlock:
 
 
 def _apply(reduction: Reduction, block: RowBlock, state: Any, carry: Any) -> tuple[Partial, Any]:
+    """Make the partial of one block, as the only one of its group."""
     if reduction.carries:
         partial, kept = reduction.block(block, state, carry)
         return partial, kept
+    if reduction.sequential:
+        return reduction.block(block, state, reduction.identity(state)), None
     return reduction.block(block, state), None
+
+
+def _fold(reduction: Reduction, state: Any, blocks: Sequence[RowBlock]) -> Partial:
+    """Work through the blocks of one group, each in the light of those before it."""
+    partial = reduction.identity(state)
+    for block in blocks:
+        before = pickle.dumps(partial)
+        after = reduction.add(partial, block, state)
+        assert pickle.dumps(partial) == before, f"{reduction.name} writes to what went before"
+        partial = after
+    return partial
+
+
+def reduce_groups(reduction: Reduction, state: Any, groups: Sequence[Sequence[RowBlock]]) -> Any:
+    """Make one pass over groups of blocks, without an engine; return the finalized result.
+
+    As tasks do: blocks of a group one after another, then one partial for each group.
+
+    Parameters
+    ----------
+    reduction : Reduction
+        Without carry.
+    state : Any
+    groups : sequence of sequence of RowBlock
+        Blocks of a group in row order.
+    """
+    merged = reduction.identity(state)
+    for group in groups:
+        merged = reduction.combine(merged, _fold(reduction, state, group), state)
+    return reduction.finalize(merged, state)
 
 
 def reduce_blocks(
@@ -121,27 +161,70 @@ def _check_fields(reduction: Reduction, state: Any, partials: Sequence[Partial])
         assert set(partial) == set(fields), f"{reduction.name}: fields {set(partial)}"
         for name, field in fields.items():
             array = np.asarray(partial[name])
-            assert array.shape == field.shape, (reduction.name, name, array.shape, field.shape)
-            assert array.dtype == np.dtype(field.dtype), (reduction.name, name, array.dtype)
-        assert sum(np.asarray(a).nbytes for a in partial.values()) == reduction.nbytes(state)
+            _check_shape(reduction.name, name, field, array)
+        known = [partial[name] for name, field in fields.items() if field.is_fixed]
+        assert sum(np.asarray(a).nbytes for a in known) == reduction.nbytes(state)
 
 
-def _check_monoid(
-    reduction: Reduction, state: Any, partials: Sequence[Partial], tolerance: float
+def _check_shape(who: str, name: str, field: Field, array: NDArray[Any]) -> None:
+    """Compare shape and type with those declared; ``None`` stands for any length."""
+    wanted = field.shape
+    fits = len(array.shape) == len(wanted) and all(
+        want is None or have == want for have, want in zip(array.shape, wanted, strict=True)
+    )
+    assert fits, (who, name, array.shape, wanted)
+    assert array.dtype == np.dtype(field.dtype), (who, name, array.dtype)
+
+
+def check_merge_laws(
+    field: Field, arrays: Sequence[NDArray[Any]], tolerance: float = TOLERANCE
 ) -> None:
-    """``identity`` is neutral from both sides, ``combine`` associative and commutative."""
-    identity = reduction.identity(state)
+    """Check what is asked of a :class:`~daskclust.reduction.Merge`, for some arrays.
 
-    def merge(a: Partial, b: Partial) -> Partial:
-        return reduction.combine(a, b, state)
+    The identity is neutral from both sides; merging is associative and commutative
+    to a tolerance, keeps shape and type, writes to neither array and survives the
+    way to a worker.
 
-    def close(a: Partial, b: Partial) -> None:
+    Parameters
+    ----------
+    field : Field
+        With the merge in question.
+    arrays : sequence of ndarray
+        Of the field's shape and type.
+    tolerance : float
+        Relative to the largest value of each array.
+
+    Raises
+    ------
+    AssertionError
+        If a law is broken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskclust.reduction import Field
+    >>> check_merge_laws(Field((2,), "max"), [np.array([1.0, 2.0]), np.array([0.0, 5.0])])
+    """
+    name = field.rule.name
+    identity = field.identity()
+
+    def merge(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        before = pickle.dumps((a, b))
+        with np.errstate(invalid="ignore", over="ignore"):
+            merged = np.asarray(field.combine(a, b))
+        assert pickle.dumps((a, b)) == before, f"{name} writes to what it merges"
+        _check_shape(name, "merged", field, merged)
+        return merged
+
+    def close(a: NDArray[Any], b: NDArray[Any]) -> None:
         assert_results_close(a, b, tolerance)
 
+    _check_shape(name, "identity", field, np.asarray(identity))
+    _assert_equal(pickle.loads(pickle.dumps(field)).identity(), identity)
     # Pairs of sums may come unnormalized from a block: any merge settles them.
-    settled = [merge(identity, partial) for partial in partials]
-    for partial, once in zip(partials, settled, strict=True):
-        _assert_equal(merge(partial, identity), once)
+    settled = [merge(identity, array) for array in arrays]
+    for array, once in zip(arrays, settled, strict=True):
+        _assert_equal(merge(array, identity), once)
         _assert_equal(merge(identity, once), once)
     for i in range(len(settled)):
         a, b, c = (settled[(i + j) % len(settled)] for j in range(3))
@@ -161,9 +244,9 @@ def check_reduction_laws(
 ) -> None:
     """Check everything that the engine relies on, for one set of rows.
 
-    The laws: partials have the shapes and types of ``fields``; ``identity`` is
-    neutral; ``combine`` is associative; the result depends neither on where the
-    rows are cut (blocks of no rows included) nor on whether blocks are joined; a
+    The laws: partials have the shapes and types of ``fields``; merges obey
+    :func:`check_merge_laws`; the result depends neither on where the rows are cut
+    (blocks of no rows included), nor on whether blocks are joined or grouped; a
     weight counts as so many repetitions of its row, and 0 as none; inputs are
     not written to; reduction and states survive the way to a worker.
 
@@ -207,11 +290,16 @@ def check_reduction_laws(
         carries = [carry for _, carry in made]
         partials = [partial for partial, _ in made]
         _check_fields(reduction, state, partials)
-        _check_monoid(reduction, state, partials, tolerance)
+        for name, field in reduction.fields(state).items():
+            check_merge_laws(field, [partial[name] for partial in partials], tolerance)
 
     whole = reduce_blocks(reduction, states, row_blocks(x, weight, (len(x),)))
     assert_results_close(reduce_blocks(reduction, states, blocks), whole, tolerance)
     assert_results_close(reduce_blocks(reduction, states, [_joined(blocks)]), whole, tolerance)
+    if not reduction.carries:
+        for groups in ([blocks], [blocks[::2], blocks[1::2]]):
+            grouped = [reduce_groups(reduction, state, groups) for state in states]
+            assert_results_close(grouped, whole, tolerance)
     sent, sent_states = pickle.loads(pickle.dumps((reduction, list(states))))
     assert_results_close(reduce_blocks(sent, sent_states, blocks), whole, tolerance)
 

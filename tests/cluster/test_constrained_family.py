@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +20,10 @@ import xarray as xr
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskclust
 from daskclust import COPKMeans, MPCKMeans, PCKMeans, PCSKMeans, SparseKMeans, pairs_from_labels
@@ -59,11 +59,16 @@ X = PROBLEM.X
 Y = np.where(np.arange(60) % 6 == 0, np.arange(60) // 6 % 2, -1)
 
 each = pytest.mark.parametrize("member", MEMBERS.values(), ids=MEMBERS.keys())
-constrained = pytest.mark.parametrize(
-    "member",
-    [member for member in MEMBERS.values() if member.constraints],
-    ids=[name for name, member in MEMBERS.items() if member.constraints],
-)
+
+
+def members(which: Callable[[Member], Any]) -> Any:
+    chosen = {name: member for name, member in MEMBERS.items() if which(member)}
+    return pytest.mark.parametrize("member", chosen.values(), ids=chosen.keys())
+
+
+constrained = members(lambda member: member.constraints)
+soft = members(lambda member: member.constraints and not member.hard)
+hard = members(lambda member: member.hard)
 
 
 def model_of(member: Member, problem: Any = PROBLEM, **parameters: Any) -> Any:
@@ -240,33 +245,35 @@ def test_all_rows_in_one_group(member: Member) -> None:
         assert np.isfinite(model.objective_)
 
 
-@constrained
-def test_contradictions_by_closure_are_named(member: Member) -> None:
-    """A warning where constraints are soft, an error where they are hard."""
-    arguments = {"must_link": [[0, 5], [5, 9]], "cannot_link": [[0, 9]]}
-    message = "0-5-9 must-linked, 0-9 cannot-linked"
-    if member.hard:
-        with pytest.raises(ConstraintError, match=message):
-            model_of(member).fit(X, **arguments)
-        return
+CONTRADICTION = {"must_link": [[0, 5], [5, 9]], "cannot_link": [[0, 9]]}
+CHAIN = "0-5-9 must-linked, 0-9 cannot-linked"
+#: Four, of three clusters: not all of them can be apart.
+CLASSES = ([0, 1, 20, 21, 40, 41, 42], [0, 0, 1, 1, 2, 2, 3])
+
+
+@soft
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(CONTRADICTION, CHAIN), ({"y": CLASSES}, "y has 4 classes.*n_clusters=3")],
+)
+def test_soft_constraints_that_cannot_all_hold_are_announced(
+    member: Member, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.warns(ConstraintWarning, match=message) as caught:
         model = model_of(member, max_iter=1000).fit(X, **arguments)
     assert [warning.filename for warning in caught] == [__file__]
     assert np.isfinite(model.objective_)
 
 
-@constrained
-def test_more_classes_than_clusters_are_announced(member: Member) -> None:
-    """Not all of them can be apart: a warning, and an error where constraints are hard."""
-    rows, classes = [0, 1, 20, 21, 40, 41, 42], [0, 0, 1, 1, 2, 2, 3]
-    if member.hard:
-        with pytest.raises(ConstraintError, match="y has 4 classes"):
-            model_of(member).fit(X, (rows, classes))
-        return
-    with pytest.warns(ConstraintWarning, match="y has 4 classes.*n_clusters=3") as caught:
-        model = model_of(member).fit(X, (rows, classes))
-    assert [warning.filename for warning in caught] == [__file__]
-    assert np.isfinite(model.objective_)
+@hard
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(CONTRADICTION, CHAIN), ({"y": CLASSES}, "y has 4 classes")]
+)
+def test_hard_constraints_that_cannot_all_hold_are_refused(
+    member: Member, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConstraintError, match=message):
+        model_of(member).fit(X, **arguments)
 
 
 # --- schedulers ----------------------------------------------------------------------------
@@ -291,13 +298,6 @@ def test_cluster_of_two_processes() -> None:
 # --- passes and checkpoints ----------------------------------------------------------------
 
 
-@pytest.fixture
-def scheduler() -> Iterator[CountingScheduler]:
-    counting = CountingScheduler()
-    with dask.config.set({"scheduler": counting, "daskclust.persist": False}):
-        yield counting
-
-
 @each
 def test_passes(scheduler: CountingScheduler, member: Member) -> None:
     """One look, one fetch where there are constraints, one an iteration."""
@@ -307,18 +307,6 @@ def test_passes(scheduler: CountingScheduler, member: Member) -> None:
     assert scheduler.calls == begun + len(model.history_) + repairs
     assert model.history_[-1]["passes"] == scheduler.calls
     assert [r["iteration"] for r in model.history_] == list(range(1, len(model.history_) + 1))
-
-
-class Interruption(Exception):
-    """Stands in for a crash."""
-
-
-def interrupt_at(iteration: int) -> Callable[[Any], None]:
-    def listen(record: Any) -> None:
-        if record["iteration"] == iteration:
-            raise Interruption
-
-    return listen
 
 
 @each
@@ -364,6 +352,51 @@ def test_starts(member: Member, init: str) -> None:
 
 
 @constrained
+def test_labels_may_be_text_or_masked(member: Member) -> None:
+    """In every form the same model, and the classes by the names given."""
+    want = quiet_fit(model_of(member), X, Y)
+    assert want.classes_.tolist() == [0, 1]
+    text = np.where(Y < 0, None, np.array(["elm", "oak"])[Y])
+    rows = np.arange(0, 60, 3)  # half of them without a label
+    given = np.ma.masked_array(np.abs(Y[rows]), mask=Y[rows] < 0)
+    for y, names in (
+        (text, ["elm", "oak"]),
+        (da.from_array(text, chunks=9), ["elm", "oak"]),
+        ((rows, text[rows]), ["elm", "oak"]),
+        ((rows, given), [0, 1]),
+        (np.ma.masked_array(np.abs(Y), mask=Y < 0), [0, 1]),
+        (da.ma.masked_less(da.from_array(Y, chunks=11), 0), [0, 1]),
+    ):
+        model = quiet_fit(model_of(member), X, y)
+        assert_same_model(model, want, 0)
+        assert model.classes_.tolist() == names
+    assert quiet_fit(model_of(member), X).classes_.tolist() == []
+
+
+@constrained
+def test_classes_are_those_of_present_rows(member: Member) -> None:
+    """A class whose rows have weight 0 is absent; saved models keep the rest."""
+    weight = np.where(np.arange(60) < 6, 0, 1)
+    names = np.array(["ash", *["elm", "oak"] * 30])
+    y = np.where(np.arange(60) % 6 == 0, names[np.arange(60) // 6], "-1")
+    model = quiet_fit(model_of(member), X, y, sample_weight=weight)
+    assert model.classes_.tolist() == ["elm", "oak"]
+    loaded = pickle.loads(pickle.dumps(model))
+    assert loaded.classes_.tolist() == ["elm", "oak"]
+
+
+@each
+def test_a_fit_that_fails_changes_nothing(member: Member) -> None:
+    model = quiet_fit(model_of(member, init="random"), X, **arguments_of(member))
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.where(np.arange(60)[:, None] == 7, np.nan, X[:, :3]))
+    assert list(vars(model)) == list(before)
+    assert all(vars(model)[name] is value for name, value in before.items())
+    np.testing.assert_array_equal(model.predict(X), model.predict(X.copy()))
+
+
+@constrained
 def test_labels_start_from_class_means(member: Member) -> None:
     start = np.array([X[Y == 0].mean(axis=0), X[Y == 1].mean(axis=0)])
     known = random_problem(21, n=60)._replace(start=start)
@@ -375,35 +408,36 @@ def test_labels_start_from_class_means(member: Member) -> None:
 # --- refusals ------------------------------------------------------------------------------
 
 
-@each
+BAD_PARAMETERS: list[tuple[dict[str, Any], str]] = [
+    ({"n_clusters": 0}, r"n_clusters == 0, must be >= 1"),
+    ({"n_init": 0}, r"n_init == 0, must be >= 1"),
+    ({"max_iter": 0}, r"max_iter == 0"),
+    ({"tol": -1}, r"tol == -1"),
+    ({"penalty": "square"}, r"penalty='square' is not known.*'constant'"),
+    ({"sparsity": 9}, r"sparsity=9 is out of range"),
+    ({"max_outer_iter": 0}, r"max_outer_iter == 0"),
+    ({"init": "guess"}, r"init='guess' is not known; it must be one of"),
+    ({"init": X[:4]}, r"starting centers have shape \(4, 5\).*\(3, 5\)"),
+    ({"random_state": -1}, r"random_state=-1 is negative"),
+    ({"n_clusters": 61, "init": "random"}, r"n_samples=60.*n_clusters=61"),
+]
+
+
 @pytest.mark.parametrize(
-    ("parameters", "error", "message"),
+    ("member", "parameters", "message"),
     [
-        ({"n_clusters": 0}, ValueError, r"n_clusters == 0, must be >= 1"),
-        ({"max_iter": 0}, ValueError, r"max_iter == 0"),
-        ({"tol": -1}, ValueError, r"tol == -1"),
-        ({"penalty": "square"}, ValueError, r"penalty='square' is not known.*'constant'"),
-        ({"sparsity": 9}, ValueError, r"sparsity=9 is out of range"),
-        ({"max_outer_iter": 0}, ValueError, r"max_outer_iter == 0"),
-        ({"init": "guess"}, ValueError, r"init='guess' is not known; it must be one of"),
-        ({"init": X[:4]}, ValueError, r"starting centers have shape \(4, 5\).*\(3, 5\)"),
-        ({"random_state": -1}, ValueError, r"random_state=-1 is negative"),
-        ({"n_clusters": 61, "init": "random"}, ValueError, r"n_samples=60.*n_clusters=61"),
+        pytest.param(member, parameters, message, id=f"{name}-{message}")
+        for name, member in MEMBERS.items()
+        for parameters, message in BAD_PARAMETERS
+        if set(parameters) <= set(member.kind().get_params())
     ],
 )
 def test_bad_parameters(
-    scheduler: CountingScheduler,
-    member: Member,
-    parameters: dict[str, Any],
-    error: type[Exception],
-    message: str,
+    scheduler: CountingScheduler, member: Member, parameters: dict[str, Any], message: str
 ) -> None:
     """Refused before anything is read."""
-    model = model_of(member)
-    if not set(parameters) <= set(model.get_params()):
-        return  # not a parameter of this one
-    with pytest.raises(error, match=message):
-        model.set_params(**parameters).fit(blocks())
+    with pytest.raises(ValueError, match=message):
+        model_of(member).set_params(**parameters).fit(blocks())
     assert scheduler.calls == 0
 
 
@@ -419,27 +453,49 @@ def test_bad_rows_and_weights(member: Member) -> None:
             model_of(member).fit(data)
     with pytest.raises(ValueError, match=r"sample_weight of row 9 is NaN"):
         model_of(member).fit(X, sample_weight=np.where(np.arange(60) == 9, np.nan, 1))
+    hidden = np.ma.masked_array(np.ones(60), mask=np.arange(60) == 9)
+    with pytest.raises(ValueError, match=r"sample_weight is a masked array.*in row 9"):
+        model_of(member).fit(X, sample_weight=hidden)
+    with (
+        pytest.raises(ValueError, match=r"sample_weight of row 9 is NaN"),
+        dask.config.set(scheduler="synchronous"),
+    ):
+        model_of(member).fit(blocks(), sample_weight=da.from_array(hidden, chunks=11))
     with pytest.raises(NotFittedError):
         model_of(member).predict(X)
 
 
-@constrained
+BAD_CONSTRAINTS: list[tuple[dict[str, Any], str]] = [
+    ({"must_link": [[0, 60]]}, r"must_link\[0\] = \(0, 60\) is out of range"),
+    ({"must_link": np.ma.masked_equal([[0, 1], [2, 3]], 3)}, r"must_link .* masked values"),
+    ({"cannot_link": [[3, 3]]}, r"links row 3 to itself"),
+    ({"y": Y[1:]}, r"y has shape \(59,\); X has 60 rows"),
+    ({"y": ([4, 4], [0, 1])}, r"Row 4 is labeled more than once \(0, 1\)"),
+    ({"y": ([4, 4], [1, 1])}, r"Row 4 is labeled more than once \(1, 1\)"),
+    ({"y": np.where(Y == 1, 1e300, Y)}, r"y holds 1e\+300; expected values below"),
+    ({"y": np.where(Y == 1, -9999, Y)}, r"The label of row 6 is -9999; expected labels >= 0"),
+    ({"must_link": [[0, 1]], "must_link_weight": np.nan}, r"must_link_weight = nan; expected"),
+    ({"cannot_link": [[0, 1]], "cannot_link_weight": -1}, r"cannot_link_weight = -1\.0"),
+    (
+        {"must_link": [[0, 1]], "must_link_weight": np.ma.masked_equal([2.0], 2)},
+        r"must_link_weight is a masked array",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("member", "arguments", "message"),
     [
-        ({"must_link": [[0, 60]]}, r"must_link\[0\] = \(0, 60\) is out of range"),
-        ({"cannot_link": [[3, 3]]}, r"links row 3 to itself"),
-        ({"y": Y[1:]}, r"y has shape \(59,\); X has 60 rows"),
-        ({"must_link": [[0, 1]], "must_link_weight": np.nan}, r"must_link_weight = nan; expected"),
-        ({"cannot_link": [[0, 1]], "cannot_link_weight": -1}, r"cannot_link_weight = -1\.0"),
+        pytest.param(member, arguments, message, id=f"{name}-{message}")
+        for name, member in MEMBERS.items()
+        for arguments, message in BAD_CONSTRAINTS
+        if set(arguments) <= set(member.constraints)
     ],
 )
 def test_bad_constraints(
     scheduler: CountingScheduler, member: Member, arguments: dict[str, Any], message: str
 ) -> None:
     """Refused before anything is read."""
-    if not set(arguments) <= set(member.constraints):
-        return  # takes no weights of pairs
     with pytest.raises(ConstraintError, match=message):
         model_of(member).fit(blocks(), **arguments)
     assert scheduler.calls == 0
@@ -451,32 +507,3 @@ def test_the_limit_is_announced_at_the_users_line(member: Member) -> None:
     with pytest.warns(ConvergenceWarning, match=f"Raise {limit}") as caught:
         model_of(member, **{limit: 1}).fit(X)
     assert [warning.filename for warning in caught] == [__file__]
-
-
-# --- scikit-learn --------------------------------------------------------------------------
-
-#: Checks that are expected to fail, and why.
-IMPOSSIBLE = "sets n_clusters=1 and labels of several classes, which hard constraints must refuse"
-EXPECTED_FAILURES: dict[Any, dict[str, str]] = {
-    COPKMeans: dict.fromkeys(
-        (
-            "check_dont_overwrite_parameters",
-            "check_dtype_object",
-            "check_fit2d_1feature",
-            "check_fit2d_predict1d",
-            "check_methods_sample_order_invariance",
-            "check_methods_subset_invariance",
-        ),
-        IMPOSSIBLE,
-    )
-}
-
-
-@pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
-@pytest.mark.filterwarnings(f"ignore::{ConstraintWarning.__module__}.ConstraintWarning")
-@parametrize_with_checks(
-    [member.kind(3, random_state=0, **member.parameters) for member in MEMBERS.values()],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(type(estimator), {}),
-)
-def test_contract(estimator: Any, check: Any) -> None:
-    check(estimator)

@@ -12,27 +12,17 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daskclust import DPMeans
 from daskclust.engine import open_rows
 from daskclust.exceptions import CheckpointError
 from daskclust.kernels.dp_means import found_in_order
-from daskclust.reduction.dp_means import (
-    Founders,
-    FoundingRequest,
-    assign_and_found,
-    merge_founding,
-)
+from daskclust.reduction.dp_means import FOUNDING, Founders, FoundingRequest
 from daskclust.starts.delta import farthest_first_delta
-from daskclust.testing import CountingScheduler, row_blocks
+from daskclust.testing import CountingScheduler, reduce_groups, row_blocks
 from daskclust.testing.strategies import row_chunks
 
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 def serial(x, delta, weight=None, max_clusters=None, max_iter=300):
@@ -122,9 +112,7 @@ def test_a_confirmed_guess_gives_the_serial_sums(seed, delta, lengths, parts):
     blocks = row_blocks(x, None, lengths)
     # Groups need not be runs of blocks.
     groups = [blocks[i::parts] for i in range(parts) if blocks[i::parts]]
-    found, stats, _ = merge_founding(
-        [assign_and_found(iter(group), request) for group in groups], request
-    )
+    found, stats, _ = reduce_groups(FOUNDING, request, groups)
     assert found.rows.tolist() == founders
     np.testing.assert_array_equal(found.points, guess.points)
     for k in range(len(centers)):
@@ -138,7 +126,7 @@ def test_a_wrong_guess_is_right_up_to_its_first_error():
     x = np.arange(0.0, 40.0)[:, None]
     request = FoundingRequest(x[:1], Founders.none(1), 24.0, None, np.zeros(1))
     groups = [row_blocks(x, None, (20, 20))[i : i + 1] for i in range(2)]
-    found, _, _ = merge_founding([assign_and_found(iter(g), request) for g in groups], request)
+    found, _, _ = reduce_groups(FOUNDING, request, groups)
     # Alone, the second group founds at its first row; in truth 20 follows on 5, 10, 15.
     assert found.rows.tolist() == [5, 10, 15, 20, 25, 30, 35]
     assert found.thinned(1, 24.0).rows.tolist() == [5, 10, 15, 20, 25, 30, 35]
@@ -353,18 +341,3 @@ def test_nan_in_the_rows_is_named():
     x[17, 2] = np.nan
     with pytest.raises(ValueError, match="NaN: the first at row 17, column 2"):
         DPMeans(1.0).fit(da.from_array(x, chunks=(30, 4)))
-
-
-#: Checks that are expected to fail, and why.
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": "shuffles the rows; their order matters"
-}
-
-
-@pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
-@parametrize_with_checks(
-    [DPMeans(), DPMeans(0.5, max_clusters=20)],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
-)
-def test_contract(estimator, check):
-    check(estimator)

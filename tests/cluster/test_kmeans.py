@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from helpers import chunks_of, values
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -22,11 +23,16 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import euclidean_distances
 
 from daskclust import KMeans
-from daskclust.engine.rows import Rows
-from daskclust.estimator import base
+from daskclust.cluster import kmeans
+from daskclust.engine.rows import BoundRows
+from daskclust.estimator.restarts import draw_seeds
 from daskclust.exceptions import PerformanceWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(170)
 
 INITS = ["k-means||", "k-means++", "random"]
 METRICS = ["euclidean", "cosine", "mahalanobis"]
@@ -44,32 +50,17 @@ WEIGHT = np.random.default_rng(9).integers(0, 4, len(X)).astype(float)
 INIT = X[:6]
 
 
-def chunked(array, rows=170):
-    array = np.asarray(array)
-    return da.from_array(array, chunks=(rows, *array.shape[1:]))
-
-
-def values(array) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.compute()
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
 @pytest.fixture
 def states(monkeypatch):
     """Reduction and state of each pass."""
     made = []
-    scan = Rows.scan
+    scan = BoundRows.scan
 
     def noting(self, reduction, state, carry):
         made.append((reduction.name, state))
         return scan(self, reduction, state, carry)
 
-    monkeypatch.setattr(Rows, "scan", noting)
+    monkeypatch.setattr(BoundRows, "scan", noting)
     return made
 
 
@@ -532,11 +523,11 @@ def test_equal_restarts_are_not_chosen_between_by_rounding():
 @pytest.mark.parametrize("init", INITS)
 def test_restarts_share_the_passes_of_the_slowest(init, monkeypatch):
     data, _ = blobs(spread=4.0)
-    seeds = base.draw_seeds(4, 5)
+    seeds = draw_seeds(4, 5)
     single = []
     for seed in seeds:
         with monkeypatch.context() as patch:
-            patch.setattr(base, "draw_seeds", lambda *_, seed=seed: (seed,))
+            patch.setattr(kmeans, "draw_seeds", lambda *_, seed=seed: (seed,))
             single.append(KMeans(6, init=init, n_init=1).fit(data))
     scheduler = CountingScheduler()
     with dask.config.set(scheduler=scheduler):

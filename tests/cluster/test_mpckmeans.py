@@ -12,7 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from oracles.constrained import between, list_pairs, violated
 from oracles.golden import DATA_SETS, cases
@@ -20,7 +20,7 @@ from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import MPCKMeans, PCKMeans, pairs_from_labels
-from daskclust.cluster.constrained.metric_learning import MetricState
+from daskclust.cluster.constrained.iteration import RestartState
 from daskclust.constraints import PairwiseConstraints
 from daskclust.datasets import make_sparse_blobs
 from daskclust.exceptions import ConstraintWarning
@@ -99,7 +99,7 @@ def test_weka_cases_that_it_started_itself(
     data_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From its neighborhoods' centers alone, and with labels for their rows, as it starts."""
-    begin = MetricState.begin
+    begin = RestartState.begin
     for case, want in cases(data_dir, name, "mpckm"):
         if not case.endswith("__seeding"):
             continue
@@ -108,7 +108,7 @@ def test_weka_cases_that_it_started_itself(
         for started, same in (({}, not differs), (given, True)):
             with monkeypatch.context() as patch:
                 patch.setattr(
-                    MetricState, "begin", lambda *of, more=started: replace(begin(*of), **more)
+                    RestartState, "begin", lambda *of, more=started: replace(begin(*of), **more)
                 )
                 model = fit(want)
             assert np.array_equal(model.labels_, want["labels"]) is same, case
@@ -184,9 +184,8 @@ def test_equals_plain_loops(seed: int, limit: int) -> None:
     # Not on the rows, where leaving a partner may cost as much as staying with it.
     problem = problem._replace(start=problem.start + 0.01)
     want = plain_loops(problem.X, problem.start, problem.must_link, problem.cannot_link, limit)
+    assume(want is not None)
     model = quiet_fit(problem.model(MPCKMeans, max_iter=limit), problem.X, **problem.links)
-    if want is None:
-        return
     labels, centers, weights = want
     np.testing.assert_array_equal(model.labels_, labels)
     np.testing.assert_allclose(model.cluster_centers_, centers, atol=1e-12)
@@ -214,8 +213,7 @@ def test_weights_and_objective(seed: int, penalty: str, scale: float, limit: int
         **weights,
         sample_weight=sample_weight,
     )
-    if model.history_[-1]["repaired"]:
-        return
+    assume(not model.history_[-1]["repaired"])
     x, n = problem.X, sample_weight.sum()
     broken = violated(model.labels_, list_pairs(*problem[3:], *weights.values(), y=y))
     everything = (sample_weight[:, None] * (x - np.average(x, 0, sample_weight)) ** 2).sum(axis=0)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oracles.problems import SEEDS, Problem, assert_same_model, quiet_fit, random_problem
 
 from daskclust import PCSKMeans, pairs_from_labels
-from daskclust.cluster.constrained.sparse import SparseState
+from daskclust.cluster.constrained.iteration import RestartState
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.testing.strategies import row_chunks
 
@@ -123,22 +123,23 @@ def test_all_labels() -> None:
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.where(Y < 0, "none", "a"), r"dtype <U4; expected integers.*Encode names"),
-        (np.where(Y < 0, np.nan, Y), r"dtype float64; expected integers.*not whole numbers"),
-        (Y + 0.5, r"y has dtype float64; expected integers.*not whole numbers"),
-        (Y.astype(object) + 0.5, r"y has dtype object; expected integers"),
-        (Y == 0, r"y has dtype bool; expected row numbers or labels as integers"),
+        (np.where(Y < 0, np.nan, Y), r"dtype float64 and the value nan; expected integers"),
+        (Y + 0.5, r"y has dtype float64 and the value 0\.5; expected integers or text"),
+        (Y.astype(object) + 0.5, r"y holds labels of the types float"),
+        ([1, "b", *[None] * 38], r"y holds labels of the types int, str"),
+        (np.where(Y == 2, 1e300, Y), r"y holds 1e\+300; expected values below 2\*\*63"),
+        (Y == 0, r"y has dtype bool, which cannot say which rows are unlabeled"),
         (Y[:-1], r"y has shape \(39,\); X has 40 rows\. Give one label a row"),
         (np.stack([Y, Y], axis=1), r"y has shape \(40, 2\); expected one label a row"),
         (np.where(np.arange(40) == 8, -3, Y), r"label of row 8 is -3; expected labels >= 0"),
         (([1, 2], [0]), r"y = \(rows, labels\) has shapes \(2,\) and \(1,\)"),
-        (([1, 40], [0, 1]), r"is 40; expected row numbers in \[0, 40\)"),
-        (([1, -1], [0, 1]), r"is -1; expected row numbers"),
+        (([1, 40], [0, 1]), r"Row 40 is labeled; expected row numbers in \[0, 40\)"),
+        (([1, -1], [0, 1]), r"Row -1 is labeled; expected row numbers"),
+        (([5, 5], [1, 1]), r"Row 5 is labeled more than once \(1, 1\)"),
         (([5, 5], [0, 1]), r"Row 5 is labeled more than once \(0, 1\)"),
         (da.from_array(Y[:-1], chunks=7), r"y has shape \(39,\); X has 40 rows"),
-        (da.from_array(Y + 0.5, chunks=7), r"y has dtype float64.*not whole numbers"),
-        (da.from_array(Y > 0, chunks=7), r"y has dtype bool; expected row numbers or labels"),
-        (da.from_array(Y.astype(str), chunks=7), r"y has dtype <U\d+;.*Encode names as numbers"),
+        (da.from_array(Y + 0.5, chunks=7), r"y has dtype float64 and the value -?\d\.5"),
+        (da.from_array(np.where(Y == 2, -1e300, Y), chunks=7), r"y holds -1e\+300"),
         (da.from_array(Y == 0, chunks=7), r"y has dtype bool"),
         (da.from_array(np.where(Y < 0, np.nan, Y), chunks=7), r"-1, not NaN"),
         (da.from_array(np.where(Y < 0, -2, Y), chunks=7), r"label of row 1 is -2"),
@@ -265,13 +266,13 @@ def test_all_constrained_rows_of_weight_zero() -> None:
 def starts(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """Starting centers of the fits of a test."""
     seen: list[np.ndarray] = []
-    begin = SparseState.begin
+    begin = RestartState.begin
 
-    def record(centers: np.ndarray, n_touched: int) -> SparseState:
+    def record(centers: np.ndarray, n_constrained: int) -> RestartState:
         seen.append(centers)
-        return begin(centers, n_touched)
+        return begin(centers, n_constrained)
 
-    monkeypatch.setattr(SparseState, "begin", record)
+    monkeypatch.setattr(RestartState, "begin", record)
     return seen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import assert_same_model, quiet_fit, random_problem
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -37,14 +38,6 @@ def blocks(chunks: Any = ((7, 20, 0, 33), 5)) -> da.Array:
 
 
 # --- passes --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def scheduler() -> Iterator[CountingScheduler]:
-    """Counts computations; lazy arrays are read anew in each."""
-    counting = CountingScheduler()
-    with dask.config.set({"scheduler": counting, "daskclust.persist": False}):
-        yield counting
 
 
 @pytest.mark.parametrize(
@@ -103,18 +96,6 @@ def test_only_chunks_with_constrained_rows_are_fetched() -> None:
 
 
 # --- checkpoints ---------------------------------------------------------------------------
-
-
-class Interruption(Exception):
-    """Stands in for a crash."""
-
-
-def interrupt_at(iteration: int) -> Callable[[Any], None]:
-    def listen(record: Any) -> None:
-        if record["iteration"] == iteration:
-            raise Interruption
-
-    return listen
 
 
 CHECKPOINTED: dict[str, Any] = {
@@ -374,8 +355,8 @@ def test_parameters() -> None:
     copy = clone(model)
     assert copy.get_params() == model.get_params()
     assert set(model.get_params()) == {
-        *("n_clusters", "sparsity", "penalized_scores", "init", "penalty", "max_iter"),
-        *("max_outer_iter", "tol", "random_state", "checkpoint"),
+        *("n_clusters", "sparsity", "penalized_scores", "init", "n_init", "penalty"),
+        *("max_iter", "max_outer_iter", "tol", "random_state", "checkpoint"),
     }
     assert copy.set_params(n_clusters=2).n_clusters == 2
     assert repr(PCSKMeans(sparsity=2)) == "PCSKMeans(sparsity=2)"

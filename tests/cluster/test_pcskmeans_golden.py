@@ -25,8 +25,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import daskclust.cluster.constrained.sparse as sparse_loop
 from daskclust import PCSKMeans
-from daskclust.cluster.constrained.neighborhoods import covered_clusters
-from daskclust.cluster.constrained.rows import TouchedRows
+from daskclust.cluster.constrained.neighborhoods import choose_neighborhoods
+from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import open_rows
 from daskclust.kernels.sparsity import feature_weights
@@ -241,11 +241,11 @@ def test_neighborhoods_are_the_published_seeding(data_dir: Path, name: str) -> N
     for pairs in ("c1", "c5", "c10", "ml5"):
         links = golden[f"{pairs}_must_link"], golden[f"{pairs}_cannot_link"]
         constraints = PairwiseConstraints.from_fit_arguments(len(X), *links)
-        touched = TouchedRows.fetch(open_rows(X), constraints, np.ptp(X, axis=0) ** 2, "distance")
-        sizes = covered_clusters(touched, len(X), agreeing=False).weights
+        rows = ConstrainedRows.fetch(open_rows(X), constraints)
+        sizes = choose_neighborhoods(rows, len(X), agreeing=False).weights
         published = golden[f"{pairs}_seeding_neighbourhood_sizes"]
         assert sorted(sizes) == sorted(published.tolist())
-        start = covered_clusters(touched, k, agreeing=False).centroids
+        start = choose_neighborhoods(rows, k, agreeing=False).centroids
         np.testing.assert_allclose(start, golden[f"{pairs}_init_seeding"], rtol=1e-12)
         # and that is where a fit starts from
         model = PCSKMeans(k, sparsity=1.5, max_iter=1, max_outer_iter=1)

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import sklearn.cluster
 import xarray as xr
+from helpers import chunks_of, values
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.semi_supervised import class_centroids, constrained_kmeans
@@ -21,10 +22,14 @@ from sklearn.exceptions import ConvergenceWarning
 import daskclust
 from daskclust import KMeans, SemiSupervisedKMeans
 from daskclust.commands._estimators import takes_labels
-from daskclust.engine.rows import Rows
+from daskclust.engine.rows import BoundRows
 from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(70)
 
 INITS = ["ss-k-means||", "ss-k-means++", "seeded-random"]
 BY_INIT = pytest.mark.parametrize("init", INITS)
@@ -46,15 +51,6 @@ KNOWN = np.flatnonzero(Y >= 0)
 ONE = np.ones(len(X))
 
 
-def values(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.compute()
-
-
-def chunked(array, rows=70):
-    array = np.asarray(array)
-    return da.from_array(array, chunks=(rows, *array.shape[1:]))
-
-
 def assert_same(found, want, tolerance=0.0):
     """The same model; to the last bit unless rounding may differ."""
     np.testing.assert_array_equal(values(found.labels_), values(want.labels_))
@@ -64,12 +60,6 @@ def assert_same(found, want, tolerance=0.0):
         found.cluster_centers_, want.cluster_centers_, rtol=tolerance, atol=tolerance
     )
     assert found.inertia_ == pytest.approx(want.inertia_, rel=max(tolerance, 1e-15))
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 # By hand.
@@ -230,7 +220,7 @@ def test_ss_kmeans_plus_plus_draws_by_d2_from_unlabeled_rows_only():
 
 def test_candidates_are_weighted_by_unlabeled_rows_only(monkeypatch):
     seen = []
-    scan = Rows.scan
+    scan = BoundRows.scan
 
     def noting(self, reduction, state, carry):
         result, carry = scan(self, reduction, state, carry)
@@ -238,7 +228,7 @@ def test_candidates_are_weighted_by_unlabeled_rows_only(monkeypatch):
             seen.append((state, result))
         return result, carry
 
-    monkeypatch.setattr(Rows, "scan", noting)
+    monkeypatch.setattr(BoundRows, "scan", noting)
     SemiSupervisedKMeans(6, max_iter=0, random_state=0).fit(X, Y)
     # Twice the two centers that are missing, in each of five rounds.
     assert [state.n_picks for state, _ in seen[:-1]] == [4] * 5
@@ -620,7 +610,7 @@ def test_an_empty_cluster_is_founded_by_an_unlabeled_row(clamp):
         (Y + 0.5, r"the value -?\d\.5; expected integers or text"),
         (Y.astype(complex), "dtype complex128; expected integers or text"),
         (np.array([*["a"] * 239, 3.5], object), "types float, str; expected all integers or all"),
-        (TRUTH[:-1], "y has 239 labels; X has 240 rows"),
+        (TRUTH[:-1], r"y has shape \(239,\); X has 240 rows"),
         (np.stack([Y, Y], axis=1), r"y has shape \(240, 2\); expected one label a row"),
         (np.arange(len(X)) % 7, "y has 7 classes; n_clusters=6.*use n_clusters=7 or more"),
         (([0, 1, 2], [0, 1]), r"shapes \(3,\) and \(2,\)"),
@@ -654,7 +644,7 @@ def test_dask_labels_of_unknown_or_other_length():
     want = SemiSupervisedKMeans(6, random_state=0).fit(X, Y)
     found = SemiSupervisedKMeans(6, random_state=0).fit(chunked(X), y[y > -2])
     assert_same(found, want, 1e-12)
-    with pytest.raises(ConstraintError, match="y has 200 labels; X has 240 rows"):
+    with pytest.raises(ConstraintError, match=r"y has shape \(200,\); X has 240 rows"):
         SemiSupervisedKMeans(6).fit(chunked(X), y[:200])
 
 

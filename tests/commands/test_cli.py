@@ -45,14 +45,14 @@ class Run:
         )
 
     def finish(self) -> Run:
-        self.out, self.err = self.process.communicate(timeout=240)
+        self.out, self.err = self.process.communicate(timeout=900)
         self.code = self.process.returncode
         return self
 
     def left_behind(self) -> list[psutil.Process]:
         """Return the live processes that this run started and that outlive it."""
         found = []
-        for _ in range(50):
+        for _ in range(600):
             found = []
             for process in psutil.process_iter():
                 try:

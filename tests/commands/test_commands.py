@@ -6,6 +6,8 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,6 +209,8 @@ def test_job_files_that_are_wrong(
         ("fit S --seed -1", "negative"),
         ("fit S --chunks 3", "ROWSxCOLUMNS"),
         ("fit S --bad-bands x", "no band"),
+        ("fit S --bad-bands 7-3", "ends before it begins"),
+        ("fit S --bad-bands 0-9999999999", "no cube has 1000000 bands"),
         ("fit S --unlabeled x", "list of integers"),
         ("fit S --memory-limit 5", "less than 128 MiB"),
         ("fit S --memory-limit much", "is no size"),
@@ -349,6 +353,185 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     assert "--chunks" in err
 
 
+@pytest.mark.parametrize("dry", [True, False])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--labels none.zarr", "no Zarr store at"),
+        ("--truth none.zarr", "no Zarr store at"),
+        ("--truth S::none", "No array 'none'"),
+        ("--truth S::wavelength", "expected the image's (40, 50)"),
+        ("--labels floats.zarr", "--labels has dtype float64; expected integers"),
+        ("--mask none.zarr", "no Zarr store at"),
+        ("--mask F", "mask has dtype int16; expected bool"),
+        ("--estimator pckmeans --must-link none.csv", "No such file"),
+        ("--output S", "in the same place as the cube"),
+        ("--output F --labels F", "in the same place as --labels"),
+        ("--report job.yaml --config job.yaml --overwrite", "in the same place as --config"),
+        ("--report notes.html --overwrite", "was not written by daskclust"),
+        ("--output memory://taken/here", "exists already"),
+        ("--output memory://taken/here --overwrite", "was not written by daskclust"),
+        ("--model floats.zarr --overwrite", "was not written by daskclust"),
+    ],
+)
+def test_inputs_and_outputs_are_checked_before_a_cluster_starts(
+    run: Any,
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: str,
+    message: str,
+    dry: bool,
+) -> None:
+    def start(*_: Any, **__: Any) -> None:
+        raise AssertionError("a cluster was started")
+
+    monkeypatch.setattr("distributed.LocalCluster", start)
+    group = zarr.create_group(tmp_path / "floats.zarr")
+    group.create_array("x", data=np.zeros((40, 50)), dimension_names=("y", "x"))
+    (tmp_path / "job.yaml").write_text("title: by daskclust\n")
+    (tmp_path / "notes.html").write_text("<!doctype html><p>made with daskclust")
+    zarr.create_group("memory://taken/here", overwrite=True)
+    arguments = arguments.replace("S::", f"{folder / 'scene.zarr'}::")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    code, out, err = run(f"fit S --n-clusters 3 {arguments}", *["--dry-run"] * dry, cluster=False)
+    assert code == 1, err
+    assert message in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert not out
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_job_is_the_same_however_it_is_run(run: Any, folder: Path, tmp_path: Path) -> None:
+    from daskclust.commands._estimators import make_estimator
+    from daskclust.commands._resume import job_mark
+
+    def mark(*words: str) -> str:
+        scene = str(folder / "scene.zarr")
+        options = cli._parser().parse_args(["fit", scene, "--n-clusters", "3", *words])
+        return job_mark(options, make_estimator(options).get_params(deep=False))
+
+    same = mark()
+    for words in (
+        ("--local", "3"),
+        ("--scheduler", "tcp://a:1"),
+        ("--scheduler-file", "x"),
+        ("--memory-limit", "1GB"),
+        ("--title", "T"),
+        ("--report", "r.html"),
+        ("--json",),
+        ("--overwrite",),
+        ("--model", "m.zarr"),
+        ("--truth", "t.zarr"),
+        ("--checkpoint", "c.npz"),
+    ):
+        assert mark(*words) == same, words
+    others = [
+        ("--n-clusters", "4"),
+        ("--seed", "1"),
+        ("--scale", "unit"),
+        ("--bad-bands", "0"),
+        ("--nodata", "3"),
+        ("--chunks", "4x4"),
+        ("--labels", "l.zarr"),
+        ("--tol", "0.5"),
+        ("--estimator", "sparsekmeans"),
+    ]
+    assert len({same, *(mark(*words) for words in others)}) == len(others) + 1
+    # What the job has written is its own; another's is not.
+    words = "fit S --n-clusters 3 --output l.zarr --model m.zarr --report r.html"
+    assert run(words)[0] == 0
+    code, _, err = run(f"{words} --title Again")
+    assert code == 0, err
+    code, _, err = run(f"{words} --seed 1")
+    assert code == 1
+    assert "--output" in err
+    assert run(f"{words} --seed 1 --overwrite")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["l.zarr", "m.zarr", "r.html"]
+
+
+def test_class_names_are_text(run: Any, folder: Path, tmp_path: Path) -> None:
+    source = zarr.open_group(folder / "scene.zarr", mode="r")
+    truth = zarr.create_group(tmp_path / "t.zarr").create_array(
+        "t",
+        data=source["truth"][:],
+        dimension_names=("y", "x"),
+        attributes={
+            "_FillValue": "Infinity",
+            "flag_values": [0, 1, 2],
+            "flag_meanings": r"$\frac{$ 5$ $x^2$",
+        },
+    )
+    assert truth.shape == (40, 50)
+    code, _, err = run("fit S --n-clusters 3 --truth t.zarr --report r.html")
+    assert code == 0, err
+    page = (tmp_path / "r.html").read_text()
+    assert r"$\frac{$" in page
+    assert "$x^2$" in page
+
+
+def test_a_scheduler_that_dies_is_one_line(folder: Path, tmp_path: Path) -> None:
+    def start(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=tmp_path,
+        )
+
+    file = tmp_path / "scheduler.json"
+    scheduler = start(
+        *("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"),
+        *("--no-dashboard", "--scheduler-file", str(file)),
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        worker = start(
+            *("distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1"),
+            *("--no-dashboard", "--no-nanny", "--death-timeout", "5"),
+        )
+        try:
+            run = Run(
+                *("fit", str(folder / "scene.zarr"), "--n-clusters", "12", "--tol", "0"),
+                *("--max-iter", "100000", "--init", "random", "--n-init", "60"),
+                *("--output", "l.zarr", "--scheduler-file", str(file)),
+                cwd=tmp_path,
+            )
+            while not list(tmp_path.glob(".*.checkpoint.npz")) and time.monotonic() < deadline + 60:
+                time.sleep(0.05)
+            scheduler.kill()
+            run.finish()
+        finally:
+            worker.kill()
+            worker.wait()
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+    assert run.code == 1
+    assert "Traceback" not in run.err, run.err
+    assert run.err.splitlines()[-1].startswith("daskclust: error: ")
+    assert "the same command goes on from there" in run.err
+
+
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:9", "coop://pigeon", "127.0.0.1:x"])
+def test_addresses_that_lead_nowhere_are_one_line(
+    run: Any, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dask
+
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        code, _, err = run(
+            "fit S --n-clusters 3 --output l.zarr", "--scheduler", address, cluster=False
+        )
+    assert code == 1
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("daskclust: error: ")
+    assert address in err or "9" in err
+
+
 def test_memory_plan_is_checked() -> None:
     check_memory({"fits": None})
     with pytest.raises(MemoryPlanError, match=r"--memory-limit"):
@@ -366,7 +549,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_continues(
     )
     run = Run(*job, cwd=tmp_path)
     found: list[Path] = []
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not found and time.monotonic() < deadline and run.process.poll() is None:
         found = [path for path in tmp_path.iterdir() if path.name.endswith(".checkpoint.npz")]
         time.sleep(0.02)

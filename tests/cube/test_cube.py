@@ -481,7 +481,10 @@ def test_written_labels(tmp_path):
         "flag_values": [0, 1, 2],
         "flag_meanings": "wheat bare_soil cluster_2",
     }
-    assert dict(written.attrs) == {"proj:code": "EPSG:32632"}
+    assert dict(written.attrs) == {
+        "proj:code": "EPSG:32632",
+        "daskclust_written": {"kind": "label map", "members": ["crs_here", "labels", "lat"]},
+    }
     assert_array_equal(written["lat"][:], lat[:])
     assert written["crs_here"][()] == 3
     assert written["crs_here"].attrs["spatial_ref"] == "x"
@@ -705,3 +708,14 @@ def test_expression_arrays(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     shutil.rmtree(tmp_path / "l.zarr")
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-3 / 3, 7e9 / 11])
+def test_the_scale_of_a_constant_band_is_1(value):
+    rng = np.random.default_rng(0)
+    scene = np.stack([rng.normal(size=(23, 31)), np.full((23, 31), value)], axis=-1)
+    cube = open_cube(
+        da.from_array(scene, chunks=(7, 9, 2)), dims=("y", "x", "band"), scale="standard"
+    )
+    assert (np.asarray(cube.samples)[:, 1] == 0.0).all()
+    assert cube.scaling[1][1] == 1.0

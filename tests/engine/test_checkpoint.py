@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -21,9 +22,11 @@ import daskclust
 from daskclust import KMeans
 from daskclust.engine import Checkpoint, Fingerprint, iterate, open_rows
 from daskclust.engine.driver import Step
-from daskclust.engine.rows import Rows
+from daskclust.engine.rows import BoundRows
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import SURVEY, SurveyRequest
+
+pytestmark = pytest.mark.usefixtures("synchronous")
 
 ROOT = Path(__file__).resolve().parents[2]
 X = np.random.default_rng(0).normal(size=(600, 3))
@@ -68,20 +71,14 @@ def path(tmp_path):
 def passes(monkeypatch):
     """Names of the passes made since the list was cleared."""
     made: list[str] = []
-    scan = Rows.scan
+    scan = BoundRows.scan
 
     def counting(self, reduction, state, carry):
         made.append(reduction.name)
         return scan(self, reduction, state, carry)
 
-    monkeypatch.setattr(Rows, "scan", counting)
+    monkeypatch.setattr(BoundRows, "scan", counting)
     return made
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 CASES = {
@@ -129,7 +126,7 @@ with daskclust.on_iteration(kill):
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=120
+        [sys.executable, "-c", script], env=environment, capture_output=True, timeout=600
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
     seen = []
@@ -224,9 +221,12 @@ def written(path):
 OTHER_DATA = {
     "more rows": (np.concatenate([X, X[:1]]), "n_rows was 600, is 601"),
     "fewer features": (X[:, :2], "n_features was 3, is 2"),
-    "another value": (np.where(np.arange(1800).reshape(600, 3) == 900, 0.5, X), "of the data"),
-    "another scale": (X * 1.001, "low of the data is another"),
-    "another place": (X + 1.0, "mean of the data is another"),
+    "another value": (np.where(np.arange(1800).reshape(600, 3) == 900, 0.5, X), "data are others"),
+    "another scale": (X * 1.001, "data are others"),
+    "rows reversed": (X[::-1].copy(), "data are others"),
+    "rows shuffled": (np.random.default_rng(2).permutation(X), "data are others"),
+    "columns permuted": (X[:, [1, 0, 2]].copy(), "data are others"),
+    "a column permuted": (np.column_stack([X[::-1, 0], X[:, 1:]]), "data are others"),
 }
 
 
@@ -240,7 +240,7 @@ def test_a_checkpoint_of_other_data_is_refused(case, written):
 
 
 def test_a_checkpoint_of_other_weights_is_refused(written):
-    with pytest.raises(CheckpointError, match="weight of the data is another"):
+    with pytest.raises(CheckpointError, match="data are others"):
         KMeans(**OPTIONS, checkpoint=written).fit(X, sample_weight=WEIGHT)
 
 
@@ -355,11 +355,11 @@ def test_a_file_with_pickled_objects_is_refused_and_not_executed(path, tmp_path)
 def test_a_newer_format_is_refused(written):
     with np.load(written) as file:
         arrays = dict(file)
-    meta = arrays["meta"].tobytes().replace(b'"format": 1', b'"format": 9')
+    meta = arrays["meta"].tobytes().replace(b'"format": 2', b'"format": 9')
     arrays["meta"] = np.frombuffer(meta, np.uint8)
     with written.open("wb") as file:
         np.savez(file, **arrays)
-    with pytest.raises(CheckpointError, match="format 9; this version reads 1"):
+    with pytest.raises(CheckpointError, match="format 9, this version reads 2"):
         KMeans(**OPTIONS, checkpoint=written).fit(X)
 
 
@@ -378,7 +378,7 @@ class Counter:
 
 
 def fingerprint():
-    survey = open_rows(X).reduce(SURVEY, SurveyRequest(3))
+    survey = open_rows(X).reduce(SURVEY, SurveyRequest(3, hashed=True))
     return Fingerprint("Test", {"a": 1}, len(X), survey)
 
 
@@ -386,12 +386,13 @@ def fingerprint():
 def test_a_state_comes_back_as_it_was(note, path):
     checkpoint = Checkpoint(path, fingerprint())
     assert checkpoint.load(Counter) is None
-    checkpoint.save(Counter(7, note), [{"iteration": 1}], finished=True)
-    state, history, finished = Checkpoint(path, fingerprint()).load(Counter)
-    assert state.value == 7
-    np.testing.assert_array_equal(state.note, note)
-    assert history == [{"iteration": 1}]
-    assert finished is True
+    checkpoint.save(Counter(7, note), [{"iteration": 1}], finished=True, passes=4)
+    found = Checkpoint(path, fingerprint()).load(Counter)
+    assert found.state.value == 7
+    np.testing.assert_array_equal(found.state.note, note)
+    assert found.history == [{"iteration": 1}]
+    assert found.finished is True
+    assert found.passes == 4
 
 
 def test_the_driver_stops_when_finished_or_at_max_iter():
@@ -405,9 +406,156 @@ def test_the_driver_stops_when_finished_or_at_max_iter():
         return iterate(rows, lambda: Counter(0), step, kind=Counter, max_iter=max_iter, name="Test")
 
     done = run(99)
-    assert (done.state.value, done.finished, len(done.history)) == (4, True, 4)
+    assert (done.state.value, len(done.history)) == (4, 4)
     assert [record["objective"] for record in done.history] == [10.0, 9.0, 8.0, 7.0]
     assert [record["passes"] for record in done.history] == [1, 2, 3, 4]
     assert {record["moved"] for record in done.history} == {2}
     cut = run(2)
-    assert (cut.state.value, cut.finished, len(cut.history)) == (2, False, 2)
+    assert (cut.state.value, len(cut.history)) == (2, 2)
+
+
+# What tells fits apart, beside plain parameters.
+
+
+class Start:
+    def __init__(self, first):
+        self.first = first
+
+    def __call__(self, X, n_clusters, random_state):
+        return X[self.first : self.first + n_clusters]
+
+
+def first_rows(X, n_clusters, random_state, first=0):
+    return X[first : first + n_clusters]
+
+
+def other_default(X, n_clusters, random_state, first=3):
+    return X[first : first + n_clusters]
+
+
+other_default.__qualname__ = first_rows.__qualname__
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (Start(0), Start(0), Start(3)),
+        (Start(0).__call__, Start(0).__call__, Start(3).__call__),
+        (first_rows, first_rows, other_default),
+    ],
+    ids=["attributes", "method", "default"],
+)
+def test_callables_are_told_apart_by_all_they_hold(one, same, other, path):
+    want = KMeans(5, init=one, checkpoint=path, n_init=1).fit(X)
+    assert digest(KMeans(5, init=same, checkpoint=path, n_init=1).fit(X)) == digest(want)
+    with pytest.raises(CheckpointError, match="init was"):
+        KMeans(5, init=other, checkpoint=path, n_init=1).fit(X)
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState])
+def test_generators_are_told_apart_by_their_state(make, path):
+    whole = KMeans(5, random_state=make(0)).fit(X)
+    with interrupt(2), pytest.raises(Interruption):
+        KMeans(5, random_state=make(0), checkpoint=path).fit(X)
+    assert digest(KMeans(5, random_state=make(0), checkpoint=path).fit(X)) == digest(whole)
+    used = make(0)
+    used.random()
+    for other in (make(1), used):
+        with pytest.raises(CheckpointError, match="random_state was"):
+            KMeans(5, random_state=other, checkpoint=path).fit(X)
+
+
+def test_a_callable_that_hides_its_content_has_no_checkpoint(path):
+    start = Start(0)
+    start.lock = threading.Lock()
+    KMeans(5, init=start, n_init=1).fit(X)
+    with pytest.raises(CheckpointError, match=r"init=.*lock cannot be told.*checkpoint=None"):
+        KMeans(5, init=start, n_init=1, checkpoint=path).fit(X)
+    assert not path.exists()
+
+
+def test_another_version_does_not_go_on(written, monkeypatch):
+    before = written.read_bytes()
+    monkeypatch.setattr(daskclust, "__version__", "99.1")
+    with pytest.raises(
+        CheckpointError, match=r"was written by daskclust .*; this is 99\.1.*Delete"
+    ):
+        KMeans(**OPTIONS, checkpoint=written).fit(X)
+    assert written.read_bytes() == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Interruption])
+def test_what_ends_a_fit_names_the_checkpoint(error, path):
+    def stop(record):
+        raise error
+
+    with daskclust.on_iteration(stop):
+        with pytest.raises(error) as caught:
+            KMeans(**OPTIONS, checkpoint=path).fit(X)
+        (note,) = caught.value.__notes__
+        assert str(path) in note
+        with pytest.raises(error) as caught:
+            KMeans(**OPTIONS).fit(X)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_rows_are_hashed_only_for_a_checkpoint(path, monkeypatch):
+    asked = []
+    scan = BoundRows.scan
+
+    def watching(self, reduction, state, carry):
+        if reduction is SURVEY:
+            asked.append(state.hashed)
+        return scan(self, reduction, state, carry)
+
+    monkeypatch.setattr(BoundRows, "scan", watching)
+    KMeans(**OPTIONS).fit(X)
+    KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert asked == [False, True]
+
+
+@pytest.mark.parametrize("as_data", [np.asarray, lambda x: da.from_array(x, chunks=(91, 3))])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+def test_the_hash_is_the_same_however_the_data_are_held(as_data, dtype):
+    x = (X * 100).astype(dtype)
+    want = open_rows(x).reduce(SURVEY, SurveyRequest(3, hashed=True)).hash
+    for data in (as_data(x), da.from_array(x, chunks=(100, 2)).persist()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert open_rows(data).reduce(SURVEY, SurveyRequest(3, hashed=True)).hash == want
+    weight = np.ones(600)
+    assert open_rows(x, weight).reduce(SURVEY, SurveyRequest(3, hashed=True)).hash == want
+    weight[7] = 2
+    assert open_rows(x, weight).reduce(SURVEY, SurveyRequest(3, hashed=True)).hash != want
+
+
+def test_a_start_without_a_seed_begins_again(path):
+    """What was drawn belongs to other draws: it is dropped, not mixed with new ones."""
+
+    def stop_at(count):
+        passes = []
+
+        def scan(self, reduction, state, carry):
+            passes.append(reduction.name)
+            if len(passes) > count:
+                raise Interruption
+            return real_scan(self, reduction, state, carry)
+
+        return scan
+
+    real_scan = BoundRows.scan
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BoundRows, "scan", stop_at(4))
+        with pytest.raises(Interruption):
+            KMeans(5, checkpoint=path).fit(X)
+    model = KMeans(5, checkpoint=path).fit(X)
+    assert model.history_[0]["passes"] == 8
+    assert len(np.unique(model.cluster_centers_, axis=0)) == 5
+
+
+@pytest.mark.parametrize("init", ["maximin", "k-means||"])
+def test_starts_of_whitened_rows_have_their_width(init):
+    flat = np.column_stack([X, np.zeros(600)])
+    model = KMeans(5, init=init, metric="mahalanobis", random_state=0).fit(flat)
+    want = KMeans(5, init=init, metric="mahalanobis", random_state=0).fit(X)
+    assert model.inertia_ == pytest.approx(want.inertia_, rel=1e-6)

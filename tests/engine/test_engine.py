@@ -34,7 +34,7 @@ from daskclust.engine.executors import (
     LocalExecutor,
     ThreadExecutor,
 )
-from daskclust.engine.rows import Rows
+from daskclust.engine.rows import BoundRows
 from daskclust.exceptions import PerformanceWarning
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
 from daskclust.testing import CountingScheduler
@@ -316,7 +316,7 @@ if __name__ == "__main__":
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(
-        [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.split("RESULT")[1])
@@ -496,6 +496,104 @@ def test_rows_can_be_left_out_of_sums(container, request):
     assert rows.passes == 3
 
 
+def of_container(container, request):
+    """Data of a kind, and the options under which their passes run."""
+    if container == "cluster":
+        request.getfixturevalue("client")
+        return lazy(UNEVEN).persist(), {}
+    if container == "lazy cluster":
+        request.getfixturevalue("client")
+        return lazy(UNEVEN), {"daskclust.persist": False}
+    data = {"numpy": X, "graph": big_pieces, "held": held, "lazy": lazy}[container]
+    if callable(data):
+        data = data() if container == "graph" else data(UNEVEN)
+    return data, {"scheduler": "sync"}
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("container", ["held", "lazy", "numpy", "graph", "cluster", "lazy cluster"])
+def test_a_partial_pass_sees_some_blocks_only(container, groups, request, monkeypatch):
+    monkeypatch.setattr("daskclust.engine.binding.CPU_COUNT", groups)
+    monkeypatch.setattr("daskclust.engine.rows.SEGMENT", 700)
+    monkeypatch.setattr("daskclust.engine.rows._THREADING_SIZE", 1)
+    data, options = of_container(container, request)
+    with dask.config.set({"daskclust.num-threads": groups, **options}):
+        rows = open_rows(data, WEIGHT)
+        blocks = rows.blocks
+        assert blocks[0][0] == 0
+        assert blocks[-1][1] == N
+        state = CenterSets(X[None, :3])
+        for wanted in ([2], [0, 2], [len(blocks) - 1, 0, 0], range(len(blocks))):
+            before = rows.passes
+            some = rows.only(wanted)
+            found = some.reduce(ASSIGN, state)
+            at = np.concatenate([np.arange(*blocks[i]) for i in sorted(set(wanted))])
+            expected = open_rows(X[at], WEIGHT[at]).reduce(ASSIGN, state)
+            assert some.n_rows == len(at)
+            np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-12)
+            np.testing.assert_allclose(found.counts, expected.counts, rtol=1e-12)
+            np.testing.assert_allclose(found.inertia, expected.inertia, rtol=1e-12)
+            # Passes are those of the data, whoever makes them.
+            assert rows.passes == before + 1
+        # Rows keep their numbers, so draws and fetches are those of the whole.
+        values, _ = rows.only([2]).take(np.array([blocks[2][0]]))
+        np.testing.assert_array_equal(values, X[[blocks[2][0]]])
+        left_out = np.arange(blocks[2][0], blocks[2][1])
+        counts = rows.excluding(left_out).only([0, 2]).reduce(ASSIGN, state).counts
+        assert counts.sum() == pytest.approx(WEIGHT[: blocks[0][1]].sum())
+
+
+@pytest.mark.parametrize("container", ["held", "graph", "cluster"])
+def test_a_partial_pass_of_a_block_of_no_rows_is_a_pass_of_nothing(container, request):
+    data, options = of_container(container, request)
+    if container == "graph":
+        data = counted(X, (1000, 1000, 1000)).rechunk(((100, 0) * 30, (P,)))
+    with dask.config.set(**options):
+        rows = open_rows(data)
+        assert isinstance(rows._executor, GraphExecutor) == (container == "graph")
+        rows = rows.only([1])
+        assert rows.reduce(ASSIGN, CenterSets(X[None, :3])).counts.sum() == 0
+        assert rows.n_rows == 0
+
+
+def test_a_partial_pass_reads_no_other_block():
+    with dask.config.set({"scheduler": "sync", "daskclust.persist": False}):
+        rows = open_rows(counted(X, EVEN))
+        rows.only([1, 4]).reduce(ASSIGN, CenterSets(X[None, :3]))
+        assert READS == {500: 1, 2000: 1}
+        READS.clear()
+        shared = open_rows(big_pieces())
+        assert isinstance(shared._executor, GraphExecutor)
+        shared.only([0, 7, 29]).reduce(ASSIGN, CenterSets(X[None, :3]))
+        assert READS == {0: 1, 2000: 1}
+
+
+def test_a_partial_pass_asks_only_the_groups_that_hold_its_blocks(client):
+    rows = open_rows(lazy(EVEN).persist())
+    assert len(rows._executor.groups) == 2
+    assert len(rows.only([0])._executor.groups) == 1
+
+
+@pytest.mark.parametrize("blocks", [[], [-1], [6], [0, 99]])
+def test_blocks_that_are_not_there_are_refused(blocks):
+    with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match=r"in \[0, 6\)"):
+        open_rows(held(EVEN)).only(blocks)
+
+
+@pytest.mark.parametrize("container", ["held", "lazy", "numpy", "graph", "cluster"])
+def test_a_row_map_gives_one_result_a_row_in_row_order(container, request):
+    data, options = of_container(container, request)
+    with dask.config.set(**options):
+        rows = open_rows(data)
+        found = rows.map("sums", _row_sums)
+    np.testing.assert_array_equal(found, X.sum(axis=1))
+    assert rows.passes == 1
+
+
+def _row_sums(rows):
+    return rows.x.sum(axis=1)
+
+
 def test_data_that_changed_while_they_were_read_are_noticed():
     data = da.from_array(X, chunks=(EVEN, (P,))).map_blocks(
         lambda block: block[1:], dtype=X.dtype, meta=np.empty((0, 0))
@@ -613,7 +711,7 @@ def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch)
     n = 40_000
     data = da.random.default_rng(0).random((n, 4), chunks=(2000, 4)).persist()
     gathered, allowed = [], []
-    gather, scan = Client.gather, Rows.scan
+    gather, scan = Client.gather, BoundRows.scan
 
     def counting_gather(self, futures, *args, **kwargs):
         results = gather(self, futures, *args, **kwargs)
@@ -627,8 +725,11 @@ def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch)
         return scan(self, reduction, state, carry)
 
     monkeypatch.setattr(Client, "gather", counting_gather)
-    monkeypatch.setattr(Rows, "scan", noting_scan)
+    monkeypatch.setattr(BoundRows, "scan", noting_scan)
     model = KMeans(3, random_state=0, max_iter=3).fit(data)
+    # Before the passes, each worker tells how much memory it has left.
+    measured, *gathered = gathered
+    assert measured < 1000
     assert len(gathered) == len(allowed) == model.history_[-1]["passes"] + 1
     assert all(size <= most for size, most in zip(gathered, allowed, strict=True))
     # Nothing as long as the data: not even a byte a row.
@@ -689,13 +790,13 @@ def test_killing_a_worker_between_passes_does_not_change_a_bit(
         with daskclust.on_iteration(lambda record: kill_once(record["iteration"])):
             model = fit(data)
     else:
-        scan = Rows.scan
+        scan = BoundRows.scan
 
         def killing_scan(self, reduction, state, carry):
             kill_once(self.passes)
             return scan(self, reduction, state, carry)
 
-        monkeypatch.setattr(Rows, "scan", killing_scan)
+        monkeypatch.setattr(BoundRows, "scan", killing_scan)
         model = fit(data)
     assert killed
     assert digest(model) == reference[EVEN]

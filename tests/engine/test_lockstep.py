@@ -7,16 +7,18 @@ import time
 from functools import partial
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from helpers import chunks_of
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
 from daskclust import DPMeans, KMeans, PCSKMeans, SparseKMeans, on_iteration
 from daskclust.engine import Job, open_blank, open_rows, run_together
+from daskclust.estimator.data import check_data
+from daskclust.estimator.fitting import fit_opened
 from daskclust.kernels.null_data import permuted_rows, uniform_rows
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowBlock, SurveyRequest
 from daskclust.reduction.batch import BATCH, Request
@@ -24,19 +26,20 @@ from daskclust.reduction.views import PermutedColumns, Transformed, UniformBox, 
 from daskclust.testing import CountingScheduler, assert_results_close, reduce_blocks, row_blocks
 from daskclust.testing.strategies import row_chunks
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(500, 5)) + 3.0 * RNG.integers(3, size=500)[:, None] * [1, 1, 0, 0, 0]
 LABELED = np.arange(0, 60, 3), (X[:60:3, 0] > 3).astype(int)
 
 
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
+chunked = partial(chunks_of(120), X)
 
 
-def chunked(rows=120):
-    return da.from_array(X, chunks=(rows, 5))
+def sharing(model, data, views=(), **given_):
+    """Return a job that fits a clone to data that are open, through the shared handle."""
+    opened = check_data(data)
+    return Job(lambda rows: fit_opened(clone(model), opened.through(rows), **given_), views)
 
 
 def assert_same(found, expected):
@@ -69,7 +72,7 @@ def test_fits_together_are_the_fits_alone(make):
     expected = [model.fit(data, **given_) for model, given_ in MODELS]
     lengths = [record["passes"] for model in expected for record in model.history_[-1:]]
     rows = open_rows(data)
-    jobs = [Job(partial(clone(model).fit, data, **given_)) for model, given_ in MODELS]
+    jobs = [sharing(model, data, **given_) for model, given_ in MODELS]
     found = run_together(rows, jobs)
     for one, two in zip(found, expected, strict=True):
         assert_same(one, two)
@@ -88,10 +91,7 @@ def test_passes_are_those_of_the_longest_fit_and_equal_requests_are_computed_onc
         made = []
         reduce_ = rows.reduce
         rows.reduce = lambda reduction, state: made.append(len(state)) or reduce_(reduction, state)
-        jobs = [
-            Job(lambda s=s: SparseKMeans(3, sparsity=s, random_state=0).fit(lazy))
-            for s in (1.2, 1.6, 2.2)
-        ]
+        jobs = [sharing(SparseKMeans(3, sparsity=s, random_state=0), lazy) for s in (1.2, 1.6, 2.2)]
         run_together(rows, jobs)
     assert rows.passes == counting.calls - before == longest
     # The look at the data, the start and the first round have no sparsity in them.
@@ -108,14 +108,13 @@ def test_the_same_on_a_cluster_of_processes():
         ) as cluster,
         Client(cluster),
     ):
-        lazy = chunked(61)
+        lazy = chunked(rows=61)
         # Two that look at the data differently, so that views travel.
         views = [(), (PermutedColumns(np.ascontiguousarray(X.T), 0, 1),)]
         rows = open_rows(lazy)
         alone = KMeans(3, random_state=0).fit(lazy)
-        found = run_together(
-            rows, [Job(lambda: KMeans(3, random_state=0).fit(lazy), view) for view in views]
-        )
+        jobs = [sharing(KMeans(3, random_state=0), lazy, views=view) for view in views]
+        found = run_together(rows, jobs)
     assert_results_close(found[0].cluster_centers_, alone.cluster_centers_)
     reference = KMeans(3, random_state=0).fit(permuted_rows(views[1][0].pool, 0, 1, 0, 500))
     assert_results_close(found[1].cluster_centers_, reference.cluster_centers_)
@@ -130,7 +129,7 @@ def test_one_fit_runs_at_a_time_and_listeners_hear_all():
         assert inside[-1] == threading.get_ident()
         seen.append(record)
 
-    jobs = [Job(lambda k=k: KMeans(k, random_state=0).fit(X)) for k in (2, 3, 4)]
+    jobs = [sharing(KMeans(k, random_state=0), X) for k in (2, 3, 4)]
     with on_iteration(listen):
         models = run_together(open_rows(X), jobs)
     assert len(seen) == sum(model.n_iter_ for model in models)
@@ -138,31 +137,30 @@ def test_one_fit_runs_at_a_time_and_listeners_hear_all():
 
 def test_a_fit_that_fails_ends_the_others_and_says_why():
     before = threading.active_count()
-    jobs = [Job(lambda: KMeans(3, random_state=0).fit(X)), Job(lambda: KMeans(9000).fit(X))]
+    jobs = [sharing(KMeans(3, random_state=0), X), sharing(KMeans(9000), X)]
     with pytest.raises(ValueError, match="n_samples=500 should be >= n_clusters=9000"):
         run_together(open_rows(X), jobs)
     bad = X.copy()
     bad[7, 1] = np.nan
     with pytest.raises(ValueError, match="NaN: the first at row 7, column 1"):
-        run_together(open_rows(bad), [Job(lambda: KMeans(3).fit(bad))] * 2)
+        run_together(open_rows(bad), [sharing(KMeans(3), bad)] * 2)
     assert threading.active_count() == before
 
 
-def test_data_of_another_shape_are_opened_as_ever():
+@pytest.mark.parametrize("make", [lambda: X, chunked], ids=["numpy", "dask"])
+@pytest.mark.parametrize("weight", [None, RNG.integers(0, 3, size=500).astype(float)])
+def test_a_fit_inside_a_fit_is_on_its_own_data(make, weight):
+    """Whatever their shape: nothing is taken for the shared data."""
+
     def start(data, k, random_state):
-        return KMeans(k, random_state=0).fit(X[:50]).cluster_centers_
+        inner = KMeans(k, random_state=0).fit(data * scale, sample_weight=weight)
+        return inner.cluster_centers_ / scale
 
-    model = KMeans(3, init=start, n_init=1)
-    (found,) = run_together(open_rows(X), [Job(lambda: clone(model).fit(X))])
-    assert_same(found, clone(model).fit(X))
-
-
-def test_weighted_data_are_opened_as_ever():
-    weight = np.arange(500.0)
-    (found,) = run_together(
-        open_rows(X), [Job(lambda: KMeans(3, random_state=0).fit(X, sample_weight=weight))]
-    )
-    assert_same(found, KMeans(3, random_state=0).fit(X, sample_weight=weight))
+    data, scale = make(), np.array([1, 1, 1, 1, 50.0])
+    model = KMeans(3, init=start, n_init=2, max_iter=2)
+    others = [sharing(KMeans(3, random_state=0), data) for _ in range(2)]
+    *_, found = run_together(open_rows(data), [*others, sharing(model, data)])
+    assert_same(found, clone(model).fit(data))
 
 
 # Views.
@@ -272,7 +270,7 @@ def test_blank_rows_have_numbers_and_weights_but_no_values(make):
         rows,
         [
             Job(
-                lambda: open_rows(stand_in).reduce(SURVEY, SurveyRequest(5)),
+                lambda rows: rows.reduce(SURVEY, SurveyRequest(5)),
                 (PermutedColumns(pool, 0, 0),),
             )
         ],

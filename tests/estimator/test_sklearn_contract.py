@@ -1,27 +1,90 @@
-"""scikit-learn's own checks of an estimator, on KMeans."""
+"""scikit-learn's own checks of an estimator, on every estimator of the package."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from daskclust import KMeans
+import daskclust
+from daskclust import (
+    PCKID,
+    COPKMeans,
+    DPMeans,
+    GaussianMixture,
+    KMeans,
+    MPCKMeans,
+    PCKMeans,
+    PCSKMeans,
+    SemiSupervisedKMeans,
+    SparseKMeans,
+)
+from daskclust.exceptions import ConstraintWarning
+
+ESTIMATORS = [
+    KMeans(3, random_state=0),
+    KMeans(2, n_init=2, metric="cosine", random_state=0),
+    KMeans(2, metric="mahalanobis", max_iter=5, random_state=0),
+    DPMeans(),
+    DPMeans(0.5, max_clusters=20),
+    SemiSupervisedKMeans(4, random_state=0),
+    SparseKMeans(3, random_state=0),
+    PCKMeans(3, random_state=0),
+    PCKMeans(3, penalty="constant", random_state=0),
+    MPCKMeans(3, random_state=0),
+    MPCKMeans(
+        3, metric_scale=0.01, box="origin", criterion="objective", tol=1e-5, random_state=0
+    ),  # as WekaUT's
+    COPKMeans(3, random_state=0),
+    PCSKMeans(3, random_state=0),
+    PCSKMeans(2, sparsity=1.0, penalized_scores=True, penalty="constant", random_state=0),
+    GaussianMixture(2, random_state=0),
+    GaussianMixture(2, covariance_type="diag", n_init=2, random_state=0),
+    PCKID(2, n_initializations=2, max_components=3, n_init=3, random_state=0),
+]
 
 #: Checks that are expected to fail, and why.
-EXPECTED_FAILURES: dict[str, str] = {}
+EXPECTED_FAILURES: dict[type, dict[str, str]] = {
+    COPKMeans: dict.fromkeys(
+        (
+            "check_dont_overwrite_parameters",
+            "check_dtype_object",
+            "check_fit2d_1feature",
+            "check_fit2d_predict1d",
+            "check_methods_sample_order_invariance",
+            "check_methods_subset_invariance",
+        ),
+        "sets n_clusters=1 and labels of several classes, which hard constraints must refuse",
+    ),
+    DPMeans: {
+        "check_sample_weight_equivalence_on_dense_data": "shuffles the rows; their order matters"
+    },
+    SemiSupervisedKMeans: dict.fromkeys(
+        (
+            "check_dont_overwrite_parameters",
+            "check_fit2d_1feature",
+            "check_fit2d_predict1d",
+            "check_methods_sample_order_invariance",
+            "check_methods_subset_invariance",
+        ),
+        "sets n_clusters=1 and gives labels of several classes, which is an error here",
+    ),
+}
+
+
+def test_every_estimator_of_the_package_is_checked() -> None:
+    public = {getattr(daskclust, name) for name in daskclust.__all__}
+    kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, BaseEstimator)}
+    assert {type(estimator) for estimator in ESTIMATORS} == kinds
 
 
 @pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
+@pytest.mark.filterwarnings(f"ignore::{ConstraintWarning.__module__}.ConstraintWarning")
 @parametrize_with_checks(
-    [
-        KMeans(3, random_state=0),
-        KMeans(2, n_init=2, metric="cosine", random_state=0),
-        KMeans(2, metric="mahalanobis", max_iter=5, random_state=0),
-    ],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+    ESTIMATORS, expected_failed_checks=lambda model: EXPECTED_FAILURES.get(type(model), {})
 )
 def test_contract(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -52,7 +52,7 @@ def index(m: int, must: Any = NO_PAIRS, cannot: Any = NO_PAIRS) -> PairwiseConst
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstraintWarning)
         return PairwiseConstraints.from_fit_arguments(
-            m, must, cannot, labeled=(np.arange(m), np.arange(m))
+            m, must, cannot, y=(np.arange(m), np.arange(m))
         )
 
 

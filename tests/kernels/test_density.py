@@ -14,7 +14,7 @@ from daskclust.kernels.starts.density import (
     local_outlier_factors,
     weighted_quantile,
 )
-from daskclust.starts.deterministic import spread_by_density, spread_inliers
+from daskclust.starts.deterministic import dkm_rows, robin_rows
 
 
 def distances(x: np.ndarray) -> np.ndarray:
@@ -121,21 +121,21 @@ def test_rows_that_are_all_equal(m: int) -> None:
     assert found.radius == 0
     assert found.density.tolist() == [m - 1.0] * m
     assert local_outlier_factors(x, np.ones(m)).tolist() == [1.0] * m
-    assert len(spread_by_density(x, np.ones(m), 3)) == 1
-    assert len(spread_inliers(x, np.ones(m), 3)) == 1
+    assert len(dkm_rows(x, np.ones(m), 3)) == 1
+    assert len(robin_rows(x, np.ones(m), 3)) == 1
 
 
 def test_a_row_beside_rows_that_are_all_equal_is_an_outlier() -> None:
     x = np.array([[0.0]] * 4 + [[1.0]])
     assert local_outlier_factors(x, np.ones(5), 2).tolist() == [1, 1, 1, 1, np.inf]
     # Beyond the equal rows there is nothing else to take.
-    assert spread_inliers(x, np.ones(5), 3).tolist() == [0, 4]
+    assert robin_rows(x, np.ones(5), 3).tolist() == [0, 4]
 
 
 def test_the_sparsest_row_is_taken_when_it_is_all_there_is() -> None:
     x = np.array([[0.0], [0.0], [1.0]])
-    assert spread_by_density(x, np.ones(3), 2).tolist() == [0, 2]
-    assert spread_by_density(x, np.ones(3), 3).tolist() == [0, 2]
+    assert dkm_rows(x, np.ones(3), 2).tolist() == [0, 2]
+    assert dkm_rows(x, np.ones(3), 3).tolist() == [0, 2]
 
 
 def test_float32_rows_are_compared_in_float64() -> None:

@@ -15,7 +15,13 @@ from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
 from daskclust.kernels.mixtures.observed_moments import first_infinite, observed_moments
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
-from daskclust.reduction.mixtures import EXPECTATION, LIKELIHOOD, PARTITION, MixtureStack, Partition
+from daskclust.reduction.mixtures import (
+    EXPECTATION,
+    INITIAL_SUMS,
+    LIKELIHOOD,
+    InitialPosteriors,
+    MixtureStack,
+)
 from daskclust.reduction.observed_survey import OBSERVED
 from daskclust.reduction.survey import SurveyRequest
 from daskclust.testing import check_reduction_laws
@@ -232,7 +238,10 @@ def test_laws_with_missing_values(data, seed):
     for reduction, states in (
         (EXPECTATION, stacks),
         (LIKELIHOOD, stacks),
-        (PARTITION, [Partition(centers, np.full(3, 0.5), full) for full in (False, True)]),
+        (
+            INITIAL_SUMS,
+            [InitialPosteriors(centers, np.full(3, 0.5), full) for full in (False, True)],
+        ),
     ):
         check_reduction_laws(reduction, states, x, weight, lengths=lengths, tolerance=1e-11)
     check_reduction_laws(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskclust.kernels.nearest import _tiles, assign
+from daskclust.kernels.nearest import _layout
 from daskclust.kernels.nearest._simd import LANE_BYTES
 from daskclust.kernels.nearest.assign import SEGMENT, accumulate, direct_distances, nearest
 
@@ -180,12 +180,12 @@ def layouts(dtype: type) -> dict[tuple[int, bool], int]:
     """Number of centers that leads to each layout, without and with half a panel at the end."""
     lanes = LANE_BYTES // np.dtype(dtype).itemsize
     return {
-        (_tiles.NARROW, False): lanes // 2 if LANE_BYTES > 16 else lanes,
-        (_tiles.WIDE, False): lanes,
-        (_tiles.PANELS, False): 3 * lanes,
-        (_tiles.PANELS, True): 3 * lanes + 1,
-        (_tiles.PAIRS, False): 4 * lanes - 1,
-        (_tiles.PAIRS, True): 2 * lanes + 1,
+        (_layout.NARROW, False): lanes // 2 if LANE_BYTES > 16 else lanes,
+        (_layout.WIDE, False): lanes,
+        (_layout.PANELS, False): 3 * lanes,
+        (_layout.PANELS, True): 3 * lanes + 1,
+        (_layout.PAIRS, False): 4 * lanes - 1,
+        (_layout.PAIRS, True): 2 * lanes + 1,
     }
 
 
@@ -193,15 +193,15 @@ def layouts(dtype: type) -> dict[tuple[int, bool], int]:
 def test_every_layout_of_centers_equals_the_direct_search(dtype, n):
     seen = set()
     for (variant, _), k in layouts(dtype).items():
-        if variant == _tiles.WIDE and LANE_BYTES == 16:
+        if variant == _layout.WIDE and LANE_BYTES == 16:
             continue
         for p in (1, 3, 16, 33):
             case = make(n * k + p, n, k, p, dtype, integers=False)
-            laid = assign._lay_out(case.centers, None, np.zeros(p), np.dtype(dtype))
+            laid = _layout.lay_out(case.centers, None, np.zeros(p), np.dtype(dtype))
             seen.add((laid.variant, laid.tail.size > 0))
             check(case)
     if LANE_BYTES == 16:
-        assert {found for found, _ in seen} == {_tiles.NARROW, _tiles.PANELS, _tiles.PAIRS}
+        assert {found for found, _ in seen} == {_layout.NARROW, _layout.PANELS, _layout.PAIRS}
     else:
         assert seen == set(layouts(dtype))
 

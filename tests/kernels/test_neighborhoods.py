@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskclust.cluster.constrained.neighborhoods import agreeing_groups, covered_clusters
-from daskclust.cluster.constrained.rows import TouchedRows
+from daskclust.cluster.constrained.neighborhoods import agreeing_groups, choose_neighborhoods
+from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import open_rows
 from daskclust.kernels.constraints.neighborhoods import agreeing_components
@@ -45,11 +45,9 @@ def test_groups_are_those_of_the_plain_loop(seed: int) -> None:
     assert found.tolist() == oracle(must[:, 0], must[:, 1], foes.tolist(), classes.tolist())
 
 
-def touch(x, must=None, cannot=None, weight=None, labeled=None) -> TouchedRows:
-    constraints = PairwiseConstraints.from_fit_arguments(
-        len(x), must, cannot, weight, None, labeled
-    )
-    return TouchedRows.fetch(open_rows(x), constraints, np.ptp(x, axis=0) ** 2, "distance")
+def fetch(x, must=None, cannot=None, weight=None, y=None) -> ConstrainedRows:
+    constraints = PairwiseConstraints.from_fit_arguments(len(x), must, cannot, weight, None, y)
+    return ConstrainedRows.fetch(open_rows(x), constraints)
 
 
 X = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
@@ -61,40 +59,40 @@ def test_without_contradictions_groups_are_the_must_link_components() -> None:
     left, right = rng.integers(60, size=(2, 40))
     pairs = np.stack([left, right], axis=1)[left != right]
     same = y[pairs[:, 0]] == y[pairs[:, 1]]
-    touched = touch(x, pairs[same], pairs[~same])
-    c = touched.constraints
-    np.testing.assert_array_equal(agreeing_groups(touched), c.must_link_components())
+    constrained = fetch(x, pairs[same], pairs[~same])
+    c = constrained.constraints
+    np.testing.assert_array_equal(agreeing_groups(constrained), c.component)
     must = c.pair_is_must_link
     foes = np.column_stack([c.pair_left[~must], c.pair_right[~must]])
     np.testing.assert_array_equal(
         agreeing_components(c.pair_left[must], c.pair_right[must], foes, c.classes),
-        c.must_link_components(),
+        c.component,
     )
 
 
 def test_a_wrong_must_link_does_not_join_what_cannot_links_tell_apart() -> None:
     must, cannot = [[2, 3], [0, 1], [1, 2], [3, 4], [4, 5]], [[0, 5]]
-    touched = touch(X, must, cannot)
+    constrained = fetch(X, must, cannot)
     # The long one, (2, 3), is passed over, wherever it stands.
-    assert agreeing_groups(touched).tolist() == [0, 0, 0, 1, 1, 1]
-    found = covered_clusters(touched, 2, agreeing=True)
+    assert agreeing_groups(constrained).tolist() == [0, 0, 0, 1, 1, 1]
+    found = choose_neighborhoods(constrained, 2, agreeing=True)
     assert found.centroids.ravel().tolist() == [1.0, 11.0]
     assert found.rows.tolist() == list(range(6))
-    assert covered_clusters(touched, 2, agreeing=False).centroids.ravel().tolist() == [6.0]
+    assert choose_neighborhoods(constrained, 2, agreeing=False).centroids.ravel().tolist() == [6.0]
 
 
 def test_a_heavy_must_link_comes_before_short_ones() -> None:
     must, cannot = [[0, 3], [0, 1]], [[1, 3]]
-    touched = touch(X, must, cannot, weight=[5.0, 1.0])
-    assert agreeing_groups(touched).tolist() == [0, 1, 0]
+    constrained = fetch(X, must, cannot, weight=[5.0, 1.0])
+    assert agreeing_groups(constrained).tolist() == [0, 1, 0]
 
 
 def test_classes_are_told_apart() -> None:
-    touched = touch(X, [[1, 3]], labeled=([0, 1, 3, 4], [7, 7, 2, 2]))
-    assert agreeing_groups(touched).tolist() == [0, 0, 1, 1]
+    constrained = fetch(X, [[1, 3]], y=([0, 1, 3, 4], [7, 7, 2, 2]))
+    assert agreeing_groups(constrained).tolist() == [0, 0, 1, 1]
     # A row without a class joins the first that comes, and never both.
-    touched = touch(X, [[2, 4], [1, 2]], labeled=([0, 1, 3, 4], [7, 7, 2, 2]))
-    assert agreeing_groups(touched).tolist() == [0, 0, 0, 1, 1]
+    constrained = fetch(X, [[2, 4], [1, 2]], y=([0, 1, 3, 4], [7, 7, 2, 2]))
+    assert agreeing_groups(constrained).tolist() == [0, 0, 0, 1, 1]
 
 
 def test_many_contradicting_pairs_are_told_apart() -> None:

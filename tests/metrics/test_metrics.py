@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import sklearn.metrics
+from helpers import chunks_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,10 @@ from daskclust.kernels.contingency import count_pairs, merge_counts
 from daskclust.kernels.label_moments import label_moments, merge_label_moments, own_and_other
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(70)
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.integers(0, 4, 300)
@@ -34,16 +39,6 @@ CENTROID = [
     metrics.calinski_harabasz_score,
     metrics.davies_bouldin_score,
 ]
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-def chunked(array, rows=70):
-    return da.from_array(array, chunks=(rows, *array.shape[1:]))
 
 
 # Kernels, by hand and by brute force.

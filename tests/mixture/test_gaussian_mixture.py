@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import chunks_of, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -22,6 +23,10 @@ from daskclust.exceptions import CheckpointError
 from daskclust.mixture import _em
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(130)
 
 TYPES = ["diag", "full"]
 INITS = ["kmeans", "k-means++", "random", "random_from_data"]
@@ -40,20 +45,6 @@ def blobs(n=500, seed=0):
 X, TRUTH = blobs()
 GAPS = remove_values(X, "mcar", fraction=0.25, random_state=1)
 WEIGHT = np.random.default_rng(9).integers(0, 4, len(X)).astype(float)
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-def values(array):
-    return array if isinstance(array, np.ndarray) else array.compute()
-
-
-def chunked(array, rows=130):
-    return da.from_array(array, chunks=(rows, *array.shape[1:]))
 
 
 def start(kind, means=X[:K]):

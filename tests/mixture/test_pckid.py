@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import chunks_of, values
 from hypothesis import given, settings
 from oracles.pckid import dense_embedding, dense_kernel, members
 from sklearn.base import clone
@@ -18,6 +19,7 @@ from sklearn.metrics import adjusted_rand_score
 import daskclust.cluster.kmeans as kmeans
 import daskclust.mixture._spectrum as spectrum
 from daskclust import PCKID
+from daskclust.cluster.lloyd import LloydProblem
 from daskclust.datasets import make_sparse_blobs, remove_values
 from daskclust.exceptions import CheckpointError
 from daskclust.kernels.mixtures.expectation import accumulate_mixtures
@@ -27,6 +29,10 @@ from daskclust.mixture._ensemble import Member, Pool, train_member
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(70)
+
 P, K = 5, 3
 WHOLE, TRUTH = make_sparse_blobs(
     240, n_clusters=K, n_informative=P, n_uninformative=0, random_state=0
@@ -34,21 +40,7 @@ WHOLE, TRUTH = make_sparse_blobs(
 X = remove_values(WHOLE, "mcar", fraction=0.25, random_state=0)
 X[3] = np.nan
 SMALL = {"n_initializations": 3, "max_components": 5, "n_init": 4, "random_state": 0}
-SOLVERS = ["gram", "side", "randomized"]
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-def values(array):
-    return array if isinstance(array, np.ndarray) else array.compute()
-
-
-def chunked(array, rows=70):
-    return da.from_array(array, chunks=(rows, P))
+SOLVERS = ["gram", "kernel", "randomized"]
 
 
 def aligned(embedding, like):
@@ -145,7 +137,7 @@ def test_transform_and_predict_of_the_rows_of_the_fit_are_those_of_the_fit(solve
 
 
 def test_rows_never_seen_are_projected():
-    model = PCKID(K, solver="side", **SMALL).fit(X[:200])
+    model = PCKID(K, solver="kernel", **SMALL).fit(X[:200])
     # Coordinates follow from the kernel to the rows of the fit (Nystroem).
     kernel = model.kernel(X[200:], X[:200])
     expected = kernel @ model.embedding_ / model.eigenvalues_
@@ -248,7 +240,7 @@ def _with_nonsense_below(block):
 # Solvers, passes, training, checkpoints.
 
 
-@pytest.mark.parametrize(("solver", "spectral"), [("gram", 1), ("side", 1), ("randomized", 5)])
+@pytest.mark.parametrize(("solver", "spectral"), [("gram", 1), ("kernel", 1), ("randomized", 5)])
 def test_passes(solver, spectral):
     scheduler = CountingScheduler()
     with dask.config.set(scheduler=scheduler):
@@ -264,7 +256,7 @@ def test_passes(solver, spectral):
 
 def test_the_way_of_least_work_is_taken():
     choose = spectrum.choose_solver
-    assert choose(500, 13_920, 784, 12, 4, True) == "side"
+    assert choose(500, 13_920, 784, 12, 4, True) == "kernel"
     assert choose(100_000, 150, 20, 12, 4, False) == "gram"
     assert choose(100_000, 13_920, 20, 12, 4, True) == "randomized"
     assert choose(10**9, 13_920, 20, 12, 4, False) == "randomized"
@@ -272,7 +264,7 @@ def test_the_way_of_least_work_is_taken():
 
 
 def test_more_power_iterations_come_closer():
-    exact = PCKID(K, solver="side", **SMALL).fit(X)
+    exact = PCKID(K, solver="kernel", **SMALL).fit(X)
     errors = []
     for n_iter in (2, 4):
         model = PCKID(K, solver="randomized", power_iterations=n_iter, **SMALL).fit(X)
@@ -330,17 +322,17 @@ def test_the_pool_is_bounded_however_small_a_share_is_asked_for(
 def test_a_fit_continues_from_its_checkpoint(solver, stage, call, container, tmp_path, monkeypatch):
     path, data = tmp_path / "fit.npz", container(X)
     whole = PCKID(K, solver=solver, **SMALL).fit(data)
-    target, name = (spectrum.Spectrum, "step") if stage == "spectrum" else (kmeans, "lloyd_step")
-    step, calls = getattr(target, name), []
+    target = spectrum.Spectrum if stage == "spectrum" else LloydProblem
+    step, calls = target.step, []
 
     def failing(*arguments):
-        calls.append(name)
+        calls.append(stage)
         if len(calls) == call:
             raise KeyboardInterrupt
         return step(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(target, name, failing)
+        patch.setattr(target, "step", failing)
         with pytest.raises(KeyboardInterrupt):
             PCKID(K, solver=solver, checkpoint=path, **SMALL).fit(data)
     # One file, and nothing that it holds is made again.

@@ -17,7 +17,7 @@ import joblib
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator
@@ -207,7 +207,7 @@ def test_a_crash_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("daskclust.storage.stores._move_into_place", fail)
+    monkeypatch.setattr("daskclust.storage.targets.put_in_place", fail)
     for name in ("m.zarr", "new.zarr"):
         with pytest.raises(OSError, match="disk full"):
             fitted("KMeans", n_clusters=2).save(tmp_path / name, overwrite=True)
@@ -436,8 +436,8 @@ def test_flipped_bits_change_nothing_or_are_refused(
     )
 )
 def test_json_round_trip(value: Any) -> None:
-    if isinstance(value, dict) and value.keys() == {"$float"}:
-        return
+    # The one dictionary that JSON cannot tell from an infinity or NaN.
+    assume(not (isinstance(value, dict) and value.keys() == {"$float"}))
     text = json.dumps(to_json(value), allow_nan=False)
     back = from_json(json.loads(text))
     assert repr(back) == repr(value)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,6 +32,7 @@ from daskclust.reduction import (
     FarthestFirst,
     FarthestRequest,
     Field,
+    Merge,
     Reduction,
     RowBlock,
     RowLabels,
@@ -37,29 +40,43 @@ from daskclust.reduction import (
     SurveyRequest,
 )
 from daskclust.reduction.batch import BATCH, Request
+from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
 from daskclust.reduction.contract import top_dtype
+from daskclust.reduction.dp_means import FOUNDING, Founders, FoundingRequest
 from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
+from daskclust.reduction.label_tables import CONTINGENCY, LABEL_MOMENTS, LabelMomentsRequest
 from daskclust.reduction.mixtures import (
     EXPECTATION,
+    INITIAL_SUMS,
     LIKELIHOOD,
-    PARTITION,
+    InitialPosteriors,
     MixtureStack,
-    Partition,
 )
 from daskclust.reduction.observed_survey import OBSERVED
 from daskclust.reduction.views import Transformed
-from daskclust.testing import assert_results_close, check_reduction_laws, reduce_blocks, row_blocks
+from daskclust.testing import (
+    assert_results_close,
+    check_merge_laws,
+    check_reduction_laws,
+    reduce_blocks,
+    row_blocks,
+)
 from daskclust.testing.strategies import row_chunks
 
-#: The reductions that are tested below, and how to make their states from some rows.
-LAWS: dict[str, tuple[Reduction, Callable[..., tuple[list[Any], Callable[[Any], Any]]]]] = {}
+Maker = Callable[..., tuple[list[Any], Callable[[Any], Any]]]
+
+#: The reductions that are tested below, how to make their states from some rows, and the fewest
+#: columns that these have.
+LAWS: dict[str, tuple[Reduction, Maker, int]] = {}
+#: Reductions that refuse weights which are not whole numbers.
+COUNTS_ROWS = {CONTINGENCY.name}
 
 
-def law(reduction: Reduction):
+def law(reduction: Reduction, columns: int = 1):
     """Register a maker of (states, what repetition leaves alone)."""
 
     def register(maker):
-        LAWS[reduction.name] = (reduction, maker)
+        LAWS[reduction.name] = (reduction, maker, columns)
         return maker
 
     return register
@@ -96,10 +113,11 @@ def farthest_first_states(rng, x):
     def keys(found):
         return found["key"]
 
-    points = [rng.integers(-2, 3, (m, p)).astype(float) for m in (1, 2, 1)]
+    points = rng.integers(-2, 3, (4, p)).astype(float)
+    # The last pass has nothing new to measure.
     return [
-        FarthestFirst(points[0]),
-        *(FarthestFirst(c, np.full(p, 0.5)) for c in points[1:]),
+        FarthestFirst(points[:1]),
+        *(FarthestFirst(points[:m], np.full(p, 0.5)) for m in (3, 4, 4)),
     ], keys
 
 
@@ -115,7 +133,7 @@ def survey_states(rng, x):
         SurveyRequest(p),
         SurveyRequest(p, (3, 4), 2),
         SurveyRequest(p, (5,), 200),
-        SurveyRequest(p, (6,), 3, labels),
+        SurveyRequest(p, (6,), 3, labels, hashed=True),
     ], moments
 
 
@@ -175,6 +193,39 @@ def batch_states(rng, x):
     return [requests, requests[:1]], lambda r: sums(r) if len(r) == 3 else r
 
 
+@law(FOUNDING)
+def founding_states(rng, x):
+    means = rng.integers(-2, 3, (3, x.shape[1])).astype(float)
+    nobody = Founders.none(x.shape[1])
+    # None may found a cluster: with rows that may, see the test of right guesses.
+    requests = [FoundingRequest(means, nobody, 0.5, 3, shift) for shift in (means[0], means[0] + 1)]
+    return requests, everything
+
+
+@law(CONTINGENCY, columns=2)
+def contingency_states(rng, x):
+    return [None], everything
+
+
+def _first_column(x):
+    return np.ascontiguousarray(x[:, :1], dtype=np.float64)
+
+
+def _as_float64(x):
+    return x.astype(np.float64)
+
+
+@law(CONNECTIVITY)
+def connectivity_states(rng, x):
+    nodes = (rng.normal(size=(5, x.shape[1])), rng.normal(size=(4, 1)))
+    return [Connectivity((_as_float64, _first_column), nodes, 2)], everything
+
+
+@law(LABEL_MOMENTS, columns=2)
+def label_moments_states(rng, x):
+    return [LabelMomentsRequest(x.shape[1] - 1, ignored) for ignored in (None, 0)], everything
+
+
 @law(COVARIANCE)
 def covariance_states(rng, x):
     return [MeanState(np.full(x.shape[1], 0.5))], everything
@@ -186,7 +237,11 @@ def observed_states(rng, x):
         return survey.weight, survey.mean, survey.variance, survey.low, survey.high, survey.observed
 
     p = x.shape[1]
-    return [SurveyRequest(p), SurveyRequest(p, (3, 4), 2), SurveyRequest(p, (5,), 200)], moments
+    return [
+        SurveyRequest(p),
+        SurveyRequest(p, (3, 4), 2),
+        SurveyRequest(p, (5,), 200, hashed=True),
+    ], moments
 
 
 def mixture_stacks(rng, x):
@@ -214,18 +269,18 @@ def likelihood_states(rng, x):
     return mixture_stacks(rng, x), everything
 
 
-@law(PARTITION)
+@law(INITIAL_SUMS)
 def partition_states(rng, x):
     p = x.shape[1]
     centers = rng.integers(-2, 3, (2, 3, p)).astype(float)
     fill = np.full(p, 0.5)
-    hard = [Partition(centers, fill, full) for full in (False, True)]
+    hard = [InitialPosteriors(centers, fill, full) for full in (False, True)]
 
     def of_centers(sums):
         # Random posteriors (of one restart, here) belong to row numbers, which repetition changes.
         return sums if len(sums) == 2 else None
 
-    return [*hard, Partition(centers[:1], fill, True, (1,))], of_centers
+    return [*hard, InitialPosteriors(centers[:1], fill, True, (1,))], of_centers
 
 
 def gram_requests(rng, x):
@@ -261,7 +316,7 @@ def all_reductions() -> dict[str, Reduction]:
 def test_every_reduction_of_the_package_has_its_laws_tested_here():
     found = all_reductions()
     assert len({id(reduction) for reduction in found.values()}) >= 5
-    tested = {id(reduction) for reduction, _ in LAWS.values()}
+    tested = {id(reduction) for reduction, *_ in LAWS.values()}
     missing = [name for name, reduction in found.items() if id(reduction) not in tested]
     assert not missing, f"register a law for {missing}"
 
@@ -276,12 +331,13 @@ def test_names_of_reductions_are_unique():
 @pytest.mark.parametrize("name", LAWS)
 @given(data=st.data())
 def test_laws(name, data):
-    reduction, maker = LAWS[name]
-    n, p = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 5))
+    reduction, maker, columns = LAWS[name]
+    n, p = data.draw(st.integers(1, 60)), data.draw(st.integers(columns, 5))
     lengths = data.draw(row_chunks(n))
     seed = data.draw(st.integers(0, 2**32 - 1))
     dtype = data.draw(st.sampled_from([np.float32, np.float64]))
-    weighting = data.draw(st.sampled_from(["none", "integer", "real"]))
+    weightings = ["none", "integer", "real"][: 2 if name in COUNTS_ROWS else 3]
+    weighting = data.draw(st.sampled_from(weightings))
     rng = np.random.default_rng(seed)
     x = rng.integers(-3, 4, (n, p)).astype(dtype)
     if data.draw(st.booleans()):
@@ -301,7 +357,7 @@ def test_laws(name, data):
 @pytest.mark.parametrize("name", LAWS)
 def test_cuts_inside_long_blocks_only_change_the_last_bits(name):
     # Long enough that sums are flushed segment by segment.
-    reduction, maker = LAWS[name]
+    reduction, maker, _ = LAWS[name]
     rng = np.random.default_rng(5)
     x = rng.standard_normal((10_000, 3)) + 100.0
     states, _ = maker(rng, x)
@@ -314,10 +370,10 @@ def test_cuts_inside_long_blocks_only_change_the_last_bits(name):
 @pytest.mark.parametrize("name", LAWS)
 def test_sums_do_not_depend_on_where_groups_of_tiny_blocks_end(name):
     # The engine joins tiny chunks within a group; groups differ between schedulers.
-    reduction, maker = LAWS[name]
+    reduction, maker, _ = LAWS[name]
     rng = np.random.default_rng(6)
     x = rng.standard_normal((120, 4))
-    weight = rng.random(120)
+    weight = rng.integers(0, 4, 120).astype(float) if name in COUNTS_ROWS else rng.random(120)
     states, _ = maker(rng, x)
     blocks = row_blocks(x, weight, (40, 40, 40))
     joined = [
@@ -426,6 +482,126 @@ def test_attraction_of_a_sample_is_right_in_expectation():
     assert many[:, owner[17]].min() > 5000.0
 
 
+@given(data=st.data())
+def test_founders_do_not_depend_on_the_cut_once_they_are_guessed_right(data):
+    n, p = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 4))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    x = rng.integers(-4, 5, (n, p)) + rng.random((n, p))
+    weight = rng.integers(0, 3, n).astype(float) if data.draw(st.booleans()) else None
+    request = FoundingRequest(
+        x[:1] + 0.5,
+        Founders.none(p),
+        data.draw(st.sampled_from([0.1, 3.0, 20.0])),
+        data.draw(st.sampled_from([None, 4])),
+        np.zeros(p),
+    )
+    # One group finds its own founders in row order: nothing is there to guess.
+    serial = reduce_blocks(FOUNDING, [request], row_blocks(x, weight, (n,)))[0].founders
+    check_reduction_laws(
+        FOUNDING,
+        [replace(request, guess=serial)],
+        x,
+        weight,
+        lengths=data.draw(row_chunks(n)),
+        # Founders are named by their row, which repetition changes.
+        repetition_invariant=lambda found: None,
+    )
+
+
+def test_a_batch_tells_sequential_reductions_what_went_before():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2)) * 5
+    request = FoundingRequest(x[:2], Founders.none(2), 9.0, None, np.zeros(2))
+    blocks = row_blocks(x, None, (100, 50, 150))
+    batch = (Request(SURVEY, SurveyRequest(2)), Request(FOUNDING, request))
+    before = BATCH.identity(batch)
+    alone = FOUNDING.identity(request)
+    for block in blocks:
+        before = BATCH.add(before, block, batch)
+        alone = FOUNDING.add(alone, block, request)
+    survey, founding = BATCH.finalize(before, batch)
+    assert len(founding.founders) > 5
+    assert_results_close(founding, FOUNDING.finalize(alone, request), 0.0)
+    assert_results_close(survey, reduce_blocks(SURVEY, [SurveyRequest(2)], blocks)[0], 0.0)
+
+
+def test_labels_that_occur_by_hand():
+    x = np.array([[1.0, 5.0], [3.0, 5.0], [9.0, 7.0], [0.0, -1.0]])
+    for lengths in [(4,), (1, 0, 3), (1, 1, 1, 1)]:
+        blocks = row_blocks(x, None, lengths)
+        (moments,) = reduce_blocks(LABEL_MOMENTS, [LabelMomentsRequest(1, -1)], blocks)
+        assert moments.labels.tolist() == [5, 7]
+        assert moments.means.tolist() == [[2.0], [9.0]]
+        assert moments.squares.tolist() == [2.0, 0.0]
+        (table,) = reduce_blocks(CONTINGENCY, [None], blocks)
+        assert table.tolist() == [[0, -1, 1], [1, 5, 1], [3, 5, 1], [9, 7, 1]]
+
+
+def test_pairs_of_labels_refuse_weights_that_are_not_whole():
+    with pytest.raises(ValueError, match="whole numbers"):
+        reduce_blocks(CONTINGENCY, [None], row_blocks(np.zeros((2, 2)), np.array([1, 0.5]), (2,)))
+
+
+def _log_add(a, b):
+    return np.logaddexp(a, b)
+
+
+def _nothing(shape, dtype):
+    return np.full(shape, -np.inf, dtype)
+
+
+def _log_sizes(rows, state):
+    weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+    with np.errstate(divide="ignore"):
+        return {"total": np.log(np.array([weight.sum()]))}
+
+
+def _only_total(partial, state):
+    return float(partial["total"][0])
+
+
+def _log_fields(state):
+    return {"total": Field((1,), Merge("log of a sum", _nothing, _log_add))}
+
+
+def test_a_merge_of_another_kind_needs_no_change_of_the_contract():
+    total = Reduction("log-total", _log_fields, _log_sizes, _only_total)
+    x = np.arange(10.0).reshape(5, 2)
+    check_reduction_laws(total, [None], x, np.array([0, 1, 2, 3, 0.0]), lengths=(2, 0, 3))
+    assert np.isclose(reduce_blocks(total, [None], row_blocks(x, None, (4, 1)))[0], np.log(5))
+
+
+@pytest.mark.parametrize(
+    ("combine", "law_broken"),
+    [
+        (np.subtract, "Not equal"),
+        (lambda a, b: a, "Not equal"),
+        (lambda a, b: np.hypot(a, b) + np.where((a == 0) | (b == 0), 0, 1e-3), "Not equal"),
+        (lambda a, b: np.add(a, b, out=a), "writes to what it merges"),
+        (lambda a, b: (a + b)[:1], "merged"),
+        (lambda a, b: (a + b).astype(np.float32), "merged"),
+    ],
+    ids=["not commutative", "first only", "not associative", "in place", "shape", "type"],
+)
+def test_a_merge_that_breaks_a_law_is_caught(combine, law_broken, monkeypatch):
+    # Functions of a test cannot be pickled otherwise.
+    monkeypatch.setattr("daskclust.testing.laws.pickle", cloudpickle)
+    field = Field((2,), Merge("broken", np.zeros, combine))
+    parts = [np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([5.0, 6.0])]
+    with pytest.raises(AssertionError, match=law_broken):
+        check_merge_laws(field, parts)
+
+
+def test_a_name_that_stands_for_no_merge_is_refused():
+    with pytest.raises(ValueError, match=r"merge='median' stands for no merge.*'moments'"):
+        Field((2,), "median")
+
+
+def test_a_sequential_reduction_carries_nothing():
+    with pytest.raises(ValueError, match="can be one of them"):
+        replace(FOUNDING, carries=True)
+
+
 # The check itself must be able to fail.
 
 
@@ -435,28 +611,47 @@ def broken(block, merge="sum"):
     )
 
 
+def sequential(add):
+    return replace(broken(lambda rows, state, before: add(rows, before)), sequential=True)
+
+
+def add_in_place(rows, before):
+    before["s"][0] += len(rows.x) if rows.weight is None else rows.weight.sum()
+    return before
+
+
 def pair(value):
     return {"s": np.array([[float(value)], [0.0]])}
 
 
 @pytest.mark.parametrize(
-    "reduction",
+    ("reduction", "law_broken"),
     [
-        broken(lambda rows, state: pair(1)),
-        broken(lambda rows, state: pair(len(rows.x))),
-        broken(lambda rows, state: pair(rows.x.max(initial=0))),
-        broken(lambda rows, state: {"s": np.zeros((2, 2))}),
-        broken(lambda rows, state: rows.x.sort(axis=0) or pair(0)),
-        broken(lambda rows, state: state.append(1) or pair(0)),
+        (broken(lambda rows, state: pair(1)), "Not equal"),
+        (broken(lambda rows, state: pair(len(rows.x))), "Not equal"),
+        (broken(lambda rows, state: pair(rows.x.max(initial=0))), "Not equal"),
+        (broken(lambda rows, state: {"s": np.zeros((2, 2))}), "broken"),
+        (broken(lambda rows, state: rows.x.sort(axis=0) or pair(0)), "read-only"),
+        (broken(lambda rows, state: state.append(1) or pair(0)), "writes to inputs"),
+        (sequential(add_in_place), "writes to what went before"),
+        (sequential(lambda rows, before: pair(before["s"][0, 0] + 1)), "Not equal"),
     ],
-    ids=["not split", "weights ignored", "not a sum", "wrong shape", "writes to x", "writes state"],
+    ids=[
+        "not split",
+        "weights ignored",
+        "not a sum",
+        "wrong shape",
+        "writes to x",
+        "writes state",
+        "writes to what went before",
+        "counts blocks",
+    ],
 )
-def test_a_reduction_that_breaks_a_law_is_caught(reduction, monkeypatch):
-    # Functions local to a test cannot be pickled; every other law is checked as ever.
-    monkeypatch.setattr("daskclust.testing.laws.pickle.loads", lambda _: (reduction, [[]]))
-    monkeypatch.setattr("daskclust.testing.laws.pickle.dumps", lambda o: repr(o).encode())
+def test_a_reduction_that_breaks_a_law_is_caught(reduction, law_broken, monkeypatch):
+    # Functions of a test cannot be pickled otherwise.
+    monkeypatch.setattr("daskclust.testing.laws.pickle", cloudpickle)
     x = np.array([[1.0], [3.0], [2.0]])
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError), match=law_broken):
         check_reduction_laws(reduction, [[]], x, np.array([3.0, 2.0, 0.0]), lengths=(1, 2))
 
 

@@ -159,14 +159,19 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     cube, _ = make_cube()
     model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
     (tmp_path / "r.html").write_text("old")
+    with pytest.raises(FileExistsError, match="was not written by daskclust"):
+        write_report(tmp_path / "r.html", cube=cube, model=model, overwrite=True)
+    (tmp_path / "r.html").unlink()
+    write_report(tmp_path / "r.html", cube=cube, model=model)
+    old = (tmp_path / "r.html").read_text()
 
-    def fail(self: Any) -> str:
+    def fail(self: Any, job: str) -> str:
         raise OSError("disk full")
 
     monkeypatch.setattr("daskclust.report._page.Page.html", fail)
     with pytest.raises(OSError, match="disk full"):
         write_report(tmp_path / "r.html", cube=cube, model=model, overwrite=True)
-    assert (tmp_path / "r.html").read_text() == "old"
+    assert (tmp_path / "r.html").read_text() == old
     assert len(list(tmp_path.iterdir())) == 1
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"daskclust\[plot\]"):
@@ -254,7 +259,7 @@ def browse(path: Path, folder: Path, *more: str) -> str:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from functools import wraps
 
 import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from helpers import chunks_of
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust import (
@@ -25,24 +25,18 @@ from daskclust import (
 )
 from daskclust.kernels.null_data import permuted_rows, uniform_rows
 from daskclust.selection import choose_n_clusters, choose_sparsity, suggest_delta
-from daskclust.selection._grid import open_data
+from daskclust.selection._grid import open_grid
 from daskclust.selection._result import one_standard_error
 from daskclust.testing import CountingScheduler
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+chunked = chunks_of(70)
 
 SPARSE, TRUTH = datasets.make_sparse_blobs(240, n_informative=4, n_uninformative=28, random_state=0)
 RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [9.0, 9.0]])
 BLOBS = CENTERS[RNG.integers(4, size=400)] + RNG.normal(size=(400, 2))
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
-def chunked(x, rows=70):
-    return da.from_array(x, chunks=(rows, x.shape[1]))
 
 
 # The rule.
@@ -63,7 +57,7 @@ def test_the_gap_is_its_definition_on_permuted_columns():
     grid = [1.2, 2.0, 5.0]
     model = SparseKMeans(3, random_state=7)
     found = choose_sparsity(model, SPARSE, grid=grid, n_references=2, random_state=3)
-    seed = open_data(model, SPARSE, "sparsity", 3).seed
+    seed = open_grid(model, SPARSE, "sparsity", 3).seed
     pool = np.ascontiguousarray(SPARSE.T)
     logs = np.empty((2, 3))
     for g, s in enumerate(grid):
@@ -172,14 +166,13 @@ def test_held_out_labels_choose_a_sparsity():
 
 def test_folds_hold_their_labels_out(monkeypatch):
     given = []
-    fit = PCSKMeans.fit
+    read = PCSKMeans._read
 
-    @wraps(fit)
-    def noting(self, X, y=None, **params):
-        given.append(y)
-        return fit(self, X, y, **params)
+    def noting(self, data, **arguments):
+        given.append(arguments["y"])
+        return read(self, data, **arguments)
 
-    monkeypatch.setattr(PCSKMeans, "fit", noting)
+    monkeypatch.setattr(PCSKMeans, "_read", noting)
     rows = np.arange(0, 240, 8)
     choose_sparsity(
         PCSKMeans(3),
@@ -243,7 +236,7 @@ def test_criteria_are_worked_out_in_the_space_of_the_estimator():
 def test_the_gap_of_k_is_its_definition_on_boxes():
     model = KMeans(random_state=5)
     found = choose_n_clusters(model, BLOBS, [1, 3], criterion="gap", n_references=2, random_state=3)
-    seed = open_data(model, BLOBS, "n_clusters", 3).seed
+    seed = open_grid(model, BLOBS, "n_clusters", 3).seed
     low, high = BLOBS.min(axis=0), BLOBS.max(axis=0)
     for g, k in enumerate([1, 3]):
         fit = KMeans(k, random_state=5).fit
@@ -398,3 +391,108 @@ def test_what_fits_warn_of_is_said_once():
     with pytest.warns(ConvergenceWarning) as caught:
         choose_sparsity(SparseKMeans(2), rows, grid=[1.2, 1.2, 1.2000001], n_references=2)
     assert len({str(w.message) for w in caught}) == len(caught)
+
+
+# Estimators with a fit of their own, and fits inside fits.
+
+SCALES = np.array([1.0, 1000.0])
+
+
+class ScaledKMeans(KMeans):
+    """Scales the features before it clusters, as users write it."""
+
+    def fit(self, X, y=None, *, sample_weight=None):
+        """Fit scaled rows."""
+        return super().fit(X / SCALES, sample_weight=sample_weight)
+
+
+class ScaledSparse(SparseKMeans):
+    """The same for sparse k-means; rows of any width."""
+
+    def fit(self, X, y=None, *, sample_weight=None):
+        """Fit scaled rows."""
+        return super().fit(X * np.linspace(1, 9, X.shape[1]), sample_weight=sample_weight)
+
+
+def init_of_another_fit(data, k, random_state):
+    """Take the centers of a fit of the same shape, in another space."""
+    inner = KMeans(k, random_state=3).fit(data / SCALES)
+    return inner.cluster_centers_ * SCALES
+
+
+WIDE = BLOBS * SCALES + np.random.default_rng(2).normal(size=BLOBS.shape) * [0, 5000.0]
+
+
+def assert_same_fit(found, alone):
+    np.testing.assert_array_equal(found.cluster_centers_, alone.cluster_centers_)
+    np.testing.assert_array_equal(np.asarray(found.labels_), np.asarray(alone.labels_))
+    assert found.inertia_ == alone.inertia_
+    assert [{**r, "seconds": 0} for r in found.history_] == [
+        {**r, "seconds": 0} for r in alone.history_
+    ]
+
+
+@pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
+@pytest.mark.parametrize(
+    "model",
+    [ScaledKMeans(random_state=0), KMeans(init=init_of_another_fit, random_state=0)],
+    ids=["subclass", "init"],
+)
+def test_in_a_grid_of_k_every_fit_is_the_fit_alone(make, model):
+    data = make(WIDE)
+    found = choose_n_clusters(model, data, [2, 3, 4], random_state=0)
+    for k, fitted in zip([2, 3, 4], found.estimators, strict=True):
+        assert_same_fit(fitted, clone(model).set_params(n_clusters=k).fit(data))
+
+
+@pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
+def test_labels_of_a_fit_of_its_own_are_scored_on_the_rows_as_given(make):
+    found = choose_n_clusters(ScaledKMeans(random_state=0), make(WIDE), [1, 2, 3])
+    alone = [ScaledKMeans(k, random_state=0).fit(WIDE).labels_ for k in (2, 3)]
+    expected = [metrics.centroid_scores(WIDE, labels).silhouette for labels in alone]
+    np.testing.assert_allclose(found.scores, [np.nan, *expected], rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [np.asarray, chunked], ids=["numpy", "dask"])
+def test_in_a_grid_of_sparsity_every_fit_is_the_fit_alone(make):
+    def inner(data, k, random_state):
+        return SparseKMeans(k, random_state=1).fit(data * 3.0).cluster_centers_ / 3.0
+
+    data = make(SPARSE)
+    y = np.arange(40), TRUTH[:40]
+    for model in (ScaledSparse(3, random_state=0), SparseKMeans(3, init=inner, random_state=0)):
+        found = choose_sparsity(
+            model, data, y, method="f-score", grid=[1.3, 2.5], n_folds=2, random_state=0
+        )
+        for s, fitted in zip([1.3, 2.5], found.estimators, strict=True):
+            assert_same_fit(fitted, clone(model).set_params(sparsity=s).fit(data))
+
+
+def test_reference_data_are_not_given_to_a_fit_of_its_own():
+    with pytest.raises(ValueError, match="ScaledKMeans has a fit of its own"):
+        choose_n_clusters(ScaledKMeans(), BLOBS, [2, 3], criterion="gap")
+    with pytest.raises(ValueError, match="ScaledSparse has a fit of its own"):
+        choose_sparsity(ScaledSparse(3), SPARSE, grid=[1.3, 2.0])
+    with pytest.raises(ValueError, match="callable init"):
+        choose_n_clusters(KMeans(init=init_of_another_fit), BLOBS, [2, 3], criterion="gap")
+
+
+def test_a_bic_of_its_own_is_asked():
+    class Penalized(GaussianMixture):
+        def bic(self, X):
+            return super().bic(X) + 1e6 * self.n_components
+
+    plain = choose_n_clusters(GaussianMixture(random_state=0), BLOBS, [1, 2], criterion="bic")
+    other = choose_n_clusters(Penalized(random_state=0), BLOBS, [1, 2], criterion="bic")
+    np.testing.assert_allclose(other.scores - plain.scores, [1e6, 2e6])
+
+
+def test_a_subclass_without_a_fit_of_its_own_shares_passes():
+    class Named(KMeans):
+        """Nothing is changed."""
+
+    counted = [
+        choose_n_clusters(kind(random_state=0), chunked(BLOBS), [2, 3]).passes
+        for kind in (KMeans, Named)
+    ]
+    assert counted[0] == counted[1] > 0

@@ -21,22 +21,18 @@ from daskclust.cluster import kmeans
 from daskclust.engine import open_rows
 from daskclust.kernels.starts.density import local_densities, local_outlier_factors
 from daskclust.starts.deterministic import (
+    dkm_rows,
     maximin_centers,
-    spread_by_density,
-    spread_inliers,
+    robin_rows,
 )
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
 INITS = ("maximin", "dkm++", "robin")
 GOLDEN = ("fisheriris", "digits048_data1", "digits048_data2", "digits048_data3", "TTSCST")
 KEYS = {"maximin": "init_maximin_idx", "dkm++": "init_dkmpp_idx", "robin": "init_robin_idx"}
-
-
-@pytest.fixture(autouse=True)
-def _synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 @pytest.fixture
@@ -70,8 +66,8 @@ def test_rows_chosen_are_those_of_the_published_program(data_dir: Path, name: st
     golden = load(data_dir, name)
     x, k = golden["X"], int(golden["K"])
     weight = np.ones(len(x))
-    assert spread_by_density(x, weight, k).tolist() == golden["init_dkmpp_idx"].tolist()
-    assert spread_inliers(x, weight, k).tolist() == golden["init_robin_idx"].tolist()
+    assert dkm_rows(x, weight, k).tolist() == golden["init_dkmpp_idx"].tolist()
+    assert robin_rows(x, weight, k).tolist() == golden["init_robin_idx"].tolist()
     found = maximin_centers(open_rows(x), k, x.mean(axis=0))
     np.testing.assert_array_equal(found, x[golden["init_maximin_idx"]])
 
@@ -271,5 +267,5 @@ def test_a_sample_costs_no_pass(init):
 def test_maximin_is_the_same_without_room_to_keep_distances(monkeypatch, weighted):
     weight = np.arange(300) % 3.0 if weighted else None
     kept = maximin_centers(open_rows(X, weight), 6, X.mean(axis=0))
-    monkeypatch.setattr("daskclust.engine.rows.Rows.can_keep", lambda self, n: False)
+    monkeypatch.setattr("daskclust.engine.rows.BoundRows.can_keep", lambda self, n: False)
     np.testing.assert_array_equal(kept, maximin_centers(open_rows(X, weight), 6, X.mean(axis=0)))

@@ -1,43 +1,42 @@
-"""What the estimators that take pairwise constraints share: ``fit`` from end to end."""
+"""What the estimators of the constrained family share: hooks of the fit, and their results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
-from daskclust.cluster.constrained.iteration import PassProblem
-from daskclust.cluster.constrained.neighborhoods import covered_clusters, uncovered
-from daskclust.cluster.constrained.rows import TouchedRows, partial_labels
+from daskclust.cluster.constrained.iteration import (
+    ConstrainedLloyd,
+    RestartState,
+    UpdateRule,
+)
+from daskclust.cluster.constrained.neighborhoods import choose_neighborhoods, rows_to_sample
+from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import iterate, map_rows
-from daskclust.estimator.base import EUCLIDEAN, BaseClusterer, OpenData
-from daskclust.estimator.parameters import (
-    check_choice,
-    check_init_array,
-    check_integer,
-    check_real,
-)
+from daskclust.estimator.base import BaseClusterer, warn_few_distinct
+from daskclust.estimator.data import Data
+from daskclust.estimator.fitting import FirstPass, Fittable, OpenData, fit, row_labels
+from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.estimator.restarts import best_restart, draw_seeds
+from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ConstraintWarning
-from daskclust.persistence.schema import Entry, Number
-from daskclust.reduction import Survey
+from daskclust.persistence.schema import VIOLATIONS, Classes, Entry, Number
+from daskclust.reduction import RowLabels
 from daskclust.starts.deterministic import note_start
-from daskclust.starts.sampled import (
-    STRING_INITS,
-    n_survey_picks,
-    sample_centers,
-)
+from daskclust.starts.given import check_given_centers, given_centers
+from daskclust.starts.sampled import STRING_INITS, n_survey_picks, sample_centers
 
-__all__ = ["GivenConstraints", "PairwiseClusterer"]
+__all__ = ["CONSTRAINED_ATTRIBUTES", "ConstrainedClusterer", "PairwiseFit"]
 
+E = TypeVar("E", bound=Fittable)
 Float = NDArray[np.float64]
 #: Of the k-means|| start: enough for a start that is refined anyway.
 _OVERSAMPLING, _ROUNDS = 2.0, 5
-
-
 #: Starts from the must-link neighborhoods, and how centers are sampled that these do not provide.
 _COVERING = {
     "auto": "k-means||",
@@ -45,37 +44,18 @@ _COVERING = {
     "ss-k-means||": "k-means||",
     "ss-k-means++": "k-means++",
 }
+#: What a saved model holds of its constraints.
+CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
+    "constraint_violations_": VIOLATIONS,
+    "classes_": Classes(),
+}
 
 
-class GivenConstraints(NamedTuple):
-    """Constraints as ``fit`` was given them."""
+class ConstrainedClusterer(BaseClusterer):
+    """Base of the clusterers that iterate :class:`ConstrainedLloyd`.
 
-    y: Any = None
-    must_link: Any = None
-    cannot_link: Any = None
-    must_link_weight: Any = None
-    cannot_link_weight: Any = None
-    #: Whether rows have weights: those of weight 0 are absent, and so are their constraints.
-    weighted: bool = False
-
-    def read(self, n_rows: int) -> PairwiseConstraints:
-        """Check them against the number of rows, and index them."""
-        return PairwiseConstraints.from_fit_arguments(
-            n_rows,
-            self.must_link,
-            self.cannot_link,
-            self.must_link_weight,
-            self.cannot_link_weight,
-            partial_labels(self.y, n_rows),
-        )
-
-
-class PairwiseClusterer(BaseClusterer):
-    """Base of the clusterers in which rows may be constrained.
-
-    A subclass states its parameters, makes the :class:`PassProblem` that is
-    iterated (:meth:`_problem`), and takes its attributes from the last state
-    (:meth:`_take`).
+    A subclass has a ``fit``, and composes in ``_problem`` what it iterates, by
+    :meth:`_compose`.
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -86,33 +66,155 @@ class PairwiseClusterer(BaseClusterer):
     #: Starts by name.
     _inits: ClassVar[tuple[str, ...]] = (*_COVERING, *STRING_INITS)
 
-    # --- what a subclass says ------------------------------------------------------------------
-
-    def _problem(self, data: OpenData, touched: TouchedRows) -> PassProblem:
-        """Return what is iterated."""
-        raise NotImplementedError
-
-    def _take(self, problem: Any, state: Any, history: list[dict[str, Any]]) -> None:
-        """Set the attributes that not all estimators have."""
-        self.constraint_violations_ = problem.touched.constraints.violations(state.labels)
-        self.objective_ = float(history[-1]["objective"])
-
-    def _box2(self, survey: Survey) -> Float:
-        """Squared sides of the box that bounds a cannot-link's price."""
-        box2: Float = (survey.high - survey.low) ** 2
-        return box2
+    n_clusters: int
+    init: Any
+    n_init: Any
+    max_iter: int
+    tol: float
+    random_state: Any
 
     def _check_parameters(self) -> None:
         check_integer(self.n_clusters, "n_clusters", 1)
         check_integer(self.max_iter, "max_iter", 1)
         check_real(self.tol, "tol", 0)
+        if self.n_init != "auto":
+            check_integer(self.n_init, "n_init", 1)
         if isinstance(self.init, str):
             check_choice(self.init, "init", self._inits)
 
-    # --- the fit -------------------------------------------------------------------------------
+    def _check_features(self, n_features: int) -> None:
+        check_given_centers(self.init, self.n_clusters, n_features)
+
+    def _read(self, data: Data, **given: Any) -> PairwiseConstraints:
+        """Check the constraints as far as that needs no row."""
+        self._check_n_clusters(data.n_rows)
+        constraints = PairwiseConstraints.from_fit_arguments(int(data.n_rows), **given)
+        self._check_constraints(constraints, weighted=data.weight is not None)
+        n_groups = constraints.n_groups
+        if n_groups < self.n_clusters:
+            warn(
+                f"The must-links and labels leave {n_groups} group(s) of rows that are to stay "
+                f"together, fewer than n_clusters={self.n_clusters}. Use n_clusters={n_groups} or "
+                "less, or remove must-links.",
+                ConstraintWarning,
+            )
+        return constraints
+
+    def _check_constraints(self, constraints: PairwiseConstraints, *, weighted: bool) -> None:
+        """Warn of soft constraints that cannot all hold.
+
+        Parameters
+        ----------
+        constraints : PairwiseConstraints
+        weighted : bool
+            Whether rows have weights: those of weight 0 are absent, and so are their
+            constraints.
+        """
+        constraints.warn_of_contradictions()
+        if constraints.n_classes > self.n_clusters:
+            warn(
+                f"y has {constraints.n_classes} classes, which are to be in different clusters; "
+                f"n_clusters={self.n_clusters}: some of the cannot-links between them will be "
+                f"violated. Use n_clusters={constraints.n_classes} or more, or fewer classes.",
+                ConstraintWarning,
+            )
+
+    def _first_pass(self, data: Data, read: PairwiseConstraints) -> FirstPass:
+        n_restarts = 1 if self.n_init == "auto" else int(self.n_init)
+        picks = n_survey_picks(self.init, self.n_clusters, data.X.shape[0])
+        # Which start is taken may depend on the labels; one row more costs nothing.
+        return FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
+
+    def _compose(
+        self,
+        data: OpenData,
+        constrained: ConstrainedRows,
+        assignment: AssignmentRule,
+        rule: UpdateRule,
+    ) -> ConstrainedLloyd:
+        """Return what is iterated under these rules."""
+        start = partial(self._start, data, constrained)
+        mean = data.survey.mean
+        return ConstrainedLloyd(
+            data.rows, constrained, assignment, rule, start, mean, int(self.max_iter)
+        )
+
+    def _start(self, data: OpenData, constrained: ConstrainedRows) -> Float:
+        """Find the starting centers of all restarts."""
+        k, rows = self.n_clusters, data.rows
+        if not isinstance(self.init, str):
+            return given_centers(self.init, data.X, k, rows.n_features, data.seeds)
+        init, known = self.init, None
+        if init in _COVERING:
+            found = choose_neighborhoods(constrained, k, agreeing=init != "neighborhoods")
+            init, known = _COVERING[init], found.centroids
+            rows = rows_to_sample(rows, found, k - len(known))
+        return sample_centers(
+            rows,
+            data.survey,
+            init,
+            k,
+            data.seeds,
+            oversampling_factor=_OVERSAMPLING,
+            init_rounds=_ROUNDS,
+            shift=data.survey.mean,
+            fixed=known,
+        ).centers
+
+    def _finish(
+        self,
+        data: OpenData,
+        problem: ConstrainedLloyd,
+        state: RestartState,
+        history: list[dict[str, Any]],
+    ) -> None:
+        note_start(history, self.init, data.rows.n_rows, self.n_clusters)
+        restarts = state.split()
+        best = best_restart([problem.rule.cost(restart) for restart in restarts])
+        kept, constraints = restarts[best], problem.constrained.constraints
+        self.history_ = _history_of(history, best)
+        self._metric = EUCLIDEAN
+        self._centers = self.cluster_centers_ = kept.centers
+        self.n_iter_ = len(self.history_)
+        self.inertia_ = float(self.history_[-1]["inertia"])
+        found = {**problem.assignment.attributes(kept.labels), **problem.rule.attributes(kept)}
+        for name, value in found.items():
+            setattr(self, name, value)
+        problem.rule.warn(kept, self.history_[-1])
+        warn_few_distinct(int((kept.counts > 0).sum()), self.n_clusters)
+        function = self._row_function(data.rows.dtype)
+        if not kept.settled:
+            # Cut off: labels are those of the last pass, before the centers moved.
+            w = kept.assignment_weights
+            function = function.with_centers(kept.assignment_centers, None if (w == 1).all() else w)
+        known = RowLabels(constraints.rows, kept.labels.astype(np.int32), self.n_clusters)
+        self.labels_ = row_labels(data, function, known)
+
+
+def _history_of(history: list[dict[str, Any]], restart: int) -> list[dict[str, Any]]:
+    """Return the records of one restart.
+
+    Parameters
+    ----------
+    history : list of dict
+        Of the iterations of all.
+    restart : int
+    """
+    if not history or "restarts" not in history[0]:
+        return history
+    return [
+        {key: value for key, value in record.items() if key != "restarts"}
+        | record["restarts"][restart]
+        for record in history
+        if record["restarts"][restart] is not None
+    ]
+
+
+class PairwiseFit:
+    """``fit`` of the estimators whose constraints may be violated at a price."""
 
     def fit(
-        self,
+        self: E,
         X: Any,
         y: Any = None,
         *,
@@ -121,7 +223,7 @@ class PairwiseClusterer(BaseClusterer):
         must_link_weight: Any = None,
         cannot_link_weight: Any = None,
         sample_weight: Any = None,
-    ) -> Self:
+    ) -> E:
         """Find the clusters.
 
         Parameters
@@ -129,9 +231,10 @@ class PairwiseClusterer(BaseClusterer):
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
             Rows to cluster.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, integers (or whole floats), -1 = none; or global row
-            numbers and their labels.  Two labeled rows are must-linked when
-            their labels agree, else cannot-linked; labels are not names of clusters.
+            Partial labels: integers, whole floats, or text; -1 (or a mask, and among
+            text also None or what pandas has for a missing value) = none; or global
+            row numbers and their labels.  Two labeled rows are must-linked when their
+            labels agree, else cannot-linked; labels are not names of clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.  A repeated pair counts repeatedly.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
@@ -144,124 +247,13 @@ class PairwiseClusterer(BaseClusterer):
         -------
         self
         """
-        given = GivenConstraints(y, must_link, cannot_link, must_link_weight, cannot_link_weight)
-        return self._fit(X, given, sample_weight)
-
-    def _fit(self, X: Any, given: GivenConstraints, sample_weight: Any) -> Self:
-        self._check_parameters()
-        X, weight = self._check_data(X, sample_weight)
-        given = given._replace(weighted=weight is not None)
-        self._check_features(X.shape[1])
-        if not isinstance(self.init, str) and not callable(self.init):
-            check_init_array(self.init, self.n_clusters, X.shape[1])
-        # Before the first pass, which may take long, wherever the number of rows is known.
-        constraints = None if np.isnan(X.shape[0]) else self._read(given, X.shape[0])
-        data = self._open(
+        return fit(
+            self,
             X,
-            weight,
-            n_restarts=1,
-            # Which start is taken may depend on the labels; the pick costs nothing.
-            n_picks=max(1, n_survey_picks(self.init, self.n_clusters, X.shape[0])),
-            metric=EUCLIDEAN,
-        )
-        if constraints is None:
-            constraints = self._read(given, data.rows.n_rows)
-        touched = self._touch(data, constraints)
-        problem = self._problem(data, touched)
-        fitted = iterate(
-            data.rows,
-            lambda: problem.kind.begin(self._start(data, touched), len(touched)),
-            problem.step,
-            kind=problem.kind,
-            max_iter=problem.max_passes,
-            name=type(self).__name__,
-            checkpoint=self._checkpoint(data, more={"constraints": touched.constraints.digest()}),
-        )
-        note_start(fitted.history, self.init, data.rows.n_rows, self.n_clusters)
-        self._finish(data, problem, fitted.state, fitted.history)
-        return self
-
-    def _check_features(self, p: int) -> None:
-        """Check parameters that depend on the number of features."""
-
-    def _read(self, given: GivenConstraints, n_rows: int) -> PairwiseConstraints:
-        """Check constraints as far as that needs no row."""
-        self._check_n_clusters(n_rows)
-        constraints = given.read(n_rows)
-        self._check_constraints(constraints, given)
-        n_groups = constraints.n_groups
-        if n_groups < self.n_clusters:
-            warn(
-                f"The must-links and labels leave {n_groups} group(s) of rows that are to stay "
-                f"together, fewer than n_clusters={self.n_clusters}. Use n_clusters={n_groups} or "
-                "less, or remove must-links.",
-                ConstraintWarning,
-            )
-        return constraints
-
-    def _check_constraints(self, constraints: PairwiseConstraints, given: GivenConstraints) -> None:
-        """Complain of constraints that cannot all hold."""
-        constraints.complain(hard=False)
-        if constraints.n_classes > self.n_clusters:
-            warn(
-                f"y has {constraints.n_classes} classes, which are to be in different clusters; "
-                f"n_clusters={self.n_clusters}: some of the cannot-links between them will be "
-                f"violated. Use n_clusters={constraints.n_classes} or more, or fewer classes.",
-                ConstraintWarning,
-            )
-
-    def _touch(self, data: OpenData, constraints: PairwiseConstraints) -> TouchedRows:
-        """Fetch the constrained rows."""
-        return TouchedRows.fetch(
-            data.rows, constraints, self._box2(data.survey), getattr(self, "penalty", "distance")
-        )
-
-    def _start(self, data: OpenData, touched: TouchedRows) -> Float:
-        k, rows = self.n_clusters, data.rows
-        if not isinstance(self.init, str):
-            given = self.init
-            if callable(self.init):
-                given = self.init(data.X, k, np.random.RandomState(data.seeds[0] % 2**32))
-            return check_init_array(given, k, rows.n_features)
-        init, known = self.init, None
-        if init in _COVERING:
-            found = covered_clusters(touched, k, agreeing=init != "neighborhoods")
-            init, known = _COVERING[init], found.centroids
-            rows = uncovered(rows, found, k - len(known))
-        return sample_centers(
-            rows,
-            data.survey,
-            init,
-            k,
-            data.seeds,
-            oversampling_factor=_OVERSAMPLING,
-            init_rounds=_ROUNDS,
-            shift=data.survey.mean,
-            fixed=known,
-        ).centers[0]
-
-    def _finish(
-        self, data: OpenData, problem: PassProblem, state: Any, history: list[dict[str, Any]]
-    ) -> None:
-        constraints = problem.touched.constraints
-        self._metric = EUCLIDEAN
-        self._centers = self.cluster_centers_ = state.centers
-        self.history_ = history
-        self.n_iter_ = len(history)
-        self.inertia_ = float(history[-1]["inertia"])
-        self._take(problem, state, history)
-        problem.warn(state, history[-1])
-        function = self._row_function(data.rows.dtype)
-        if not state.settled:
-            # Cut off: labels are those of the last pass, before the centers moved.
-            w = state.assignment_weights
-            function = function.with_centers(
-                state.assignment_centers, None if (w == 1).all() else w
-            )
-        self.labels_ = map_rows(
-            data.X,
-            function,
-            dtype=np.int32,
-            lengths=data.rows.lengths,
-            patch=(constraints.rows, state.labels.astype(np.int32)),
+            sample_weight,
+            y=y,
+            must_link=must_link,
+            cannot_link=cannot_link,
+            must_link_weight=must_link_weight,
+            cannot_link_weight=cannot_link_weight,
         )

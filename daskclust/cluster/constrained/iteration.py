@@ -1,292 +1,412 @@
-"""One pass of a constrained fit: assign all rows, repair empty clusters, move the centers.
+"""Iterations of constrained k-means: assign all rows, repair empty clusters, move the centers.
 
-Every estimator of the family makes such passes; they differ in what happens
-between them.
+All estimators of the family make such iterations.  They differ in how constrained
+rows are assigned (:class:`AssignmentRule`) and in what follows when the centers have
+moved (:class:`UpdateRule`).  The restarts of a fit share every pass over the data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._warnings import warn
-from daskclust.cluster.constrained.rows import Assignment, TouchedRows
+from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
 from daskclust.cluster.lloyd import found_clusters, means, relocate_empty
 from daskclust.engine import Rows, Step
-from daskclust.estimator.base import warn_few_distinct
 from daskclust.kernels.constraints import Violations
+from daskclust.kernels.nearest.assign import direct_distances, label_sums
 from daskclust.reduction import ASSIGN, CenterSets
 
-__all__ = ["Pass", "PassProblem", "PassState"]
+__all__ = [
+    "ConstrainedLloyd",
+    "Iteration",
+    "RestartState",
+    "UpdateRule",
+]
 
 Float = NDArray[np.float64]
-S = TypeVar("S", bound="PassState")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassState:
-    """What a pass starts from, and what it leaves.
+class RestartState:
+    """Where a restart stands.
+
+    :meth:`stack` puts the restarts of a fit into one such state, along a new first
+    axis of every field: what a checkpoint holds.
 
     Attributes
     ----------
     centers : ndarray of shape (k, p), float64
         Means of the clusters, in the space of the data.
-    assignment_weights : ndarray of shape (p,), float64
-        Feature weights of the distances, ones for plain ones.
-    assignment_centers : ndarray of shape (k, p), float64
-        Centers by which rows were last assigned.
+    weights : ndarray of shape (p,), float64
+        Newest feature weights of the distances, ones for plain ones.
+    assignment_centers, assignment_weights : ndarray of shape (k, p) and (p,), float64
+        Those by which rows were last assigned.
     labels : ndarray of shape (m,), int64
-        Labels of the touched rows, -1 before their first pass.
-    sums, counts : ndarray of shape (k, p) and (k,), float64, or None
-        Statistics of the last pass of this run; None before the first.
+        Labels of the constrained rows, -1 where they have none.
+    sums, counts : ndarray of shape (k, p) and (k,), float64
+        Statistics of the clusters; NaN where the constrained rows have no labels.
+    objective : float
+        Of the last iteration; infinite before the first.
+    round : int
+        Number of the round, from 1: iterations under the same feature weights, for
+        rules that make rounds.
     passes : int
-        Passes made in this run.
+        Iterations made in this round.
     settled : bool
-        Whether the last pass changed nothing.
-    restarts : int
+        Whether the last iteration changed nothing.
+    finished : bool
+    n_refounded : int
         How often a constrained row has founded an empty cluster anew.
     """
 
+    #: As it is kept: all restarts, stacked.
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f r k p",
+        "weights": "f r p",
+        "assignment_centers": "f r k p",
+        "assignment_weights": "f r p",
+        "labels": "i r t",
+        "sums": "f r k p",
+        "counts": "f r k",
+        "objective": "f r",
+        "round": "i r",
+        "passes": "i r",
+        "settled": "b r",
+        "finished": "b r",
+        "n_refounded": "i r",
+    }
+
     centers: Float
-    assignment_weights: Float
+    weights: Float
     assignment_centers: Float
+    assignment_weights: Float
     labels: NDArray[np.int64]
-    sums: Float | None = None
-    counts: Float | None = None
+    sums: Float
+    counts: Float
+    objective: float = np.inf
+    round: int = 1
     passes: int = 0
     settled: bool = False
-    restarts: int = 0
+    finished: bool = False
+    n_refounded: int = 0
 
     @classmethod
-    def begin(cls, centers: Float, n_touched: int) -> Self:
-        """Return the state before the first pass."""
+    def begin(cls, centers: Float, n_constrained: int) -> Self:
+        """Return the state before the first iteration."""
+        ones = np.ones(centers.shape[1])
         return cls(
             centers=centers,
-            assignment_weights=np.ones(centers.shape[1]),
+            weights=ones,
             assignment_centers=centers,
-            labels=np.full(n_touched, -1, dtype=np.int64),
+            assignment_weights=ones,
+            labels=np.full(n_constrained, -1, dtype=np.int64),
+            sums=np.full_like(centers, np.nan),
+            counts=np.full(len(centers), np.nan),
         )
+
+    def forget_labels(self) -> Self:
+        """Return the state with constrained rows without labels."""
+        return replace(
+            self,
+            labels=np.full_like(self.labels, -1),
+            sums=np.full_like(self.sums, np.nan),
+            counts=np.full_like(self.counts, np.nan),
+            settled=False,
+        )
+
+    @classmethod
+    def stack(cls, restarts: Sequence[Self]) -> Self:
+        """Return the restarts as one state."""
+        columns: dict[str, Any] = {}
+        for name in (f.name for f in fields(cls)):
+            values = [np.asarray(getattr(restart, name)) for restart in restarts]
+            # One restart is not copied: there may be many labels.
+            columns[name] = values[0][None] if len(values) == 1 else np.stack(values)
+        return cls(**columns)
+
+    def split(self) -> list[Self]:
+        """Return the restarts that were stacked."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        return [
+            type(self)(**{name: column[r] for name, column in columns.items()})
+            for r in range(len(self.centers))
+        ]
 
 
 @dataclass(frozen=True)
-class Pass(Generic[S]):
-    """What one pass did.
+class Iteration:
+    """What one iteration did to one restart.
 
     Attributes
     ----------
-    state : PassState
-        After the pass.
+    before, state : RestartState
+        Before it, and after it.
     inertia : float
-        Weighted squared distances to the centers given.
-    objective : float
-        These, and the violated pairs.
+        Weighted squared distances to the centers by which rows were assigned.
     squared_shift : float
         Weighted squared shift of all centers.
     moved : int or None
         Rows that changed their cluster, where all are constrained.
     repaired : bool
         Whether an empty cluster was given a row.
+    refounded : bool
+        Whether that was a constrained row, so that labels are forgotten.
+    last : bool
+        Whether no iteration of this round may follow.
     violations : Violations or None
-        What the labels of the touched rows violate; None where there are none.
+        Of the labels of the constrained rows; None where there can be none.
+    extra : mapping
+        More for the record.
     """
 
-    state: S
+    before: RestartState
+    state: RestartState
     inertia: float
-    objective: float
     squared_shift: float
     moved: int | None
     repaired: bool
+    refounded: bool
+    last: bool
     violations: Violations | None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def step(self, state: S, finished: bool, extra: Mapping[str, Any] | None = None) -> Step[S]:
-        """Put the pass on record; the next goes on from ``state``."""
-        return Step(
-            state=state,
-            objective=self.objective,
-            center_shift=float(np.sqrt(self.squared_shift)),
-            finished=finished,
-            moved=self.moved,
-            extra={**(extra or {}), "inertia": self.inertia, "repaired": self.repaired},
-        )
+    def followed_by(self, state: RestartState, **extra: Any) -> Iteration:
+        """Return the iteration with what its update rule made of it."""
+        return replace(self, state=state, extra={**self.extra, **extra})
+
+    def stands_still(self, tolerance: Float) -> bool:
+        """Whether the centers moved no more than the tolerance.
+
+        Parameters
+        ----------
+        tolerance : ndarray of shape (p,), float64
+            The weighted squared shift of all centers may be at most its weighted
+            mean; 0: nothing may have changed at all.
+        """
+        if self.state.settled or self.repaired or not tolerance.any():
+            return bool(self.state.settled)
+        allowed = float((self.state.assignment_weights * tolerance).mean())
+        return self.squared_shift <= allowed
+
+    def record(self) -> dict[str, Any]:
+        """Return what ``history_`` says of it."""
+        return {
+            "objective": float(self.state.objective),
+            "center_shift": float(np.sqrt(self.squared_shift)),
+            "moved": self.moved,
+            **self.extra,
+            "inertia": self.inertia,
+            "repaired": self.repaired,
+        }
+
+
+class UpdateRule(Protocol):
+    """What follows when the centers have moved: weights, rounds, the end."""
+
+    @property
+    def max_rounds(self) -> int:
+        """Rounds at most."""
+
+    def update(self, done: Iteration) -> Iteration:
+        """Return the iteration with the state from which the next one goes on."""
+
+    def cost(self, state: RestartState) -> float:
+        """Return what the restart that is kept has least of."""
+
+    def attributes(self, state: RestartState) -> dict[str, Any]:
+        """Return the attributes of an estimator that depend on the rule."""
+
+    def warn(self, state: RestartState, record: Mapping[str, Any]) -> None:
+        """Warn where the fit did not end as it should; ``record`` is that of its end."""
 
 
 @dataclass(frozen=True)
-class PassProblem:
-    """Clusters under fixed weights, pass after pass (Eq. 8).
+class ConstrainedLloyd:
+    """What is iterated: constrained rows, a rule to assign them, and a rule of updates.
 
     Parameters
     ----------
     rows : Rows
         All data.
-    touched : TouchedRows
-        Constrained rows; there may be none.
-    mean : ndarray of shape (p,), float64
+    constrained : ConstrainedRows
+        There may be none.
+    assignment : AssignmentRule
+    rule : UpdateRule
+    start : callable() -> ndarray of shape (r, k, p)
+        Finds the starting centers of all restarts.
+    mean : ndarray of shape (p,)
         Mean of each feature.
-    max_iter : int
-        Passes of a run at most.
-    tolerance : ndarray of shape (p,), float64
-        Of each feature; a run has converged when the weighted squared shift of all
-        centers is at most their weighted mean.  0: only when nothing changes at all.
+    max_passes : int
+        Iterations of a round at most.
     """
 
-    #: Of the state, for checkpoints.
-    kind: ClassVar[type[PassState]] = PassState
+    kind: ClassVar[type[RestartState]] = RestartState
 
     rows: Rows
-    touched: TouchedRows
+    constrained: ConstrainedRows
+    assignment: AssignmentRule
+    rule: UpdateRule
+    start: Callable[[], Float]
     mean: Float
-    max_iter: int
-    tolerance: Float
+    max_passes: int
 
     @property
-    def max_passes(self) -> int:
-        """Passes of all runs at most."""
-        return self.max_iter
+    def max_iter(self) -> int:
+        """Iterations of all rounds at most."""
+        return self.max_passes * self.rule.max_rounds
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return how many rows are constrained."""
+        return {"t": len(self.constrained)}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what a checkpoint belongs to, besides data and parameters."""
+        return {"constraints": self.constrained.constraints.digest()}
+
+    def begin(self) -> RestartState:
+        """Find the starts; those that are the same are iterated once."""
+        starts: list[Float] = []
+        for centers in self.start():
+            if not any(np.array_equal(centers, other) for other in starts):
+                starts.append(centers)
+        m = len(self.constrained)
+        return RestartState.stack([RestartState.begin(centers, m) for centers in starts])
+
+    def step(self, state: RestartState) -> Step[RestartState]:
+        """Make an iteration of all restarts that are not finished, in one pass."""
+        restarts = state.split()
+        active = [r for r, restart in enumerate(restarts) if not restart.finished]
+        sets = CenterSets(
+            np.stack([restarts[r].centers for r in active]),
+            np.stack([restarts[r].weights for r in active]),
+            shift=self.mean,
+        )
+        stats = self._unconstrained.reduce(ASSIGN, sets)
+        records: list[dict[str, Any] | None] = [None] * len(restarts)
+        for r, sums, counts, inertia in zip(
+            active, stats.sums, stats.counts, stats.inertia, strict=True
+        ):
+            done = self._iterate(restarts[r], sums, counts, float(inertia.sum()))
+            done = self.rule.update(done)
+            restarts[r], records[r] = done.state, done.record()
+        return _step(RestartState.stack(restarts), records)
 
     @cached_property
-    def _others(self) -> Rows:
-        """The rows that no constraint touches."""
-        return self.rows.excluding(self.touched.constraints.rows)
+    def _unconstrained(self) -> Rows:
+        return self.rows.excluding(self.constrained.constraints.rows)
 
-    def step(self, state: Any) -> Step[Any]:
-        """Make one pass, and end where nothing changes any more."""
-        done = self.advance(state, last=state.passes + 1 == self.max_iter)
-        converged = self.stands_still(done)
-        return done.step(done.state, converged, {"converged": converged})
-
-    def stands_still(self, done: Pass[S]) -> bool:
-        """Whether the centers moved no more than the tolerance."""
-        if done.state.settled or done.repaired or not self.tolerance.any():
-            return done.state.settled
-        allowed = float((done.state.assignment_weights * self.tolerance).mean())
-        return done.squared_shift <= allowed
-
-    def advance(self, state: S, *, last: bool) -> Pass[S]:
-        """Make one pass.
+    def _iterate(
+        self, state: RestartState, sums: Float, counts: Float, inertia: float
+    ) -> Iteration:
+        """Assign the constrained rows of a restart, and move its centers.
 
         Parameters
         ----------
-        state : PassState
-        last : bool
-            Whether no pass of this run may follow.
+        state : RestartState
+        sums, counts, inertia
+            Statistics of the unconstrained rows.
         """
-        w = state.assignment_weights
-        stats = self._others.reduce(
-            ASSIGN,
-            CenterSets(state.centers[None], None if (w == 1).all() else w[None], shift=self.mean),
-        )
-        own = self.touched.assign(state.centers, w, state.labels)
-        sums, counts = stats.sums[0] + own.sums, stats.counts[0] + own.counts
-        objective = inertia = float(stats.inertia.sum()) + own.inertia
-        violations = self.touched.violations(own.labels) if len(self.touched) else None
-        if violations is not None:
-            objective += violations.objective(w, penalty=self.touched.penalty)
-        sums, counts, repaired, again = self._repair(state, own, sums, counts, last)
-        unchanged = (
-            not repaired
-            and own.n_changed == 0
-            and state.sums is not None
-            and state.counts is not None
-            and np.array_equal(sums, state.sums)
-            and np.array_equal(counts, state.counts)
+        w, rows = state.weights, self.constrained
+        distances = direct_distances(rows.x, state.centers, w) * rows.weight[:, None]
+        labels, extra = self.assignment.assign(distances, w, state.labels)
+        own_sums, own_counts = label_sums(rows.x, rows.weight, labels, len(state.centers))
+        sums, counts = sums + own_sums, counts + own_counts
+        inertia += float(distances[np.arange(len(rows)), labels].sum())
+        violations = self.assignment.violations(labels)
+        cost = 0.0 if violations is None else self.assignment.cost(violations, w)
+        last = state.passes + 1 == self.max_passes
+        before = counts
+        sums, counts, refounded = self._repair(state, labels, sums, counts, last)
+        repaired = not np.array_equal(counts, before)
+        n_moved = int((labels != state.labels).sum())
+        # Statistics before the first iteration are NaN, and equal to none.
+        settled = not (repaired or n_moved) and (
+            np.array_equal(sums, state.sums) and np.array_equal(counts, state.counts)
         )
         centers = means(state.centers, sums, counts)
         after = replace(
             state,
             centers=centers,
             assignment_centers=state.centers,
-            labels=own.labels,
+            assignment_weights=w,
+            labels=labels,
             sums=sums,
             counts=counts,
+            objective=inertia + cost,
             passes=state.passes + 1,
-            settled=bool(unchanged),
+            settled=settled,
         )
-        if again:
-            after = replace(after, restarts=state.restarts + 1, **self.forgotten())
-        return Pass(
+        if refounded:
+            after = replace(after, n_refounded=state.n_refounded + 1).forget_labels()
+        return Iteration(
+            before=state,
             state=after,
             inertia=inertia,
-            objective=objective,
             squared_shift=float((w * (centers - state.centers) ** 2).sum()),
-            moved=None if len(own.labels) < self.rows.n_rows else own.n_changed,
-            repaired=bool(repaired),
+            moved=n_moved if len(rows) == self.rows.n_rows else None,
+            repaired=repaired,
+            refounded=refounded,
+            last=last,
             violations=violations,
+            extra=extra,
         )
 
     def _repair(
-        self, state: PassState, own: Assignment, sums: Float, counts: Float, last: bool
-    ) -> tuple[Float, Float, bool, bool]:
-        """Give empty clusters the farthest rows; the published program gives up.
+        self,
+        state: RestartState,
+        labels: NDArray[np.int64],
+        sums: Float,
+        counts: Float,
+        last: bool,
+    ) -> tuple[Float, Float, bool]:
+        """Give each empty cluster the row farthest from its center; the published program gives up.
 
-        Unconstrained rows come first.  A constrained row would be called back by
-        its partners, so the run begins again after one has founded a cluster;
-        that may happen k times a fit, since constraints may want fewer clusters.
+        Unconstrained rows come first.  The constraints of a row would move it back to
+        its partners, so labels are forgotten when a constrained row has founded a
+        cluster.  That may happen k times a restart: the constraints may leave rows for
+        fewer than k clusters.
 
         Returns
         -------
         sums, counts : ndarray
-        repaired : bool
-        again : bool
-            Whether labels are to be forgotten.
+        refounded : bool
+            Whether a constrained row has founded a cluster.
         """
         if (counts > 0).all():
-            return sums, counts, False, False
-        w = state.assignment_weights
-        before = counts
+            return sums, counts, False
         sums, counts = relocate_empty(
-            self._others,
+            self._unconstrained,
             state.centers,
             sums,
             counts,
-            feature_weights=w,
+            feature_weights=state.weights,
             shift=self.mean,
         )
-        again = False
-        may_restart = state.restarts < len(counts) and not last
-        if len(self.touched) and may_restart and (counts <= 0).any():
-            left = counts
-            founders = self.touched.founders(state.centers, w, own.labels)
-            sums, counts = found_clusters(sums, counts, founders)
-            again = not np.array_equal(counts, left)
-        return sums, counts, not np.array_equal(counts, before), again
+        may_refound = state.n_refounded < len(counts) and not last
+        if not (len(self.constrained) and may_refound and (counts <= 0).any()):
+            return sums, counts, False
+        before = counts
+        farthest = self.constrained.farthest(state.centers, state.weights, labels)
+        sums, counts = found_clusters(sums, counts, farthest)
+        return sums, counts, not np.array_equal(counts, before)
 
-    def forgotten(self) -> dict[str, Any]:
-        """Fields of a state whose labels are forgotten."""
-        return {
-            "labels": self.touched.unlabeled(),
-            "sums": None,
-            "counts": None,
-            "settled": False,
-        }
 
-    def warn(self, state: Any, record: Mapping[str, Any]) -> None:
-        """Say what is not as one would wish at the end of a fit.
-
-        Parameters
-        ----------
-        state : PassState
-            The last one.
-        record : mapping
-            Of the last pass.
-        """
-        if not record["converged"]:
-            warn(
-                f"The clusters had not converged after {state.passes} passes (max_iter). Raise "
-                "max_iter, or tol.",
-                ConvergenceWarning,
-            )
-        self.warn_empty(state)
-
-    @staticmethod
-    def warn_empty(state: PassState) -> None:
-        """Warn of clusters that could not be given a row."""
-        assert state.counts is not None
-        n_filled = int((state.counts > 0).sum())
-        if n_filled < len(state.counts):
-            warn_few_distinct(n_filled, len(state.counts))
+def _step(state: RestartState, records: list[dict[str, Any] | None]) -> Step[RestartState]:
+    """Put an iteration on record: that of one restart as it is, of several side by side."""
+    made = [record for record in records if record is not None]
+    alone = len(records) == 1
+    return Step(
+        state=state,
+        objective=min(record["objective"] for record in made),
+        center_shift=max(record["center_shift"] for record in made),
+        moved=made[0]["moved"] if alone else None,
+        finished=bool(np.all(state.finished)),
+        extra=made[0] if alone else {"restarts": records},
+    )

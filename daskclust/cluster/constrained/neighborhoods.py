@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.constrained.rows import TouchedRows
+from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.engine import Rows
 from daskclust.kernels.constraints import pair_lengths
 from daskclust.kernels.constraints.neighborhoods import agreeing_components
 from daskclust.kernels.nearest.assign import direct_distances, label_sums
 
-__all__ = ["Neighborhoods", "agreeing_groups", "covered_clusters", "uncovered"]
+__all__ = ["Neighborhoods", "agreeing_groups", "choose_neighborhoods", "rows_to_sample"]
 
 Float = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,29 +37,31 @@ class Neighborhoods(NamedTuple):
     rows: Ints
 
     @classmethod
-    def of(cls, touched: TouchedRows, group: Ints) -> Neighborhoods:
+    def of(cls, constrained: ConstrainedRows, group: Ints) -> Neighborhoods:
         """Return the groups of more than one row, and those with a label.
 
         Parameters
         ----------
-        touched : TouchedRows
+        constrained : ConstrainedRows
         group : ndarray of shape (m,), int64
-            Number of each touched row's group, in the order of their smallest row.
+            Number of each constrained row's group, in the order of their smallest row.
         """
-        labeled = touched.constraints.classes >= 0
+        labeled = constrained.constraints.classes >= 0
         used = np.flatnonzero((np.bincount(group)[group] > 1) | labeled)
         if not len(used):
-            p = touched.x.shape[1]
+            p = constrained.x.shape[1]
             return cls(np.empty((0, p)), np.empty(0), np.empty(0, dtype=np.int64))
         _, number = np.unique(group[used], return_inverse=True)
         sums, weights = label_sums(
-            touched.x[used], touched.weight[used], number, int(number.max()) + 1
+            constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
         )
         order = np.argsort(-weights, kind="stable")
-        return cls((sums / weights[:, None])[order], weights[order], touched.constraints.rows[used])
+        return cls(
+            (sums / weights[:, None])[order], weights[order], constrained.constraints.rows[used]
+        )
 
 
-def agreeing_groups(touched: TouchedRows) -> Ints:
+def agreeing_groups(constrained: ConstrainedRows) -> Ints:
     """Group must-linked rows, and rows of one label, but none that may not be together.
 
     Where constraints contradict each other, must-links would join neighborhoods
@@ -70,14 +72,14 @@ def agreeing_groups(touched: TouchedRows) -> Ints:
     Returns
     -------
     ndarray of shape (m,), int64
-        Number of each touched row's group, in the order of their smallest row.
+        Number of each constrained row's group, in the order of their smallest row.
     """
-    c = touched.constraints
+    c = constrained.constraints
     if not c.n_contradictions:
-        return c.must_link_components()
+        return c.component
     must = np.flatnonzero(c.pair_is_must_link)
     left, right = c.pair_left[must], c.pair_right[must]
-    lengths = pair_lengths(touched.x, left, right, np.ones(touched.x.shape[1]))
+    lengths = pair_lengths(constrained.x, left, right, np.ones(constrained.x.shape[1]))
     low, high = np.minimum(left, right), np.maximum(left, right)
     order = np.lexsort((high, low, lengths, -c.pair_weight[must]))
     # Rows of one label come before all pairs: each with the next of its class.
@@ -91,7 +93,7 @@ def agreeing_groups(touched: TouchedRows) -> Ints:
     return agreeing_components(left, right, foes, c.classes)
 
 
-def covered_clusters(touched: TouchedRows, k: int, *, agreeing: bool) -> Neighborhoods:
+def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool) -> Neighborhoods:
     """Choose at most k neighborhoods: the largest, then weighted farthest-first.
 
     The "Seeding" of the PCSKM paper: the next maximizes the least
@@ -99,7 +101,7 @@ def covered_clusters(touched: TouchedRows, k: int, *, agreeing: bool) -> Neighbo
 
     Parameters
     ----------
-    touched : TouchedRows
+    constrained : ConstrainedRows
     k : int
     agreeing : bool
         Whether neighborhoods are :func:`agreeing_groups`; else they are the
@@ -110,8 +112,8 @@ def covered_clusters(touched: TouchedRows, k: int, *, agreeing: bool) -> Neighbo
     Neighborhoods
         Those chosen, in order of choice, and the rows of all.
     """
-    group = agreeing_groups(touched) if agreeing else touched.constraints.must_link_components()
-    found = Neighborhoods.of(touched, group)
+    group = agreeing_groups(constrained) if agreeing else constrained.constraints.component
+    found = Neighborhoods.of(constrained, group)
     centroids, weights = found.centroids, found.weights
     chosen: list[int] = []
     least = np.full(len(centroids), np.inf)
@@ -125,7 +127,7 @@ def covered_clusters(touched: TouchedRows, k: int, *, agreeing: bool) -> Neighbo
     return Neighborhoods(centroids[chosen], weights[chosen], found.rows)
 
 
-def uncovered(rows: Rows, found: Neighborhoods, n_missing: int) -> Rows:
+def rows_to_sample(rows: Rows, found: Neighborhoods, n_missing: int) -> Rows:
     """Return the rows from which the centers that are missing are drawn.
 
     Those outside the neighborhoods, which lie in clusters that have their center

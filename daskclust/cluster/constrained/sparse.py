@@ -1,180 +1,167 @@
-"""The sparse outer loop: clusters under fixed feature weights, then new weights.
+"""Sparse feature weights: rounds of clusters under fixed weights, each followed by new weights.
 
-One step is one pass over the data.  An inner run assigns and moves centers until
-no label changes; the outer loop then re-weights the features and starts the next
-inner run from the centers it has, with labels forgotten (as the published program
-does).
+A round assigns rows and moves centers until no label changes.  Then the features
+are weighted anew, and the next round begins from the same centers, with labels
+forgotten (as the published program does).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._warnings import warn
-from daskclust.cluster.constrained.iteration import PassProblem, PassState
-from daskclust.engine import Step
+from daskclust.cluster.constrained.iteration import Iteration, RestartState
+from daskclust.cluster.constrained.rows import AssignmentRule
+from daskclust.estimator.parameters import check_real
 from daskclust.kernels.sparsity import between_scores, feature_weights
+from daskclust.persistence.schema import Array, Entry
+from daskclust.reduction import Survey
 
-__all__ = ["SparseProblem", "SparseState"]
+__all__ = ["SPARSE_ATTRIBUTES", "SparseWeights", "sparsity_bound"]
 
 Float = NDArray[np.float64]
 #: Relative error of a difference of two means, amply.
 _ROUNDING = 8 * np.finfo(np.float64).eps
+#: What a saved model holds of its weights.
+SPARSE_ATTRIBUTES: Mapping[str, Entry] = {
+    "feature_weights_": Array("p", low=0),
+    "feature_scores_": Array("p"),
+    "assignment_weights_": Array("p", low=0),
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SparseState(PassState):
-    """Where a sparse fit stands.
+def sparsity_bound(sparsity: float | None, p: int) -> float:
+    """Return the bound s of the weights' L1 norm for p features.
 
-    ``assignment_weights`` are ones in the first round, then the weights of the
-    round before.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (p,), float64
-        Newest feature weights w.
-    scores : ndarray of shape (p,), float64
-        Newest feature scores, gamma or gamma'.
-    round : int
-        Outer round, from 1.
+    Raises
+    ------
+    ValueError
+        Unless ``1 <= s <= sqrt(p)``.
     """
-
-    weights: Float
-    scores: Float
-    round: int
-
-    @classmethod
-    def begin(cls, centers: Float, n_touched: int) -> Self:
-        """Return the state before the first pass; ``w_j = 1 / sqrt(p)``."""
-        p = centers.shape[1]
-        return cls(
-            **vars(PassState.begin(centers, n_touched)),
-            weights=np.full(p, 1 / np.sqrt(p)),
-            scores=np.zeros(p),
-            round=1,
+    if sparsity is None:
+        return float(np.sqrt(p))
+    check_real(sparsity, "sparsity", -np.inf)
+    # sqrt(p) written with a few digits is meant as sqrt(p).
+    if not 1 <= sparsity <= np.sqrt(p) * (1 + 1e-3):
+        raise ValueError(
+            f"sparsity={sparsity} is out of range; expected 1 <= sparsity <= "
+            f"sqrt(n_features) = {np.sqrt(p):.6g}, the L1 norms that weights of unit length "
+            "can have. Use sparsity=None for no bound."
         )
+    return min(float(sparsity), float(np.sqrt(p)))
 
 
 @dataclass(frozen=True)
-class SparseProblem(PassProblem):
-    """Everything about a sparse fit that does not change.
+class SparseWeights:
+    """At the end of each round, weight the features by their scores under an L1 bound.
 
     Parameters
     ----------
-    rows, touched, mean, max_iter, tolerance
-        As of :class:`PassProblem`, for the inner runs.
-    scale : ndarray of shape (p,), float64
-        Largest absolute value of each feature.
+    survey : Survey
+        Of the data.
+    assignment : AssignmentRule
+        Of the constrained rows.
     sparsity : float
         L1 bound s of the weights.
+    tol : float
+        Relative L1 change of the weights at which the rounds end.
+    max_rounds : int
     penalty_share : float
         How much of the sum of all gamma (Eq. 6) the violated constraints may take
         from the scores, as a share; 0 leaves gamma, infinity is gamma' of Eq. 15.
-    tol : float
-        Relative L1 change of the weights at which the outer loop ends.
-    max_outer : int
-        Rounds at most.
     """
 
-    kind: ClassVar[type[PassState]] = SparseState
-
-    scale: Float
+    survey: Survey
+    assignment: AssignmentRule
     sparsity: float
-    penalty_share: float
     tol: float
-    max_outer: int
+    max_rounds: int
+    penalty_share: float = 0.0
 
-    @property
-    def max_passes(self) -> int:
-        """Passes of all runs at most."""
-        return self.max_iter * self.max_outer
+    def update(self, done: Iteration) -> Iteration:
+        """Weight the features anew where the round ends; end it all where weights stay."""
+        state, number = done.state, int(done.state.round)
+        if not (state.settled or done.last):
+            return done.followed_by(state, round=number)
+        old = self._weights_before(state)
+        found = feature_weights(self.scores(state), self.sparsity)
+        # Without a positive score the weights stay as they are, which ends the fit.
+        weights = old if found is None else found.weights
+        change = float(np.abs(weights - old).sum() / np.abs(old).sum())
+        finished = change <= self.tol or number == self.max_rounds
+        state = replace(state, weights=weights, finished=finished)
+        if not finished:
+            state = replace(state, round=number + 1, passes=0).forget_labels()
+        return done.followed_by(
+            state,
+            round=number,
+            weight_change=change,
+            converged=change <= self.tol,
+            weights_kept=found is None,
+            weights_tied=found is not None and found.tied,
+        )
 
-    def step(self, state: SparseState) -> Step[SparseState]:
-        """Make one pass, and at the end of an inner run re-weight the features."""
-        done = self.advance(state, last=state.passes + 1 == self.max_iter)
-        after, finished = done.state, False
-        extra: dict[str, Any] = {"round": state.round}
-        if after.settled or after.passes == self.max_iter:
-            after, finished, more = self._reweight(after)
-            extra.update(more)
-        return done.step(after, finished, extra)
+    @staticmethod
+    def _weights_before(state: RestartState) -> Float:
+        """Return w of the round; the ones of the first stand for ``w_j = 1 / sqrt(p)``."""
+        w = state.assignment_weights
+        return np.full(len(w), 1 / np.sqrt(len(w))) if state.round == 1 else w
 
-    def _between(self, state: SparseState) -> Float:
-        """Return gamma of the present clusters (Eq. 6)."""
-        assert state.sums is not None
-        assert state.counts is not None
-        gamma = between_scores(state.sums, state.counts, self.mean)
+    def _between(self, state: RestartState) -> Float:
+        """Return gamma of the clusters (Eq. 6)."""
+        scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
+        gamma = between_scores(state.sums, state.counts, self.survey.mean)
         # What differences of means amount to when there are none: a constant feature, or k = 1.
-        gamma[gamma <= state.counts.sum() * (_ROUNDING * self.scale) ** 2] = 0.0
+        gamma[gamma <= state.counts.sum() * (_ROUNDING * scale) ** 2] = 0.0
         return gamma
 
-    def scores(self, state: SparseState) -> Float:
-        """Feature scores of the present clusters: gamma (Eq. 6) or gamma' (Eq. 15)."""
+    def scores(self, state: RestartState) -> Float:
+        """Feature scores of the clusters: gamma (Eq. 6) or gamma' (Eq. 15)."""
         gamma = self._between(state)
-        if not self.penalty_share or not len(self.touched):
+        violations = self.assignment.violations(state.labels) if self.penalty_share else None
+        if violations is None:
             return gamma
-        lost = self.touched.violations(state.labels).feature_sums
+        lost = violations.feature_sums
         total, most = float(lost.sum()), self.penalty_share * float(gamma.sum())
         if total > most:
             lost = lost * (most / total)
         return gamma - lost
 
-    def objective(self, state: SparseState) -> float:
+    def _objective(self, state: RestartState) -> float:
         """Eq. 13 under the newest weights."""
-        violations = self.touched.violations(state.labels)
-        penalty = violations.objective(state.weights, penalty=self.touched.penalty)
-        return float(state.weights @ self._between(state)) - penalty
+        gained = float(state.weights @ self._between(state))
+        violations = self.assignment.violations(state.labels)
+        if violations is None:
+            return gained
+        return gained - self.assignment.cost(violations, state.weights)
 
-    def _reweight(self, state: SparseState) -> tuple[SparseState, bool, dict[str, Any]]:
-        """End an inner run: new weights, and either the end or the next round."""
-        scores = self.scores(state)
-        found = feature_weights(scores, self.sparsity)
-        # Without a positive score the last weights stay, and weights that stay are the end.
-        w = state.weights if found is None else found.weights
-        change = float(np.abs(w - state.weights).sum() / np.abs(state.weights).sum())
-        extra: dict[str, Any] = {
-            "weight_change": change,
-            "converged": change <= self.tol,
-            "weights_kept": found is None,
-            "weights_tied": found is not None and found.tied,
+    def cost(self, state: RestartState) -> float:
+        """Minus Eq. 13, which is maximized."""
+        return -self._objective(state)
+
+    def attributes(self, state: RestartState) -> dict[str, Any]:
+        """Return weights, scores, the objective, and rounds as iterations."""
+        return {
+            "feature_weights_": state.weights,
+            "feature_scores_": self.scores(state),
+            "assignment_weights_": state.assignment_weights,
+            "objective_": self._objective(state),
+            "n_iter_": int(state.round),
         }
-        ended = change <= self.tol or state.round == self.max_outer
-        after = replace(state, weights=w, scores=scores)
-        if ended:
-            return after, True, extra
-        return (
-            replace(
-                after,
-                assignment_weights=w,
-                round=state.round + 1,
-                passes=0,
-                **self.forgotten(),
-            ),
-            False,
-            extra,
-        )
 
-    def warn(self, state: SparseState, record: Mapping[str, Any]) -> None:
-        """Say what is not as one would wish at the end of a fit.
-
-        Parameters
-        ----------
-        state : SparseState
-            The last one.
-        record : mapping
-            Of the last pass.
-        """
+    def warn(self, state: RestartState, record: Mapping[str, Any]) -> None:
+        """Warn of weights that are kept or tied, and of rounds that were cut off."""
         if record["weights_kept"]:
             why = (
                 "The violated constraints outweigh all between-cluster sums; use "
                 'penalized_scores="scaled" or False.'
-                if state.scores.min() < 0
+                if self.scores(state).min() < 0
                 else "No feature separates the clusters: is there more than one?"
             )
             warn(
@@ -195,4 +182,3 @@ class SparseProblem(PassProblem):
                 f"{record['weight_change']:.2g}, tol {self.tol:.2g}). Raise max_outer_iter.",
                 ConvergenceWarning,
             )
-        self.warn_empty(state)

@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["EXACT_SIZE", "color", "greedy", "improve", "search", "smallest_last", "solve_small"]
 
@@ -28,7 +29,7 @@ Ints = NDArray[np.int64]
 EXACT_SIZE = 16
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
     """Order vertices so that those which may get stuck come first.
 
@@ -87,7 +88,7 @@ def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
     return row[::-1].copy(), n - n_easy
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def greedy(costs: Any, indptr: Any, neighbors: Any, order: Any, labels: Any) -> int:
     """Give each uncolored vertex, in order, the cheapest color its neighbors leave.
 
@@ -124,7 +125,7 @@ def greedy(costs: Any, indptr: Any, neighbors: Any, order: Any, labels: Any) -> 
     return stuck
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int) -> None:
     """Move vertices to cheaper colors that their neighbors leave, until none moves.
 
@@ -156,7 +157,7 @@ def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int)
             break
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def search(
     costs: Any,
     indptr: Any,
@@ -306,7 +307,7 @@ def search(
     return 1 if found else -1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def solve_small(
     costs: Any, indptr: Any, neighbors: Any, starts: Any, members: Any, labels: Any, budget: int
 ) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.constraints._arrays import (
     Bools,
     Floats,
@@ -19,12 +19,12 @@ from daskclust.kernels.constraints._arrays import (
     check_penalty,
 )
 from daskclust.kernels.constraints.violations import Violations
-from daskclust.kernels.nearest._row_loops import row_distance_weighted
+from daskclust.kernels.nearest.implementation import row_distance_weighted
 
 __all__ = ["explicit_violations", "pair_costs", "pair_lengths", "violated_pairs"]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _pair_lengths(x: Any, wide: Any, left: Any, right: Any, weights: Any, out: Any) -> None:
     for e in range(left.size):
         out[e] = row_distance_weighted(x, left[e], wide, right[e], weights, 1.0, wide)
@@ -122,7 +122,7 @@ def violated_pairs(
     return violated
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _explicit_sums(
     x: Any,
     left: Any,

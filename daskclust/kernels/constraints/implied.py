@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.constraints._arrays import (
     Floats,
     Ints,
@@ -83,7 +83,7 @@ def _origin(x: NDArray[Any], rows: Ints) -> Floats:
     return origin
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _fill_points(
     x: Any, rows: Any, origin: Any, active: Any, root: Any, points: Any, lengths: Any
 ) -> None:
@@ -165,7 +165,7 @@ def implied_pairs(
     )
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _class_statistics(
     x: Any, origin: Any, rows: Any, classes: Any, labels: Any, sums: Any, squares: Any
 ) -> None:
@@ -178,7 +178,7 @@ def _class_statistics(
             squares[c, k, j] += value * value
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _implied_sums(
     number: Any,
     sums: Any,

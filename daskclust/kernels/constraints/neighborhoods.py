@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["agreeing_components"]
 
 Ints = NDArray[np.int64]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _root(parent: Ints, i: int) -> int:
     while parent[i] != i:
         parent[i] = parent[parent[i]]
@@ -19,7 +20,7 @@ def _root(parent: Ints, i: int) -> int:
     return i
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> None:
     # The cannot-links of a component are a chain of their ends, joined when components are.
     n, n_foes = len(parent), len(foes)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.constraints._arrays import Ints, as_bools, as_floats, as_ints
 from daskclust.kernels.constraints.implied import ImpliedPairs
 
 __all__ = ["ordered_pass"]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
     """``points[row] . sums[c, k]`` in four chains, which do not wait for each other."""
     q = points.shape[1]
@@ -30,7 +30,7 @@ def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
     return (one + two) + (three + four)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _add_row(
     points: Any,
     lengths: Any,
@@ -54,7 +54,7 @@ def _add_row(
             sums[c, k, j] = 0.0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _repulsion(
     points: Any,
     lengths: Any,
@@ -77,7 +77,7 @@ def _repulsion(
     return max(other * box_length - max(far, 0.0), 0.0)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _count_rows(
     labels: Any,
     slot: Any,
@@ -119,7 +119,7 @@ def _statistics(
     return statistics
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _ordered_pass(
     distances: Any,
     labels: Any,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 if TYPE_CHECKING:
     from daskclust.kernels.mixtures.densities import Mixtures
@@ -95,7 +96,7 @@ def group_patterns(x: NDArray[Any], weight: Float | None) -> Patterns:
     return Patterns(np.ascontiguousarray(x[order], dtype=np.float64), w, order, starts)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def _factorize(covariance: Any, there: Any, gone: Any, upper: Any, tied: Any) -> float:
     """Factorize the covariance of the values that are there; return half its log-determinant.
 
@@ -126,7 +127,7 @@ def _factorize(covariance: Any, there: Any, gone: Any, upper: Any, tied: Any) ->
     return half
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def _whiten(row: Any, mean: Any, there: Any, upper: Any, white: Any) -> float:
     """Solve U^T white = row - mean over the values that are there; return its squared length."""
     q = len(there)
@@ -142,7 +143,7 @@ def _whiten(row: Any, mean: Any, there: Any, upper: Any, white: Any) -> float:
     return length
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def _condition(
     x: Any,
     weight: Any,

@@ -11,9 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["exponential", "softmax"]
 
@@ -34,8 +36,9 @@ _ONE = np.float32(1.0)
 
 
 def _exp(x: Any) -> Any:
-    """Exponential of a number that is not positive; compiled code only."""
-    raise NotImplementedError
+    """Exponential of a number that is not positive."""
+    # Compiled code takes one of them by type, below; this is for NUMBA_DISABLE_JIT.
+    return _exp32(x) if isinstance(x, np.float32) else _exp64(x)
 
 
 def _exp64(x: Any) -> Any:
@@ -85,7 +88,7 @@ def _exp_of(x: Any) -> Any:
 
 # One short loop a function: the compiler makes vectors of it only where it can tell that the
 # arrays do not overlap, which it checks at run time for so few of them.
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def _raise_top(row: Any, bias: Any, top: Any) -> None:
     for c in range(row.size):
         v = row[c] + bias
@@ -93,7 +96,7 @@ def _raise_top(row: Any, bias: Any, top: Any) -> None:
         top[c] = v if v > top[c] else top[c]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def _add_exponentials(row: Any, top: Any, norm: Any, out: Any) -> None:
     for c in range(row.size):
         out[c] = row[c] - top[c]  # rounds to the type of the result, where that is float32
@@ -102,13 +105,13 @@ def _add_exponentials(row: Any, top: Any, norm: Any, out: Any) -> None:
         norm[c] += e
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def _divide(row: Any, norm: Any) -> None:
     for c in range(row.size):
         row[c] /= norm[c]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _softmax(scores: Any, bias: Any, bounds: Any, top: Any, norm: Any, out: Any) -> None:
     n = scores.shape[1]
     for first in range(0, n, _LANES):
@@ -123,7 +126,7 @@ def _softmax(scores: Any, bias: Any, bounds: Any, top: Any, norm: Any, out: Any)
                 _divide(out[d, first:last], total)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@compiled(error_model="numpy", fastmath={"contract"})
 def _exponentials(x: Any, out: Any) -> None:
     for i in range(x.size):
         out[i] = _exp(x[i])

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.mixtures._softmax import softmax
 from daskclust.kernels.scratch import Scratch
 
@@ -75,7 +75,7 @@ class Mixtures:
         return 1 + 3 * p if self.diagonal else 1 + p + p * p
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def deviations(x: Any, shift: Any, out: Any) -> bool:
     """Fill ``out`` with [x^2 o, x o, o] of rows less the shift; return whether all are there."""
     n, p = x.shape

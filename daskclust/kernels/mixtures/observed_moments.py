@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from daskclust.kernels.compensated import add_plain
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.moments import merge_moments
 
 __all__ = ["ObservedMoments", "first_infinite", "observed_moments"]
@@ -36,7 +36,7 @@ class ObservedMoments(NamedTuple):
     high: Float
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _segment(
     x: Any, start: Any, stop: Any, weights: Any, weighted: Any, out: Any, low: Any, high: Any
 ) -> Any:
@@ -66,7 +66,7 @@ def _segment(
     return total, informed
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _first_infinite(x: Any) -> Any:
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):

@@ -1,7 +1,12 @@
-"""Sweeps along one row: packing, exact distances, sums.
+"""Emitted sweeps along one row: packing, exact distances, sums.
 
 All float64 distances of the package come from :data:`row_distance` and its
-weighted form, so that equal rows give equal bits wherever they are met.
+weighted form, so that equal rows give equal bits wherever they are met.  Their
+arithmetic is fixed (:mod:`daskclust.kernels.nearest._plain` spells it out), so
+that they give equal bits on any processor, too.
+
+Imports :mod:`daskclust.kernels.nearest._simd` only; others import from
+:mod:`daskclust.kernels.nearest.implementation`.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from numba.extending import intrinsic
 from daskclust.kernels.nearest._simd import (
     I32,
     LANE_BYTES,
+    SUM_LANES,
     Lanes,
     const,
     data,
@@ -97,10 +103,9 @@ def _make_row_distance(weighted: bool, summing: bool) -> Any:
         typingctx: Any, x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
     ) -> Any:
         require_contiguous(x, centers, weights, sums)
-        count = LANE_BYTES // 8
-        vector = ir.VectorType(ir.DoubleType(), count)
+        vector = ir.VectorType(ir.DoubleType(), SUM_LANES)
         is_single = x.dtype == types.float32
-        source_vector = ir.VectorType(ir.FloatType(), count) if is_single else vector
+        source_vector = ir.VectorType(ir.FloatType(), SUM_LANES) if is_single else vector
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             types_ = signature.args
@@ -117,12 +122,13 @@ def _make_row_distance(weighted: bool, summing: bool) -> Any:
                     value = builder.fpext(value, vector)
                 if summing:
                     here = builder.gep(target, at)
-                    lanes.store(fma(builder, scales, value, lanes.load(here, vector)), here)
+                    so_far = lanes.load(here, vector)
+                    lanes.store(fma(builder, scales, value, so_far, exact=True), here)
                 gap = builder.fsub(value, lanes.load(builder.gep(center, at), vector))
                 scaled = gap
                 if weighted:
                     scaled = builder.fmul(gap, lanes.load(builder.gep(factors, at), vector))
-                return fma(builder, scaled, gap, total)
+                return fma(builder, scaled, gap, total, exact=True)
 
             return reduce_row(builder, length, vector, body)
 

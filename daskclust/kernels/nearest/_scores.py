@@ -1,4 +1,4 @@
-"""The register-tiled inner loop of every nearest-center search.
+"""The register-tiled inner loop of every nearest-center search, emitted.
 
 Scores ``const_k + x . panel_k`` of :data:`ROWS` rows against a panel of centers
 are kept in vector registers, with centers as SIMD lanes: each feature of a row
@@ -8,6 +8,8 @@ which rows are its neighbors, so results do not depend on chunking.
 
 Panels are (q, width) blocks of ``-2 c``, one center a column; ``consts`` holds
 ``|c|^2``, infinity for the padding.
+
+Imports :mod:`daskclust.kernels.nearest._simd` only.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ def _tile_scores(
     updated = []
     for r in range(ROWS):
         value = splat(builder, builder.load(builder.gep(starts[r], [j])), vector)
-        updated.append([fma(builder, value, c, s) for c, s in zip(centers, sums[r], strict=True)])
+        updated.append(
+            [fma(builder, value, c, s, exact=False) for c, s in zip(centers, sums[r], strict=True)]
+        )
     following = builder.add(j, const(1))
     j.add_incoming(following, loop)
     for r in range(ROWS):
@@ -109,29 +113,43 @@ def _smaller(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-def _pick(builder: Any, best: Any, second: Any) -> tuple[Any, Any, Any]:
-    """Reduce lanes to (smallest, second smallest, lane of the smallest).
+def _pick(builder: Any, best: Any, second: Any, index: Any = None) -> tuple[Any, Any, Any]:
+    """Reduce lanes to (smallest, second smallest, center of the smallest).
 
-    Of equal smallest lanes the lowest wins and the second equals the first, so
-    the caller sees a gap of 0 and settles the tie itself.
+    The center of a lane is the lane, or ``index * lanes + lane``.  Of equal scores
+    the lowest center wins, however wide the vectors are, and the second equals the
+    first, so the caller sees a gap of 0 and settles the tie itself.
     """
     vector = best.type
     lanes = vector.count
+    codes = ir.VectorType(I32, lanes)
+    ids = ir.Constant(codes, list(range(lanes)))
 
     def smaller(a: Any, b: Any) -> Any:
         return _smaller(builder, a, b)
 
+    def lower(a: Any, b: Any) -> Any:
+        return builder.select(builder.icmp_signed("<", a, b), a, b)
+
     low = fold(builder, best, smaller)
     equal = builder.fcmp_ordered("==", best, splat(builder, low, vector))
-    bits = builder.zext(builder.bitcast(equal, ir.IntType(lanes)), I32)
-    # A row of NaN has no equal lane: lane 0 then, never an address outside.
-    bits = builder.or_(bits, const(1 << lanes, I32))
-    lane = builder.and_(builder.cttz(bits, const(0, I1)), const(lanes - 1, I32))
+    if index is None:
+        bits = builder.zext(builder.bitcast(equal, ir.IntType(lanes)), I32)
+        # A row of NaN has no equal lane: lane 0 then, never an address outside.
+        bits = builder.or_(bits, const(1 << lanes, I32))
+        center = lane = builder.and_(builder.cttz(bits, const(0, I1)), const(lanes - 1, I32))
+    else:
+        centers = builder.add(builder.mul(index, ir.Constant(codes, [lanes] * lanes)), ids)
+        none = 2**31 - 1
+        centers = builder.select(equal, centers, ir.Constant(codes, [none] * lanes))
+        center = fold(builder, centers, lower)
+        is_none = builder.icmp_signed("==", center, const(none, I32))
+        center = builder.select(is_none, const(0, I32), center)
+        lane = builder.and_(center, const(lanes - 1, I32))
     # Only the winning lane gives way to its runner-up: equal bests elsewhere stay.
-    ids = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
-    winner = builder.icmp_unsigned("==", ids, splat(builder, lane, ir.VectorType(I32, lanes)))
+    winner = builder.icmp_unsigned("==", ids, splat(builder, lane, codes))
     rest = fold(builder, builder.select(winner, second, best), smaller)
-    return low, rest, lane
+    return low, rest, center
 
 
 def _tile_arguments(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, ...]:
@@ -267,11 +285,12 @@ def nearest_in_row(typingctx: Any, best: Any, second: Any, index: Any, row: Any)
             )
             for i in range(3)
         ]
-        low, rest, lane = _pick(
-            builder, load(builder, pointers[0], vector), load(builder, pointers[1], vector)
+        low, rest, center = _pick(
+            builder,
+            load(builder, pointers[0], vector),
+            load(builder, pointers[1], vector),
+            load(builder, pointers[2], ir.VectorType(I32, lanes)),
         )
-        code = builder.load(builder.gep(pointers[2], [builder.zext(lane, I64)]))
-        center = builder.add(builder.mul(code, const(lanes, I32)), lane)
         return context.make_tuple(builder, result, (low, rest, center))
 
     return result(best, second, index, types.intp), codegen

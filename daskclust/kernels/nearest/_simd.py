@@ -3,7 +3,13 @@
 LLVM's vectorizer keeps tiled accumulators in memory (3x slower) and leaves rows
 of a few tens of features scalar, which is what rows here look like.  So the
 three innermost loops of the package are written as vector code, generic in the
-register width of the host, through :func:`numba.extending.intrinsic`.
+width of the registers, through :func:`numba.extending.intrinsic`.
+
+What is emitted for a sum does not depend on that width: LLVM splits a vector of
+:data:`SUM_LANES` numbers into as many registers as it takes.
+
+Imports llvmlite and Numba, whose internals it uses: both have an upper bound in
+``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.core.errors import TypingError
 
@@ -22,6 +28,7 @@ __all__ = [
     "I32",
     "I64",
     "LANE_BYTES",
+    "SUM_LANES",
     "Lanes",
     "const",
     "data",
@@ -40,15 +47,26 @@ __all__ = [
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 
+def _target_features() -> set[str]:
+    """Features of the processor that Numba compiles for: this one, or the one it is told."""
+    told: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]  # set by name
+    if told is None:
+        return {name for name, has in llvm.get_host_cpu_features().items() if has}
+    return {name[1:] for name in told.split(",") if name.startswith("+")}
+
+
 def _lane_bytes() -> int:
-    """Bytes of the widest vector register of this machine."""
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
+    """Bytes of the widest vector register of the target."""
+    features = _target_features()
+    if "avx512f" in features:
         return 64
-    return 32 if features.get("avx2") else 16
+    return 32 if "avx2" in features else 16
 
 
 LANE_BYTES: int = _lane_bytes()
+#: Partial sums of a sum along a row, in float64, on any processor: sums of fewer or more
+#: would round differently, and workers of different age would disagree.
+SUM_LANES = 8
 
 
 def require_contiguous(*arrays: Any) -> None:
@@ -106,10 +124,14 @@ def store(builder: Any, value: Any, pointer: Any) -> None:
     builder.store(value, typed, align=_width(value.type))
 
 
-def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """Emit ``a * b + c``, fused where the machine can."""
+def fma(builder: Any, a: Any, b: Any, c: Any, *, exact: bool) -> Any:
+    """Emit ``a * b + c``.
+
+    ``exact`` rounds once on any processor, and is slow on those that cannot fuse (x86
+    before 2013); otherwise it is fused where that is fast.
+    """
     vector = a.type
-    name = f"llvm.fmuladd.v{vector.count}f{8 * _width(vector)}"
+    name = f"llvm.{'fma' if exact else 'fmuladd'}.v{vector.count}f{8 * _width(vector)}"
     kind = ir.FunctionType(vector, [vector, vector, vector])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [a, b, c])
 

@@ -1,18 +1,22 @@
-"""Loops over the rows of a block, a tile of rows at a time; compiled.
+"""Loops over the rows of a block, a tile of rows at a time; compiled around the emitted code.
 
 A tile is scored against all centers while it is in the first-level cache, its
 doubtful rows are settled exactly, and its rows are summed or measured.  Each
 loop holds one kind of vector code: several in one loop cost LLVM its registers.
+
+Imports the emitted code; others import from
+:mod:`daskclust.kernels.nearest.implementation`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
-from daskclust.kernels.compensated import add_plain
+from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.nearest._layout import NARROW, PANELS, WIDE, Layout, lay_out, tile_rows
 from daskclust.kernels.nearest._row_loops import (
     LINE_BYTES,
     add_row,
@@ -31,74 +35,89 @@ from daskclust.kernels.nearest._scores import (
     score_tail,
     score_wide,
 )
+from daskclust.kernels.nearest._segments import flush
 
-__all__ = ["NARROW", "PAIRS", "PANELS", "WIDE", "all_direct", "scan", "sum_by_label"]
+__all__ = ["all_direct", "scan"]
 
-#: How centers are laid out: one half-width vector, one vector, panels of one, panels of two.
-NARROW, WIDE, PANELS, PAIRS = range(4)
+Float = NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+class _Centers(NamedTuple):
+    """Centers (k, p) as they are, for exact distances; weights (p,) unless uniform."""
+
+    points: Float
+    weights: Float
+    uniform: bool
+
+
+class _Tile(NamedTuple):
+    """What is known of the T rows of a tile.
+
+    ``best``, ``second`` and ``vector`` of shape (T, lanes) are the running minima of
+    each lane: smallest score, second smallest, vector number of the smallest.  The
+    rest is by row: smallest score, second smallest, nearest center, squared
+    distance to it, weight.
+    """
+
+    best: NDArray
+    second: NDArray
+    vector: NDArray[np.int32]
+    low: NDArray
+    next_low: NDArray
+    nearest: NDArray[np.int32]
+    squared: Float
+    weight: Float
+
+
+@inner()
 def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) -> None:
     """As ``pack_row``, for some of the features only."""
     for j in range(active.size):
         packed[t, j] = x[i, active[j]] - shift[active[j]]
 
 
-@njit(nogil=True, cache=True)
-def _score_tile(
-    rows: Any,
-    first: Any,
-    m: Any,
-    panels: Any,
-    consts: Any,
-    tail: Any,
-    tail_consts: Any,
-    variant: Any,
-    best: Any,
-    second: Any,
-    index: Any,
-    lows: Any,
-    next_lows: Any,
-    nearests: Any,
-) -> None:
+@inner()
+def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
     """Smallest and second smallest score, and nearest center, of a tile's rows.
 
     Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
     """
+    panels, consts, tail, tail_consts, variant = layout[:5]
+    best, second, vector, low, next_low, nearest = tile[:6]
     if variant == NARROW:
         for t in range(0, m, ROWS):
-            few_narrow(rows, first + t, panels, consts, lows, next_lows, nearests, t)
+            few_narrow(rows, first + t, panels, consts, low, next_low, nearest, t)
     elif variant == WIDE:
         for t in range(0, m, ROWS):
-            few_wide(rows, first + t, panels, consts, lows, next_lows, nearests, t)
+            few_wide(rows, first + t, panels, consts, low, next_low, nearest, t)
     else:
         for panel in range(panels.shape[0]):
             if variant == PANELS:
                 for t in range(0, m, ROWS):
-                    score_wide(rows, first + t, panels, consts, panel, best, second, index, t)
+                    score_wide(rows, first + t, panels, consts, panel, best, second, vector, t)
             else:
                 for t in range(0, m, ROWS):
-                    score_pair(rows, first + t, panels, consts, panel, best, second, index, t)
+                    score_pair(rows, first + t, panels, consts, panel, best, second, vector, t)
         if tail_consts.size:
             vectors = consts.size // best.shape[1]
             for t in range(0, m, ROWS):
-                score_tail(rows, first + t, tail, tail_consts, vectors, best, second, index, t)
+                score_tail(rows, first + t, tail, tail_consts, vectors, best, second, vector, t)
         for t in range(m):
-            lows[t], next_lows[t], nearests[t] = nearest_in_row(  # type: ignore[call-arg]
-                best, second, index, t
+            low[t], next_low[t], nearest[t] = nearest_in_row(  # type: ignore[call-arg]
+                best, second, vector, t
             )
 
 
-@njit(nogil=True, cache=True)
-def _distance(x: Any, i: Any, centers: Any, c: Any, weights: Any, uniform: Any) -> float:
+@inner()
+def _distance(x: Any, i: Any, centers: Any, c: Any) -> float:
     """Squared distance of a row to a center by direct differences."""
+    points, weights, uniform = centers
     if uniform:
-        return row_distance(x, i, centers, c, weights, 1.0, centers)
-    return row_distance_weighted(x, i, centers, c, weights, 1.0, centers)
+        return row_distance(x, i, points, c, weights, 1.0, points)
+    return row_distance_weighted(x, i, points, c, weights, 1.0, points)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _ask(x: Any, i: Any, lines: Any) -> None:
     """Ask for a row of memory, so that it is there when it is scored.
 
@@ -109,77 +128,55 @@ def _ask(x: Any, i: Any, lines: Any) -> None:
         prefetch(x, i, line)  # type: ignore[call-arg]
 
 
-@njit(nogil=True, cache=True)
-def _measure_tile(
-    x: Any,
-    start: Any,
-    m: Any,
-    lines: Any,
-    centers: Any,
-    weights: Any,
-    uniform: Any,
-    nearests: Any,
-    squared: Any,
-) -> None:
+@inner()
+def _measure_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any) -> None:
     """Squared distances of a tile's rows to their centers."""
+    points, weights, uniform = centers
+    nearest, squared = tile.nearest, tile.squared
     if uniform:
         for t in range(m):
             _ask(x, start + m + t, lines)
-            squared[t] = row_distance(
-                x, start + t, centers, np.intp(nearests[t]), weights, 1.0, centers
-            )
+            c = np.intp(nearest[t])
+            squared[t] = row_distance(x, start + t, points, c, weights, 1.0, points)
     else:
         for t in range(m):
             _ask(x, start + m + t, lines)
-            squared[t] = row_distance_weighted(
-                x, start + t, centers, np.intp(nearests[t]), weights, 1.0, centers
-            )
+            c = np.intp(nearest[t])
+            squared[t] = row_distance_weighted(x, start + t, points, c, weights, 1.0, points)
 
 
-@njit(nogil=True, cache=True)
-def _add_tile(
-    x: Any,
-    start: Any,
-    m: Any,
-    lines: Any,
-    centers: Any,
-    weights: Any,
-    uniform: Any,
-    nearests: Any,
-    scales: Any,
-    sums: Any,
-    squared: Any,
-) -> None:
+@inner()
+def _add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any) -> None:
     """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
+    points, weights, uniform = centers
+    nearest, squared, scales = tile.nearest, tile.squared, tile.weight
     if uniform:
         for t in range(m):
             _ask(x, start + m + t, lines)
-            squared[t] = add_row(
-                x, start + t, centers, np.intp(nearests[t]), weights, scales[t], sums
-            )
+            c = np.intp(nearest[t])
+            squared[t] = add_row(x, start + t, points, c, weights, scales[t], sums)
     else:
         for t in range(m):
             _ask(x, start + m + t, lines)
-            squared[t] = add_row_weighted(
-                x, start + t, centers, np.intp(nearests[t]), weights, scales[t], sums
-            )
+            c = np.intp(nearest[t])
+            squared[t] = add_row_weighted(x, start + t, points, c, weights, scales[t], sums)
 
 
-@njit(nogil=True, cache=True)
-def _exact_nearest(x: Any, i: Any, centers: Any, weights: Any, uniform: Any) -> int:
+@inner()
+def _exact_nearest(x: Any, i: Any, centers: Any) -> int:
     """Nearest center by direct differences, ties to the lowest."""
-    nearest_distance = np.inf
+    least = np.inf
     label = 0
-    for c in range(centers.shape[0]):
-        d = _distance(x, i, centers, c, weights, uniform)
-        if d < nearest_distance:
-            nearest_distance = d
+    for c in range(centers.points.shape[0]):
+        d = _distance(x, i, centers, c)
+        if d < least:
+            least = d
             label = c
     return label
 
 
-@njit(nogil=True, cache=True)
-def _doubt(squared: Any, low: Any, bound: Any) -> None:
+@inner()
+def _doubt(squared: Any, low: Any, bound: Any) -> Any:
     """Gap of two scores below which rounding may have swapped them.
 
     In the precision of the scores, so that it overflows no later than they do.
@@ -187,9 +184,10 @@ def _doubt(squared: Any, low: Any, bound: Any) -> None:
     return bound * (type(low)(9) * type(low)(squared) - type(low)(5) * low)
 
 
-@njit(nogil=True, cache=True)
-def _rounding(consts: Any, tail_consts: Any, k: Any, q: Any) -> None:
-    """Relative error of scores of q features; infinite where those of centers may overflow."""
+@inner()
+def _rounding(layout: Any, k: Any) -> Any:
+    """Relative error of a score; infinite where the scores of centers may overflow."""
+    consts, tail_consts = layout.consts, layout.tail_consts
     width = consts.shape[1]
     limit = np.finfo(consts.dtype).max / 16
     for c in range(k):
@@ -197,225 +195,170 @@ def _rounding(consts: Any, tail_consts: Any, k: Any, q: Any) -> None:
         norm = consts[c // width, c % width] if c < consts.size else tail_consts[c - consts.size]
         if not norm < limit:
             return consts.dtype.type(np.inf)
+    q = layout.panels.shape[1]
     return consts.dtype.type((q + 8) * np.finfo(consts.dtype).eps)
 
 
-@njit(nogil=True, cache=True)
-def _any_doubtful(lows: Any, next_lows: Any, squared: Any, m: Any, bound: Any) -> bool:
+@inner()
+def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
     """Whether rounding may have swapped a row's two nearest centers, in any row of a tile.
 
     |x|^2 of the shifted row is its squared distance minus its score; the bound
     follows from |c| <= |x| + |x - c|.
     """
+    low, next_low, squared = tile.low, tile.next_low, tile.squared
     doubtful = False
     for t in range(m):
         # `not >`: what overflowed is doubtful, too.
-        doubtful |= not (next_lows[t] - lows[t] > _doubt(squared[t], lows[t], bound))
+        doubtful |= not (next_low[t] - low[t] > _doubt(squared[t], low[t], bound))
     return doubtful
 
 
-@njit(nogil=True, cache=True)
-def _settle(
-    x: Any,
-    start: Any,
-    m: Any,
-    centers: Any,
-    weights: Any,
-    uniform: Any,
-    lows: Any,
-    next_lows: Any,
-    bound: Any,
-    want_stats: Any,
-    tile_weights: Any,
-    nearests: Any,
-    squared: Any,
-    sums: Any,
-) -> None:
+@inner()
+def _settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any) -> None:
     """Decide the doubtful rows of a tile by direct differences, and move their sums."""
+    low, next_low, nearest, squared = tile.low, tile.next_low, tile.nearest, tile.squared
     for t in range(m):
-        if next_lows[t] - lows[t] > _doubt(squared[t], lows[t], bound):
+        if next_low[t] - low[t] > _doubt(squared[t], low[t], bound):
             continue
         i = start + t
-        label = np.intp(nearests[t])
-        exact = _exact_nearest(x, i, centers, weights, uniform)
+        label = np.intp(nearest[t])
+        exact = _exact_nearest(x, i, centers)
         if exact != label:
-            if want_stats:
+            if sums.size:
                 for j in range(sums.shape[1]):
-                    v = tile_weights[t] * np.float64(x[i, j])
+                    v = tile.weight[t] * np.float64(x[i, j])
                     sums[label, j] -= v
                     sums[exact, j] += v
-            nearests[t] = exact
-            squared[t] = _distance(x, i, centers, exact, weights, uniform)
+            nearest[t] = exact
+            squared[t] = _distance(x, i, centers, exact)
 
 
-@njit(nogil=True, cache=True)
-def _flush(hi: Any, lo: Any, sums: Any, totals: Any) -> None:
-    """Add a segment's plain sums to the compensated totals, and start the next at 0."""
-    p = sums.shape[1]
-    for c in range(sums.shape[0]):
-        if totals[c, 0] != 0.0:
-            add_plain(hi[c, :p], lo[c, :p], sums[c])
-            add_plain(hi[c, p:], lo[c, p:], totals[c])
-        sums[c] = 0.0
-        totals[c] = 0.0
-
-
-@njit(nogil=True, cache=True)
-def scan(
+@compiled()
+def _scan(
     x: Any,
     row_weights: Any,
-    weighted: Any,
     centers: Any,
-    feature_weights: Any,
-    uniform: Any,
-    panels: Any,
-    consts: Any,
-    tail: Any,
-    tail_consts: Any,
-    variant: Any,
-    lanes: Any,
-    shift: Any,
-    active: Any,
-    in_place: Any,
-    tile: Any,
+    layout: Any,
+    size: Any,
     ends: Any,
-    want_stats: Any,
-    hi: Any,
-    lo: Any,
-    want_rows: Any,
+    stats: Any,
     labels: Any,
     distances: Any,
 ) -> None:
-    """One sweep over a block; see :func:`accumulate` and :func:`nearest`."""
     n, p = x.shape
-    k = centers.shape[0]
-    q = panels.shape[1]
-    whole = q == p
-    dtype = x.dtype
-    packed = np.zeros((tile, q), dtype)
-    best = np.empty((tile, lanes), dtype)
-    second = np.empty((tile, lanes), dtype)
-    index = np.empty((tile, lanes), np.int32)
-    lows = np.empty(tile, dtype)
-    next_lows = np.empty(tile, dtype)
-    nearests = np.empty(tile, np.int32)
-    squared = np.empty(tile)
-    tile_weights = np.ones(tile)
+    k = centers.points.shape[0]
+    hi, lo = stats
+    weighted, want_stats, want_rows = row_weights.size > 0, hi.size > 0, labels.size > 0
+    shift, active, in_place = layout.shift, layout.active, layout.in_place
+    q = active.size
+    dtype, lanes = x.dtype, layout.lanes
+    packed = np.zeros((size, q), dtype)
+    tile = _Tile(
+        np.empty((size, lanes), dtype),
+        np.empty((size, lanes), dtype),
+        np.empty((size, lanes), np.int32),
+        np.empty(size, dtype),
+        np.empty(size, dtype),
+        np.empty(size, np.int32),
+        np.empty(size),
+        np.ones(size),
+    )
+    nearest, squared, weight = tile.nearest, tile.squared, tile.weight
     sums = np.zeros((k if want_stats else 0, p))
     totals = np.zeros((k if want_stats else 0, 2))
     # A copy reads ahead by itself.
     lines = -(-p * x.itemsize // LINE_BYTES) if in_place else 0
-    bound = _rounding(consts, tail_consts, k, q)
+    bound = _rounding(layout, k)
 
     start = 0
     segment = 0
     while start < n:
         # A tile never crosses the end of a segment.
-        m = min(tile, ends[segment] - start)
+        m = min(size, ends[segment] - start)
         if in_place and start + m + ROWS <= n:
-            _score_tile(
-                x,
-                start,
-                m,
-                panels,
-                consts,
-                tail,
-                tail_consts,
-                variant,
-                best,
-                second,
-                index,
-                lows,
-                next_lows,
-                nearests,
-            )
+            _score_tile(x, start, m, layout, tile)
         else:
             for t in range(m):
-                if whole:
+                if q == p:
                     pack_row(x, start + t, shift, packed, t)  # type: ignore[call-arg]
                 else:
                     _gather_row(x, start + t, shift, active, packed, t)
-            _score_tile(
-                packed,
-                0,
-                m,
-                panels,
-                consts,
-                tail,
-                tail_consts,
-                variant,
-                best,
-                second,
-                index,
-                lows,
-                next_lows,
-                nearests,
-            )
+            _score_tile(packed, 0, m, layout, tile)
         if weighted:
             for t in range(m):
-                tile_weights[t] = row_weights[start + t]
+                weight[t] = row_weights[start + t]
         if want_stats:
-            _add_tile(
-                x,
-                start,
-                m,
-                lines,
-                centers,
-                feature_weights,
-                uniform,
-                nearests,
-                tile_weights,
-                sums,
-                squared,
-            )
+            _add_tile(x, start, m, lines, centers, tile, sums)
         else:
-            _measure_tile(x, start, m, lines, centers, feature_weights, uniform, nearests, squared)
-        if k > 1 and _any_doubtful(lows, next_lows, squared, m, bound):
-            _settle(
-                x,
-                start,
-                m,
-                centers,
-                feature_weights,
-                uniform,
-                lows,
-                next_lows,
-                bound,
-                want_stats,
-                tile_weights,
-                nearests,
-                squared,
-                sums,
-            )
+            _measure_tile(x, start, m, lines, centers, tile)
+        if k > 1 and _any_doubtful(tile, m, bound):
+            _settle(x, start, m, centers, tile, bound, sums)
         if want_stats:
             for t in range(m):
-                label = np.intp(nearests[t])
-                totals[label, 0] += tile_weights[t]
-                totals[label, 1] += tile_weights[t] * squared[t]
+                label = np.intp(nearest[t])
+                totals[label, 0] += weight[t]
+                totals[label, 1] += weight[t] * squared[t]
         if want_rows:
             for t in range(m):
-                labels[start + t] = nearests[t]
+                labels[start + t] = nearest[t]
                 distances[start + t] = squared[t]
         start += m
         if start == ends[segment]:
             segment += 1
             if want_stats:
-                _flush(hi, lo, sums, totals)
+                flush(hi, lo, sums, totals)
 
 
-@njit(nogil=True, cache=True)
-def all_direct(x: Any, centers: Any, weights: Any, uniform: Any, out: Any) -> None:
+@compiled()
+def _all_direct(x: Any, centers: Any, out: Any) -> None:
     for i in range(x.shape[0]):
-        for c in range(centers.shape[0]):
-            if uniform:
-                out[i, c] = row_distance(x, i, centers, c, weights, 1.0, centers)
-            else:
-                out[i, c] = row_distance_weighted(x, i, centers, c, weights, 1.0, centers)
+        for c in range(centers.points.shape[0]):
+            out[i, c] = _distance(x, i, centers, c)
 
 
-@njit(nogil=True, cache=True)
-def sum_by_label(x: Any, weights: Any, labels: Any, sums: Any) -> None:
-    """Add each row, times its weight, to the sums of its label."""
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            sums[labels[i], j] += weights[i] * np.float64(x[i, j])
+_NO_WEIGHTS = np.empty(0)
+
+
+def _with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
+    if feature_weights is None:
+        return _Centers(centers, _NO_WEIGHTS, True)
+    return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
+
+
+def scan(
+    x: NDArray[Any],
+    row_weights: Float,
+    centers: Float,
+    feature_weights: Float | None,
+    shift: Float | None,
+    ends: NDArray[np.int64],
+    stats: Any,
+    labels: NDArray[np.int32],
+    distances: Float,
+) -> None:
+    """One sweep over a block: labels, distances and sums, as far as there is room for them.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64, C-contiguous; n > 0
+    row_weights : ndarray of shape (n,), or empty
+    centers : ndarray of shape (k, p), float64, C-contiguous
+    feature_weights : ndarray of shape (p,), optional
+    shift : ndarray of shape (p,), optional
+    ends : ndarray of int64
+        Ends of the segments; the last is n.
+    stats : pair of ndarray of shape (k, p + 2), or both empty
+        Receive the sums.
+    labels, distances : ndarray of shape (n,), or both empty
+        Receive the nearest center of each row and the squared distance to it.
+    """
+    layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
+    exact = _with_weights(centers, feature_weights)
+    size = tile_rows(layout.active.size, x.dtype.itemsize)
+    _scan(x, row_weights, exact, layout, size, ends, tuple(stats), labels, distances)
+
+
+def all_direct(x: NDArray[Any], centers: Float, feature_weights: Float | None, out: Float) -> None:
+    """Fill ``out`` with the squared distances of all rows to all centers."""
+    _all_direct(x, _with_weights(centers, feature_weights), out)

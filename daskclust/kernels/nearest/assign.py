@@ -11,22 +11,13 @@ them.  Distances that are summed or returned are direct differences throughout.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.nearest._scores import NARROW_BYTES, ROWS
-from daskclust.kernels.nearest._simd import LANE_BYTES
-from daskclust.kernels.nearest._tiles import (
-    NARROW,
-    PAIRS,
-    PANELS,
-    WIDE,
-    all_direct,
-    scan,
-    sum_by_label,
-)
+from daskclust.kernels.compiling import compiled
+from daskclust.kernels.nearest.implementation import all_direct, scan
 
 __all__ = [
     "SEGMENT",
@@ -42,25 +33,6 @@ Float = NDArray[np.float64]
 #: Rows that are summed plainly before the sum joins the compensated total.  Segments are
 #: aligned to global row numbers, so that the cut of blocks hardly shows in the sums.
 SEGMENT = 4096
-#: Bytes of packed rows that share the first-level cache with the centers.
-_TILE_BYTES = 16384
-_TILE_ROWS = 64
-# Data are near the origin when the centers' mean square is at most so many times their variance.
-_NEAR_ORIGIN = 16.0
-
-
-class _Centers(NamedTuple):
-    """Centers laid out for the register tiles, and what the scan needs to know of them."""
-
-    panels: NDArray
-    consts: NDArray
-    tail: NDArray
-    tail_consts: NDArray
-    variant: int
-    lanes: int
-    shift: NDArray
-    active: NDArray[np.intp]
-    in_place: bool
 
 
 class BlockStatistics(NamedTuple):
@@ -77,122 +49,22 @@ class BlockStatistics(NamedTuple):
     lo: Float
 
 
-def _near_origin(centers: Float, shift: NDArray) -> bool:
-    """Whether scores of rows as they are lose no digits worth a shifted copy of each row."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = ((centers - shift) ** 2).sum()
-        return bool((centers**2).sum() <= _NEAR_ORIGIN * spread)
-
-
-def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
-    """Variant and width of the panels of k centers, for vectors of so many lanes.
-
-    Padding costs as much as centers do, so a few centers beyond whole vectors
-    get half a one; panels of two reuse each broadcast twice.
-    """
-    if k <= narrow:
-        return NARROW, narrow
-    if k <= full:
-        return WIDE, full
-    vectors = k // full + (k % full > narrow)
-    if vectors % 2 and vectors < 8:
-        return PANELS, full
-    return PAIRS, 2 * full
-
-
-def _lay_out(
-    centers: Float, feature_weights: Float | None, shift: Float, dtype: np.dtype
-) -> _Centers:
-    k, p = centers.shape
-    if feature_weights is None:
-        active = np.arange(p)
-        weights = np.ones(p)
-    else:
-        active = np.flatnonzero(feature_weights)
-        weights = feature_weights[active]
-    shift = shift.astype(dtype)
-    full = LANE_BYTES // dtype.itemsize
-    narrow = NARROW_BYTES // dtype.itemsize
-    variant, width = _choose_panels(k, full, narrow)
-    in_place = active.size == p and _near_origin(centers, shift)
-    if in_place:
-        shift[:] = 0
-    moved = centers[:, active] - shift[active].astype(np.float64)
-
-    has_tail = k > width and 0 < k % width <= narrow
-    n_panels = k // width if has_tail else -(-k // width)
-    flat = np.zeros((active.size, n_panels * width + has_tail * narrow), dtype)
-    consts = np.full(flat.shape[1], np.inf, dtype)
-    # What overflows makes rows take the safe path, which does not need it.
-    with np.errstate(over="ignore", invalid="ignore"):
-        flat[:, :k] = (-2.0 * moved * weights).T
-        consts[:k] = (weights * moved**2).sum(axis=1)
-    whole, tail = np.split(flat, [n_panels * width], axis=1)
-    panels = whole.reshape(active.size, n_panels, width).transpose(1, 0, 2)
-    return _Centers(
-        np.ascontiguousarray(panels),
-        consts[: n_panels * width].reshape(n_panels, width),
-        np.ascontiguousarray(tail),
-        consts[n_panels * width :],
-        variant,
-        min(width, full),
-        shift,
-        active,
-        in_place,
-    )
-
-
 _NO_FLOATS = np.empty(0)
 _NO_LABELS = np.empty(0, np.int32)
-_NO_STATS = np.empty((0, 0))
+_NO_STATS = BlockStatistics(np.empty((0, 0)), np.empty((0, 0)))
 
 
-def _sweep(
-    x: NDArray,
-    weight: Float | None,
-    centers: Float,
-    feature_weights: Float | None,
-    shift: Float | None,
-    segments: NDArray[np.int64] | None,
-    stats: BlockStatistics | None,
-    labels: NDArray[np.int32] | None,
-    distances: Float | None,
-) -> None:
-    if not x.flags.c_contiguous:
-        x = np.ascontiguousarray(x)
-    centers = np.ascontiguousarray(centers, dtype=np.float64)
-    laid = _lay_out(
-        centers, feature_weights, centers.mean(axis=0) if shift is None else shift, x.dtype
-    )
-    q = laid.active.size
-    tile = _TILE_BYTES // max(1, q * x.dtype.itemsize) // ROWS * ROWS
-    tile = min(_TILE_ROWS, max(ROWS, tile))
-    want_rows = labels is not None
-    scan(
-        x,
-        _NO_FLOATS if weight is None else weight,
-        weight is not None,
-        centers,
-        _NO_FLOATS if feature_weights is None else feature_weights,
-        feature_weights is None,
-        laid.panels,
-        laid.consts,
-        laid.tail,
-        laid.tail_consts,
-        laid.variant,
-        laid.lanes,
-        laid.shift,
-        laid.active,
-        laid.in_place,
-        tile,
-        np.array([len(x)]) if segments is None else segments,
-        stats is not None,
-        _NO_STATS if stats is None else stats.hi,
-        _NO_STATS if stats is None else stats.lo,
-        want_rows,
-        _NO_LABELS if labels is None else labels,
-        _NO_FLOATS if distances is None else distances,
-    )
+def _check(x: NDArray[Any], centers: Float, **features: Float | None) -> tuple[NDArray[Any], Float]:
+    """Return rows and centers as the compiled code takes them, which checks nothing itself."""
+    if x.dtype not in (np.float32, np.float64):
+        raise TypeError(f"rows are of dtype {x.dtype}; expected float32 or float64.")
+    p = centers.shape[1]
+    if x.ndim != 2 or x.shape[1] != p:
+        raise ValueError(f"rows of shape {x.shape} meet centers of {p} features.")
+    for name, values in features.items():
+        if values is not None and values.shape != (p,):
+            raise ValueError(f"{name} has shape {values.shape}; expected ({p},).")
+    return np.ascontiguousarray(x), np.ascontiguousarray(centers, dtype=np.float64)
 
 
 def accumulate(
@@ -243,10 +115,15 @@ def accumulate(
     array([[ 1.,  2.,  1.],
            [10.,  1.,  1.]])
     """
-    k, p = centers.shape
+    x, centers = _check(x, centers, feature_weights=feature_weights, shift=shift)
+    n, (k, p) = len(x), centers.shape
+    if weight is not None and len(weight) != n:
+        raise ValueError(f"{n} rows have {len(weight)} weights.")
     stats = BlockStatistics(np.zeros((k, p + 2)), np.zeros((k, p + 2)))
-    if len(x):
-        _sweep(x, weight, centers, feature_weights, shift, segments, stats, None, None)
+    if n:
+        weights = _NO_FLOATS if weight is None else weight
+        ends = np.array([n]) if segments is None else segments
+        scan(x, weights, centers, feature_weights, shift, ends, stats, _NO_LABELS, _NO_FLOATS)
     return stats
 
 
@@ -277,10 +154,13 @@ def nearest(
     >>> nearest(np.array([[0.0], [1.0], [10.0]]), np.array([[0.0], [9.0]]))
     (array([0, 0, 1], dtype=int32), array([0., 1., 1.]))
     """
-    labels = np.empty(len(x), np.int32)
-    distances = np.empty(len(x))
-    if len(x):
-        _sweep(x, None, centers, feature_weights, shift, None, None, labels, distances)
+    x, centers = _check(x, centers, feature_weights=feature_weights, shift=shift)
+    n = len(x)
+    labels = np.empty(n, np.int32)
+    distances = np.empty(n)
+    if n:
+        ends = np.array([n])
+        scan(x, _NO_FLOATS, centers, feature_weights, shift, ends, _NO_STATS, labels, distances)
     return labels, distances
 
 
@@ -305,11 +185,18 @@ def direct_distances(x: NDArray, centers: Float, feature_weights: Float | None =
     >>> direct_distances(np.array([[0.0, 2.0]]), np.array([[0.0, 0.0], [3.0, 2.0]]))
     array([[4., 9.]])
     """
+    x, centers = _check(x, centers, feature_weights=feature_weights)
     out = np.empty((len(x), len(centers)))
-    centers = np.ascontiguousarray(centers, dtype=np.float64)
-    weights = _NO_FLOATS if feature_weights is None else feature_weights
-    all_direct(np.ascontiguousarray(x), centers, weights, feature_weights is None, out)
+    all_direct(x, centers, feature_weights, out)
     return out
+
+
+@compiled()
+def _sum_by_label(x: Any, weights: Any, labels: Any, sums: Any) -> None:
+    """Add each row, times its weight, to the sums of its label."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            sums[labels[i], j] += weights[i] * np.float64(x[i, j])
 
 
 def label_sums(x: NDArray, weight: Float, labels: NDArray[np.int64], k: int) -> tuple[Float, Float]:
@@ -339,6 +226,6 @@ def label_sums(x: NDArray, weight: Float, labels: NDArray[np.int64], k: int) -> 
         # Compiled code does not check its indices.
         raise ValueError(f"labels lie in [{labels.min()}, {labels.max()}]; expected [0, {k}).")
     sums = np.zeros((k, x.shape[1]))
-    sum_by_label(np.ascontiguousarray(x), weight, labels, sums)
+    _sum_by_label(np.ascontiguousarray(x), weight, labels, sums)
     weights: Float = np.bincount(labels, weights=weight, minlength=k).astype(np.float64)
     return sums, weights

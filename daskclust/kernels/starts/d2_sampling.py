@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from daskclust.kernels.nearest._row_loops import LINE_BYTES, prefetch, row_distance
+from daskclust.kernels.compiling import compiled
+from daskclust.kernels.nearest.implementation import LINE_BYTES, prefetch, row_distance
 
 __all__ = ["approach", "draw_apart"]
 
@@ -19,7 +19,7 @@ _NO_WEIGHTS = np.empty(0)
 _PROBES = 32
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
     """Place of a point drawn with odds ``mass squared``, or ``squared``; -1 if all are zero."""
     total = 0.0
@@ -38,9 +38,9 @@ def _pick(squared: Any, mass: Any, weighted: bool, uniform: float) -> int:
     return last
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _draw(points: Any, mass: Any, uniforms: Any, places: Any, n_first: int, unused: Any) -> int:
-    # At first all are as far, so that the first draw is by mass alone.
+    # Equal distances at first: the first draw is by mass alone.
     squared = np.ones(points.shape[0])
     for count in range(places.size):
         if count >= n_first:
@@ -95,7 +95,7 @@ def draw_apart(points: Float, mass: Float, k: int, uniforms: Float, n_first: int
     return places[: _draw(points, mass, uniforms, places, n_first, _NO_WEIGHTS)]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _probe(
     x: Any,
     i: int,
@@ -124,7 +124,7 @@ def _probe(
     return squared
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _measure(
     x: Any,
     candidates: Any,
@@ -143,7 +143,7 @@ def _measure(
         # Rows lie anywhere: memory is asked for those to come.
         ahead = places[min(t + 2, places.size - 1)]
         for line in range(lines):
-            prefetch(x, ahead, line)  # type: ignore[call-arg]
+            prefetch(x, ahead, line)
         squared, c = distance[i], seen[i]
         if c == 1 and limit < np.inf and squared * limit >= arrival[t]:
             enough = arrival[t] / limit if limit > 0.0 else 0.0

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["LocalDensity", "local_densities", "local_outlier_factors", "weighted_quantile"]
 
@@ -51,7 +52,7 @@ def _columns(x: NDArray) -> Float:
     return np.ascontiguousarray(np.asarray(x, dtype=np.float64).T)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _distances_from(columns: Float, i: int, out: Float) -> None:
     """Distances of row i to the first ``len(out)`` rows; ``columns`` is (p, m)."""
     # Sums of so many rows stay in the first-level cache.
@@ -67,7 +68,7 @@ def _distances_from(columns: Float, i: int, out: Float) -> None:
             part[j] = np.sqrt(part[j])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _grow_tree(columns: Float, edges: Float, shortest: Float) -> float:
     """Grow Prim's tree from row 0; rows at distance 0 have no edge.
 
@@ -101,7 +102,7 @@ def _grow_tree(columns: Float, edges: Float, shortest: Float) -> float:
     return largest
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _densities(columns: Float, weight: Float, largest: float, radius: float, out: Float) -> None:
     distances = np.empty(columns.shape[1])
     for i in range(columns.shape[1]):
@@ -201,7 +202,7 @@ def local_densities(x: NDArray, weight: Float) -> LocalDensity:
     return LocalDensity(density, radius, lengths, counts, largest)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _reach(distances: Float, weight: Float, i: int, k: float, near: Float, mass: Float) -> float:
     """Return the least distance within which row i has neighbors of mass k."""
     size, total = 0, 0.0
@@ -223,7 +224,7 @@ def _reach(distances: Float, weight: Float, i: int, k: float, near: Float, mass:
     return near[size - 1] if size else 0.0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _outlier_factors(columns: Float, weight: Float, k: float, out: Float) -> None:
     m = columns.shape[1]
     reach, mean = np.empty(m), np.empty(m)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["race_keys", "smallest"]
 
 Float = NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _race(uniforms: Float, mass: Float, keys: Float) -> None:
     for i in range(keys.size):
         if mass[i] > 0.0:

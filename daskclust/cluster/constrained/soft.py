@@ -1,0 +1,150 @@
+"""Constraints that may be violated at a price: rows are assigned one after another.
+
+One ordered pass, in row order, gives exactly the labels of the serial algorithm
+whatever the chunks are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cluster.constrained.rows import ConstrainedRows, RowAssignment
+from daskclust.estimator.fitting import OpenData
+from daskclust.kernels.constraints import (
+    ImpliedPairs,
+    Penalty,
+    Violations,
+    explicit_violations,
+    implied_pairs,
+    implied_violations,
+    ordered_pass,
+    pair_costs,
+    pair_lengths,
+)
+
+__all__ = ["SoftConstraints"]
+
+Float = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class _Prices(NamedTuple):
+    """Costs of violations under one set of feature weights."""
+
+    edge_costs: Float
+    implied: ImpliedPairs | None
+
+
+@dataclass(frozen=True, eq=False)
+class SoftConstraints:
+    """Assign rows in order, each at the least cost of distance and violations (Eq. 16).
+
+    Parameters
+    ----------
+    rows : ConstrainedRows
+    box2 : ndarray of shape (p,), float64
+        Squared sides of the bounding box of all data, ``Delta_j^2``.
+    penalty : {"distance", "constant"}
+    n_kept : int
+        Sets of feature weights whose prices are kept, one for each restart.
+
+    Notes
+    -----
+    Cost of a pass O(m k + pairs) on the client, and O(pairs q) for q features of
+    non-zero weight when these change; memory O(m k + r (m p + pairs)) for r
+    restarts that differ in their weights.
+    """
+
+    rows: ConstrainedRows
+    box2: Float
+    penalty: Penalty
+    n_kept: int = 1
+    _prices: dict[bytes, _Prices] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(
+        cls, rows: ConstrainedRows, data: OpenData, penalty: str, *, from_origin: bool = False
+    ) -> Self:
+        """Return the rule for some data, whose box may be stretched to the origin."""
+        low, high = data.survey.low, data.survey.high
+        low = np.minimum(low, 0.0) if from_origin else low
+        return cls(rows, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
+
+    def assign(self, distances: Float, weights: Float, labels: Ints) -> RowAssignment:
+        """Assign the rows, one after another; each sees the newest labels of its partners."""
+        if not len(self.rows):
+            return RowAssignment(labels, {})
+        prices, c = self._price(weights), self.rows.constraints
+        after, _ = ordered_pass(
+            distances,
+            labels,
+            c.indptr,
+            c.neighbors,
+            prices.edge_costs,
+            c.is_must_link,
+            prices.implied,
+        )
+        return RowAssignment(after, {})
+
+    def violations(self, labels: Ints) -> Violations | None:
+        """Sum over the violated pairs, explicit and implied, each pair once."""
+        if not len(self.rows):
+            return None
+        x, c = self.rows.x, self.rows.constraints
+        total = explicit_violations(
+            x, labels, c.pair_left, c.pair_right, c.pair_is_must_link, c.pair_weight, self.box2
+        )
+        if c.n_classes:
+            total = total + implied_violations(
+                x,
+                labels,
+                c.classes,
+                self.box2,
+                must_link_weight=c.implied_must_link_weight,
+                cannot_link_weight=c.implied_cannot_link_weight,
+            )
+        return total
+
+    def cost(self, violations: Violations, weights: Float) -> float:
+        """Price of these violations under feature weights."""
+        return violations.objective(weights, penalty=self.penalty)
+
+    def attributes(self, labels: Ints) -> dict[str, Any]:
+        """Return the violated pairs and the classes."""
+        return self.rows.attributes(labels)
+
+    def _price(self, weights: Float) -> _Prices:
+        """Costs of violations, computed once for each set of feature weights."""
+        key = weights.tobytes()
+        prices = self._prices.pop(key, None) or self._new_prices(weights)
+        self._prices[key] = prices
+        if len(self._prices) > self.n_kept:
+            # The least recently used one.
+            del self._prices[next(iter(self._prices))]
+        return prices
+
+    def _new_prices(self, weights: Float) -> _Prices:
+        x, c = self.rows.x, self.rows.constraints
+        costs = pair_costs(
+            pair_lengths(x, c.pair_left, c.pair_right, weights),
+            c.pair_is_must_link,
+            c.pair_weight,
+            float(weights @ self.box2),
+            penalty=self.penalty,
+        )
+        implied = None
+        if c.n_classes:
+            implied = implied_pairs(
+                x,
+                c.classes,
+                weights,
+                self.box2,
+                must_link_weight=c.implied_must_link_weight,
+                cannot_link_weight=c.implied_cannot_link_weight,
+                penalty=self.penalty,
+            )
+        return _Prices(costs[c.pair_index], implied)

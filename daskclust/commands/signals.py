@@ -1,0 +1,158 @@
+"""Ctrl-C, SIGTERM and SIGHUP: one way out of a command, in bounded time.
+
+A signal raises :class:`Stopped` in the main thread, so that every context cleans
+up behind itself; what takes longer than a few seconds is cut short.  A signal that
+is ignored when the command starts stays ignored: ``nohup`` asks for that, and a
+shell's background job ignores Ctrl-C (SIGTERM reaches it).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["Stopped", "deferred", "handled", "last_words"]
+
+#: Seconds for cleaning up before the process ends without.
+_PATIENCE = 3.5
+_WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
+#: Signals that a terminal sends to all processes of a command, its workers included.
+_OF_TERMINALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked the command to end.
+
+    Parameters
+    ----------
+    signum : int
+
+    Attributes
+    ----------
+    code : int
+        Exit code: 128 and the number of the signal.
+    word : str
+        What happened, for people.
+    """
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+        self.code = 128 + signum
+        self.word = _WORDS.get(signal.Signals(signum).name, "stopped")
+        super().__init__(self.word)
+
+
+class _State:
+    """Of the signals of this process; only one command runs at a time."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.deferring = 0
+        self.watchdog: threading.Timer | None = None
+        self.words: list[Callable[[], None]] = []
+
+
+_state = _State()
+
+
+def _on_signal(signum: int, frame: FrameType | None) -> None:
+    if _state.received is not None:  # already on the way out
+        return
+    _state.received = signum
+    _state.watchdog = threading.Timer(_PATIENCE, _end, [signum])
+    _state.watchdog.daemon = True
+    _state.watchdog.start()
+    if not _state.deferring:
+        raise Stopped(signum)
+
+
+def _end(signum: int) -> None:
+    """End this process and all that it started: cleaning up takes too long."""
+    for say in _state.words:
+        with contextlib.suppress(Exception):
+            say()
+    with contextlib.suppress(Exception):
+        import psutil
+
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+    stop = Stopped(signum)
+    with contextlib.suppress(Exception):
+        print(f"daskclust: {stop.word}", file=sys.stderr, flush=True)
+    os._exit(stop.code)
+
+
+@contextmanager
+def handled(*, is_program: bool) -> Iterator[None]:
+    """Let signals raise :class:`Stopped` in the main thread.
+
+    Parameters
+    ----------
+    is_program : bool
+        Whether the process ends afterwards; then the limit of time holds until
+        it has ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {}
+    for name in _WORDS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, _on_signal)
+    _state.received = None
+    try:
+        yield
+    finally:
+        stopped = _state.received is not None
+        if _state.watchdog is not None and not is_program:
+            _state.watchdog.cancel()
+        if not (stopped and is_program):
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            _state.received = None
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Act on signals at the end only, as while a cluster starts or stops.
+
+    Half of a start or a stop would leave processes behind.  Processes that are
+    started inside are not reached by Ctrl-C and hang-ups of the terminal, now and
+    later: workers end when they are told to.
+    """
+    if threading.current_thread() is not threading.main_thread() or os.name == "nt":
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    # It would unblock the signals again if it were started inside.
+    resource_tracker.ensure_running()
+    # Threads and processes inherit which signals are blocked, not how they are handled.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS)
+    already = _state.received
+    _state.deferring += 1
+    try:
+        yield
+    finally:
+        _state.deferring -= 1
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if already is None and _state.received is not None and not _state.deferring:
+            raise Stopped(_state.received)
+
+
+@contextmanager
+def last_words(say: Callable[[], None]) -> Iterator[None]:
+    """Have `say` called if cleaning up inside takes too long and the process just ends."""
+    _state.words.append(say)
+    try:
+        yield
+    finally:
+        _state.words.remove(say)

@@ -1,0 +1,41 @@
+"""What a cube tells about how it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+
+__all__ = ["StoredCube"]
+
+
+@dataclass(frozen=True)
+class StoredCube:
+    """How the values of a cube are stored.
+
+    Attributes
+    ----------
+    array : zarr.Array or None
+        The array in Zarr; None where the values come from a Dask array.
+    order : tuple of int
+        Axes of y, x and band in the array.
+    shape : tuple of int
+        Rows, columns and bands, those left out included.
+    dtype : numpy.dtype
+    may_be_masked : bool
+        Whether some value can mean "no data", so that valid pixels have to be counted.
+    """
+
+    array: zarr.Array | None
+    order: tuple[int, int, int]
+    shape: tuple[int, int, int]
+    dtype: np.dtype[Any]
+    may_be_masked: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values, uncompressed."""
+        rows, columns, bands = self.shape
+        return rows * columns * bands * self.dtype.itemsize

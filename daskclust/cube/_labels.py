@@ -1,0 +1,79 @@
+"""Labels of rows, in the chunks of the rows and of a dtype with room for a fill value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.exceptions import ChunkError
+
+__all__ = ["align", "with_room"]
+
+
+def align(labels: Any, counts: Sequence[int]) -> da.Array:
+    """Return labels as a Dask array with one chunk for each block.
+
+    Parameters
+    ----------
+    labels : array of shape (sum of counts,)
+    counts : sequence of int
+        Valid pixels of each block.
+
+    Raises
+    ------
+    ValueError
+        Another number of labels, or of dimensions.
+    ChunkError
+        Chunks of unknown length, of another number.
+    """
+    if not isinstance(labels, da.Array):
+        labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"labels have shape {labels.shape}; expected one dimension.")
+    if not isinstance(labels, da.Array):
+        _check_number(len(labels), counts)
+        return da.from_array(labels, chunks=(tuple(counts),))
+    if any(math.isnan(size) for size in labels.chunks[0]):
+        # Each block's length is checked by its task.
+        if labels.numblocks[0] != len(counts):
+            raise ChunkError(
+                f"labels have {labels.numblocks[0]} blocks of unknown length, the cube has "
+                f"{len(counts)}; compute the labels from this cube's samples, or call "
+                "labels.compute_chunk_sizes() first."
+            )
+        return labels
+    _check_number(labels.shape[0], counts)
+    return labels if labels.chunks[0] == tuple(counts) else labels.rechunk((tuple(counts),))
+
+
+def _check_number(found: int, counts: Sequence[int]) -> None:
+    if found != sum(counts):
+        raise ValueError(
+            f"Got {found} labels for {sum(counts)} valid pixels; expected one per row of samples."
+        )
+
+
+def with_room(labels: da.Array, fill_value: float) -> da.Array:
+    """Return labels of a dtype that holds `fill_value`, too."""
+    kind = labels.dtype
+    if kind.kind not in "biu":
+        return labels
+    if not math.isfinite(fill_value) or fill_value != int(fill_value):
+        return labels.astype(np.float64)
+    wanted = np.result_type(kind, np.min_scalar_type(int(fill_value)))
+    if kind.kind in "bu" and fill_value < 0:
+        wanted = np.dtype(np.int64)
+    return labels if wanted == kind else da.map_blocks(_converted, labels, to=wanted, dtype=wanted)
+
+
+def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:
+    if labels.dtype == np.uint64 and len(labels) and labels.max() > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"labels hold {labels.max()}, which int64 does not; pass a fill_value from 0 on."
+        )
+    return labels.astype(to)

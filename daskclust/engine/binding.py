@@ -1,0 +1,354 @@
+"""From a Dask array to bound groups of blocks, on whatever scheduler is the user's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import numpy as np
+import psutil
+from dask.system import CPU_COUNT
+
+from daskclust._warnings import warn
+from daskclust.engine.blocks import Block, Group, joined_ranges
+from daskclust.engine.dask_surface import (
+    client_behind,
+    scheduler_of,
+    sending_once,
+    submit_graph,
+    task,
+)
+from daskclust.engine.executors import (
+    ClusterExecutor,
+    Executor,
+    GraphExecutor,
+    LocalExecutor,
+    bind_group,
+)
+from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
+from daskclust.engine.memory import check_blocks, free_memory, measure
+from daskclust.engine.placement import by_location, deal_out, share_out
+from daskclust.engine.reads import Retries, is_passing
+from daskclust.engine.tasks import Crew, Slot, Task, arrive, discard, gather, gather_futures
+from daskclust.engine.workers import workers_of
+from daskclust.exceptions import ChunkError, PerformanceWarning
+
+__all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "working_dtype"]
+
+#: Groups a thread, for input that is read on the way: evens out slow reads.
+_LAZY_GROUPS = 2
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array."""
+    return isinstance(X, da.Array)
+
+
+def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the precision for distances: float32 where it holds the input exactly."""
+    if dtype.kind == "f" and dtype.itemsize <= 4:
+        return np.dtype(np.float32)
+    if dtype.kind in "iu" and dtype.itemsize <= 2:
+        return np.dtype(np.float32)
+    return np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Data where their passes will run.
+
+    Parameters
+    ----------
+    executor : Executor
+    lengths : tuple of int
+        Rows of each chunk.
+    room : float
+        Bytes that may be kept between passes.
+    """
+
+    executor: Executor
+    lengths: tuple[int, ...]
+    room: float
+
+
+def _blocks(lengths: tuple[int, ...]) -> list[Block]:
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(int)
+    return [Block(int(s), int(n), None) for s, n in zip(starts, lengths, strict=True)]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _under_own_keys(graph: Mapping[Any, Any], keys: Sequence[Any]) -> tuple[dict[Any, Any], list]:
+    """Return a graph with new names for some keys.
+
+    A cluster answers for a key that failed before, and that somebody still refers
+    to, with the old error.
+    """
+    name = f"daskclust-rows-{uuid4().hex}"
+    own = [(name, i) for i in range(len(keys))]
+    calls = {mine: task(_same, key) for mine, key in zip(own, keys, strict=True)}
+    return {**graph, **calls}, own
+
+
+def fetch_chunks(array: Any, what: str) -> list[Any]:
+    """Compute the chunks of an array, each small, on the user's scheduler.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        Chunked along its first axis only.
+    what : str
+        What that is, for messages.
+    """
+    get = scheduler_of(array)
+    client = client_behind(get)
+    behind = graph_behind(array)
+    graph = behind.whole()
+    if client is None:
+        return list(get(graph, behind.keys))
+    return gather_futures(client, what, submit_graph(client, *_under_own_keys(graph, behind.keys)))
+
+
+def _check_layout(X: Any) -> Any:
+    if X.numblocks[1] > 1:
+        size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
+        warn(
+            f"X has {X.numblocks[1]} chunks along the features (axis 1); daskclust needs 1 and "
+            f"rechunked it, which moves about {size / 2**20:.0f} MiB. "
+            "Use X = X.rechunk({1: -1}) before persisting.",
+            PerformanceWarning,
+        )
+        X = X.rechunk({1: -1})
+    return X
+
+
+def _one(block: Any) -> Any:
+    return np.array([[len(block)]], dtype=np.int64)
+
+
+def _row_lengths(X: Any) -> tuple[int, ...]:
+    lengths = X.chunks[0]
+    if not np.isnan(lengths).any():
+        return tuple(int(n) for n in lengths)
+    warn(
+        f"X has chunks of unknown length (shape {X.shape}); counting its rows took a pass over "
+        "the data. Use X.compute_chunk_sizes() once, or ddf.to_dask_array(lengths=True).",
+        PerformanceWarning,
+    )
+    counts = X.map_blocks(
+        _one,
+        dtype=np.dtype(np.int64),
+        chunks=((1,) * len(lengths), (1,)),
+        meta=np.empty((0, 0), np.int64),
+    )
+    return tuple(int(n[0, 0]) for n in fetch_chunks(counts, "the count of rows"))
+
+
+def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
+    if not is_dask(weight):
+        return da.from_array(np.ascontiguousarray(weight, dtype=np.float64), chunks=(lengths,))
+    if not np.isnan(weight.chunks[0]).any():
+        return weight.rechunk((lengths,))
+    if weight.numblocks[0] != len(lengths):
+        raise ChunkError(
+            f"sample_weight has {weight.numblocks[0]} chunks of unknown length; X has "
+            f"{len(lengths)} chunks. Use sample_weight.compute_chunk_sizes(), or cut both alike."
+        )
+    # Of the same table as X, presumably: blocks are compared when they are loaded.
+    return weight.map_blocks(np.asarray, dtype=weight.dtype, chunks=(lengths,))
+
+
+def _is_kept(n_bytes: float, free: float, every_pass_sends: bool) -> bool:
+    """Whether a lazy array stays in memory for the time of the fit."""
+    setting = dask.config.get("daskclust.persist")
+    if isinstance(setting, bool):
+        return setting
+    if setting != "auto":
+        raise ValueError(
+            f"daskclust.persist is {setting!r}; expected 'auto' (where it fits), True (always) or "
+            "False (never)."
+        )
+    if every_pass_sends:
+        return False
+    return n_bytes <= float(dask.config.get("daskclust.persist-fraction")) * free
+
+
+def bind(X: Any, weight: Any) -> Bound:
+    """Bind a Dask array, and weights, to groups on the user's scheduler.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, p)
+    weight : ndarray or dask.array.Array of shape (n,), or None
+
+    Raises
+    ------
+    ChunkError
+        For weights that are cut in another way than X.
+    MemoryPlanError
+        Where blocks do not fit the workers.
+    """
+    X = _check_layout(X)
+    get = scheduler_of(X)
+    client = client_behind(get)
+    lengths = _row_lengths(X)
+    n_bytes = float(sum(lengths)) * X.shape[1] * X.dtype.itemsize
+    if weight is not None:
+        weight = graph_behind(_aligned_weight(weight, lengths))
+    behind = graph_behind(X)
+    if client is not None:
+        return _bind_cluster(X, behind, weight, lengths, n_bytes, client)
+    free = float(psutil.virtual_memory().available)
+    # Other processes would be sent the values again in every pass.
+    sends = get is not dask.threaded.get
+    kept = not behind.in_memory and _is_kept(n_bytes, free, sends)
+    executor = _bind_local(behind, weight, lengths, get, kept)
+    return Bound(executor, lengths, float(dask.config.get("daskclust.persist-fraction")) * free)
+
+
+def _bind_local(
+    behind: ArrayGraph,
+    weight: ArrayGraph | None,
+    lengths: tuple[int, ...],
+    get: Any,
+    kept: bool,
+) -> Executor:
+    def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
+        return list(get(dict(graph), list(keys)))
+
+    in_memory = behind.in_memory or kept
+    chunks: Sequence[Any] | None
+    weights: Sequence[Any] | None = None
+    if behind.in_memory:
+        chunks = behind.values()
+    else:
+        chunks = compute(behind.whole(), behind.keys) if kept else cut(behind, compute)
+    if weight is not None:
+        weights = weight.values() if weight.in_memory else cut(weight, compute)
+    if chunks is None or (weight is not None and weights is None):
+        return _whole_graph(behind, weight, lengths, get, None)
+    blocks = [
+        replace(block, x=chunks[i], weight=None if weights is None else weights[i])
+        for i, block in enumerate(_blocks(lengths))
+        if block.size
+    ]
+    n_workers = dask.config.get("num_workers", None) or CPU_COUNT
+    if in_memory and (weight is None or weight.in_memory):
+        return LocalExecutor(share_out(blocks, n_workers), get)
+    groups = deal_out(blocks, _LAZY_GROUPS * n_workers)
+    return LocalExecutor([Group(part) for part in groups], get)
+
+
+def _whole_graph(
+    behind: ArrayGraph, weight: ArrayGraph | None, lengths: tuple[int, ...], get: Any, client: Any
+) -> GraphExecutor:
+    graph = behind.whole()
+    if weight is not None:
+        graph.update(weight.whole())
+    present = [i for i, n in enumerate(lengths) if n]
+    blocks = _blocks(lengths)
+    return GraphExecutor(
+        [blocks[i] for i in present],
+        [behind.keys[i] for i in present],
+        None if weight is None else [weight.keys[i] for i in present],
+        graph,
+        get,
+        client,
+    )
+
+
+def _kept(behind: ArrayGraph, client: Any) -> list[Any]:
+    """Let a cluster compute all chunks and keep them, under keys of this fit."""
+    return submit_graph(client, *_under_own_keys(behind.whole(), behind.keys))
+
+
+def _bind_cluster(
+    X: Any,
+    behind: ArrayGraph,
+    weight: ArrayGraph | None,
+    lengths: tuple[int, ...],
+    n_bytes: float,
+    client: Any,
+) -> Bound:
+    def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
+        return gather_futures(client, "the binding of the data", submit_graph(client, graph, keys))
+
+    threads = workers_of(client)
+    if not threads:
+        # Adaptive clusters start workers for tasks that wait.
+        gather(client, "the start", [Task("hello", _same, (None,)).submit(client)])
+        threads = workers_of(client)
+    rooms = measure(client, threads)
+    free = free_memory(rooms)
+    room = float(dask.config.get("daskclust.persist-fraction")) * free
+
+    futures, chunks = behind.futures, None
+    if futures is None and (behind.in_memory or _is_kept(n_bytes, free, False)):
+        # The client's own memory goes to the workers once, not in every pass.
+        futures = _kept(behind, client)
+    if futures is None:
+        chunks = cut(behind, compute)
+    weight_futures = None
+    if weight is not None:
+        with sending_once():
+            # Weights are as long as they are.
+            weight_futures = weight.futures or _kept(weight, client)
+    if futures is None and chunks is None:
+        named = weight
+        if weight_futures is not None:
+            keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weight_futures))]
+            named = ArrayGraph(keys, dict(zip(keys, weight_futures, strict=True)))
+        return Bound(_whole_graph(behind, named, lengths, client.get, client), lengths, room)
+
+    present = [i for i, n in enumerate(lengths) if n]
+    blocks = [block for block in _blocks(lengths) if block.size]
+    held: list[Any]
+    if futures is not None:
+        held = [futures[i] for i in present]
+        try:
+            _arrived(client, held)
+        except BaseException:
+            if behind.futures is None:
+                discard(client, futures)
+            raise
+        parts = by_location(blocks, held, client.who_has(held), threads)
+    else:
+        held = [chunks[i] for i in present]  # type: ignore[index]
+        addresses = [address for address, n in threads.items() for _ in range(n)]
+        dealt = deal_out(blocks, _LAZY_GROUPS * max(1, len(addresses)))
+        parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
+        itemsize = working_dtype(X.dtype).itemsize
+        largest = max(lengths, default=0)
+        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, itemsize, len(parts))
+
+    position = {block.start: i for i, block in enumerate(blocks)}
+    groups, ranges = [], []
+    for worker, part in parts:
+        at = [position[block.start] for block in part]
+        values = [held[i] for i in at]
+        weights = None if weight_futures is None else [weight_futures[present[i]] for i in at]
+        slot = Slot(sum(block.size for block in part), worker)
+        groups.append(Task("bind", bind_group, (part, values, weights), slot).submit(client))
+        ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
+    crew = Crew(client, [group.slot for group in groups if group.slot is not None], threads)
+    return Bound(ClusterExecutor(crew, groups, ranges), lengths, room)
+
+
+def _arrived(client: Any, futures: list[Any]) -> None:
+    """Wait until a cluster holds some chunks; those of the user that failed are tried again."""
+    for pause in (*Retries.configured().pauses(), None):
+        failed = arrive(client, "the reading of the data", futures)
+        if not failed:
+            return
+        error = failed[0].exception()
+        if pause is None or not is_passing(error):
+            failed[0].result()
+        time.sleep(pause or 0.0)
+        client.retry(failed)

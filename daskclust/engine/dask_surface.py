@@ -1,0 +1,158 @@
+"""Every use of Dask and ``distributed`` that their documentation does not promise.
+
+One function for each reach, and one test for each in
+``tests/engine/test_dask_surface.py``, so that a release of Dask that moves one of
+them fails there, by name.  All else in the package keeps to public API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+from dask.base import get_scheduler
+from dask.core import flatten, get_dependencies, istask
+from dask.optimization import cull
+
+__all__ = [
+    "WorkerInfo",
+    "client_behind",
+    "graph_of",
+    "inputs_of",
+    "is_future",
+    "is_leaf",
+    "keys_of",
+    "needed",
+    "optimized",
+    "scheduler_of",
+    "sending_once",
+    "submit_graph",
+    "task",
+    "value_of",
+    "worker_infos",
+]
+
+Key = Any
+
+
+def task(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    """Return a node of a graph that calls ``function``; keys among the arguments are inputs.
+
+    A tuple, as graphs were written before there were task objects.  Dask converts
+    it, and the objects' module is private.
+    """
+    return (function, *arguments)
+
+
+def keys_of(array: Any) -> list[Key]:
+    """Return the keys of an array's chunks, in order."""
+    return list(flatten(array.__dask_keys__()))
+
+
+def graph_of(array: Any) -> dict[Key, Any]:
+    """Return the whole graph of a collection as one mapping."""
+    return dict(array.__dask_graph__())
+
+
+def optimized(array: Any) -> Any:
+    """Return the array with its graph optimized, chains of tasks fused."""
+    # `dask.optimize` leaves expressions such as a rechunk unlowered; their own method does not.
+    return array.optimize() if hasattr(array, "optimize") else dask.optimize(array)[0]
+
+
+def needed(
+    graph: Mapping[Key, Any], keys: Collection[Key]
+) -> tuple[dict[Key, Any], dict[Key, list[Key]]]:
+    """Return the part of a graph that some keys need, and the inputs of each of its nodes."""
+    small, inputs = cull(dict(graph), list(keys))
+    return dict(small), {key: list(found) for key, found in inputs.items()}
+
+
+def inputs_of(graph: Mapping[Key, Any], key: Key) -> list[Key]:
+    """Return the keys that a node refers to."""
+    return list(get_dependencies(graph, key))
+
+
+def is_leaf(node: Any, inputs: Collection[Key]) -> bool:
+    """Whether a node is a value: neither a task nor another task's key."""
+    return not istask(node) and not inputs
+
+
+def value_of(graph: Mapping[Key, Any], key: Key) -> Any:
+    """Return the value of a leaf."""
+    return dask.get({key: graph[key]}, key)
+
+
+def is_future(value: Any) -> bool:
+    """Whether a value stands for something on a cluster.
+
+    Without importing distributed: its futures are the only values with both names.
+    """
+    return hasattr(value, "key") and hasattr(value, "client")
+
+
+def scheduler_of(array: Any) -> Callable[..., Any]:
+    """Return the ``get`` of the scheduler that would compute a collection now."""
+    get: Callable[..., Any] = get_scheduler(collections=[array])
+    return get
+
+
+def client_behind(get: Any) -> Any:
+    """Return the distributed client behind a scheduler's ``get``, if there is one."""
+    owner = getattr(get, "__self__", None)
+    return owner if hasattr(owner, "who_has") else None
+
+
+def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> list[Any]:
+    """Send a graph to a cluster and return the futures of some keys."""
+    return list(client.get(dict(graph), list(keys), sync=False))
+
+
+@contextmanager
+def sending_once() -> Iterator[None]:
+    """Send something large that travels once, whatever distributed thinks of large graphs."""
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": 2**60}):
+        yield
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """What a scheduler knows of a worker.
+
+    Parameters
+    ----------
+    n_threads : int
+    limit : int
+        Bytes; 0 means none.
+    used, managed : int
+        Bytes of the process, and those of them that hold results.
+    paused : bool
+        Whether it takes no tasks, for want of memory.
+    watched : bool
+        Whether a nanny ends it above the limit.
+    """
+
+    n_threads: int
+    limit: int
+    used: int
+    managed: int
+    paused: bool
+    watched: bool
+
+
+def worker_infos(client: Any) -> dict[str, WorkerInfo]:
+    """Return what the scheduler knows of each worker, by address."""
+    return {
+        address: WorkerInfo(
+            int(info["nthreads"]),
+            int(info["memory_limit"] or 0),
+            int(info["metrics"].get("memory", 0)),
+            int(info["metrics"].get("managed_bytes", 0)),
+            info["status"] == "paused",
+            info["nanny"] is not None,
+        )
+        for address, info in client.scheduler_info(n_workers=-1)["workers"].items()
+    }

@@ -1,0 +1,365 @@
+"""Tasks on a cluster that are finished whatever happens to its workers.
+
+Tasks are softly restricted to the worker that holds their blocks.  Where all
+workers are gone at once, distributed keeps such tasks waiting for addresses that
+never come back, even when other workers join.  So the client remembers what it
+submitted, and submits again, elsewhere, what was bound to a worker that is gone.
+Tasks are pure and merged in a fixed order: that changes no bit of a result.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from daskclust.engine.placement import resettle
+from daskclust.engine.workers import Vigil, scheduler_lost, workers_die, workers_of
+
+__all__ = ["Crew", "Slot", "Task", "arrive", "discard", "gather", "gather_futures"]
+
+#: Seconds between two looks at the workers while tasks are waited for.
+_LOOK = 1.0
+#: and before a pass.
+_NEWS = 5.0
+
+
+@dataclass(eq=False)
+class Slot:
+    """Where a group of blocks is worked on; it moves where its worker is lost.
+
+    Parameters
+    ----------
+    size : int
+        Rows.
+    worker : str or None
+        Address; None for any.
+    """
+
+    size: int
+    worker: str | None
+
+
+class Task:
+    """A task as the client remembers it, so that it can be submitted again.
+
+    Parameters
+    ----------
+    name : str
+        Appears in the key.
+    function : callable
+    arguments : tuple
+        Tasks among them, and lists of tasks, stand for their results.
+    slot : Slot, optional
+        Where it should run.
+    """
+
+    __slots__ = ("arguments", "at", "function", "future", "name", "slot")
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        slot: Slot | None = None,
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.arguments = arguments
+        self.slot = slot
+        self.at: str | None = None
+        self.future: Any = None
+
+    def submit(self, client: Any) -> Task:
+        """Submit the task, under a key of its own, to where its slot is now."""
+        for task in self._inputs():
+            if task.future is None:
+                task.submit(client)
+        arguments = [_sent(argument) for argument in self.arguments]
+        self.at = None if self.slot is None else self.slot.worker
+        self.future = client.submit(
+            self.function,
+            *arguments,
+            key=(f"daskclust-{self.name}-{uuid4().hex}", 0),
+            workers=None if self.at is None else [self.at],
+            allow_other_workers=self.at is not None,
+        )
+        return self
+
+    @property
+    def done(self) -> bool:
+        """Whether there is a result, or an error."""
+        return self.future is not None and self.future.done()
+
+    def release(self) -> None:
+        """Let the result go; the task can still be submitted again."""
+        self.future = None
+
+    def _inputs(self) -> Iterator[Task]:
+        for argument in self.arguments:
+            if isinstance(argument, Task):
+                yield argument
+            elif isinstance(argument, list):
+                yield from (item for item in argument if isinstance(item, Task))
+
+    def renew(self, client: Any, present: Mapping[str, int], renewed: set[Task]) -> bool:
+        """Submit again what waits for a worker that is gone; say whether this task did.
+
+        What it stands on comes first.  Tasks that are done, or run elsewhere, stay.
+        """
+        if self in renewed:
+            return True
+        if self.done:
+            return False
+        stale = self.future is None or (self.at is not None and self.at not in present)
+        # A result that was let go is only wanted by what has to be made again.
+        inputs = [task for task in self._inputs() if stale or task.future is not None]
+        if not any([task.renew(client, present, renewed) for task in inputs]) and not stale:
+            return False
+        self.submit(client)
+        renewed.add(self)
+        return True
+
+
+def _sent(argument: Any) -> Any:
+    if isinstance(argument, Task):
+        return argument.future
+    if isinstance(argument, list):
+        return [item.future if isinstance(item, Task) else item for item in argument]
+    return argument
+
+
+class Crew:
+    """The workers of a cluster and the slots that are dealt out to them.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    slots : sequence of Slot
+    threads : mapping of str to int
+        Of each worker, when the slots were dealt out.
+    """
+
+    def __init__(self, client: Any, slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
+        self.client = client
+        self.slots = slots
+        self._threads = dict(threads)
+        self._looked = time.monotonic()
+
+    def settle(self, bound: Sequence[Task]) -> None:
+        """Bring bound groups to where their slots are, after workers have come or gone.
+
+        Costs a short call of the scheduler every five seconds at most.
+        """
+        now = time.monotonic()
+        if now - self._looked > _NEWS:
+            self._looked = now
+            present = workers_of(self.client)
+            if present and present != self._threads:
+                self._threads = present
+                resettle(self.slots, present)
+        for task in bound:
+            if task.slot is not None and task.at != task.slot.worker:
+                task.submit(self.client)
+
+
+def gather(
+    client: Any,
+    what: str,
+    tasks: Sequence[Task],
+    watched: Sequence[Task] = (),
+    slots: Sequence[Slot] = (),
+) -> list[Any]:
+    """Return the tasks' results, submitting again what was lost with its worker.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    what : str
+        What is waited for, in messages.
+    tasks : sequence of Task
+        Submitted.
+    watched : sequence of Task, optional
+        Whose ends count as progress; ``tasks`` by default.
+    slots : sequence of Slot, optional
+        All that share the workers, so that what moves is dealt out evenly.
+
+    Raises
+    ------
+    ClusterError
+        Where there are no workers for ``daskclust.worker-timeout``, where workers
+        die again and again, or where the scheduler is gone.
+    Exception
+        Of the first task that failed.
+    """
+
+    def lost(present: Mapping[str, int]) -> set[str]:
+        waiting = (task.at for task in (*watched, *tasks) if not task.done)
+        return {worker for worker in waiting if worker is not None and worker not in present}
+
+    def renew(present: Mapping[str, int]) -> None:
+        resettle(slots, present)
+        renewed: set[Task] = set()
+        for task in tasks:
+            task.renew(client, present, renewed)
+
+    counted = list(watched or tasks)
+    try:
+        return _wait(
+            client,
+            what,
+            lambda: [task.future for task in tasks],
+            lambda: sum(task.done for task in counted),
+            lost,
+            renew,
+        )
+    except BaseException:
+        # Whoever keeps the error keeps what it passed through, and must not keep failed tasks.
+        for task in (*tasks, *watched):
+            task.release()
+        raise
+
+
+def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
+    """Return the results of a fit's own futures that any worker may compute.
+
+    Where one fails, all are let go on the cluster, whoever still refers to them: other
+    fits of the same data must not be answered with its error.
+
+    Raises
+    ------
+    ClusterError, Exception
+        As :func:`gather`.
+    """
+    futures = list(futures)
+    try:
+        return _wait(
+            client,
+            what,
+            lambda: futures,
+            lambda: sum(future.done() for future in futures),
+        )
+    except BaseException:
+        discard(client, futures)
+        raise
+
+
+def discard(client: Any, futures: Sequence[Any]) -> None:
+    """Let a cluster forget futures, and the failed tasks that they stand on."""
+    if client.status == "running":
+        with suppress(Exception):  # the first error is what counts
+            client.cancel(list(futures), force=True)
+
+
+class _Gathering:
+    """Fetching what futures hold, with a time limit; ``Client.gather`` alone waits for ever.
+
+    It runs in a thread that ends with the result, or once the futures are let go.
+    """
+
+    def __init__(self, client: Any, futures: Sequence[Any]) -> None:
+        self._promise: Future[list[Any]] = Future()
+        threading.Thread(
+            target=self._run, args=(client, futures), name="daskclust-gather", daemon=True
+        ).start()
+
+    def _run(self, client: Any, futures: Sequence[Any]) -> None:
+        try:
+            found = client.gather(list(futures))
+        except BaseException as error:
+            self._promise.set_exception(error)
+        else:
+            self._promise.set_result(found)
+
+    def result(self, timeout: float) -> list[Any]:
+        return self._promise.result(timeout)
+
+    def done(self) -> bool:
+        return self._promise.done()
+
+
+class _Arrival:
+    """Waiting for futures without fetching what they hold."""
+
+    def __init__(self, client: Any, futures: Sequence[Any]) -> None:
+        self._futures = futures
+
+    def result(self, timeout: float) -> list[Any]:
+        from distributed import wait
+
+        # Of a cluster that is lost, futures are cancelled, which is raised here.
+        wait(self._futures, timeout=timeout)
+        return [future for future in self._futures if future.status == "error"]
+
+    def done(self) -> bool:
+        return False
+
+
+def arrive(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
+    """Wait until a cluster has computed futures, and return those that failed.
+
+    Raises
+    ------
+    ClusterError
+        As :func:`gather`.
+    """
+    return _wait(
+        client,
+        what,
+        lambda: list(futures),
+        lambda: sum(future.done() for future in futures),
+        wait_for=_Arrival,
+    )
+
+
+def _wait(
+    client: Any,
+    what: str,
+    futures: Callable[[], list[Any]],
+    n_done: Callable[[], int],
+    lost: Callable[[Mapping[str, int]], set[str]] = lambda present: set(),
+    renew: Callable[[Mapping[str, int]], None] = lambda present: None,
+    wait_for: Callable[[Any, Sequence[Any]], Any] = _Gathering,
+) -> list[Any]:
+    waiting = wait_for(client, futures())
+    vigil: Vigil | None = None
+    try:
+        while True:
+            try:
+                found: list[Any] = waiting.result(_LOOK)
+                return found
+            except TimeoutError:
+                if waiting.done():
+                    return list(waiting.result(0))
+            vigil = Vigil(client, what) if vigil is None else vigil
+            present = workers_of(client)
+            vigil.progressed(n_done())
+            vigil.look(present)
+            if not present:
+                continue
+            gone = lost(present)
+            if gone:
+                vigil.lost(gone)
+                renew(present)
+                waiting = wait_for(client, futures())
+    except CancelledError as error:
+        if client.status != "running" or not _answers(client):
+            raise scheduler_lost(client) from error
+        raise
+    except Exception as error:
+        if type(error).__name__ == "KilledWorker":  # not imported for its name alone
+            raise workers_die(what, " ".join(str(error).split())) from error
+        raise
+
+
+def _answers(client: Any) -> bool:
+    try:
+        workers_of(client)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,160 @@
+"""The workers of a cluster, as a client that waits for them sees them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import dask
+from dask.utils import format_time, parse_timedelta
+
+from daskclust.engine.dask_surface import worker_infos
+from daskclust.engine.progress import notify
+from daskclust.exceptions import ClusterError
+
+__all__ = ["Vigil", "workers_of"]
+
+#: Seconds without a worker after which that is said, and after which it is said again.
+_SAID_AFTER = 15.0
+_SAID_AGAIN = 60.0
+#: Dask's setting of how long a scheduler may take to answer.
+_ANSWERS = "distributed.comm.timeouts.connect"
+
+
+def workers_of(client: Any) -> dict[str, int]:
+    """Return the threads of each worker, by address: one short call of the scheduler.
+
+    Raises
+    ------
+    ClusterError
+        Where the scheduler does not answer.
+    """
+    if client.status in ("closing", "closed"):
+        raise scheduler_lost(client)
+    answer: Future[dict[str, int]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(dict(client.nthreads()))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # In a thread: a client that is closed while it asks never gets an answer.
+    threading.Thread(target=ask, name="daskclust-workers", daemon=True).start()
+    try:
+        return answer.result(parse_timedelta(dask.config.get(_ANSWERS)))
+    except Exception as error:
+        raise scheduler_lost(client) from error
+
+
+def scheduler_lost(client: Any) -> ClusterError:
+    """Return the error for a scheduler that is out of reach."""
+    address = getattr(getattr(client, "scheduler", None), "address", None)
+    where = "" if address is None else f" at {address}"
+    return ClusterError(
+        f"The connection to the Dask scheduler{where} is lost. Start a scheduler, connect to it "
+        "and fit again; a checkpoint goes on where it was."
+    )
+
+
+class Vigil:
+    """Waiting for a cluster: what is said meanwhile, and when it is given up.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    what : str
+        What is waited for.
+    """
+
+    def __init__(self, client: Any, what: str) -> None:
+        self._client = client
+        self._what = what
+        patience = dask.config.get("daskclust.worker-timeout")
+        self._patience = float("inf") if patience is None else float(parse_timedelta(patience))
+        self._since: float | None = None
+        self._said: float | None = None
+        self._best = 0
+        self._losses = 0
+        self._asked = time.monotonic()
+
+    def look(self, threads: Mapping[str, int]) -> None:
+        """Take note of the workers that are there now.
+
+        Raises
+        ------
+        ClusterError
+            Where no worker has taken tasks for ``daskclust.worker-timeout``.
+        """
+        now = time.monotonic()
+        problem = self._problem(threads, now)
+        if problem is None:
+            if self._said is not None:
+                notify(f"The cluster has {len(threads)} workers again; {self._what} goes on.")
+            self._since = self._said = None
+            return
+        self._since = now if self._since is None else self._since
+        waited = now - self._since
+        if waited >= self._patience:
+            raise ClusterError(
+                f"{problem} for {format_time(waited)}, so {self._what} was given up. Start workers "
+                "and fit again, or raise daskclust.worker-timeout."
+            )
+        if waited >= min(_SAID_AFTER, self._patience / 2) and (
+            self._said is None or now - self._said >= _SAID_AGAIN
+        ):
+            self._said = now
+            rest = self._patience - waited
+            limit = "" if rest == float("inf") else f", for another {format_time(rest)}"
+            notify(f"{problem} for {format_time(waited)}; {self._what} waits for workers{limit}.")
+
+    def _problem(self, threads: Mapping[str, int], now: float) -> str | None:
+        address = self._client.scheduler.address
+        if not threads:
+            return f"The scheduler at {address} has had no workers"
+        # Asked seldom: what a scheduler knows of each worker is long.
+        if self._since is None and now - self._asked < _SAID_AFTER:
+            return None
+        self._asked = now
+        infos = worker_infos(self._client)
+        if infos and all(info.paused for info in infos.values()):
+            return (
+                f"All {len(infos)} workers of the scheduler at {address} have been paused, at "
+                "80 % of their memory,"
+            )
+        return None
+
+    def progressed(self, done: int) -> None:
+        """Note how many tasks are done."""
+        if done > self._best:
+            self._best, self._losses = done, 0
+            self._asked = time.monotonic()
+
+    def lost(self, gone: set[str]) -> None:
+        """Note that workers are gone that tasks ran on.
+
+        Raises
+        ------
+        ClusterError
+            Where that happens again and again, and no task is done in between.
+        """
+        self._losses += 1
+        allowed = int(dask.config.get("distributed.scheduler.allowed-failures", 3))
+        if self._losses > allowed:
+            raise workers_die(
+                self._what,
+                f"Workers were lost {self._losses} times in a row ({', '.join(sorted(gone))} at "
+                "last), and none of its tasks was done in between.",
+            )
+
+
+def workers_die(what: str, how: str) -> ClusterError:
+    """Return the error for tasks that end their workers."""
+    return ClusterError(
+        f"The workers do not survive {what}. {how} Most likely they are killed for want of memory: "
+        "use smaller chunks (X.rechunk), fewer threads a worker, or a larger memory_limit; the "
+        "workers' logs tell."
+    )

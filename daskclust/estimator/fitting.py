@@ -1,0 +1,276 @@
+"""How every estimator is fitted: check, open, read, look, start, iterate, finish.
+
+:func:`fit` is the sequence, written once.  An estimator says what is its own in the
+hooks of :class:`Fittable`; what is iterated is a :class:`Problem`, which knows no
+estimator.  Checking and opening data is one step, fitting opened data the second
+(:func:`fit_opened`), which grids of fits over the same data call.
+
+All of it happens to a draft, a copy of the estimator.  The estimator is given the
+draft's attributes when everything has succeeded: a fit that fails, whatever the
+reason, leaves it as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from daskclust.engine import Checkpoint, Fingerprint, Rows, Step, iterate, map_rows
+from daskclust.estimator.data import Data, check_data
+from daskclust.estimator.values import check_survey
+from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
+
+__all__ = [
+    "FirstPass",
+    "Fittable",
+    "OpenData",
+    "Problem",
+    "fit",
+    "fit_opened",
+    "open_checkpoint",
+    "row_labels",
+]
+
+E = TypeVar("E", bound="Fittable")
+
+
+@dataclass(frozen=True)
+class FirstPass:
+    """What the first pass over the data is to find out.
+
+    Parameters
+    ----------
+    seeds : tuple of int
+        One for each restart.
+    n_picks : int
+        Rows drawn for each seed.
+    labels : RowLabels, optional
+        Labeled rows, whose classes are summed.
+    transform : callable(block) -> block, optional
+        The space in which rows are looked at, in this pass and those after it.
+    reduction : Reduction
+        Takes a :class:`SurveyRequest`.
+    check : callable(survey)
+        Raises for values that cannot be used.
+    """
+
+    seeds: tuple[int, ...] = ()
+    n_picks: int = 0
+    labels: RowLabels | None = None
+    transform: Callable[[Any], Any] | None = None
+    reduction: Reduction = SURVEY
+    check: Callable[[Any], None] = check_survey
+
+
+@dataclass(frozen=True)
+class OpenData:
+    """Data after their first pass.
+
+    Attributes
+    ----------
+    X : ndarray or dask.array.Array
+        As checked; what lazy results refer to.
+    rows : Rows
+        In the space of the first pass.
+    survey : Survey or ObservedSurvey
+        What the first pass found.
+    seeds : tuple of int
+        One for each restart.
+    """
+
+    X: Any
+    rows: Rows
+    survey: Any
+    seeds: tuple[int, ...]
+
+
+class Problem(Protocol):
+    """What is iterated: everything about a fit that does not change."""
+
+    @property
+    def kind(self) -> type:
+        """The dataclass of the state."""
+
+    @property
+    def max_iter(self) -> int:
+        """Iterations at most."""
+
+    def begin(self) -> Any:
+        """Find the start; not called where a checkpoint is continued."""
+
+    def step(self, state: Any) -> Step[Any]:
+        """Make one iteration: any number of passes."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what a checkpoint belongs to, besides the data and the parameters."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Lengths of axes that a stored state must have, as of :func:`iterate`."""
+
+
+class Fittable(Protocol):
+    """The hooks of an estimator, in the order of their calls."""
+
+    checkpoint: Any
+    #: Parameters that may differ where a checkpoint is continued.
+    _resumes_with: ClassVar[tuple[str, ...]]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """As of scikit-learn."""
+
+    def _check_parameters(self) -> None:
+        """Check the parameters alone."""
+
+    def _check_features(self, n_features: int) -> None:
+        """Check the parameters that depend on the number of features."""
+
+    def _read(self, data: Data, *args: Any, **given: Any) -> Any:
+        """Read the labels and constraints, and check all that needs no pass.
+
+        ``data.n_rows`` is known.  ``given`` are the further arguments of ``fit``.
+        """
+
+    def _first_pass(self, data: Data, read: Any) -> FirstPass:
+        """Say what the first pass is to find out."""
+
+    def _problem(self, data: OpenData, read: Any) -> Problem:
+        """Return what is iterated; may make passes."""
+
+    def _finish(
+        self, data: OpenData, problem: Any, state: Any, history: list[dict[str, Any]]
+    ) -> None:
+        """Set the attributes, and warn of what is amiss."""
+
+
+def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
+    """Fit an estimator to data.
+
+    Parameters
+    ----------
+    estimator : Fittable
+    X, sample_weight
+        As of ``estimator.fit``.
+    **given
+        The further arguments of ``estimator.fit``.
+
+    Returns
+    -------
+    estimator
+        Unchanged where anything is raised.
+    """
+    draft = _draft(estimator)
+    draft._check_parameters()
+    data = check_data(X, sample_weight, draft)
+    _fit(draft, data, given)
+    _adopt(estimator, draft)
+    return estimator
+
+
+def fit_opened(estimator: E, data: Data, **given: Any) -> E:
+    """Fit an estimator to data that are checked and open; else as :func:`fit`."""
+    draft = _draft(estimator)
+    draft._check_parameters()
+    fitted = vars(draft)
+    fitted["n_features_in_"] = data.n_features
+    fitted.pop("feature_names_in_", None)
+    if data.feature_names is not None:
+        fitted["feature_names_in_"] = data.feature_names
+    _fit(draft, data, given)
+    _adopt(estimator, draft)
+    return estimator
+
+
+def _draft(estimator: E) -> E:
+    """Return a copy that the fit may change; no deep one, and not without lazy results."""
+    draft = object.__new__(type(estimator))
+    vars(draft).update(vars(estimator))
+    return draft
+
+
+def _adopt(estimator: Fittable, draft: Fittable) -> None:
+    fitted, now = vars(draft), vars(estimator)
+    for name in now.keys() - fitted.keys():
+        del now[name]
+    now.update(fitted)
+
+
+def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
+    # What is known without a pass is checked without one; counting rows may take one.
+    draft._check_features(data.n_features)
+    n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
+    if n_rows == 0:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape=(0, {data.n_features})) while a minimum "
+            "of 1 is required."
+        )
+    read = draft._read(data, **given)
+    first = draft._first_pass(data, read)
+    opened = _look(data, first, hashed=draft.checkpoint is not None)
+    problem = draft._problem(opened, read)
+    fitted = iterate(
+        opened.rows,
+        problem.begin,
+        problem.step,
+        kind=problem.kind,
+        max_iter=problem.max_iter,
+        name=type(draft).__name__,
+        checkpoint=open_checkpoint(draft, opened, problem.identity()),
+        sizes=problem.sizes,
+    )
+    draft._finish(opened, problem, fitted.state, fitted.history)
+
+
+def _look(data: Data, first: FirstPass, *, hashed: bool) -> OpenData:
+    rows = data.rows.transformed(first.transform)
+    request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels, hashed)
+    survey = rows.reduce(first.reduction, request)
+    first.check(survey)
+    return OpenData(data.X, rows, survey, first.seeds)
+
+
+def open_checkpoint(
+    estimator: Fittable, data: OpenData, identity: Mapping[str, Any]
+) -> Checkpoint | None:
+    """Open the checkpoint file, if one is wanted.
+
+    Parameters
+    ----------
+    estimator : Fittable
+    data : OpenData
+    identity : mapping
+        As of :meth:`Problem.identity`.
+    """
+    if estimator.checkpoint is None or isinstance(estimator.checkpoint, Checkpoint):
+        # Open already: this fit is part of another one, which is what the file belongs to.
+        return estimator.checkpoint
+    params = estimator.get_params(deep=False)
+    for name in ("checkpoint", *estimator._resumes_with):
+        params.pop(name)
+    params.update(identity)
+    name = type(estimator).__name__
+    return Checkpoint(
+        estimator.checkpoint, Fingerprint(name, params, data.rows.n_rows, data.survey)
+    )
+
+
+def row_labels(data: OpenData, function: Callable[..., Any], known: RowLabels | None = None) -> Any:
+    """Return ``labels_``: of the container of X, and lazy where X is.
+
+    Parameters
+    ----------
+    data : OpenData
+    function : callable(block, start) -> labels
+    known : RowLabels, optional
+        Rows whose labels are these, whatever the function says.
+    """
+    return map_rows(
+        data.X,
+        function,
+        dtype=np.int32,
+        lengths=data.rows.lengths,
+        patch=None if known is None else (known.rows, known.codes),
+    )

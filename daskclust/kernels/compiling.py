@@ -1,0 +1,88 @@
+"""How kernels are compiled, and the choice between emitted and plain ones.
+
+The innermost loops of the nearest-center search are emitted as LLVM vector code.
+Each has a plain counterpart, which loops over scalars and serves as its oracle.
+``DASKCLUST_KERNELS=plain`` in the environment, read once when the package is
+imported, makes a process use the plain ones; ``emitted`` is the default.  Labels
+and distances are the same to the last bit, and so are sums but for the traces of
+rows that the emitted kernel first puts in a wrong cluster and then moves.  Plain
+kernels take 10 to 100 times as long.  They need none of llvmlite, and with
+``NUMBA_DISABLE_JIT=1`` they run as Python, for debuggers.
+
+Imports Numba only.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from numba import config, njit
+
+__all__ = ["PLAIN", "compiled", "inner"]
+
+
+def _is_plain() -> bool:
+    chosen = os.environ.get("DASKCLUST_KERNELS", "emitted")
+    if chosen not in ("emitted", "plain"):
+        raise ValueError(
+            f"DASKCLUST_KERNELS={chosen!r} names no kernels; expected 'emitted' or 'plain'."
+        )
+    # Vector code cannot run without being compiled.
+    return chosen == "plain" or bool(config.DISABLE_JIT)  # type: ignore[attr-defined]  # set by name
+
+
+#: Whether this process runs the plain kernels.
+PLAIN: bool = _is_plain()
+
+
+def compiled(**options: Any) -> Any:
+    """Compile a function without the interpreter lock, and keep the machine code on disk.
+
+    Parameters
+    ----------
+    **options
+        Of :func:`numba.njit`.
+
+    Notes
+    -----
+    Numba writes its cache beside the source, or below the user's home.  Where
+    neither can be written to, as in some containers, functions are compiled anew
+    in each process.  Plain kernels are not cached: the cache cannot tell their
+    callers from those of the emitted ones.
+
+    Examples
+    --------
+    >>> @compiled()
+    ... def double(x):
+    ...     return 2 * x
+    >>> double(2)
+    4
+    """
+
+    def decorate(function: Any) -> Any:
+        if not PLAIN:
+            try:
+                return njit(nogil=True, cache=True, **options)(function)
+            except RuntimeError:  # "no locator available for file ..."
+                pass
+        return njit(nogil=True, **options)(function)
+
+    return decorate
+
+
+def inner(**options: Any) -> Any:
+    """Compile a function that only other compiled functions call.
+
+    It is compiled into its callers, and kept with their machine code: none of its
+    own, and no way in from Python, which takes as long to compile as a small function.
+
+    Parameters
+    ----------
+    **options
+        Of :func:`numba.njit`.
+    """
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]  # set by name
+        return njit
+    options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return njit(nogil=True, **options)

@@ -1,0 +1,138 @@
+"""Centers as the register tiles want them.
+
+Imports the register widths (:mod:`daskclust.kernels.nearest._scores`) and NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.nearest._scores import NARROW_BYTES
+from daskclust.kernels.nearest._simd import LANE_BYTES
+
+__all__ = ["NARROW", "PAIRS", "PANELS", "WIDE", "Layout", "lay_out", "tile_rows"]
+
+Float = NDArray[np.float64]
+
+#: How centers are laid out: one half-width vector, one vector, panels of one, panels of two.
+NARROW, WIDE, PANELS, PAIRS = range(4)
+
+#: Bytes of packed rows that share the first-level cache with the centers.
+_TILE_BYTES = 16384
+#: Rows of a tile: at most, and what they are a multiple of, on any processor: sums of rows
+#: that change their cluster at the end of a tile must not depend on the registers' width.
+_MOST_ROWS, _ROW_UNIT = 64, 8
+# Data are near the origin when the centers' mean square is at most this multiple of their
+# variance.
+_NEAR_ORIGIN = 16.0
+
+
+class Layout(NamedTuple):
+    """Centers laid out for the register tiles, and what the scan needs to know of them.
+
+    Attributes
+    ----------
+    panels : ndarray of shape (P, q, width)
+        ``-2 c`` of the shifted centers, one center a column, in the precision of the rows.
+    consts : ndarray of shape (P, width)
+        ``|c|^2``; infinite for padding.
+    tail, tail_consts : ndarray of shape (q, narrow) and (narrow,), or empty
+        The same for the centers beyond the last whole panel.
+    variant : int
+        :data:`NARROW`, :data:`WIDE`, :data:`PANELS` or :data:`PAIRS`.
+    lanes : int
+        Lanes of the running minima.
+    shift : ndarray of shape (p,)
+        Subtracted from rows before they are scored.
+    active : ndarray of shape (q,), intp
+        Features of non-zero weight.
+    in_place : bool
+        Whether rows are scored where they lie: all features, no shift.
+    """
+
+    panels: NDArray
+    consts: NDArray
+    tail: NDArray
+    tail_consts: NDArray
+    variant: int
+    lanes: int
+    shift: NDArray
+    active: NDArray[np.intp]
+    in_place: bool
+
+
+def _near_origin(centers: Float, shift: NDArray) -> bool:
+    """Whether scores of rows as they are lose no digits worth a shifted copy of each row."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = ((centers - shift) ** 2).sum()
+        return bool((centers**2).sum() <= _NEAR_ORIGIN * spread)
+
+
+def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
+    """Choose variant and width of the panels of k centers.
+
+    ``full`` and ``narrow`` are the lanes of a vector and of half a one.  Padding
+    costs as much as centers do, so a few centers beyond whole vectors get half a
+    vector; panels of two use each broadcast feature twice.
+    """
+    if k <= narrow:
+        return NARROW, narrow
+    if k <= full:
+        return WIDE, full
+    vectors = k // full + (k % full > narrow)
+    if vectors % 2 and vectors < 8:
+        return PANELS, full
+    return PAIRS, 2 * full
+
+
+def lay_out(
+    centers: Float, feature_weights: Float | None, shift: Float | None, dtype: np.dtype
+) -> Layout:
+    """Lay out centers of shape (k, p) for rows of a precision; the parameters of ``scan``."""
+    k, p = centers.shape
+    if feature_weights is None:
+        active = np.arange(p)
+        weights = np.ones(p)
+    else:
+        active = np.flatnonzero(feature_weights)
+        weights = feature_weights[active]
+    # What overflows makes rows take the exact path, which does not need it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
+    full = LANE_BYTES // dtype.itemsize
+    narrow = NARROW_BYTES // dtype.itemsize
+    variant, width = _choose_panels(k, full, narrow)
+    in_place = active.size == p and _near_origin(centers, shift)
+    if in_place:
+        shift[:] = 0
+
+    has_tail = k > width and 0 < k % width <= narrow
+    n_panels = k // width if has_tail else -(-k // width)
+    flat = np.zeros((active.size, n_panels * width + has_tail * narrow), dtype)
+    consts = np.full(flat.shape[1], np.inf, dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = centers[:, active] - shift[active].astype(np.float64)
+        flat[:, :k] = (-2.0 * moved * weights).T
+        consts[:k] = (weights * moved**2).sum(axis=1)
+    whole, tail = np.split(flat, [n_panels * width], axis=1)
+    panels = whole.reshape(active.size, n_panels, width).transpose(1, 0, 2)
+    return Layout(
+        np.ascontiguousarray(panels),
+        consts[: n_panels * width].reshape(n_panels, width),
+        np.ascontiguousarray(tail),
+        consts[n_panels * width :],
+        variant,
+        min(width, full),
+        shift,
+        active,
+        in_place,
+    )
+
+
+def tile_rows(q: int, itemsize: int) -> int:
+    """Rows of q numbers that are worked on together."""
+    rows = _TILE_BYTES // max(1, q * itemsize) // _ROW_UNIT * _ROW_UNIT
+    return min(_MOST_ROWS, max(_ROW_UNIT, rows))

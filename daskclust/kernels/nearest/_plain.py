@@ -1,0 +1,172 @@
+"""The plain kernels: what the emitted ones compute, a number at a time.
+
+They are the oracle of :mod:`daskclust.kernels.nearest._row_loops` and
+:mod:`daskclust.kernels.nearest._tiles`, with the same names and arguments, and
+take their place where ``DASKCLUST_KERNELS=plain``
+(:mod:`daskclust.kernels.compiling`).
+
+A distance is defined here to the last bit.  Feature j goes to partial sum
+``j mod 8``, each in float64 with one rounding a feature (fused multiply-add), and
+the partial sums are added in halves: 4 + 4, 2 + 2, 1 + 1.
+
+Imports Numba, and the C library's ``fma``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from daskclust.kernels.nearest._segments import flush
+
+__all__ = [
+    "add_row",
+    "add_row_weighted",
+    "all_direct",
+    "prefetch",
+    "row_distance",
+    "row_distance_weighted",
+    "scan",
+]
+
+_LANES = 8
+
+# Numba has no fused multiply-add of scalars; C has had one since 1999 ("ucrtbase": Windows).
+_fma = ctypes.CDLL(ctypes.util.find_library("m") or "ucrtbase").fma
+_fma.argtypes = (ctypes.c_double, ctypes.c_double, ctypes.c_double)
+_fma.restype = ctypes.c_double
+
+
+# Not cached: Numba's cache holds no pointers to C functions.
+@njit(nogil=True)
+def _distance(
+    x: Any, i: Any, centers: Any, k: Any, weights: Any, weighted: bool, scale: Any, sums: Any
+) -> float:
+    """Squared distance of a row to a center; with ``sums``, the row is added to its sums."""
+    partial = np.zeros(_LANES)
+    for j in range(x.shape[1]):
+        value = np.float64(x[i, j])
+        if sums.size:
+            sums[k, j] = _fma(scale, value, sums[k, j])
+        gap = value - centers[k, j]
+        scaled = gap * weights[j] if weighted else gap
+        partial[j % _LANES] = _fma(scaled, gap, partial[j % _LANES])
+    for half in (4, 2, 1):
+        for lane in range(half):
+            partial[lane] += partial[lane + half]
+    return partial[0]
+
+
+@njit(nogil=True)
+def row_distance(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> Any:
+    """Squared distance of row i to center k; the last three arguments are not used."""
+    return _distance(x, i, centers, k, weights, False, scale, np.empty((0, 0)))
+
+
+@njit(nogil=True)
+def row_distance_weighted(
+    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
+) -> Any:
+    """Squared distance with feature weights; the last two arguments are not used."""
+    return _distance(x, i, centers, k, weights, True, scale, np.empty((0, 0)))
+
+
+@njit(nogil=True)
+def add_row(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> Any:
+    """As :func:`row_distance`; adds ``scale`` times the row to ``sums[k]``."""
+    return _distance(x, i, centers, k, weights, False, scale, sums)
+
+
+@njit(nogil=True)
+def add_row_weighted(
+    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
+) -> Any:
+    """As :func:`row_distance_weighted`; adds ``scale`` times the row to ``sums[k]``."""
+    return _distance(x, i, centers, k, weights, True, scale, sums)
+
+
+@njit(nogil=True)
+def prefetch(x: Any, i: Any, line: Any) -> None:
+    """Do nothing: a hint to the processor has no result."""
+
+
+@njit(nogil=True)
+def _all_direct(x: Any, centers: Any, weights: Any, weighted: bool, out: Any) -> None:
+    unused = np.empty((0, 0))
+    for i in range(x.shape[0]):
+        for c in range(centers.shape[0]):
+            out[i, c] = _distance(x, i, centers, c, weights, weighted, 1.0, unused)
+
+
+@njit(nogil=True)
+def _scan(
+    x: Any,
+    row_weights: Any,
+    centers: Any,
+    weights: Any,
+    weighted: bool,
+    ends: Any,
+    stats: Any,
+    labels: Any,
+    distances: Any,
+) -> None:
+    hi, lo = stats
+    k, p = centers.shape
+    sums, totals, unused = np.zeros((k, p)), np.zeros((k, 2)), np.empty((0, 0))
+    segment = 0
+    for i in range(x.shape[0]):
+        nearest, label = np.inf, 0
+        for c in range(k):
+            squared = _distance(x, i, centers, c, weights, weighted, 1.0, unused)
+            if squared < nearest:  # ties go to the lowest center
+                nearest, label = squared, c
+        if hi.size:
+            w = row_weights[i] if row_weights.size else 1.0
+            squared = _distance(x, i, centers, label, weights, weighted, w, sums)
+            totals[label, 0] += w
+            totals[label, 1] += w * squared
+        if labels.size:
+            labels[i], distances[i] = label, nearest
+        while segment < ends.size and i + 1 == ends[segment]:
+            segment += 1
+            if hi.size:
+                flush(hi, lo, sums, totals)
+
+
+_NO_FLOATS = np.empty(0)
+
+
+def scan(
+    x: NDArray[Any],
+    row_weights: NDArray[np.float64],
+    centers: NDArray[np.float64],
+    feature_weights: NDArray[np.float64] | None,
+    shift: NDArray[np.float64] | None,
+    ends: NDArray[np.int64],
+    stats: Any,
+    labels: NDArray[np.int32],
+    distances: NDArray[np.float64],
+) -> None:
+    """One sweep over a block, as :func:`daskclust.kernels.nearest._tiles.scan`.
+
+    There are no scores here, hence no use for ``shift``.
+    """
+    weights = _NO_FLOATS if feature_weights is None else feature_weights
+    weighted = feature_weights is not None
+    _scan(x, row_weights, centers, weights, weighted, ends, tuple(stats), labels, distances)
+
+
+def all_direct(
+    x: NDArray[Any],
+    centers: NDArray[np.float64],
+    feature_weights: NDArray[np.float64] | None,
+    out: NDArray[np.float64],
+) -> None:
+    """Fill ``out`` with the squared distances of all rows to all centers."""
+    weights = _NO_FLOATS if feature_weights is None else feature_weights
+    _all_direct(x, centers, weights, feature_weights is not None, out)

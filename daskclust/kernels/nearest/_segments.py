@@ -1,0 +1,25 @@
+"""The end of a segment of rows: its plain sums join the compensated totals.
+
+Imports :mod:`daskclust.kernels.compensated` only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daskclust.kernels.compensated import add_plain
+from daskclust.kernels.compiling import inner
+
+__all__ = ["flush"]
+
+
+@inner()
+def flush(hi: Any, lo: Any, sums: Any, totals: Any) -> None:
+    """Add a segment's plain sums to the compensated totals, and start the next at 0."""
+    p = sums.shape[1]
+    for c in range(sums.shape[0]):
+        if totals[c, 0] != 0.0:
+            add_plain(hi[c, :p], lo[c, :p], sums[c])
+            add_plain(hi[c, p:], lo[c, p:], totals[c])
+        sums[c] = 0.0
+        totals[c] = 0.0

@@ -1,0 +1,36 @@
+"""The kernels of this process: the emitted ones, or the plain ones where those are chosen.
+
+Other kernels import row sweeps from here.  See :mod:`daskclust.kernels.compiling`
+for the choice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daskclust.kernels.compiling import PLAIN
+
+if PLAIN:
+    from daskclust.kernels.nearest import _plain as _rows
+    from daskclust.kernels.nearest import _plain as _sweeps
+else:
+    from daskclust.kernels.nearest import _row_loops as _rows  # type: ignore[no-redef]
+    from daskclust.kernels.nearest import _tiles as _sweeps  # type: ignore[no-redef]
+
+__all__ = [
+    "LINE_BYTES",
+    "all_direct",
+    "prefetch",
+    "row_distance",
+    "row_distance_weighted",
+    "scan",
+]
+
+prefetch: Any = _rows.prefetch
+row_distance: Any = _rows.row_distance
+row_distance_weighted: Any = _rows.row_distance_weighted
+all_direct: Any = _sweeps.all_direct
+scan: Any = _sweeps.scan
+
+#: Bytes that one :data:`prefetch` asks for.
+LINE_BYTES = 64

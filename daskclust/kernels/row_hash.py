@@ -1,0 +1,135 @@
+"""A hash of rows that can be summed: which values stand in which row and column."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["column_keys", "row_hash"]
+
+Words = NDArray[np.uint64]
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_NAN = np.uint64(0x7FF8000000000000)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(0x3FF0000000000000)
+#: Odd, so that multiplying by it loses nothing.
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR = np.uint64(0xD6E8FEB86659FD93)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _mix(word: Any) -> Any:
+    """Let every bit depend on every bit; one to one."""
+    word = (word ^ (word >> _HALF)) * _FACTOR
+    word = (word ^ (word >> _HALF)) * _FACTOR
+    return word ^ (word >> _HALF)
+
+
+@njit(nogil=True, cache=True)
+def _run(
+    x: Any, weights: Any, weighted: Any, first: Any, stop: Any, number: Any, keys: Any, seed: Any
+) -> Any:
+    """Sum over rows ``first .. stop - 1``, of which the first has the global ``number``."""
+    p = x.shape[1]
+    low_keys, high_keys = keys[0], keys[1]
+    total = _ZERO
+    for i in range(first, stop):
+        h = _ZERO
+        # One multiplication of the halves of each value, each shifted by a key.
+        for j in range(p):
+            value = np.float64(x[i, j])
+            word = value.view(np.uint64)
+            # One zero and one NaN, whatever their bits.
+            word = _ZERO if value == 0.0 else word
+            word = _NAN if value != value else word
+            low = ((word & _LOW) + low_keys[j]) & _LOW
+            h += low * (((word >> _HALF) + high_keys[j]) & _LOW)
+        # The weight is one more value.
+        if weighted:
+            weight = np.float64(weights[i])
+            mass = weight.view(np.uint64)
+            mass = _ZERO if weight == 0.0 else mass
+            mass = _NAN if weight != weight else mass
+        else:
+            mass = _ONE
+        low = ((mass & _LOW) + low_keys[p]) & _LOW
+        h += low * (((mass >> _HALF) + high_keys[p]) & _LOW)
+        total += _mix(_mix(np.uint64(number + i - first) * _STEP + seed) ^ h)
+    return total
+
+
+@lru_cache(maxsize=8)
+def column_keys(p: int) -> Words:
+    """Two keys of 32 bits for each of p columns.
+
+    Parameters
+    ----------
+    p : int
+
+    Returns
+    -------
+    ndarray of shape (2, p), uint64
+        The same for any number of columns; read-only.
+    """
+    starts = [np.uint64(j * int(_STEP) % 2**64) for j in range(1, p + 1)]
+    words = np.array([int(_mix(start)) for start in starts], dtype=np.uint64)
+    keys: Words = np.stack([words & _LOW, words >> _HALF])
+    keys.setflags(write=False)
+    return keys
+
+
+def row_hash(
+    x: NDArray[Any],
+    weight: NDArray[np.float64] | None = None,
+    runs: tuple[tuple[int, int], ...] | None = None,
+) -> np.uint64:
+    """Sum, modulo 2**64, of a hash of each row's number, values and weight.
+
+    Any two data sets of one shape that differ have different sums, but for one
+    chance in about 2**64.  The sum over blocks is that over all rows, however
+    they are cut.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        All NaN are the same, and so are both zeros; float32 values count as such.
+    weight : ndarray of shape (n,), float64, optional
+        1 when omitted.
+    runs : tuple of (start, size), optional
+        Global number of the first row and length of each run of rows; by default
+        one run that begins with row 0.
+
+    Returns
+    -------
+    numpy.uint64
+
+    Notes
+    -----
+    One multiplication of 32 bits a value (the NH hash of UMAC), and two rounds of a
+    mixing function a row: about half the time of the moments of rows in memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> parts = [row_hash(x[:1]), row_hash(x[1:], runs=((1, 1),))]
+    >>> bool(np.array(parts).sum() == row_hash(x)), bool(row_hash(x[::-1]) == row_hash(x))
+    (True, False)
+    """
+    n, p = x.shape
+    keys = column_keys(p + 1)
+    # The precision is part of the identity: distances are worked out in it.
+    seed = np.uint64(x.dtype.itemsize)
+    weights = np.empty(0) if weight is None else weight
+    sums, at = [0], 0
+    for start, size in ((0, n),) if runs is None else runs:
+        part = _run(x, weights, weight is not None, at, at + size, start, keys, seed)
+        sums.append(int(part))
+        at += size
+    return np.uint64(sum(sums) % 2**64)

@@ -1,0 +1,75 @@
+"""What an estimator needs to be saved, loaded and pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from daskclust.persistence.schema import Entry, Names, Number
+
+__all__ = ["Saveable"]
+
+
+class Saveable:
+    """What can be saved, loaded and pickled: mixed into every estimator."""
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "n_features_in_": Number(int, low=1, dim="p"),
+        "feature_names_in_": Names("p", optional=True),
+    }
+
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
+        """Save the fitted model as a Zarr group.
+
+        Parameters
+        ----------
+        path : str, path or zarr store
+            Folder to write, usually ``*.zarr``; or a URL that fsspec knows.
+        overwrite : bool, default=False
+            Replace a saved model.  Anything else is never replaced.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        FileExistsError
+            Something is there, and `overwrite` is False or it is no saved model.
+
+        See Also
+        --------
+        daskclust.load : The way back.
+
+        Notes
+        -----
+        Parameters and state are saved: arrays uncompressed, all else as JSON, with a
+        checksum; no pickle.  Left out are what is as long as the data (``labels_``),
+        and parameters that cannot be read back without running code (callables,
+        random generators) or that would write somewhere (``checkpoint``).  A local
+        folder appears under its name when it is whole.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, numpy as np, daskclust
+        >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
+        >>> model = daskclust.KMeans(2, random_state=0).fit(X)
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.zarr"
+        >>> model.save(path)
+        >>> bool((daskclust.load(path).predict(X) == model.predict(X)).all())
+        True
+        """
+        # Not at the top: Zarr takes as long to import as all the rest.
+        from daskclust.persistence.models import save
+
+        save(self, path, overwrite=overwrite)
+
+    def _check_loaded(self) -> None:
+        """Raise ValueError where parameters and state of a loaded model contradict each other."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the model without lazy results, which would drag the data along."""
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if not _is_lazy(value)}
+
+
+def _is_lazy(value: Any) -> bool:
+    return hasattr(value, "__dask_graph__")

@@ -1,0 +1,167 @@
+"""Graphs of a few hundred nodes, as dense matrices: pure functions of NumPy and SciPy.
+
+Everything here runs on the client, in float64 and in a fixed order.  With k nodes each
+function costs O(k^3) time and a few matrices of ``8 k^2`` bytes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh, lu_factor, lu_solve
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+__all__ = ["Embedding", "embed", "normalized", "propagate_pairs", "spread", "unreached"]
+
+Float = NDArray[np.float64]
+
+
+def normalized(graph: Float, *, loops: bool = False) -> Float:
+    """Return ``D^(-1/2) A D^(-1/2)`` with D the sums of the rows of A.
+
+    Parameters
+    ----------
+    graph : ndarray of shape (k, k)
+        Symmetric, not negative.
+    loops : bool, default=False
+        Whether the diagonal counts; it is set to zero otherwise.
+
+    Returns
+    -------
+    ndarray of shape (k, k)
+        Rows of isolated nodes are zero.
+
+    Examples
+    --------
+    >>> normalized(np.array([[5.0, 2.0], [2.0, 0.0]]))
+    array([[0., 1.],
+           [1., 0.]])
+    """
+    graph = np.array(graph, dtype=np.float64)
+    if not loops:
+        np.fill_diagonal(graph, 0.0)
+    degree = graph.sum(axis=1)
+    scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
+    graph *= scale[:, None]
+    graph *= scale
+    return graph
+
+
+def spread(similarity: Float, seeds: Float, alpha: float) -> Float:
+    """Let labels travel along a graph (Zhou et al. 2004): ``(I - alpha S)^(-1) Y``.
+
+    Parameters
+    ----------
+    similarity : ndarray of shape (k, k)
+        As of :func:`normalized`: eigenvalues of at most 1.
+    seeds : ndarray of shape (k, c)
+        Labels of the nodes.
+    alpha : float in [0, 1)
+
+    Examples
+    --------
+    >>> spread(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[1.0], [0.0]]), 0.5)
+    array([[1.33333333],
+           [0.66666667]])
+    """
+    system = -alpha * similarity
+    system[np.diag_indices_from(system)] += 1.0
+    found: Float = np.maximum(lu_solve(lu_factor(system, overwrite_a=True), seeds), 0.0)
+    return found
+
+
+def unreached(similarity: Float, labeled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which nodes hang together with no labeled one.
+
+    Parameters
+    ----------
+    similarity : ndarray of shape (k, k)
+    labeled : ndarray of shape (k,), bool
+
+    Examples
+    --------
+    >>> edge = np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 0]])
+    >>> unreached(edge, np.array([True, False, False]))
+    array([False, False,  True])
+    """
+    count, component = connected_components(csr_matrix(similarity > 0), directed=False)
+    reached = np.zeros(count, dtype=bool)
+    reached[component[labeled]] = True
+    missed: NDArray[np.bool_] = ~reached[component]
+    return missed
+
+
+class Embedding(NamedTuple):
+    """Nodes in the space of leading eigenvectors.
+
+    Attributes
+    ----------
+    values : ndarray of shape (d,)
+        Eigenvalues, the largest first.
+    vectors : ndarray of shape (k, d)
+        Of rows of length 1; the largest entry of each eigenvector is positive.
+    """
+
+    values: Float
+    vectors: Float
+
+
+def embed(similarity: Float, n_dimensions: int, regularization: float) -> Embedding:
+    """Embed nodes spectrally (Ng, Jordan & Weiss 2002), with a weak tie between all nodes.
+
+    Parameters
+    ----------
+    similarity : ndarray of shape (k, k)
+        Normalized, so that nodes of few rows are not drowned by the ties.
+    n_dimensions : int
+    regularization : float
+        Sum of the ties of a node, in units of the mean degree (Amini et al. 2013):
+        without it small groups that hang by a thread take the eigenvectors.
+
+    Notes
+    -----
+    Nodes are worked out from the lower triangle, without a random start.
+    """
+    tied = similarity + regularization * similarity.sum() / len(similarity) ** 2
+    values, vectors = eigh(
+        normalized(tied, loops=True),
+        subset_by_index=[len(similarity) - n_dimensions, len(similarity) - 1],
+    )
+    values, vectors = values[::-1], vectors[:, ::-1]
+    peak = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_dimensions)]
+    vectors = vectors * np.where(peak < 0, -1.0, 1.0)
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return Embedding(values, np.divide(vectors, length, out=vectors.copy(), where=length > 0))
+
+
+def propagate_pairs(similarity: Float, pairs: Float, alpha: float) -> Float:
+    """Bend a graph by constraints between nodes (E2CP; Lu & Peng 2013).
+
+    Parameters
+    ----------
+    similarity : ndarray of shape (k, k)
+        Normalized.
+    pairs : ndarray of shape (k, k)
+        Symmetric: positive where nodes are to stay together, negative where apart.
+    alpha : float in (0, 1)
+        How far constraints travel.
+
+    Returns
+    -------
+    ndarray of shape (k, k)
+        Similarities in [0, 1]: nearer to 1 for nodes tied by the constraints, nearer to
+        0 for those kept apart.  Not normalized.
+    """
+    system = -alpha * similarity
+    system[np.diag_indices_from(system)] += 1.0
+    factors = lu_factor(system, overwrite_a=True)
+    carried = lu_solve(factors, lu_solve(factors, pairs).T).T
+    peak = np.abs(carried).max()
+    if peak > 0:
+        carried /= peak
+    weights = similarity / similarity.max()
+    bent: Float = np.where(carried >= 0, 1 - (1 - carried) * (1 - weights), (1 + carried) * weights)
+    return (bent + bent.T) / 2

@@ -1,0 +1,121 @@
+"""Which labeled rows become nodes, which are references, and which are only counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._warnings import warn
+from daskclust.estimator.partial_labels import PartialLabels
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.reduction import RowLabels
+
+__all__ = ["LabelPlan", "plan_labels"]
+
+Float = NDArray[np.float64]
+
+#: Labeled rows that are nodes, and labeled rows that are fetched at all, at most: so many
+#: times the number of prototypes, and a share of its square.
+NODES_A_PROTOTYPE, REFERENCES_A_PAIR = 2, 1 / 8
+
+
+@dataclass(frozen=True)
+class LabelPlan:
+    """What becomes of the labeled rows.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m,), int64
+        Those that are fetched, ascending.
+    codes : ndarray of shape (m,), int32
+    is_node : ndarray of shape (m,), bool
+        The others are references only.
+    others : RowLabels or None
+        All that are no nodes; None where all are.
+    x, weights, labels
+        Values of the fetched rows, weights of their classes, all labels as given; known
+        after the fetch.
+    """
+
+    rows: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    is_node: NDArray[np.bool_]
+    others: RowLabels | None
+    x: NDArray[Any] | None = None
+    weights: Float | None = None
+    labels: PartialLabels | None = None
+
+    def present(self, x: NDArray[Any], weight: Float) -> tuple[LabelPlan, NDArray[Any], Float]:
+        """Leave out rows of weight 0.
+
+        Raises
+        ------
+        ConstraintError
+            If none is left.
+
+        Warns
+        -----
+        ConstraintWarning
+            If there are such rows.
+        """
+        kept = weight > 0
+        if kept.all():
+            return self, x, weight
+        if not (kept & self.is_node).any():
+            raise ConstraintError(
+                "All labeled rows have sample_weight 0, which is absence; expected at least one "
+                "that has a positive weight."
+            )
+        warn(
+            f"{int((~kept).sum())} labeled row(s) have sample_weight 0, the first is row "
+            f"{int(self.rows[~kept][0])}: they count as absent.",
+            ConstraintWarning,
+        )
+        plan = replace(
+            self, rows=self.rows[kept], codes=self.codes[kept], is_node=self.is_node[kept]
+        )
+        return plan, x[kept], weight[kept]
+
+
+def _chosen(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> NDArray[np.bool_]:
+    """Choose rows evenly among the classes: small ones whole, of the others the same number."""
+    sizes = np.bincount(codes, minlength=n_classes)
+    left, quota = count, np.zeros(n_classes, np.int64)
+    order = np.argsort(sizes, kind="stable")
+    for position, c in enumerate(order):
+        quota[c] = min(sizes[c], left // (n_classes - position))
+        left -= quota[c]
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permutation(len(codes))
+    by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    starts = np.cumsum(sizes) - sizes
+    rank = np.empty(len(codes), np.int64)
+    rank[by_class] = np.arange(len(codes)) - np.repeat(starts, sizes)
+    return np.asarray(rank < quota[codes])
+
+
+def plan_labels(labels: PartialLabels, n_prototypes: int, seed: int) -> LabelPlan:
+    """Decide what becomes of the labeled rows, by their number.
+
+    Parameters
+    ----------
+    labels : PartialLabels
+    n_prototypes : int
+        As asked for.
+    seed : int
+    """
+    count, n_classes = len(labels.rows), labels.n_classes
+    n_nodes = max(NODES_A_PROTOTYPE * n_prototypes, n_classes)
+    if count <= n_nodes:
+        return LabelPlan(labels.rows, labels.codes, np.ones(count, bool), None)
+    n_fetched = max(int(REFERENCES_A_PAIR * n_prototypes**2), n_nodes)
+    fetched = np.flatnonzero(_chosen(labels.codes, n_classes, min(n_fetched, count), seed))
+    codes = labels.codes[fetched]
+    is_node = _chosen(codes, n_classes, n_nodes, seed)
+    other = np.ones(count, bool)
+    other[fetched[is_node]] = False
+    others = RowLabels(labels.rows[other], labels.codes[other], n_classes)
+    return LabelPlan(labels.rows[fetched], codes, is_node, others)

@@ -1,0 +1,138 @@
+"""A sample of the rows, and prototypes found by k-means on it.
+
+Views and prototypes are found from the same sample: all rows of data up to
+:data:`SAMPLE_ROWS`, so many of larger data.  It is drawn by row number, of a cube by
+place in the image, and so does not depend on the chunks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from daskclust.cluster.kmeans import KMeans
+from daskclust.engine import Rows
+from daskclust.prototypes.views import SampleRows
+
+__all__ = [
+    "NEIGHBOR_PIXELS",
+    "SAMPLE_ROWS",
+    "find_prototypes",
+    "sample_cube",
+    "sample_rows",
+    "sample_size",
+]
+
+Float = NDArray[np.float64]
+
+#: Rows of the sample, or so many a prototype if that is more.
+SAMPLE_ROWS, ROWS_A_PROTOTYPE = 2**16, 64
+#: Pixels whose neighbors to the right and below are looked at for the noise of an image.
+NEIGHBOR_PIXELS = 2**14
+
+
+def sample_size(n_prototypes: int) -> int:
+    """Rows of the sample of large data.
+
+    Examples
+    --------
+    >>> sample_size(400), sample_size(2000)
+    (65536, 128000)
+    """
+    return max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
+
+
+def _draw(total: int, count: int, seed: int) -> NDArray[np.int64]:
+    """Draw different numbers out of [0, total), ascending; all of them where there are few."""
+    if count >= total:
+        return np.arange(total, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.choice(total, count, replace=False, shuffle=False)).astype(np.int64)
+
+
+def sample_rows(rows: Rows, count: int, seed: int) -> SampleRows:
+    """Draw rows of a table; one pass.  Rows of weight 0 are absent."""
+    values, weight = rows.take(_draw(rows.n_rows, count, seed))
+    return _present(values, weight)
+
+
+def _present(values: NDArray[Any], weight: Float) -> SampleRows:
+    kept = weight > 0
+    if not kept.any():
+        raise ValueError(
+            f"None of the {len(weight)} rows drawn as a sample has a positive sample_weight; "
+            "leave out the rows of weight 0."
+        )
+    return SampleRows(values[kept], weight[kept])
+
+
+def sample_cube(cube: Any, count: int, seed: int) -> SampleRows:
+    """Draw pixels of a cube, and neighbors of some of them; one pass.
+
+    Sample weights are left to the counts: what the views and prototypes are made of does
+    not have to weigh exactly.
+    """
+    from daskclust.cube.graph import take_pixels
+
+    height, width, _ = cube.shape
+    total = height * width
+    # Of an image that is mostly masked, more places, for as many pixels.
+    wanted = _draw(total, -(-count * total // max(cube.n_valid, 1)), seed)
+    rng = np.random.default_rng([seed, 1])
+    some = wanted
+    if len(wanted) > NEIGHBOR_PIXELS:
+        some = np.sort(rng.choice(wanted, NEIGHBOR_PIXELS, replace=False, shuffle=False))
+    right = some[some % width < width - 1]
+    below = some[some < total - width]
+    places = np.unique(np.concatenate([wanted, right + 1, below + width]))
+    kept, values = take_pixels(cube, places)
+    valid = places[kept]
+
+    def at(pixels: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        found = np.searchsorted(valid, pixels)
+        found = np.minimum(found, max(len(valid) - 1, 0))
+        return found, (valid[found] == pixels if len(valid) else np.zeros(len(pixels), bool))
+
+    one, other = [], []
+    for first, second in ((right, right + 1), (below, below + width)):
+        (a, has_a), (b, has_b) = at(first), at(second)
+        both = has_a & has_b
+        one.append(values[a[both]])
+        other.append(values[b[both]])
+    drawn, has = at(wanted)
+    x = values[drawn[has]]
+    return SampleRows(x, np.ones(len(x)), (np.concatenate(one), np.concatenate(other)))
+
+
+def find_prototypes(
+    z: Float, weight: Float, count: int, max_iter: int, seed: int
+) -> tuple[Float, int]:
+    """Find prototypes by k-means|| and Lloyd's algorithm.
+
+    Parameters
+    ----------
+    z : ndarray of shape (m, q), float64
+        The sample in one space.
+    weight : ndarray of shape (m,), float64
+    count : int
+        At most m.
+    max_iter, seed : int
+
+    Returns
+    -------
+    prototypes : ndarray of shape (k, q), float64
+        Different from each other, in lexicographic order; fewer than ``count`` where the
+        sample has fewer different rows.
+    n_iter : int
+    """
+    model = KMeans(min(count, len(z)), max_iter=max_iter, random_state=seed)
+    with warnings.catch_warnings():
+        # Fewer different rows than prototypes are no fault: there are fewer prototypes.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # In single precision: nothing but a good place depends on it.
+        model.fit(np.ascontiguousarray(z, dtype=np.float32), sample_weight=weight)
+    return np.unique(model.cluster_centers_, axis=0), model.n_iter_

@@ -1,0 +1,218 @@
+"""What a fit on prototypes has found so far: spaces, prototypes, and the counts of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.engine import Rows, Step
+from daskclust.kernels.pair_counts import PairCounts
+from daskclust.prototypes.sample import find_prototypes, sample_cube, sample_rows, sample_size
+from daskclust.prototypes.views import Space, find_views
+from daskclust.reduction import RowLabels
+from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
+
+__all__ = ["GraphCounts", "PrototypeProblem", "PrototypeState", "split"]
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PrototypeState:
+    """State of a fit; arrays of several spaces are stored one after another.
+
+    Attributes
+    ----------
+    units, centers, matrices
+        Of :class:`Space`, all views.
+    prototypes : ndarray of shape (sum of k, q), float64
+    sizes : ndarray of shape (spaces,), int
+        Prototypes of each space.
+    n_iter : int
+        Iterations of k-means, the most of all spaces.
+    near_keys, near_counts, adjacent_keys, adjacent_counts : ndarray, optional
+        Of :class:`PairCounts`; None before the pass that counts.
+    near_sizes, adjacent_sizes : ndarray of shape (spaces,), int, optional
+    classes : ndarray of shape (sum of k, n_classes), float64, optional
+    """
+
+    units: NDArray[np.bool_]
+    centers: Float
+    matrices: Float
+    prototypes: Float
+    sizes: NDArray[np.int64]
+    n_iter: int
+    near_keys: NDArray[np.int64] | None = None
+    near_counts: Float | None = None
+    near_sizes: NDArray[np.int64] | None = None
+    adjacent_keys: NDArray[np.int64] | None = None
+    adjacent_counts: Float | None = None
+    adjacent_sizes: NDArray[np.int64] | None = None
+    classes: Float | None = None
+
+    @property
+    def space(self) -> Space:
+        """All views side by side."""
+        return Space(self.units, self.centers, self.matrices)
+
+
+def split(array: NDArray[Any], sizes: Sequence[int] | NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Cut an array of several spaces into that of each."""
+    return np.split(array, np.cumsum(sizes)[:-1])
+
+
+@dataclass(frozen=True)
+class GraphCounts:
+    """Counts of one space as matrices.
+
+    Attributes
+    ----------
+    near : ndarray of shape (k, k)
+    adjacent : ndarray of shape (k, k), or None
+        For images only.
+    classes : ndarray of shape (n_prototypes, n_classes)
+    """
+
+    near: Float
+    adjacent: Float | None
+    classes: Float
+
+
+def _flat(counts: Sequence[PairCounts], name: str) -> dict[str, NDArray[Any]]:
+    return {
+        f"{name}_keys": np.concatenate([c.keys for c in counts]),
+        f"{name}_counts": np.concatenate([c.counts for c in counts]),
+        f"{name}_sizes": np.array([len(c.keys) for c in counts]),
+    }
+
+
+@dataclass(frozen=True)
+class PrototypeProblem:
+    """Prototypes of a sample, and one pass that counts how they hang together.
+
+    Parameters
+    ----------
+    rows : Rows
+    cube : Cube or None
+    weight : array of shape (n,) or None
+        Of the rows.
+    views : tuple of str
+    joined : bool
+        One space of all views side by side, or one space for each view.
+    n_prototypes, n_near : int
+    lloyd_iter : int
+        Iterations of k-means at most.
+    seed : int
+    extra : ndarray of shape (m, p)
+        Rows that are nodes, too.
+    labels : RowLabels or None
+        Labeled rows that are none.
+    known : mapping
+        What a checkpoint belongs to.
+    """
+
+    rows: Rows
+    cube: Any
+    weight: Any
+    views: tuple[str, ...]
+    joined: bool
+    n_prototypes: int
+    n_near: int
+    lloyd_iter: int
+    seed: int
+    extra: NDArray[Any]
+    labels: RowLabels | None
+    known: Mapping[str, Any]
+
+    kind = PrototypeState
+    max_iter = 1
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what a checkpoint belongs to, besides the data and the parameters."""
+        return {"views used": list(self.views), **self.known}
+
+    def begin(self) -> PrototypeState:
+        """Draw the sample, and find views and prototypes; one pass."""
+        count = sample_size(self.n_prototypes)
+        if self.cube is None:
+            sample = sample_rows(self.rows, count, self.seed)
+        else:
+            sample = sample_cube(self.cube, count, self.seed)
+        space = find_views(self.views, sample)
+        found = [
+            find_prototypes(
+                one(sample.x), sample.weight, self.n_prototypes, self.lloyd_iter, self.seed
+            )
+            for one in self.spaces(space)
+        ]
+        return PrototypeState(
+            space.units,
+            space.centers,
+            space.matrices,
+            np.concatenate([prototypes for prototypes, _ in found]),
+            np.array([len(prototypes) for prototypes, _ in found]),
+            max(n_iter for _, n_iter in found),
+        )
+
+    def spaces(self, space: Space) -> list[Space]:
+        """Return the spaces in which there are prototypes."""
+        return [space] if self.joined else space.alone()
+
+    def nodes(self, state: PrototypeState) -> list[Float]:
+        """Prototypes and further nodes of each space."""
+        spaces = self.spaces(state.space)
+        prototypes = split(state.prototypes, state.sizes)
+        return [
+            np.concatenate([own, space(self.extra)])
+            for own, space in zip(prototypes, spaces, strict=True)
+        ]
+
+    def step(self, state: PrototypeState) -> Step[PrototypeState]:
+        """Count how nodes hang together; one pass."""
+        # Spaces may have a few prototypes less than asked for: classes are counted to as many.
+        connectivity = Connectivity(
+            tuple(self.spaces(state.space)),
+            tuple(self.nodes(state)),
+            self.n_near,
+            int(state.sizes.max()),
+            self.labels,
+        )
+        if self.cube is None:
+            counts: ConnectivityCounts = self.rows.reduce(CONNECTIVITY, connectivity)
+            adjacent: Sequence[PairCounts] = ()
+        else:
+            from daskclust.cube.graph import count_graph
+
+            counts, adjacent = count_graph(self.cube, connectivity, self.weight)
+        classes = zip(counts.classes, state.sizes, strict=True)
+        found: dict[str, Any] = {
+            **_flat(counts.near, "near"),
+            **(_flat(adjacent, "adjacent") if adjacent else {}),
+            "classes": np.concatenate([own[:size] for own, size in classes]),
+        }
+        after = replace(state, **found)
+        edges = int(sum(len(c.keys) for c in counts.near))
+        return Step(after, float(edges), 0.0, finished=True)
+
+    def counts(self, state: PrototypeState) -> list[GraphCounts]:
+        """Return the counts of each space as matrices."""
+        assert state.near_keys is not None
+        assert state.near_counts is not None
+        assert state.near_sizes is not None
+        assert state.classes is not None
+        sizes = [int(size) + len(self.extra) for size in state.sizes]
+
+        def matrices(keys: Any, counts: Any, lengths: Any) -> list[Float]:
+            parts = zip(split(keys, lengths), split(counts, lengths), sizes, strict=True)
+            return [PairCounts(own, values).matrix(k) for own, values, k in parts]
+
+        near = matrices(state.near_keys, state.near_counts, state.near_sizes)
+        adjacent: list[Any] = [None] * len(near)
+        if state.adjacent_keys is not None:
+            adjacent = matrices(state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes)
+        classes = split(state.classes, state.sizes)
+        return [GraphCounts(*parts) for parts in zip(near, adjacent, classes, strict=True)]

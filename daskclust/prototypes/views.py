@@ -1,0 +1,253 @@
+"""Views: spaces in which rows are compared, found from a sample of the rows.
+
+Each view is centered, turned to at most :data:`MAX_DIMENSIONS` principal components,
+and scaled so that its total variance is 1; distances in different views compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.estimator.parameters import check_choice
+from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.projection import project_rows, unit_rows
+
+__all__ = [
+    "MAX_DIMENSIONS",
+    "VIEWS",
+    "SampleRows",
+    "Space",
+    "check_views",
+    "find_views",
+    "noise_whitening",
+]
+
+Float = NDArray[np.float64]
+
+VIEWS = ("raw", "standard", "angle", "whitened")
+#: Principal components that a view keeps at most.
+MAX_DIMENSIONS = 30
+#: Directions whose variance is below this share of the largest carry no information.
+_NEGLIGIBLE = 1e-12
+#: Variances below this share of the squared mean are rounding.
+_ROUNDING = 1e-28
+#: Isotropic noise that is added before whitening, as a multiple of the mean noise: bands
+#: without noise would be blown up, which ruins some scenes.
+_SOFTNESS = 10.0
+#: Units of ``"standard"``: a range of so many, but no more than so many standard deviations.
+_WIDTH, _LIMIT = 4.0, 3.0
+#: Rows of the sample that are handled at a time.
+_SLICE = 8192
+
+
+@dataclass(frozen=True)
+class SampleRows:
+    """Some of the rows, by which views and prototypes are found.
+
+    Attributes
+    ----------
+    x : ndarray of shape (m, p), float32 or float64
+        In an order that does not depend on the chunks.
+    weight : ndarray of shape (m,), float64
+        Positive.
+    neighbors : (ndarray, ndarray), optional
+        Of shape (pairs, p): horizontally and vertically adjacent pixels.
+    """
+
+    x: NDArray[Any]
+    weight: Float
+    neighbors: tuple[NDArray[Any], NDArray[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Space:
+    """One view, or several side by side, of a block of rows; travels to the workers.
+
+    Parameters
+    ----------
+    units : ndarray of shape (v,), bool
+        Whether rows are scaled to length 1 first.
+    centers : ndarray of shape (v, p), float64
+    matrices : ndarray of shape (v, p, q), float64
+        Columns beyond the dimensions of a view are 0.
+    """
+
+    units: NDArray[np.bool_]
+    centers: Float
+    matrices: Float
+
+    @property
+    def n_dimensions(self) -> int:
+        """Columns of the result."""
+        return int(len(self.units) * self.matrices.shape[2])
+
+    def __call__(self, x: NDArray[Any]) -> Float:
+        """Return the rows in the space, (n, v q): the same bits in whatever block."""
+        parts = [
+            project_rows(x, bool(unit), center, matrix)
+            for unit, center, matrix in zip(self.units, self.centers, self.matrices, strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
+
+    def restore(self, z: Float) -> Float:
+        """Return points of the space as rows of the first view's kind (lengths stay lost)."""
+        matrix, q = self.matrices[0], self.matrices.shape[2]
+        found: Float = self.centers[0] + z[:, :q] @ np.linalg.pinv(matrix)
+        return found
+
+    def alone(self) -> list[Space]:
+        """Return one space for each view."""
+        return [
+            Space(self.units[v : v + 1], self.centers[v : v + 1], self.matrices[v : v + 1])
+            for v in range(len(self.units))
+        ]
+
+
+def check_views(views: Any, *, is_cube: bool) -> tuple[str, ...]:
+    """Return the names of the views.
+
+    Parameters
+    ----------
+    views : str or sequence of str
+    is_cube : bool
+        Whether the data are a cube.
+
+    Raises
+    ------
+    ValueError
+        For names that are none, repeated ones, none at all, and ``"whitened"`` without
+        a cube.
+    """
+    if isinstance(views, str) and views == "auto":
+        return ("raw", "angle", "whitened") if is_cube else ("standard",)
+    names = (views,) if isinstance(views, str) else tuple(views)
+    for name in names:
+        check_choice(name, "views", ("auto", *VIEWS) if isinstance(views, str) else VIEWS)
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"views={views!r}; expected one or more different names of {VIEWS}.")
+    if "whitened" in names and not is_cube:
+        raise ValueError(
+            "views='whitened' needs a Cube: noise is told from what adjacent pixels differ by. "
+            "Pass the Cube itself as X, or use views='standard'."
+        )
+    return names
+
+
+def _slices(length: int) -> Iterator[slice]:
+    """Cut so many rows up, so that what is made of them in passing stays small."""
+    for start in range(0, length, _SLICE):
+        yield slice(start, start + _SLICE)
+
+
+def _moments(x: NDArray[Any], weight: Float, unit: bool) -> tuple[Float, Float]:
+    """Weighted mean and covariance of rows, or of the rows scaled to length 1."""
+
+    def seen(part: slice) -> Float:
+        return unit_rows(x[part]) if unit else x[part].astype(np.float64)
+
+    total = weight.sum()
+    mean: Float = sum(weight[s] @ seen(s) for s in _slices(len(x))) / total
+    scatter = np.zeros((x.shape[1],) * 2)
+    for s in _slices(len(x)):
+        centered = seen(s) - mean
+        scatter += (centered * weight[s, None]).T @ centered
+    return mean, scatter / total
+
+
+def noise_whitening(one: NDArray[Any], other: NDArray[Any]) -> Float:
+    """Return the matrix that turns the noise of directions in an image soft white.
+
+    Parameters
+    ----------
+    one, other : ndarray of shape (pairs, p)
+        Adjacent pixels; half the mean square of what they differ by, each scaled to
+        length 1, is their noise.
+
+    Returns
+    -------
+    ndarray of shape (p, p)
+        ``(N + 10 tr(N) / p I)^(-1/2)`` for the noise N; unity where there is none.
+    """
+    p = one.shape[1]
+    noise = np.zeros((p, p))
+    for s in _slices(len(one)):
+        gaps = unit_rows(one[s]) - unit_rows(other[s])
+        noise += gaps.T @ gaps
+    noise /= max(2 * len(one), 1)
+    level = np.trace(noise) / p
+    if not level > 0:
+        return np.eye(p)
+    values, vectors = np.linalg.eigh(noise / level + _SOFTNESS * np.eye(p))
+    whitening: Float = (vectors / np.sqrt(values)) @ vectors.T
+    return whitening
+
+
+def _components(scatter: Float, mean: Float) -> Float:
+    """Leading principal components, scaled to a total variance of 1; (p, d)."""
+    values, vectors = np.linalg.eigh(scatter)
+    total = values[values > 0].sum()
+    if not total > _ROUNDING * (mean @ mean):
+        # All rows are the same but for rounding: they are one point.
+        return np.zeros((len(values), 1))
+    kept = vectors[:, ::-1][:, : np.count_nonzero(values > _NEGLIGIBLE * values[-1])]
+    kept = kept[:, :MAX_DIMENSIONS]
+    peak = kept[np.abs(kept).argmax(axis=0), np.arange(kept.shape[1])]
+    return kept * (np.where(peak < 0, -1.0, 1.0) / np.sqrt(total))
+
+
+def _scale(spread: Float, width: Float) -> Float:
+    """Return what features are multiplied by; 0 for constant ones.
+
+    The inverse of the standard deviation, or of a quarter of the range where that is more,
+    up to three standard deviations: a feature whose spread is the work of a few extreme
+    values weighs less, by a factor of 3 at most.
+    """
+    unit = np.clip(width / _WIDTH, spread, _LIMIT * spread)
+    return np.divide(1.0, unit, out=np.zeros_like(unit), where=(width > 0) & (spread > 0))
+
+
+def _view(name: str, sample: SampleRows) -> tuple[bool, Float, Float]:
+    if name in ("raw", "standard"):
+        mean, scatter = _moments(sample.x, sample.weight, unit=False)
+        if name == "raw":
+            return False, mean, _components(scatter, mean)
+        scale = _scale(np.sqrt(np.diag(scatter)), np.ptp(sample.x, axis=0).astype(np.float64))
+        return False, mean, scale[:, None] * _components(scatter * scale[:, None] * scale, 0 * mean)
+    mean, scatter = _moments(sample.x, sample.weight, unit=True)
+    if name == "angle":
+        return True, mean, _components(scatter, mean)
+    assert sample.neighbors is not None
+    one, other = sample.neighbors
+    whitening = noise_whitening(one, other)
+    return True, mean, whitening @ _components(whitening @ scatter @ whitening, whitening @ mean)
+
+
+def find_views(names: Sequence[str], sample: SampleRows) -> Space:
+    """Find the parameters of views from a sample.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Out of :data:`VIEWS`.
+    sample : SampleRows
+        With neighbors for ``"whitened"``.
+
+    Notes
+    -----
+    Cost O(m p^2 + p^3) for m rows, on the client, with one BLAS thread: so the sums are
+    the same on whatever machine the client runs with however many cores.
+    """
+    with one_blas_thread():
+        found = [_view(name, sample) for name in names]
+    width = max(matrix.shape[1] for _, _, matrix in found)
+    matrices = [np.pad(matrix, ((0, 0), (0, width - matrix.shape[1]))) for _, _, matrix in found]
+    return Space(
+        np.array([unit for unit, _, _ in found]),
+        np.stack([center for _, center, _ in found]),
+        np.stack(matrices),
+    )

@@ -1,0 +1,143 @@
+"""How nodes hang together: a pass that counts which of them are near the same rows.
+
+A row counts for each pair of its nearest nodes.  How many different pairs there are is
+decided by the data, so counts are kept as sorted keys and not as a matrix of fixed size
+(:mod:`daskclust.kernels.pair_counts`).  Counts of rows are whole numbers: exact, however
+blocks are cut and in whatever order they are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.nearest.several import nearest_several
+from daskclust.kernels.pair_counts import PairCounts, count_near, merge_counts
+from daskclust.reduction.class_moments import RowLabels
+from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
+
+__all__ = ["CONNECTIVITY", "Connectivity", "ConnectivityCounts", "merge_connectivity"]
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ConnectivityCounts:
+    """What is counted, for each space.
+
+    Attributes
+    ----------
+    near : tuple of PairCounts
+        Rows by pairs of their nearest nodes.
+    classes : ndarray of shape (spaces, n_prototypes, n_classes), float64
+        Weights of labeled rows by their nearest prototype.
+    """
+
+    near: tuple[PairCounts, ...]
+    classes: Float
+
+
+@dataclass(frozen=True)
+class Connectivity:
+    """What to count; travels to the workers.
+
+    Parameters
+    ----------
+    spaces : tuple of callable(x) -> z
+        In which rows are compared with nodes.
+    nodes : tuple of ndarray of shape (k, q), float64
+        In each space.
+    n_near : int
+        Nearest nodes of a row that count as connected, 2 or more.
+    n_prototypes : int
+        Nodes, out of the first, to which labels are counted.
+    labels : RowLabels, optional
+        Labeled rows that are no nodes.
+    """
+
+    spaces: tuple[Callable[[NDArray[Any]], Float], ...]
+    nodes: tuple[Float, ...]
+    n_near: int
+    n_prototypes: int = 0
+    labels: RowLabels | None = None
+
+    def identity(self) -> ConnectivityCounts:
+        """Return the counts of no rows."""
+        n_classes = 0 if self.labels is None else self.labels.n_classes
+        return ConnectivityCounts(
+            tuple(merge_counts([]) for _ in self.spaces),
+            np.zeros((len(self.spaces), self.n_prototypes, n_classes)),
+        )
+
+    def count(self, rows: RowBlock) -> tuple[ConnectivityCounts, NDArray[np.int32]]:
+        """Count the rows of a block; also return their nearest nodes, (spaces, n)."""
+        found = self.identity()
+        near = []
+        first = np.empty((len(self.spaces), len(rows.x)), np.int32)
+        for v, (space, nodes) in enumerate(zip(self.spaces, self.nodes, strict=True)):
+            z = space(rows.x)
+            indices, _ = nearest_several(z, nodes, min(self.n_near, len(nodes)))
+            first[v] = indices[:, 0]
+            near.append(count_near(indices, rows.weight, len(nodes)))
+            if self.labels is not None:
+                self._count_labels(found.classes[v], rows, z, nodes)
+        return ConnectivityCounts(tuple(near), found.classes), first
+
+    def _count_labels(self, counts: Float, rows: RowBlock, z: Float, nodes: Float) -> None:
+        assert self.labels is not None
+        for places, codes in self.labels.by_chunk(rows):
+            if len(places):
+                own, _ = nearest_several(z[places], nodes[: self.n_prototypes], 1)
+                weight = 1.0 if rows.weight is None else rows.weight[places]
+                np.add.at(counts, (own[:, 0], codes), weight)
+
+
+def merge_connectivity(parts: Sequence[ConnectivityCounts]) -> ConnectivityCounts:
+    """Add counts; there is at least one part."""
+    near = tuple(merge_counts(space) for space in zip(*(part.near for part in parts), strict=True))
+    return ConnectivityCounts(near, sum(part.classes for part in parts[1:]) + parts[0].classes)
+
+
+_PAIRS = np.dtype([("key", np.int64), ("count", np.float64)])
+
+
+def _packed(counts: PairCounts) -> NDArray[Any]:
+    records = np.empty(len(counts.keys), _PAIRS)
+    records["key"], records["count"] = counts
+    return records
+
+
+def _unpacked(records: NDArray[Any]) -> PairCounts:
+    return PairCounts(np.ascontiguousarray(records["key"]), np.ascontiguousarray(records["count"]))
+
+
+def _add_pairs(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    return _packed(merge_counts([_unpacked(a), _unpacked(b)]))
+
+
+#: At most as many records as there are pairs of nodes.
+_PAIR_COUNTS = Merge("pair counts", np.empty, _add_pairs)
+
+
+def _fields(state: Connectivity) -> Mapping[str, Field]:
+    near = {f"near{v}": Field((None,), _PAIR_COUNTS, _PAIRS) for v in range(len(state.spaces))}
+    return {**near, "classes": Field((2, *state.identity().classes.shape))}
+
+
+def _block(rows: RowBlock, state: Connectivity) -> Partial:
+    counts, _ = state.count(rows)
+    near = {f"near{v}": _packed(pairs) for v, pairs in enumerate(counts.near)}
+    return {**near, "classes": np.stack([counts.classes, np.zeros_like(counts.classes)])}
+
+
+def _finalize(partial: Partial, state: Connectivity) -> ConnectivityCounts:
+    near = tuple(_unpacked(partial[f"near{v}"]) for v in range(len(state.spaces)))
+    return ConnectivityCounts(near, partial["classes"].sum(axis=0))
+
+
+#: Rows by pairs of their nearest nodes, and labeled rows by their nearest prototype.
+CONNECTIVITY = Reduction("connectivity", _fields, _block, _finalize)

@@ -1,0 +1,157 @@
+"""Passes whose partials are tables of the labels that occur: their number is up to the data.
+
+A table has a row for each label, or pair of labels, that occurs: O(k) rows for k
+clusters, whatever the number of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.contingency import count_pairs, merge_counts
+from daskclust.kernels.label_moments import LabelMoments, label_moments, merge_label_moments
+from daskclust.kernels.moments import first_nonfinite
+from daskclust.reduction.centroid_scores import split_labels
+from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
+
+__all__ = ["CONTINGENCY", "LABEL_MOMENTS", "LabelMomentsRequest"]
+
+Float = NDArray[np.float64]
+
+
+def _add_counts(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    return merge_counts([a, b])
+
+
+_COUNTS = Merge("counts", np.empty, _add_counts)
+
+
+def _count_fields(state: None) -> Mapping[str, Field]:
+    return {"table": Field((None, 3), _COUNTS, np.int64)}
+
+
+def _count(rows: RowBlock, state: None) -> Partial:
+    pairs = rows.x[:, :2]
+    if rows.weight is not None:
+        if (rows.weight != np.floor(rows.weight)).any():
+            raise ValueError("Pairs of labels are counted, so weights must be whole numbers.")
+        pairs = np.repeat(pairs, rows.weight.astype(np.int64), axis=0)
+    return {"table": count_pairs(*np.ascontiguousarray(pairs.T).astype(np.int64))}
+
+
+def _table(partial: Partial, state: None) -> NDArray[np.int64]:
+    return partial["table"]
+
+
+#: How often each pair of labels occurs, of rows that are such pairs.
+CONTINGENCY = Reduction("contingency", _count_fields, _count, _table)
+
+
+@dataclass(frozen=True)
+class LabelMomentsRequest:
+    """Ask for weight, mean and spread of the rows of each label.
+
+    Parameters
+    ----------
+    n_features : int
+        Of rows whose labels are in one more, last column.
+    ignored : int, optional
+        Label of rows that are left out, whatever they hold.
+    """
+
+    n_features: int
+    ignored: int | None = None
+
+
+def _moments_dtype(p: int) -> np.dtype:
+    """Record of a label: the fields of :class:`LabelMoments`."""
+    return np.dtype(
+        [
+            ("label", np.int64),
+            ("weight", np.float64),
+            ("mean", np.float64, (p,)),
+            ("square", np.float64),
+            ("rows", np.float64),
+        ]
+    )
+
+
+def _packed(moments: LabelMoments) -> NDArray[Any]:
+    records = np.empty(len(moments.labels), _moments_dtype(moments.means.shape[1]))
+    for name, values in zip(records.dtype.names or (), moments, strict=True):
+        records[name] = values
+    return records
+
+
+def _unpacked(records: NDArray[Any]) -> LabelMoments:
+    return LabelMoments(*(records[name] for name in records.dtype.names or ()))
+
+
+def _add_moments(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    return _packed(merge_label_moments([_unpacked(a), _unpacked(b)]))
+
+
+_LABEL_MOMENTS = Merge("label moments", np.empty, _add_moments)
+
+
+def _moments_fields(state: LabelMomentsRequest) -> Mapping[str, Field]:
+    return {"moments": Field((None,), _LABEL_MOMENTS, _moments_dtype(state.n_features))}
+
+
+def _counting_rows(rows: RowBlock, ignored: int | None) -> NDArray[np.bool_]:
+    """Which rows count; the first bad weight or value among them is an error."""
+    keep = np.ones(len(rows.x), bool)
+    if ignored is not None:
+        keep = rows.x[:, -1].astype(np.int64) != ignored
+    if rows.weight is not None:
+        wrong = keep & ~(np.isfinite(rows.weight) & (rows.weight >= 0))
+        if wrong.any():
+            row = int(rows.numbers(np.flatnonzero(wrong)[:1])[0])
+            raise ValueError(
+                f"sample_weight of row {row} is NaN, infinite or negative; weights must be finite "
+                "and non-negative."
+            )
+        keep &= rows.weight > 0
+    return keep
+
+
+def _moments(rows: RowBlock, state: LabelMomentsRequest) -> Partial:
+    keep = _counting_rows(rows, state.ignored)
+    whole, labels = split_labels(rows)
+    x, weight, slices = whole.x, whole.weight, rows.slices()
+    local = np.arange(len(labels))
+    if not keep.all():
+        local = np.flatnonzero(keep)
+        x, labels = x[local], labels[local]
+        weight = None if weight is None else weight[local]
+        ends = [(part.start, part.stop) for part in slices]
+        slices = [slice(*np.searchsorted(local, end)) for end in ends]
+    row, column = first_nonfinite(x)
+    if row >= 0:
+        number = int(rows.numbers(local[[row]])[0])
+        raise ValueError(
+            f"Input X contains {x[row, column]} at row {number}, column {column}. Label such "
+            "rows -1 and use ignore_masked=True to leave them out."
+        )
+    found: LabelMoments | None = None
+    for part in slices:
+        if part.stop > part.start:
+            own = None if weight is None else weight[part]
+            made = label_moments(x[part], labels[part], own)
+            found = made if found is None else merge_label_moments([found, made])
+    if found is None:
+        return {"moments": np.empty(0, _moments_dtype(state.n_features))}
+    return {"moments": _packed(found)}
+
+
+def _finalize_moments(partial: Partial, state: LabelMomentsRequest) -> LabelMoments:
+    return _unpacked(partial["moments"])
+
+
+#: Weight, mean and spread of the rows of each label that occurs.
+LABEL_MOMENTS = Reduction("label-moments", _moments_fields, _moments, _finalize_moments)

@@ -1,0 +1,143 @@
+"""Files and folders that appear under their name only when they are whole: one rename for all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+__all__ = ["discard", "hidden_sibling", "new_file", "put_in_place", "remove_stale"]
+
+_REMOVAL_TRIES, _REMOVAL_PAUSE = 20, 0.05  # pause in seconds
+#: Seconds by which the clocks of a process and of a file may differ.
+_CLOCKS = 2.0
+#: Seconds after which a process of another host that wrote nothing counts as gone.
+_SILENT = 60.0
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
+
+
+def hidden_sibling(path: Path, ending: str) -> Path:
+    """Return a new hidden name beside `path`, on the same file system, so that rename works.
+
+    It names this process, so that :func:`remove_stale` knows whether anybody still
+    writes there.
+    """
+    owner = f"{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return path.with_name(f".{path.name}.{owner}.{ending}")
+
+
+def put_in_place(partial: Path, path: Path) -> None:
+    """Rename a whole file or folder to `path`; what was there before is replaced.
+
+    A folder cannot replace another in one step: the old one is moved aside, back
+    if the second rename fails, and removed in the end.
+    """
+    if not partial.is_dir() or not path.exists():
+        partial.replace(path)
+        return
+    old = hidden_sibling(path, "old")
+    path.rename(old)
+    try:
+        partial.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def discard(partial: Path) -> None:
+    """Remove an unfinished file or folder, if it is still there.
+
+    After a failure, tasks that were already running may still be creating files, and
+    thereby folders that were just removed.  A few tries catch the usual case; what a
+    later one leaves has a hidden name and no metadata, so that it opens as nothing.
+    """
+    for _ in range(_REMOVAL_TRIES):
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+        if not partial.exists():
+            return
+        time.sleep(_REMOVAL_PAUSE)
+
+
+def remove_stale(path: Path) -> None:
+    """Remove what killed processes left unfinished beside `path`.
+
+    Only hidden names that this module makes for this very target are touched: those of
+    processes of this host that are gone, and those of other hosts which are older than
+    the target by more than a minute.
+    """
+    ours = re.compile(rf"\.{re.escape(path.name)}\.(\w+)-(\d+)-[0-9a-f]{{8}}\.(?:partial|old)")
+    try:
+        with os.scandir(path.parent) as entries:
+            found = [(Path(entry.path), ours.fullmatch(entry.name)) for entry in entries]
+    except FileNotFoundError:
+        return
+    for item, match in found:
+        if match is None or not _is_abandoned(item, match[1], int(match[2]), path):
+            continue
+        if item.is_dir() and not item.is_symlink():
+            shutil.rmtree(item, ignore_errors=True)
+        else:
+            item.unlink(missing_ok=True)
+
+
+def _is_abandoned(item: Path, host: str, pid: int, path: Path) -> bool:
+    try:
+        changed = item.stat().st_mtime
+        if host == _host():
+            return _is_gone(pid, changed)
+        return changed + _SILENT < path.stat().st_mtime
+    except OSError:
+        # Its owner was quicker, or it is not ours to remove.
+        return False
+
+
+def _is_gone(pid: int, changed: float) -> bool:
+    """Whether the process has ended; another may have its number by now."""
+    try:
+        return psutil.Process(pid).create_time() > changed + _CLOCKS
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
+
+
+@contextmanager
+def new_file(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
+    """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure.
+
+    The content is on the disk before the rename: a crash leaves the old file or the
+    new one.
+
+    Parameters
+    ----------
+    path : Path
+        In an existing folder, or one that can be made.
+    check : callable, optional
+        Called right before the rename; may refuse it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = hidden_sibling(path, "partial")
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        if check is not None:
+            check()
+        put_in_place(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

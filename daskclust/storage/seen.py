@@ -1,0 +1,163 @@
+"""Zarr arrays in tasks: every process must see the store that the client opened.
+
+Zarr answers with fill values where files are absent, and creates folders where it
+writes, so that a worker without the store reads and writes something else in
+silence.  An array that travels to workers is therefore wrapped: before its first
+read in a process, and before every write, its metadata must be those that the
+client saw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from daskclust.exceptions import StoreError
+from daskclust.storage.urls import redact
+
+__all__ = ["StoredArray", "as_dask", "metadata_digest"]
+
+#: Arrays whose store this process has seen.
+_seen: set[str] = set()
+_METADATA = {2: (".zarray",), 3: ("zarr.json",)}
+
+
+def metadata_digest(array: zarr.Array) -> str | None:
+    """Return a digest of the stored metadata of an array; None where there are none.
+
+    Attributes of Zarr v2 lie in a file of their own and are left out.
+    """
+    names = [f"{array.path}/{name}".lstrip("/") for name in _METADATA[array.metadata.zarr_format]]
+    store, found = array.store, hashlib.sha256()
+    for name in names:
+        if type(store) is zarr.storage.LocalStore:
+            # Opening such a store creates its folder: that must not happen here.
+            try:
+                content = (Path(store.root) / name).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        else:
+            buffer = sync(store.get(name, default_buffer_prototype()))
+            if buffer is None:
+                return None
+            content = buffer.to_bytes()
+        found.update(content)
+    return found.hexdigest()
+
+
+def _where() -> str:
+    """Name this process, by its address if it is a worker."""
+    place = f"process {os.getpid()} on {platform.node()}"
+    try:
+        from distributed import get_worker
+
+        return f"worker {get_worker().address} ({place})"
+    except (ImportError, ValueError):
+        return place
+
+
+class StoredArray:
+    """A Zarr array, for tasks: reads and writes of another store are errors.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        As the client opened it.
+
+    Notes
+    -----
+    Opening costs one read of metadata on the client and one in each process that
+    reads, whatever the number of blocks; a block that holds nothing but the fill
+    value, and every block written, cost one more each.
+    """
+
+    def __init__(self, array: zarr.Array) -> None:
+        self.array = array
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.dtype: np.dtype[Any] = array.dtype
+        self.ndim: int = array.ndim
+        self.digest = metadata_digest(array)
+        name = f"{array.store!r} {array.path} {self.digest}"
+        self.key = hashlib.sha256(name.encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        # Dask logs the arguments of tasks that fail.
+        return f"<StoredArray {self.name} {self.shape} {self.dtype}>"
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return ("daskclust-stored", self.key)
+
+    @property
+    def name(self) -> str:
+        """Store and path, without credentials."""
+        store = redact(self.array.store)
+        return f"{store.rstrip('/')}/{self.array.path}".rstrip("/")
+
+    def check(self, *, again: bool = False) -> None:
+        """Raise where this process does not see the array that the client opened.
+
+        Raises
+        ------
+        StoreError
+        """
+        if self.digest is None or (not again and self.key in _seen):
+            return
+        try:
+            found = metadata_digest(self.array)
+        except FileNotFoundError:
+            found = None
+        if found == self.digest:
+            _seen.add(self.key)
+            return
+        _seen.discard(self.key)
+        what = "does not see" if found is None else "sees another array at"
+        raise StoreError(
+            f"The {_where()} {what} {self.name!r}, which the client opened. Every worker must "
+            "reach the same store under the same path: use a shared file system or an object "
+            "store, and check mounts and containers."
+        )
+
+    def __getitem__(self, selection: Any) -> NDArray[Any]:
+        self.check()
+        values = np.asarray(self.array[selection])
+        if self._is_empty(values):
+            # What a store that is gone since would answer.
+            self.check(again=True)
+        return values
+
+    def _is_empty(self, values: NDArray[Any]) -> bool:
+        fill = self.array.fill_value
+        fill = values.dtype.type(0 if fill is None else fill)
+        if not values.size or not _same(values.flat[0], fill):
+            return False
+        return bool(_same(values, fill).all())
+
+    def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
+        self.check(again=True)
+        self.array[selection] = values
+
+
+def _same(values: Any, fill: Any) -> Any:
+    return np.isnan(values) if fill != fill else values == fill
+
+
+def as_dask(array: zarr.Array | StoredArray) -> da.Array:
+    """Return a lazy array of the chunks (shards, where there are) of a stored one."""
+    stored = array if isinstance(array, StoredArray) else StoredArray(array)
+    return da.from_array(
+        stored,
+        chunks=stored.array.shards or stored.array.chunks,
+        asarray=False,
+        fancy=False,
+        meta=np.empty((0,) * stored.ndim, dtype=stored.dtype),
+    )

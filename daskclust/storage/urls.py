@@ -1,0 +1,84 @@
+"""Texts without credentials: what may be printed, logged or stored of a URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["redact", "redact_all"]
+
+_HIDDEN = "***"
+#: ``scheme://`` up to a blank, a quote or a bracket that ends the URL in a sentence.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)([^\s'\"<>]*)")
+#: Values in a query or fragment: any may be a signature.
+_VALUES = re.compile(r"([?&#;][^=&#;\s'\"]*=)[^&#;\s'\"<>)]*")
+#: Queries whose URL was cut off, and options written out: ``secret=...``, ``'token': '...'``.
+_NAMED = re.compile(
+    r"(?i)([\w.\-]*(?:secret|password|passwd|signature|token|credential|api_?key|access_?key)"
+    r"[\w.\-]*['\"]?\s*[=:]\s*['\"]?)(?!\*\*\*)[^\s'\"&,;})]+"
+)
+_QUERY = re.compile(r"(?i)([?&](?:sig|key|auth|sv|se|sp)=)(?!\*\*\*)[^\s'\"&]+")
+#: User information of a URL whose scheme was cut off: ``user:secret@host``.
+_USER = re.compile(r"(?<![^\s'\"(,/])[^\s/:@'\"(,]+:[^\s/@'\"]+@")
+_PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::\d*)?")
+
+
+def _without_secrets(match: re.Match[str]) -> str:
+    scheme, rest = match.groups()
+    # Protocols may be chained, as in simplecache::https://...
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        rest = f"{_HIDDEN}@{rest[authority.rindex('@') + 1 :]}"
+    elif not _PORT.fullmatch(authority) and "@" in rest:
+        # A secret that should have been quoted holds a slash: user:sec/ret@host.
+        rest = f"{_HIDDEN}@{rest[rest.rindex('@') + 1 :]}"
+    return scheme + _VALUES.sub(rf"\g<1>{_HIDDEN}", rest)
+
+
+def redact(text: object) -> str:
+    r"""Return a text with the credentials of every URL in it replaced by ``***``.
+
+    User information, every value of a query or fragment, and values that are named
+    like a secret are replaced; schemes, hosts and paths stay.
+
+    Parameters
+    ----------
+    text : object
+        Its ``str`` is taken.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> redact("cannot read 'https://bob:hunter2@host/s.zarr?sig=SECRET'")
+    "cannot read 'https://***@host/s.zarr?sig=***'"
+    >>> redact("simplecache::s3://bucket/a.zarr and C:\\data at 10:30")
+    'simplecache::s3://bucket/a.zarr and C:\\data at 10:30'
+    """
+    found = _URL.sub(_without_secrets, str(text))
+    found = _USER.sub(f"{_HIDDEN}@", found)
+    found = _NAMED.sub(rf"\g<1>{_HIDDEN}", found)
+    return _QUERY.sub(rf"\g<1>{_HIDDEN}", found)
+
+
+def redact_all(value: Any) -> Any:
+    """Return JSON-like values with every text in them redacted, keys included.
+
+    Examples
+    --------
+    >>> redact_all({"cube": "s3://key:secret@bucket/x", "bands": [1, 2]})
+    {'cube': 's3://***@bucket/x', 'bands': [1, 2]}
+    """
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {
+            redact(key) if isinstance(key, str) else key: redact_all(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [redact_all(item) for item in value]
+    return value

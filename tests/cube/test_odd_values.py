@@ -1,0 +1,231 @@
+"""Masks of NumPy, fill values by their bits, codes, and constants: no value goes astray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import daskclust
+from daskclust import open_cube
+
+DIMS = ("y", "x", "band")
+
+
+def stored(values: np.ndarray, path: Any = None, chunks: Any = None, **attributes: Any) -> Any:
+    group = zarr.create_group(zarr.storage.MemoryStore() if path is None else path)
+    group.create_array(
+        "cube", data=values, chunks=chunks or "auto", dimension_names=DIMS, attributes=attributes
+    )
+    return group
+
+
+# Masked arrays
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from(["i2", "u1", "f4", "f8"]),
+    kind=st.sampled_from(["numpy", "dask"]),
+    missing=st.sampled_from(["mask", "nan"]),
+    scale=st.sampled_from(["none", "standard", "unit"]),
+)
+def test_masked_pixels_are_no_rows(
+    seed: int, dtype: str, kind: str, missing: Any, scale: Any
+) -> None:
+    rng = np.random.default_rng(seed)
+    data = rng.integers(1, 100, (7, 6, 3)).astype(dtype)
+    mask = rng.random((7, 6, 3)) < 0.2
+    data[mask] = rng.integers(100, 127)  # what lies under the mask counts for nothing
+    cube = np.ma.masked_array(data, mask)
+    given = cube if kind == "numpy" else da.from_array(cube, chunks=(3, 4, 3))
+    opened = open_cube(given, dims=DIMS, missing=missing, scale=scale, chunks=(3, 4))
+    plain = np.where(mask, np.nan, data.astype(float)).astype(
+        "f4" if np.dtype(dtype).itemsize <= 2 or dtype == "f4" else "f8"
+    )
+    expected = open_cube(plain, dims=DIMS, missing=missing, scale=scale, chunks=(3, 4))
+    assert opened.block_counts == expected.block_counts
+    assert_array_equal(opened.valid.compute(), expected.valid.compute())
+    found = opened.samples.compute()
+    assert not np.ma.isMaskedArray(found)
+    np.testing.assert_allclose(found, expected.samples.compute(), rtol=1e-6)
+    if scale == "standard":
+        for one, other in zip(opened.scaling or (), expected.scaling or (), strict=True):
+            np.testing.assert_allclose(one, other)
+
+
+def test_a_mask_that_a_dask_array_hides_is_an_error() -> None:
+    plain = da.ones((4, 4, 2), dtype="i2", chunks=(2, 2, 2))
+    hidden = plain.map_blocks(
+        lambda block: np.ma.masked_array(block, block > 0), dtype="i2", meta=np.empty((0, 0, 0))
+    ).astype("i2")
+    hidden._meta = np.empty((0, 0, 0), "i2")
+    cube = open_cube(hidden, dims=DIMS)
+    with pytest.raises(ValueError, match="masked array, which its Dask array does not say"):
+        cube.samples.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_masked_labels_are_no_labels(lazy: bool) -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    classes = np.arange(16).reshape(4, 4) % 3
+    mask = np.zeros((4, 4), bool)
+    mask[1] = True
+    expected = cube.rows_of(np.where(mask, -1, classes))
+    for dtype in ("i8", "u1", "u8", "i2"):
+        given: Any = np.ma.masked_array(classes.astype(dtype), mask)
+        found = cube.rows_of(da.from_array(given, chunks=2) if lazy else given)
+        assert_array_equal(found, expected)
+    flags: Any = np.ma.masked_array(np.ones((4, 4), bool), mask)
+    rows, labels = cube.rows_of(da.from_array(flags, chunks=2) if lazy else flags)
+    assert len(rows) == 12
+    assert set(labels) == {1}
+    # As a mask, what is hidden is excluded.
+    left = open_cube(
+        np.arange(32, dtype="i2").reshape(4, 4, 2),
+        dims=DIMS,
+        mask=np.ma.masked_array(np.zeros((4, 4), bool), mask),
+    )
+    assert left.n_valid == 12
+    with pytest.raises(ValueError, match="masked array of dtype float64"):
+        cube.rows_of(np.ma.masked_array(np.ones((4, 4)), mask))
+
+
+# Codes and fill values
+
+
+def test_unsigned_fill_values_go_by_their_bits() -> None:
+    values = np.array([[[255, 1]], [[254, 2]]], dtype="u1")
+    assert open_cube(stored(values, _FillValue=-1)).n_valid == 1
+    assert open_cube(stored(values, _FillValue=-1, _Unsigned="true")).nodata == (255,)
+    assert open_cube(stored(values.astype("u2"), _FillValue=-1)).nodata == (65535,)
+    assert open_cube(stored(values, _FillValue=-300)).nodata == ()
+    with pytest.raises(ValueError, match=r"_Unsigned = true.*xarray"):
+        open_cube(stored(values.view("i1"), _FillValue=-1, _Unsigned="true"))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"flag_values": 3, "flag_meanings": "wood"},
+        {"flag_values": 3, "flag_meanings": "wood water"},
+        {"flag_values": "x", "flag_meanings": "wood"},
+        {"flag_values": [None], "flag_meanings": "wood"},
+        {"flag_values": ["Infinity"], "flag_meanings": "wood"},
+        {"_FillValue": "Infinity"},
+        {"_FillValue": "NaN"},
+        {"missing_value": "-Infinity"},
+    ],
+)
+def test_odd_attributes_of_label_maps(tmp_path: Path, attributes: dict[str, Any]) -> None:
+    cube = open_cube(np.arange(8, dtype="i2").reshape(2, 2, 2), dims=DIMS)
+    group = zarr.create_group(tmp_path / "l.zarr")
+    group.create_array(
+        "classes",
+        data=np.array([[3, 3], [-1, 3]], "i2"),
+        dimension_names=DIMS[:2],
+        attributes=attributes,
+    )
+    rows, labels = cube.rows_of(tmp_path / "l.zarr")
+    assert rows.tolist() == [0, 1, 3]
+    assert labels.tolist() == [3, 3, 3]
+    opened = cube.open_map("labels", tmp_path / "l.zarr")
+    assert opened.meanings in (None, {3: "wood"})
+
+
+def test_the_largest_unsigned_label() -> None:
+    cube = open_cube(np.arange(8, dtype="i2").reshape(2, 2, 2), dims=DIMS)
+    largest = np.iinfo(np.uint64).max
+    classes = np.array([[1, 2], [largest, 3]], np.uint64)
+    with pytest.raises(ValueError, match=f"holds {largest}"):
+        cube.rows_of(classes)
+    rows, labels = cube.rows_of(classes, unlabeled=largest)
+    assert rows.tolist() == [0, 1, 3]
+    assert labels.tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match=f"hold {largest}, which int64 does not"):
+        cube.to_map(classes.ravel()).compute()
+    assert cube.to_map(classes.ravel(), fill_value=0).compute().max() == largest
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "expected"),
+    [
+        ("i4", np.nan, "f8"),
+        ("u1", np.nan, "f8"),
+        ("i4", 0.5, "f8"),
+        ("i4", np.inf, "f8"),
+        ("i1", 300, "i4"),
+        ("u1", -1, "i8"),
+        ("u1", 300, "u2"),
+        ("i4", -1, "i4"),
+        ("f4", np.nan, "f4"),
+        ("?", -1, "i8"),
+    ],
+)
+def test_fill_values_of_another_kind(dtype: str, fill: float, expected: str) -> None:
+    values = np.array([[[1], [-9]], [[2], [3]]], dtype="i2")
+    cube = open_cube(stored(values, _FillValue=-9))
+    image = cube.to_map(np.array([1, 0, 1], dtype), fill_value=fill)
+    assert image.dtype == np.dtype(expected)
+    found = image.compute()
+    assert found.dtype == np.dtype(expected)
+    assert_array_equal(found, np.array([[1, fill], [0, 1]], dtype=float))
+
+
+def test_only_the_codes_that_occur_are_listed(tmp_path: Path) -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    codes = np.array([7, 3_000_000, 5, 7] * 4)
+    codes[3] = -1
+    attributes = cube.write_labels(codes, tmp_path / "l.zarr")["labels"].attrs
+    assert attributes["flag_values"] == [5, 7, 3_000_000]
+    assert attributes["flag_meanings"] == "cluster_5 cluster_7 cluster_3000000"
+    named = cube.write_labels(
+        codes % 8, tmp_path / "n.zarr", n_clusters=3, class_names=["a", "b", "c d"]
+    )["labels"].attrs
+    assert named["flag_values"] == [0, 1, 2, 5, 7]
+    assert named["flag_meanings"] == "a b c_d cluster_5 cluster_7"
+
+
+# Constant bands
+
+
+@given(
+    value=st.floats(-1e12, 1e12, allow_subnormal=False),
+    n=st.integers(1, 40),
+    chunk=st.integers(1, 13),
+    dtype=st.sampled_from(["f4", "f8", "i4"]),
+)
+def test_a_constant_band_is_centered_not_blown_up(
+    value: float, n: int, chunk: int, dtype: str
+) -> None:
+    values = np.empty((n, 3, 2), dtype)
+    values[..., 0] = int(value) % 1000 if dtype == "i4" else value
+    values[..., 1] = np.arange(3 * n).reshape(n, 3)
+    cube = open_cube(values, dims=DIMS, scale="standard", chunks=(chunk, 2))
+    scaling = cube.scaling
+    assert scaling is not None
+    assert scaling[1][0] == 1.0
+    assert (cube.samples.compute()[:, 0] == 0.0).all()
+
+
+def test_public_description(tmp_path: Path) -> None:
+    values = np.arange(5 * 4 * 3, dtype="i2").reshape(5, 4, 3)
+    for cube in (
+        open_cube(stored(values, tmp_path / "c.zarr", chunks=(2, 2, 3)), bad_bands=[1]),
+        open_cube(values, dims=DIMS, bad_bands=[1], chunks=(2, 2)),
+    ):
+        assert cube.stored.shape == (5, 4, 3)
+        assert cube.stored.nbytes == values.nbytes
+        assert cube.stored.may_be_masked is False
+        assert cube.blocks.count == 6
+        assert_array_equal(cube.stored_bands([2, 0]).compute(), values[..., [2, 0]])
+        assert cube.count_valid([0, 5]) == 4 + 2
+        assert cube.georeference.attributes == {}
+    assert daskclust.open_cube(values, dims=DIMS, nodata=3).stored.may_be_masked

@@ -1,0 +1,202 @@
+"""Workers that do not see the input or the output: an error that says so, never a wrong map."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+from numpy.testing import assert_array_equal
+
+import daskclust
+from daskclust.exceptions import StoreError
+from daskclust.storage.seen import StoredArray, as_dask, metadata_digest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def may_unshare() -> bool:
+    if sys.platform != "linux" or shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that one of the two workers does not see: only an empty one."""
+    return tmp_path_factory.mktemp("unseen")
+
+
+@pytest.fixture(scope="module")
+def half_blind(place: Path) -> Iterator[Client]:
+    if not may_unshare():
+        pytest.skip("needs the right to make a mount namespace (unshare -m)")
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        worker = (
+            f"mount -t tmpfs none {place} && exec {sys.executable} -m distributed.cli.dask_worker "
+            f"{cluster.scheduler_address} --no-nanny --nthreads 1 --name blind --no-dashboard"
+        )
+        process = subprocess.Popen(
+            ["unshare", "-m", "sh", "-c", worker],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+        )
+        try:
+            client.wait_for_workers(2, timeout=60)
+            yield client
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+@pytest.fixture
+def scene(place: Path) -> Path:
+    path = place / f"scene-{time.monotonic_ns()}.zarr"
+    values = np.arange(30 * 30 * 3, dtype=np.int16).reshape(30, 30, 3) + 1
+    group = zarr.create_group(path)
+    array = group.create_array(
+        "cube", shape=values.shape, chunks=(6, 6, 3), dtype="i2", dimension_names=("y", "x", "band")
+    )
+    array[:] = values
+    classes = group.create_array(
+        "classes", shape=(30, 30), chunks=(6, 6), dtype="i2", dimension_names=("y", "x")
+    )
+    classes[:] = 1
+    hidden = group.create_array(
+        "hidden", shape=(30, 30), chunks=(6, 6), dtype=bool, dimension_names=("y", "x")
+    )
+    hidden[:] = values[:, :, 0] % 7 == 0
+    return path
+
+
+def test_an_input_that_a_worker_does_not_see(half_blind: Client, scene: Path) -> None:
+    cube = daskclust.open_cube(scene, variable="cube")
+    with pytest.raises(StoreError, match=r"worker tcp://.* does not see '.*scene-\d+\.zarr/cube'"):
+        cube.samples.sum().compute()
+    with pytest.raises(StoreError, match="does not see"):
+        daskclust.open_cube(scene, variable="cube", nodata=0).n_valid  # noqa: B018
+    with pytest.raises(StoreError, match="does not see"):
+        daskclust.KMeans(3, random_state=0).fit(cube.samples)
+
+
+def test_a_mask_and_labels_that_a_worker_does_not_see(half_blind: Client, scene: Path) -> None:
+    group = zarr.open_group(scene, mode="r")
+    values = np.asarray(group["cube"][:])
+    # The cube is in memory: only the raster beside it has to be seen.
+    cube = daskclust.open_cube(values, dims=("y", "x", "band"))
+    with pytest.raises(StoreError, match=r"scene-.*classes"):
+        cube.rows_of(scene, variable="classes")
+    masked = daskclust.open_cube(values, dims=("y", "x", "band"), mask=group["hidden"])
+    with pytest.raises(StoreError, match=r"scene-.*hidden"):
+        assert masked.n_valid
+
+
+def test_an_output_that_a_worker_does_not_see(half_blind: Client, place: Path) -> None:
+    values = np.arange(30 * 30 * 3, dtype=np.int16).reshape(30, 30, 3)
+    cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(6, 6))
+    labels = da.ones(900, chunks=(cube.samples.chunks[0],), dtype=np.int32)
+    out = place / "labels.zarr"
+    with pytest.raises(StoreError, match="does not see"):
+        cube.write_labels(labels, out)
+    assert not [path for path in place.iterdir() if "labels" in path.name]
+    blind = [
+        name
+        for name, info in half_blind.scheduler_info()["workers"].items()
+        if info["name"] == "blind"
+    ]
+    left = half_blind.run(lambda: sorted(os.listdir(place)), workers=blind)
+    assert list(left.values()) == [[]], "the worker made folders of its own"
+    with pytest.raises(StoreError, match="does not see"):
+        daskclust.datasets.make_hyperspectral_cube(
+            place / "made.zarr", shape=(40, 40), n_bands=2, chunks=(8, 8), random_state=0
+        )
+    assert not [path for path in place.iterdir() if "made" in path.name]
+
+
+def test_a_store_in_memory_reaches_no_other_process(client: Client) -> None:
+    values = np.arange(30 * 30 * 3, dtype=np.int16).reshape(30, 30, 3)
+    cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(6, 6))
+    memory = zarr.storage.MemoryStore()
+    with pytest.raises(StoreError, match="25 of 25 blocks written by workers are not in"):
+        cube.write_labels(np.ones(900, int), memory)
+    assert memory._store_dict == {}
+
+
+def test_a_block_that_vanishes_is_named(tmp_path: Path) -> None:
+    values = np.arange(12 * 12 * 3, dtype=np.int16).reshape(12, 12, 3)
+    cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(6, 6))
+
+    def lose(block: np.ndarray) -> np.ndarray:
+        for path in tmp_path.glob(".l.zarr.*.partial/labels/c/*/*"):
+            path.unlink()
+        return block
+
+    rows = da.zeros(144, chunks=(cube.samples.chunks[0],), dtype=np.int32).map_blocks(
+        lose, dtype=np.int32, meta=np.empty(0, np.int32)
+    )
+    with pytest.raises(StoreError, match=r"of 4 blocks .* \(such as c/"):
+        with dask.config.set(scheduler="sync"):
+            cube.write_labels(rows, tmp_path / "l.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_goes_away_later(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(4,), chunks=(2,), dtype="i2")
+    array[:] = [1, 2, 3, 4]
+    stored = StoredArray(zarr.open_array(tmp_path / "a.zarr", mode="r"))
+    assert_array_equal(stored[:2], [1, 2])
+    assert_array_equal(as_dask(stored).compute(), [1, 2, 3, 4])
+    (tmp_path / "a.zarr").rename(tmp_path / "gone")
+    # What zarr answers now is the fill value.
+    assert_array_equal(array[:], [0, 0, 0, 0])
+    with pytest.raises(StoreError, match="does not see"):
+        stored[2:]
+    with pytest.raises(StoreError, match="does not see"):
+        stored[:2] = np.array([5, 6])
+    assert not (tmp_path / "a.zarr").exists()
+    (tmp_path / "gone").rename(tmp_path / "a.zarr")
+    assert_array_equal(stored[2:], [3, 4])
+    zarr.create_array(tmp_path / "a.zarr", shape=(3,), dtype="i2", overwrite=True)
+    with pytest.raises(StoreError, match="sees another array"):
+        stored[:3]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_metadata_are_found_in_every_kind_of_store(tmp_path: Path, zarr_format: int) -> None:
+    # A contract: metadata are read through zarr's own stores, by `sync` and `get`.
+    found = set()
+    for store in (
+        zarr.storage.MemoryStore(),
+        zarr.storage.LocalStore(tmp_path / "a"),
+        "memory://x",
+    ):
+        group = zarr.create_group(store, zarr_format=zarr_format, overwrite=True)
+        array = group.create_array("deep/er", shape=(4,), dtype="i2")
+        assert metadata_digest(array) is not None
+        found.add(metadata_digest(array))
+        empty = zarr.create_array(zarr.storage.MemoryStore(), shape=(2,), dtype="i2")
+        assert metadata_digest(empty) not in found
+    assert len(found) == 1
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as zipped:
+        zarr.create_array(zipped, shape=(2,), dtype="i2")
+    opened = zarr.open_array(zarr.storage.ZipStore(tmp_path / "a.zip", mode="r"))
+    stored = StoredArray(opened)
+    assert_array_equal(stored[:], [0, 0])

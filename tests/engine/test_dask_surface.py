@@ -1,0 +1,125 @@
+"""What the engine takes from Dask beyond its documentation: a test for each reach.
+
+Where a release of Dask or distributed changes one of them, the test's message says
+which function of ``daskclust.engine.dask_surface`` has to follow.
+"""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.sizeof import sizeof
+from distributed import Future, wait
+
+from daskclust.engine import dask_surface as surface
+from daskclust.engine.blocks import Block, Group
+
+
+def chain() -> da.Array:
+    return (da.from_array(np.arange(12.0).reshape(6, 2), chunks=(2, 2)) + 1.0) * 2.0
+
+
+def test_graphs_of_tuples_are_still_run():
+    graph = {"a": 1, "b": surface.task(lambda x, y: x + y, "a", 10)}
+    assert dask.get(graph, ["b"]) == (11,), "dask no longer runs (function, *arguments): task()"
+
+
+def test_tuples_may_hold_lists_of_keys():
+    graph = {"a": 1, "b": 2, "c": surface.task(sum, ["a", "b"])}
+    assert dask.get(graph, ["c"]) == (3,), "keys in lists are no longer inputs: task()"
+
+
+def test_keys_are_those_of_the_chunks_in_order():
+    keys = surface.keys_of(chain())
+    assert [key[1:] for key in keys] == [(0, 0), (1, 0), (2, 0)], "__dask_keys__: keys_of()"
+
+
+def test_a_graph_computes_its_chunks():
+    array = surface.optimized(chain())
+    graph, keys = surface.graph_of(array), surface.keys_of(array)
+    assert set(keys) <= set(graph), "optimized() and keys_of() no longer agree"
+    found = np.concatenate(dask.get(graph, keys))
+    np.testing.assert_array_equal(found, chain().compute(scheduler="sync"))
+
+
+def test_optimizing_fuses_a_chain_into_a_task_a_chunk():
+    array = surface.optimized(chain())
+    graph, inputs = surface.needed(surface.graph_of(array), surface.keys_of(array))
+    # Besides, a key may stand for another.
+    tasks = [k for k, v in graph.items() if not surface.is_leaf(v, inputs[k]) and not inputs[k]]
+    assert len(tasks) == 3, "chains are no longer fused: optimized() or is_leaf()"
+    assert all(set(inputs[k]) <= set(tasks) for k in graph), "more than aliases: optimized()"
+
+
+def test_what_is_not_needed_is_left_out():
+    graph = {"a": 1, "b": surface.task(abs, "a"), "c": 3}
+    small, inputs = surface.needed(graph, ["b"])
+    assert set(small) == {"a", "b"}, "cull: needed()"
+    assert inputs["b"] == ["a"], "cull no longer tells the inputs: needed()"
+    assert surface.inputs_of(graph, "b") == ["a"], "get_dependencies: inputs_of()"
+
+
+def test_leaves_are_values_and_aliases_are_not():
+    graph = {"a": np.ones(2), "b": "a", "c": surface.task(abs, "a")}
+    leaves = {k for k, v in graph.items() if surface.is_leaf(v, surface.inputs_of(graph, k))}
+    assert leaves == {"a"}, "istask: is_leaf()"
+    np.testing.assert_array_equal(surface.value_of(graph, "a"), np.ones(2))
+
+
+def test_local_schedulers_have_no_client():
+    with dask.config.set(scheduler="threads"):
+        get = surface.scheduler_of(chain())
+        assert get is dask.threaded.get, "get_scheduler: scheduler_of()"
+    assert surface.client_behind(get) is None, "client_behind() takes a function for a client"
+
+
+def test_a_client_is_found_behind_its_scheduler(client):
+    get = surface.scheduler_of(chain())
+    assert surface.client_behind(get) is client, "Client.get is no bound method: client_behind()"
+
+
+def test_futures_are_recognised_in_graphs(client):
+    held = client.persist(chain())
+    graph = surface.graph_of(held)
+    values = [graph[key] for key in surface.keys_of(held)]
+    assert all(isinstance(v, Future) for v in values), "persist: graph_of()"
+    assert all(map(surface.is_future, values)), "Future has no key or client: is_future()"
+    assert not surface.is_future(np.ones(2))
+
+
+def test_a_graph_is_sent_without_waiting(client):
+    graph = {"x-surface": 20, "y-surface": surface.task(abs, "x-surface")}
+    futures = surface.submit_graph(client, graph, ["y-surface"])
+    assert all(isinstance(f, Future) for f in futures), "Client.get(sync=False): submit_graph()"
+    assert client.gather(futures) == [20]
+
+
+def test_the_scheduler_knows_its_workers(client):
+    infos = surface.worker_infos(client)
+    assert set(infos) == set(client.nthreads()), "scheduler_info: worker_infos()"
+    for info in infos.values():
+        assert info.n_threads == 1
+        assert info.limit > 2**20, "memory_limit: worker_infos()"
+        assert 0 <= info.managed <= info.limit, "metrics.managed_bytes: worker_infos()"
+        assert 2**20 < info.used < 2**40, "metrics.memory: worker_infos()"
+        assert not info.paused, "status: worker_infos()"
+        assert info.watched, "nanny: worker_infos()"
+
+
+def test_what_travels_once_is_no_large_graph(client):
+    # Warnings are errors.
+    with surface.sending_once():
+        future = client.submit(len, bytes(30_000_000), key="surface-large")
+    wait(future)
+
+
+def test_a_group_is_small_whatever_it_refers_to():
+    group = Group([Block(0, 1000, np.zeros((1000, 100)))])
+    assert sizeof(group) < 10_000, "sizeof.register no longer counts: Group in blocks.py"
+
+
+@pytest.mark.parametrize("name", surface.__all__)
+def test_every_reach_is_documented(name):
+    assert getattr(surface, name).__doc__

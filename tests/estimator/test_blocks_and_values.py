@@ -1,0 +1,109 @@
+"""Blocks that are not what their metadata say, and values that no distance can hold."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import daskclust
+from daskclust import metrics
+from daskclust.exceptions import ChunkError
+
+RNG = np.random.default_rng(0)
+X = np.concatenate([RNG.normal(size=(45, 3)), RNG.normal(size=(45, 3)) + 8])
+LAZY = da.from_array(X, chunks=(30, 3))
+WIDTHS = {"wide": lambda b: np.c_[b, b], "narrow": lambda b: b[:, :2]}
+
+
+def lying(change: str) -> da.Array:
+    """Rows whose metadata say 3 columns."""
+    return LAZY.map_blocks(WIDTHS[change], dtype=X.dtype, chunks=LAZY.chunks, meta=X[:0])
+
+
+def models() -> dict[str, object]:
+    return {
+        "kmeans": daskclust.KMeans(2, random_state=0),
+        "sparse": daskclust.SparseKMeans(2, sparsity=1.5, random_state=0),
+        "pckmeans": daskclust.PCKMeans(2, random_state=0),
+        "copkmeans": daskclust.COPKMeans(2, random_state=0),
+        "mpckmeans": daskclust.MPCKMeans(2, random_state=0),
+        "semi-supervised": daskclust.SemiSupervisedKMeans(2, random_state=0),
+        "dpmeans": daskclust.DPMeans(30.0),
+        "mixture": daskclust.GaussianMixture(2, random_state=0),
+        "pckid": daskclust.PCKID(2, random_state=0),
+    }
+
+
+METHODS = {
+    "kmeans": ("predict", "transform", "score"),
+    "dpmeans": ("predict", "transform", "score"),
+    "mixture": ("predict", "predict_proba", "score", "impute"),
+    "pckid": ("predict", "transform"),
+}
+
+
+@pytest.mark.parametrize("change", WIDTHS)
+@pytest.mark.parametrize("name", models())
+def test_a_fit_refuses_blocks_of_another_width(name, change):
+    with pytest.raises(ChunkError, match=r"block at row 0 has shape \(30, \d\).*promised 3 col"):
+        models()[name].fit(lying(change))
+
+
+@pytest.mark.parametrize("change", WIDTHS)
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_every_method_refuses_blocks_of_another_width(name, change):
+    model = models()[name].fit(X)
+    methods = [m for m in METHODS[name] if hasattr(model, m)]
+    assert len(methods) >= 2
+    for method in methods:
+        with pytest.raises(ChunkError, match="promised 3 columns"):
+            np.asarray(getattr(model, method)(lying(change)))
+
+
+@pytest.mark.parametrize("change", WIDTHS)
+def test_metrics_refuse_blocks_of_another_width(change):
+    labels = np.repeat([0, 1], 45)
+    with pytest.raises(ChunkError, match="promised 4 columns"):
+        metrics.centroid_scores(lying(change), da.from_array(labels, chunks=30))
+
+
+@pytest.mark.parametrize("value", [1e160, -1.7e308])
+@pytest.mark.parametrize("make", [np.asarray, lambda x: da.from_array(x, chunks=(40, 3))])
+@pytest.mark.parametrize("name", models())
+def test_values_whose_squares_overflow_are_refused(name, make, value):
+    x = X.copy()
+    x[7, 1] = value
+    with pytest.raises(ValueError, match=r"Column 1 of X has values up to .* in size"):
+        models()[name].fit(make(x))
+
+
+def test_mahalanobis_refuses_values_whose_squares_overflow():
+    x = X.copy()
+    x[7, 1] = 1e160
+    with pytest.raises(ValueError, match="Column 1 of X has values up to 1e"):
+        daskclust.KMeans(2, metric="mahalanobis", random_state=0).fit(x)
+
+
+def test_predictions_refuse_rows_at_infinite_distance():
+    model = daskclust.KMeans(2, random_state=0).fit(X)
+    x = X.copy()
+    x[7, 1] = 1e160
+    for method in (model.predict, model.transform):
+        with pytest.raises(ValueError, match=r"Row 7 of X is so far"):
+            method(x)
+    with pytest.raises(ValueError, match="Column 1 of X has values up to"):
+        model.score(x)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_without_a_direction_get_label_0_whatever_the_chunks(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(200, 5))
+    x[::7] = 0.0
+    for make in (np.asarray, *(lambda x, c=c: da.from_array(x, chunks=(c, 5)) for c in (13, 50))):
+        model = daskclust.KMeans(4, metric="cosine", random_state=0)
+        labels = np.asarray(model.fit(make(x)).labels_)
+        assert not labels[::7].any()
+        assert not np.asarray(model.predict(make(x)))[::7].any()

@@ -1,0 +1,134 @@
+"""What is masked never counts as what lies below the mask."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import daskclust as dc
+from daskclust import datasets, selection
+from daskclust.exceptions import ConstraintError
+
+RNG = np.random.default_rng(0)
+CLASSES = np.arange(90) % 3
+X = RNG.normal(size=(90, 3)) + 6.0 * CLASSES[:, None]
+HIDDEN = RNG.random(X.shape) < 0.1
+HIDDEN[4, 0] = True
+HIDDEN[:4] = False
+#: What lies below the mask would move every mean.
+MASKED_X = np.ma.masked_array(np.where(HIDDEN, 1e6, X), HIDDEN)
+HOLES = np.where(HIDDEN, np.nan, X)
+KNOWN = np.where(np.arange(90) < 30, CLASSES, -1)
+MASKED_Y = np.ma.masked_array(np.where(KNOWN < 0, 7, KNOWN), KNOWN < 0)
+
+
+@pytest.fixture(autouse=True)
+def _synchronous():
+    with dask.config.set(scheduler="sync"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def lazy(array):
+    return da.from_array(array, chunks=(25, *array.shape[1:]), asarray=False)
+
+
+CLUSTERERS = [
+    dc.KMeans(3, random_state=0),
+    dc.SemiSupervisedKMeans(3, random_state=0),
+    dc.DPMeans(50.0),
+    dc.PCKMeans(3, random_state=0),
+    dc.SparseKMeans(3, random_state=0),
+]
+MIXTURES = [
+    dc.GaussianMixture(2, random_state=0),
+    dc.PCKID(2, n_initializations=2, max_components=3, random_state=0),
+]
+
+
+def name_of(model):
+    return type(model).__name__
+
+
+@pytest.mark.parametrize("model", CLUSTERERS, ids=name_of)
+def test_masked_values_are_an_error_that_names_the_row(model):
+    with pytest.raises(ValueError, match="the first in row 4"):
+        model.fit(MASKED_X)
+    with pytest.raises(ValueError, match="contains NaN: the first at row 4, column 0"):
+        model.fit(lazy(MASKED_X))
+    with pytest.raises(ValueError, match="the first in row 4"):
+        model.fit(X).predict(MASKED_X)
+
+
+@pytest.mark.parametrize("model", MIXTURES, ids=name_of)
+def test_masked_values_are_missing_where_missing_values_are_modeled(model):
+    want = model.fit(HOLES).labels_
+    np.testing.assert_array_equal(model.predict(MASKED_X), model.predict(HOLES))
+    np.testing.assert_array_equal(model.fit(MASKED_X).labels_, want)
+    np.testing.assert_array_equal(model.fit(lazy(MASKED_X)).labels_.compute(), want)
+    whole = np.ma.masked_array(np.arange(60).reshape(20, 3), np.arange(60).reshape(20, 3) == 7)
+    holes = np.where(whole.mask, np.nan, whole.data)
+    np.testing.assert_array_equal(model.fit(whole).labels_, model.fit(holes).labels_)
+
+
+@pytest.mark.parametrize("model", [*CLUSTERERS, MIXTURES[0]], ids=name_of)
+def test_masked_weights_are_refused(model):
+    weight = np.ma.masked_array(np.ones(90), np.arange(90) == 7)
+    with pytest.raises(ValueError, match=r"sample_weight.*first in row 7"):
+        model.fit(X, sample_weight=weight)
+    with pytest.raises(ValueError, match="sample_weight of row 7 is NaN"):
+        model.fit(lazy(X), sample_weight=lazy(weight))
+
+
+@pytest.mark.parametrize("model", [CLUSTERERS[1], CLUSTERERS[3]], ids=name_of)
+@pytest.mark.parametrize(
+    "y",
+    [
+        MASKED_Y,
+        MASKED_Y.astype(np.uint8),
+        MASKED_Y.astype(np.float32),
+        lazy(MASKED_Y),
+        (np.arange(90), MASKED_Y),
+    ],
+    ids=["int64", "uint8", "float32", "dask", "rows and labels"],
+)
+def test_masked_labels_are_no_labels(model, y):
+    want = model.fit(X, KNOWN).labels_
+    np.testing.assert_array_equal(model.fit(X, y).labels_, want)
+
+
+def test_masked_rows_of_labels_are_refused():
+    rows = np.ma.masked_array(np.arange(5), np.arange(5) == 2)
+    with pytest.raises(ConstraintError, match="the first at position 2"):
+        CLUSTERERS[1].fit(X, (rows, CLASSES[:5]))
+
+
+def test_masked_parameters_are_refused():
+    centers = np.ma.masked_array(X[:3], X[:3] == X[1, 2])
+    with pytest.raises(ValueError, match=r"init is masked at \(1, 2\)"):
+        dc.KMeans(3, init=centers).fit(X)
+    with pytest.raises(ValueError, match=r"means_init is masked at \(1, 2\)"):
+        dc.GaussianMixture(3, means_init=centers).fit(X)
+
+
+@pytest.mark.parametrize("mechanism", ["mcar", "nmar"])
+def test_masked_values_are_missing_already(mechanism):
+    want = datasets.remove_values(HOLES, mechanism, fraction=0.2, random_state=0)
+    found = datasets.remove_values(MASKED_X, mechanism, fraction=0.2, random_state=0)
+    np.testing.assert_array_equal(found, want)
+    found = datasets.remove_values(lazy(MASKED_X), mechanism, fraction=0.2, random_state=0)
+    np.testing.assert_array_equal(np.asarray(found), want)
+
+
+def test_no_label_is_no_class_in_the_choice_of_sparsity():
+    model = dc.PCSKMeans(3, random_state=0)
+    rows = np.flatnonzero(KNOWN >= 0)
+    options = {"grid": [1.2, 1.6], "method": "f-score", "random_state": 0}
+    want = selection.choose_sparsity(model, X, y=(rows, KNOWN[rows]), **options)
+    for y in [(np.arange(90), KNOWN), (np.arange(90), MASKED_Y), KNOWN, MASKED_Y, lazy(MASKED_Y)]:
+        found = selection.choose_sparsity(model, X, y=y, **options)
+        np.testing.assert_array_equal(found.scores, want.scores)

@@ -1,0 +1,210 @@
+"""The emitted kernels against the plain ones, and against themselves on other processors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import daskclust
+from daskclust.kernels.nearest import _plain, _row_loops, _tiles
+from daskclust.kernels.nearest.assign import accumulate, direct_distances, nearest
+
+ROOT = Path(daskclust.__file__).parents[1]
+#: What every x86 processor since 2013 has.
+HASWELL = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
+_NO_WEIGHTS = np.empty(0)
+
+
+def _sweep(scan, x, centers, row_weights, feature_weights, ends):
+    n, (k, p) = len(x), centers.shape
+    stats = np.zeros((k, p + 2)), np.zeros((k, p + 2))
+    labels, distances = np.empty(n, np.int32), np.empty(n)
+    scan(x, row_weights, centers, feature_weights, None, ends, stats, labels, distances)
+    return labels, distances, *stats
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 150),
+    k=st.integers(1, 45),
+    p=st.integers(1, 40),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    integers=st.booleans(),
+    weighted=st.booleans(),
+    feature_weighted=st.booleans(),
+)
+def test_scan_equals_the_plain_scan(seed, n, k, p, dtype, integers, weighted, feature_weighted):
+    rng = np.random.default_rng(seed)
+    draw = (lambda s: rng.integers(-3, 4, s)) if integers else rng.standard_normal
+    x = np.asarray(draw((n, p)), dtype=dtype)
+    centers = np.asarray(draw((k, p)), dtype=np.float64)
+    weights = rng.integers(0, 4, n) / 2.0 if weighted else _NO_WEIGHTS
+    features = rng.integers(0, 3, p) / 4.0 if feature_weighted else None
+    ends = np.unique(np.append(rng.integers(1, n + 1, 3), n))
+    found = _sweep(_tiles.scan, x, centers, weights, features, ends)
+    plain = _sweep(_plain.scan, x, centers, weights, features, ends)
+    np.testing.assert_array_equal(found[0], plain[0])
+    np.testing.assert_array_equal(found[1], plain[1])
+    # Weights and squared distances to the last bit; sums but for rows that changed their cluster.
+    np.testing.assert_array_equal(found[2][:, p:], plain[2][:, p:])
+    size = np.abs(x).max() * (n + 1)
+    np.testing.assert_allclose(found[2][:, :p], plain[2][:, :p], rtol=0, atol=1e-14 * size)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    p=st.integers(1, 70),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+@pytest.mark.parametrize("name", ["row_distance", "row_distance_weighted"])
+def test_distances_equal_the_plain_ones_to_the_last_bit(name, seed, p, dtype):
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((3, p)) * 10.0 ** rng.integers(-20, 20)).astype(dtype)
+    centers, weights = rng.standard_normal((2, p)), rng.random(p)
+    features = None if name == "row_distance" else weights
+    found, plain = np.empty((3, 2)), np.empty((3, 2))
+    _tiles.all_direct(x, centers, features, found)
+    _plain.all_direct(x, centers, features, plain)
+    np.testing.assert_array_equal(found, plain)
+
+
+def test_a_distance_by_hand_is_summed_in_eight_parts():
+    # 1e16 swallows a 1 that is added to it, but not one of another partial sum... and those
+    # are added in halves: (0, 4), (2, 6) come before the rest.
+    gaps = np.zeros(16)
+    gaps[[0, 8, 4, 12]] = [1e8, 1.0, 1.0, 1.0]
+    x, center = gaps[None], np.zeros((1, 16))
+    # Part 0 is 1e16 + 1 = 1e16, part 4 is 1 + 1 = 2; their sum is exact.
+    assert direct_distances(x, center)[0, 0] == 1e16 + 2.0
+    out = np.empty((1, 1))
+    _plain.all_direct(x, center, None, out)
+    assert out[0, 0] == 1e16 + 2.0
+
+
+def test_rows_that_are_no_floats_are_refused_when_compiled():
+    with pytest.raises(TypeError, match="int64"):
+        nearest(np.zeros((2, 3), np.int64), np.zeros((1, 3)))
+
+
+def outcome() -> dict[str, list[str]]:
+    """Digests of labels, distances, and sums of some problems, by problem."""
+
+    def digest(a: np.ndarray) -> str:
+        return hashlib.sha1(np.ascontiguousarray(a).tobytes()).hexdigest()
+
+    found = {}
+    for dtype in ("float32", "float64"):
+        for k in (1, 5, 16, 21, 40):
+            for p in (1, 8, 19, 126):
+                rng = np.random.default_rng([k, p])
+                centers = rng.standard_normal((k, p))
+                x = (centers[rng.integers(k, size=300)] + rng.standard_normal((300, p))).astype(
+                    dtype
+                )
+                weight, features = rng.random(300), rng.random(p)
+                labels, distances = nearest(x, centers, feature_weights=features)
+                stats = accumulate(x, centers, weight=weight)
+                parts = (labels, distances, stats.hi, stats.lo, direct_distances(x[:9], centers))
+                found[f"{dtype} k={k} p={p}"] = [digest(part) for part in parts]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 processors")
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": HASWELL},
+        {"NUMBA_CPU_NAME": "generic"},
+        {"DASKCLUST_KERNELS": "plain"},
+    ],
+    ids=["AVX2", "no AVX", "plain"],
+)
+def test_other_processors_give_the_same_bits(environment, tmp_path):
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from test_nearest_implementations import outcome\n"
+        "print(json.dumps(outcome()))"
+    )
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(Path(__file__).parent)],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == outcome()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "DASKCLUST_KERNELS"])
+def test_estimators_run_on_plain_kernels(variable):
+    code = (
+        "import numpy as np, warnings; warnings.simplefilter('ignore')\n"
+        "import daskclust as d\n"
+        "x = np.random.default_rng(0).normal(size=(40, 3)).astype('f4'); x[20:] += 6\n"
+        "links = {'must_link': [(0, 1)], 'cannot_link': [(0, 30)]}\n"
+        "def show(m): return m.labels_.tolist()\n"
+        "print(show(d.KMeans(2, random_state=0).fit(x)))\n"
+        "print(show(d.DPMeans(9.0).fit(x)))\n"
+        "print(show(d.PCSKMeans(2, sparsity=1.5, random_state=0).fit(x, **links)))\n"
+        "print(show(d.GaussianMixture(2, random_state=0).fit(x)))\n"
+    )
+    value = "1" if variable == "NUMBA_DISABLE_JIT" else "plain"
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": path, **more},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for more in ({}, {variable: value})
+    ]
+    assert outputs[0].count("\n") == 4
+    assert outputs[0] == outputs[1]
+
+
+def test_an_unknown_choice_of_kernels_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-c", "import daskclust.kernels.compiling"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "DASKCLUST_KERNELS": "quick"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (
+        "DASKCLUST_KERNELS='quick' names no kernels; expected 'emitted' or 'plain'" in done.stderr
+    )
+
+
+def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch):
+    from numba.core.caching import FunctionCache
+
+    from daskclust.kernels import compiling
+
+    def refuse(*args: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available for file")
+
+    monkeypatch.setattr(FunctionCache, "__init__", refuse)
+    double = compiling.compiled()(lambda value: 2 * value)
+    assert double(4) == 8
+
+
+def test_the_plain_and_the_emitted_sweeps_have_the_same_names():
+    for name in _plain.__all__:
+        assert hasattr(_row_loops, name) or hasattr(_tiles, name), name

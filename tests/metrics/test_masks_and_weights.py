@@ -1,0 +1,130 @@
+"""What is masked does not count; weights may be normalized, and are one a row."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskclust import metrics
+
+RNG = np.random.default_rng(0)
+TRUTH = RNG.integers(0, 3, 60)
+X = RNG.normal(size=(60, 2)) + 3.0 * TRUTH[:, None]
+FOUND = np.where(RNG.random(60) < 0.8, TRUTH, RNG.integers(0, 3, 60))
+HIDDEN = RNG.random(60) < 0.3
+AGREEMENT = [
+    metrics.adjusted_rand_score,
+    metrics.normalized_mutual_info_score,
+    metrics.pairwise_f_score,
+    metrics.clustering_accuracy,
+]
+CENTROID = [
+    metrics.silhouette_score,
+    metrics.calinski_harabasz_score,
+    metrics.davies_bouldin_score,
+]
+
+
+@pytest.fixture(autouse=True)
+def _synchronous():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def lazy(array):
+    return da.from_array(array, chunks=(17, *array.shape[1:]), asarray=False)
+
+
+@pytest.mark.parametrize("make", [lambda a: a, lazy], ids=["numpy", "dask"])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32])
+@pytest.mark.parametrize("score", AGREEMENT)
+def test_masked_labels_are_no_labels(score, dtype, make):
+    truth = np.ma.masked_array(TRUTH.astype(dtype), HIDDEN)
+    want = score(TRUTH[~HIDDEN], FOUND[~HIDDEN])
+    assert score(make(truth), make(FOUND), ignore_masked=True) == pytest.approx(want)
+    assert score(make(FOUND), make(truth), ignore_masked=True) == pytest.approx(
+        score(FOUND[~HIDDEN], TRUTH[~HIDDEN])
+    )
+    table = metrics.contingency_table(make(truth), make(FOUND))
+    assert table[table[:, 0] == -1, 2].sum() == HIDDEN.sum()
+
+
+def test_masked_labels_of_text_are_no_labels():
+    names = np.array(["elm", "oak", "ash"])[TRUTH]
+    table = metrics.contingency_table(np.ma.masked_array(names, HIDDEN), FOUND)
+    assert table[table[:, 0] == -1, 2].sum() == HIDDEN.sum()
+    assert set(table[:, 0]) == {-1, 0, 1, 2}
+
+
+@pytest.mark.parametrize("make", [lambda a: a, lazy], ids=["numpy", "dask"])
+@pytest.mark.parametrize("score", CENTROID)
+def test_masked_labels_and_values_of_rows_do_not_count(score, make):
+    labels = np.ma.masked_array(FOUND, HIDDEN)
+    want = score(X[~HIDDEN], FOUND[~HIDDEN])
+    assert score(make(X), make(labels), ignore_masked=True) == pytest.approx(want)
+    hidden = np.ma.masked_array(X, np.repeat(HIDDEN[:, None], 2, axis=1))
+    assert score(make(hidden), make(labels), ignore_masked=True) == pytest.approx(want)
+    with pytest.raises(ValueError, match=r"contains nan at row \d+, column 0") as caught:
+        score(make(hidden), make(FOUND))
+    # The first of some block: blocks are looked at independently of each other.
+    assert HIDDEN[int(str(caught.value).split("row ")[1].split(",")[0])]
+
+
+def test_masked_values_are_no_values_for_all_pairs_of_rows():
+    hidden = np.ma.masked_array(X, False)
+    hidden[3, 1] = np.ma.masked
+    with pytest.raises(ValueError, match="NaN"):
+        metrics.silhouette_score(hidden, FOUND, method="exact")
+
+
+@pytest.mark.parametrize("score", CENTROID)
+def test_masked_weights_and_columns_of_weights_are_refused(score):
+    weight = np.ma.masked_array(np.ones(60), np.arange(60) == 7)
+    with pytest.raises(ValueError, match=r"sample_weight.*first in row 7"):
+        score(X, FOUND, sample_weight=weight)
+    with pytest.raises(ValueError, match="sample_weight of row 7 is NaN"):
+        score(lazy(X), lazy(FOUND), sample_weight=lazy(weight))
+    with pytest.raises(ValueError, match=r"sample_weight has shape \(60, 1\)"):
+        score(X, FOUND, sample_weight=np.ones((60, 1)))
+
+
+def test_masked_centers_are_refused():
+    centers = np.ma.masked_array(np.zeros((3, 2)), [[0, 0], [0, 1], [0, 0]])
+    with pytest.raises(ValueError, match=r"centers is masked at \(1, 1\)"):
+        metrics.silhouette_score(X, FOUND, centers=centers)
+
+
+@given(scale=st.sampled_from([1.0, 1 / 60, 1e-9]))
+def test_normalized_weights_are_those_of_rows(scale):
+    with dask.config.set(scheduler="sync"):
+        for score in CENTROID:
+            want = score(X, FOUND)
+            assert score(X, FOUND, sample_weight=np.full(60, scale)) == pytest.approx(want)
+        want = metrics.centroid_scores(X, FOUND)
+        found = metrics.centroid_scores(X, FOUND, sample_weight=np.full(60, scale))
+        assert found.silhouette_error == pytest.approx(want.silhouette_error)
+        assert found.calinski_harabasz == pytest.approx(want.calinski_harabasz)
+
+
+def test_a_cluster_of_small_weight_is_not_alone_but_a_single_row_is():
+    x = np.array([[0.0], [2.0], [9.0], [11.0], [50.0]])
+    labels = np.array([0, 0, 1, 1, 2])
+    want = metrics.silhouette_score(x, labels)
+    # By hand: rows of 0 and 1 are 1 from their own mean and 11, 9, 9, 11 or so from the other.
+    scores = [1 - 1 / 10, 1 - 1 / 8, 1 - 1 / 8, 1 - 1 / 10, 0.0]
+    assert want == pytest.approx(np.mean(scores))
+    weight = np.array([0.3, 0.3, 0.2, 0.2, 0.5])
+    found = metrics.silhouette_score(x, labels, sample_weight=weight)
+    assert found == pytest.approx(np.average(scores, weights=weight))
+
+
+@pytest.mark.parametrize("far", [1e300, -1e300, 2.0**63])
+def test_labels_that_no_integer_holds_are_refused(far):
+    with pytest.raises(ValueError, match="below 2\\*\\*63"):
+        metrics.contingency_table([0.0, far], [0, 1])
+    with pytest.raises(ValueError, match="below 2\\*\\*63"):
+        metrics.contingency_table(np.array([0, 2**64 - 1], np.uint64), [0, 1])

@@ -1,0 +1,160 @@
+"""Loading takes bounded time and memory for any file, and never ends in anything but an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+from test_persistence import ESTIMATORS, edit, fitted, put, refused, toy
+
+import daskclust
+from daskclust.exceptions import ModelFormatError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name in ESTIMATORS:
+        fitted(name).save(folder / f"{name}.zarr")
+    fitted("KMeans", metric="mahalanobis").save(folder / "whitened.zarr")
+    fitted("GaussianMixture", covariance_type="diag").save(folder / "diagonal.zarr")
+    fitted("PCKID", covariance_type="full").save(folder / "full.zarr")
+    return folder
+
+
+def mutate(models: Path, first: int, last: int) -> dict[str, int]:
+    """Run the program that changes models, in a child with bounded memory."""
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("mutations.py"), models, str(first), str(last)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60 + 5 * (last - first),
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, f"{lines[-1:]}: exit {done.returncode}\n{done.stderr[-3000:]}"
+    counts: dict[str, int] = json.loads(lines[-1])
+    return counts
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded and measured as on Linux")
+def test_changed_models_predict_or_are_refused(models: Path) -> None:
+    counts = mutate(models, 0, 300)
+    # A program that could not fail would refuse, or accept, everything.
+    assert counts["refused"] > 100
+    assert counts["predicts"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded and measured as on Linux")
+@pytest.mark.parametrize("part", range(int(os.environ.get("DASKCLUST_MUTATIONS", "10"))))
+def test_many_changed_models(models: Path, part: int) -> None:
+    mutate(models, 1000 * (part + 1), 1000 * (part + 2))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "arrays", "match"),
+    [
+        ("KMeans", {"cluster_centers_": (0, 4), "_centers": (0, 4)}, "so no values"),
+        ("PCKID", {"_sizes": [1, 1]}, r"sums to 2; expected D"),
+        ("PCKID", {"_sizes": [2**62, 2**62, 2**62, 2**62]}, r"sums to \d{19,}; expected D"),
+        ("GaussianMixture", {"covariances_": -np.ones((3, 4, 4))}, "not positive definite"),
+        ("GaussianMixture", {"covariances_": np.zeros((3, 4))}, "variances that are not positive"),
+        ("GaussianMixture", {"covariances_": np.ones((3, 4))}, "contradicts itself"),
+        ("GaussianMixture", {"weights_": np.zeros(3)}, "weights_ sum to 0"),
+        ("KMeans", {"_centers": np.full((3, 4), 1e160)}, "holds values beyond"),
+    ],
+)
+def test_arrays_are_tied_to_each_other(
+    tmp_path: Path, estimator: str, arrays: dict[str, object], match: str
+) -> None:
+    folder = tmp_path / "m.zarr"
+    fitted(estimator).save(folder)
+    for name, values in arrays.items():
+        put(folder, name, np.zeros(values) if isinstance(values, tuple) else np.asarray(values))
+    refused(folder, match)
+
+
+def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:
+    fitted("DPMeans").save(tmp_path / "d.zarr")
+    edit(tmp_path / "d.zarr", lambda meta: meta["state"].update(n_clusters_=99))
+    refused(tmp_path / "d.zarr", "n_clusters_ is 99; expected k = ")
+    fitted("SemiSupervisedKMeans").save(tmp_path / "s.zarr")
+    names = ["x" * 10**6, *(f"{n}" for n in range(2))]
+    edit(tmp_path / "s.zarr", lambda meta: meta["state"].update(classes_=names * 9))
+    refused(tmp_path / "s.zarr", "repeated|more names|would take")
+    fitted("PCKMeans").save(tmp_path / "p.zarr")
+    edit(
+        tmp_path / "p.zarr",
+        lambda meta: meta["state"]["constraint_violations_"].update(kind=["x" * 99]),
+    )
+    refused(tmp_path / "p.zarr", "more than 11 characters")
+
+
+def test_an_earlier_format_is_named(tmp_path: Path) -> None:
+    fitted("KMeans").save(tmp_path / "m.zarr")
+    edit(tmp_path / "m.zarr", lambda meta: meta.update(format=1))
+    refused(tmp_path / "m.zarr", "its format 1 is that of an earlier version")
+
+
+def test_metadata_are_measured_before_they_are_parsed(tmp_path: Path) -> None:
+    folder = tmp_path / "m.zarr"
+    fitted("KMeans").save(folder)
+    array = folder / "_centers" / "zarr.json"
+    content = array.read_text()
+    array.write_text(content + " " * 2**17)
+    refused(folder, "expected at most 65536")
+    array.write_text(content)
+    header = folder / "zarr.json"
+    content = header.read_text()
+    with header.open("a") as file:
+        file.truncate(2**25 + 1)  # takes no room on the disk
+    refused(folder, "expected at most 33554432")
+    header.write_text(content)
+    daskclust.load(folder)
+
+
+def test_other_stores_are_measured_too(tmp_path: Path) -> None:
+    model = fitted("KMeans")
+    model.save(tmp_path / "m.zarr")
+    with zipfile.ZipFile(tmp_path / "good.zip", "w") as archive:
+        for file in sorted(path for path in (tmp_path / "m.zarr").rglob("*") if path.is_file()):
+            archive.write(file, file.relative_to(tmp_path / "m.zarr"))
+    loaded = daskclust.load(zarr.storage.ZipStore(tmp_path / "good.zip", mode="r"))
+    assert_array_equal(loaded.predict(toy()[0]), model.predict(toy()[0]))
+    # Little on the disk, much when unpacked.
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zarr.json", b" " * 2**26)
+    assert (tmp_path / "bomb.zip").stat().st_size < 2**17
+    with pytest.raises(ModelFormatError, match="expected at most 33554432"):
+        daskclust.load(zarr.storage.ZipStore(tmp_path / "bomb.zip", mode="r"))
+    with zipfile.ZipFile(tmp_path / "crowd.zip", "w") as archive:
+        for number in range(1001):
+            archive.writestr(f"f{number}", b"")
+    with pytest.raises(ModelFormatError, match="more than 1000 files"):
+        daskclust.load(zarr.storage.ZipStore(tmp_path / "crowd.zip", mode="r"))
+    url = "memory://models/m.zarr"
+    model.save(url, overwrite=True)
+    assert_array_equal(daskclust.load(url).cluster_centers_, model.cluster_centers_)
+    with pytest.raises(ModelFormatError, match="max_bytes=10"):
+        daskclust.load(url, max_bytes=10)
+
+
+@pytest.mark.parametrize("attributes", [0, [1], "x", None, {"daskclust_model": 0}])
+def test_attributes_of_any_kind(tmp_path: Path, attributes: object) -> None:
+    header = tmp_path / "m.zarr" / "zarr.json"
+    header.parent.mkdir()
+    whole = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    header.write_text(json.dumps(whole))
+    refused(tmp_path / "m.zarr")

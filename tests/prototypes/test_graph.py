@@ -1,0 +1,217 @@
+"""Graphs of a few nodes, worked out by hand, and against dense algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
+
+from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread, unreached
+from daskclust.prototypes.posterior import shares
+from daskclust.prototypes.references import References, best_share, near_weights
+from daskclust.prototypes.ridge import fit_ridge
+from daskclust.prototypes.views import SampleRows, check_views, find_views, noise_whitening
+
+
+def test_normalized_by_hand() -> None:
+    graph = np.array([[7.0, 1.0, 3.0], [1.0, 0.0, 0.0], [3.0, 0.0, 0.0]])
+    # Degrees 4, 1 and 3.
+    expected = [[0, 0.5, np.sqrt(3) / 2], [0.5, 0, 0], [np.sqrt(3) / 2, 0, 0]]
+    assert_allclose(normalized(graph), expected)
+    looped = normalized(graph, loops=True)
+    assert_allclose(looped[0, 0], 7 / 11)
+    assert graph[0, 0] == 7.0
+
+
+def test_an_isolated_node_stays_isolated() -> None:
+    graph = np.zeros((3, 3))
+    graph[0, 1] = graph[1, 0] = 2.0
+    assert_array_equal(normalized(graph)[2], 0.0)
+
+
+def test_labels_travel_along_a_path_by_the_series() -> None:
+    """(I - a S)^(-1) Y is the sum of a^t S^t Y."""
+    path = normalized(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
+    seeds = np.array([[1.0, 0], [0, 0], [0, 0], [0, 1.0]])
+    series, term = np.zeros((4, 2)), seeds
+    for _ in range(400):
+        series, term = series + term, 0.9 * path @ term
+    found = spread(path, seeds, 0.9)
+    assert_allclose(found, series, rtol=1e-10)
+    assert found[1, 0] > found[1, 1]
+    assert_allclose(spread(path, seeds, 0.0), seeds)
+
+
+def test_nodes_that_no_label_reaches_are_found() -> None:
+    graph = np.zeros((5, 5))
+    for a, b in ((0, 1), (2, 3)):
+        graph[a, b] = graph[b, a] = 1.0
+    labeled = np.array([False, True, False, False, False])
+    assert unreached(graph, labeled).tolist() == [False, False, True, True, True]
+
+
+def test_two_groups_are_told_apart_by_the_second_eigenvector() -> None:
+    graph = np.kron(np.eye(2), np.ones((3, 3)))
+    graph[2, 3] = graph[3, 2] = 0.1
+    found = embed(normalized(graph, loops=True), 2, 0.5)
+    assert found.values[0] == pytest.approx(1.0)
+    assert len(set(np.sign(found.vectors[:3, 1]))) == 1
+    assert np.sign(found.vectors[0, 1]) != np.sign(found.vectors[5, 1])
+    assert_allclose(np.linalg.norm(found.vectors, axis=1), 1.0)
+
+
+def test_constraints_bend_the_graph_beyond_the_nodes_that_they_name() -> None:
+    path = normalized(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
+    apart = np.zeros((4, 4))
+    apart[0, 3] = apart[3, 0] = -1.0
+    before, bent = path / path.max(), propagate_pairs(path, apart, 0.8)
+    assert bent[1, 2] < before[1, 2]
+    together = propagate_pairs(path, -apart, 0.8)
+    assert together[0, 3] == pytest.approx(1.0)
+    assert together[1, 2] > before[1, 2]
+    assert_allclose(together, together.T)
+    inverse = np.linalg.inv(np.eye(4) - 0.8 * path)
+    carried = inverse @ apart @ inverse
+    carried /= np.abs(carried).max()
+    assert_allclose(bent, (1 + carried) * before, atol=1e-12)
+
+
+def test_ridge_errors_left_out_are_those_of_refits() -> None:
+    rng = np.random.default_rng(0)
+    points, targets = rng.normal(size=(12, 2)), np.eye(3)[rng.integers(0, 3, 12)]
+    found = fit_ridge(points, targets, np.ones(12))
+    unit = np.median(((points[:, None] - points) ** 2).sum(axis=2)[np.triu_indices(12, 1)])
+    best, scores = np.inf, None
+    for factor in 2.0 ** np.arange(-5, 3):
+        for ridge in 10.0 ** np.arange(-4, 2):
+            model = ReferenceRidge(alpha=ridge, kernel="rbf", gamma=1 / (factor * unit))
+            error = 0.0
+            for i in range(12):
+                rest = np.arange(12) != i
+                model.fit(points[rest], targets[rest])
+                error += ((model.predict(points[i : i + 1]) - targets[i]) ** 2).sum()
+            if error < best * (1 - 1e-9):
+                best, scores = error, model.fit(points, targets).predict(points)
+    assert scores is not None
+    assert_allclose(found(points), np.clip(scores, 0, 1), atol=1e-8)
+
+
+def test_a_weighted_point_is_a_repeated_one_for_the_scores() -> None:
+    points = np.array([[0.0], [1.0], [3.0]])
+    targets = np.eye(2)[[0, 1, 1]]
+    found = fit_ridge(points, targets, np.array([2.0, 2.0, 2.0]))
+    assert_allclose(found(points), fit_ridge(points, targets, np.ones(3))(points))
+
+
+def test_far_from_all_labels_the_ridge_says_nothing() -> None:
+    found = fit_ridge(np.array([[0.0], [1.0]]), np.eye(2), np.ones(2))
+    assert_array_equal(found(np.array([[1e6]])), [[0.0, 0.0]])
+
+
+def test_shares_and_weights_of_neighbors() -> None:
+    assert shares(np.zeros((1, 4))).tolist() == [[0.25] * 4]
+    assert near_weights(np.array([[1.0, 1.0, np.inf]])).tolist() == [[0.5, 0.5]]
+    assert near_weights(np.array([[1.0, np.inf, np.inf]])).tolist() == [[1.0, 0.0]]
+    assert near_weights(np.full((1, 3), np.inf)).tolist() == [[0.0, 0.0]]
+
+
+def test_references_vote_without_themselves() -> None:
+    points = np.array([[0.0], [1.0], [10.0], [11.0]])
+    known = np.eye(2)[[0, 0, 1, 1]]
+    prototypes = np.array([[10.5], [0.5]])
+    found = References.build(points, known, prototypes)
+    place = np.argsort(found.order)
+    assert found.posterior(points, prototypes).argmax(axis=1).tolist() == [0, 0, 1, 1]
+    alone = found.posterior(points[:1], prototypes, place[:1])
+    assert alone[0, 0] > alone[0, 1]
+
+
+def test_the_share_of_neighbors_is_what_makes_labels_likely() -> None:
+    rng = np.random.default_rng(0)
+    known = np.eye(2)[rng.integers(0, 2, 100)]
+    noise = np.full((100, 2), 0.5)
+    assert best_share(noise, known, known) == 1.0
+    assert best_share(known, noise, known) == 0.0
+
+
+def test_views_have_a_total_variance_of_one_and_lose_constant_features() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 4)) * [1, 100, 0, 5] + [3, 0, 7, 0]
+    for name in ("raw", "standard", "angle"):
+        space = find_views([name], SampleRows(x, np.ones(500)))
+        z = space(x)
+        assert z.var(axis=0).sum() == pytest.approx(1.0)
+        assert_allclose(z.mean(axis=0), 0.0, atol=1e-12)
+    assert find_views(["standard"], SampleRows(x, np.ones(500))).n_dimensions == 3
+
+
+def test_standard_distances_do_not_depend_on_units() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    units = np.array([1e-3, 1.0, 1e4])
+
+    def distances(values: np.ndarray) -> np.ndarray:
+        z = find_views(["standard"], SampleRows(values, np.ones(300)))(values)
+        found: np.ndarray = ((z[:, None] - z) ** 2).sum(axis=2)
+        return found
+
+    assert_allclose(distances(x * units + 5), distances(x), rtol=1e-6, atol=1e-9)
+
+
+def test_integer_weights_are_repetitions_for_views() -> None:
+    rng = np.random.default_rng(0)
+    x, times = rng.normal(size=(50, 3)), rng.integers(1, 4, 50)
+    one = find_views(["raw", "standard"], SampleRows(x, times.astype(float)))
+    many = np.repeat(x, times, axis=0)
+    other = find_views(["raw", "standard"], SampleRows(many, np.ones(len(many))))
+    assert_allclose(one(x), other(x), atol=1e-10)
+
+
+def test_several_views_lie_side_by_side() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 3)) + 5
+    both = find_views(["raw", "angle"], SampleRows(x, np.ones(50)))
+    assert_array_equal(both(x), np.hstack([one(x) for one in both.alone()]))
+
+
+def test_prototypes_come_back_as_rows() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 3)) * [1, 9, 2] + 5
+    for name in ("raw", "standard"):
+        space = find_views([name], SampleRows(x, np.ones(50)))
+        assert_allclose(space.restore(space(x)), x)
+
+
+def test_whitening_makes_noise_alike_but_softly() -> None:
+    rng = np.random.default_rng(0)
+    one = 10 + rng.normal(size=(4000, 2))
+    other = one + rng.normal(size=(4000, 2))
+    turned = noise_whitening(one, other)
+    assert_allclose(turned, turned.T)
+    assert_array_equal(noise_whitening(one, one), np.eye(2))
+
+
+def test_all_rows_the_same_is_no_division_by_zero() -> None:
+    x = np.full((20, 3), 2.0)
+    for name in ("raw", "standard", "angle"):
+        assert_array_equal(find_views([name], SampleRows(x, np.ones(20)))(x), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        ("sharp", "is not known"),
+        ((), "one or more"),
+        (("raw", "raw"), "one or more"),
+        ("whitened", "needs a Cube"),
+        (("raw", "auto"), "is not known"),
+    ],
+)
+def test_views_that_cannot_be_used(views: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_views(views, is_cube=False)
+
+
+def test_auto_views() -> None:
+    assert check_views("auto", is_cube=False) == ("standard",)
+    assert check_views("auto", is_cube=True) == ("raw", "angle", "whitened")
+    assert check_views("raw", is_cube=True) == ("raw",)

@@ -1,0 +1,85 @@
+"""Files are replaced as a whole, and what killed processes left is removed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from daskclust.storage import atomic
+from daskclust.storage.atomic import new_file, remove_stale
+
+HOST = atomic._host()
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "fit.npz"
+    path.write_bytes(b"old")
+    return path
+
+
+def leftover(path, owner: str, age: float = 0.0):
+    found = path.with_name(f".{path.name}.{owner}.partial")
+    found.write_bytes(b"half")
+    then = time.time() - age
+    os.utime(found, (then, then))
+    return found
+
+
+def ended_process() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_a_file_is_replaced_whole(path):
+    with new_file(path) as partial:
+        partial.write_bytes(b"new")
+    assert path.read_bytes() == b"new"
+    assert os.listdir(path.parent) == ["fit.npz"]
+
+
+def test_an_error_while_writing_leaves_the_old_file_alone(path):
+    def fail():
+        with new_file(path) as partial:
+            partial.write_bytes(b"half")
+            raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(path.parent) == ["fit.npz"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "age", "goes"),
+    [
+        (lambda: f"{HOST}-{ended_process()}-0123abcd", 0, True),
+        (lambda: f"{HOST}-{os.getpid()}-0123abcd", 0, False),
+        # The number of a process that is gone, taken over by one that began later.
+        (lambda: f"{HOST}-{os.getpid()}-0123abcd", 1e6, True),
+        (lambda: "elsewhere-1-0123abcd", 0, False),
+        (lambda: "elsewhere-1-0123abcd", 1e4, True),
+    ],
+    ids=["gone", "alive", "number again", "other host", "old"],
+)
+def test_only_what_nobody_writes_is_removed(path, owner, age, goes):
+    found = leftover(path, owner(), age)
+    remove_stale(path)
+    assert found.exists() != goes
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "name", [".fit.npz.partial", ".fit.npz.mine.partial", ".fat.npz.a-1-0123abcd.partial"]
+)
+def test_files_of_others_stay(path, name):
+    other = path.with_name(name)
+    other.write_bytes(b"")
+    os.utime(other, (0, 0))
+    remove_stale(path)
+    assert other.exists()

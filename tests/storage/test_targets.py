@@ -1,0 +1,206 @@
+"""What is replaced, and what never is; on folders, URLs and stores in memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+
+import daskclust
+from daskclust.storage.atomic import hidden_sibling, new_file, put_in_place, remove_stale
+from daskclust.storage.targets import check_target, new_group
+
+DIMS = ("y", "x", "band")
+
+
+def cube(store: Any = None) -> Any:
+    values = np.arange(4 * 4 * 2, dtype=np.int16).reshape(4, 4, 2)
+    if store is None:
+        return daskclust.open_cube(values, dims=DIMS)
+    group = zarr.create_group(store)
+    group.create_array("cube", data=values, chunks=(2, 2, 2), dimension_names=DIMS)
+    return daskclust.open_cube(store)
+
+
+@pytest.fixture(params=["folder", "url", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Return a function that makes a target from a name."""
+    mark = uuid.uuid4().hex
+    stores: dict[str, Any] = {}
+
+    def make(name: str) -> Any:
+        if request.param == "folder":
+            return tmp_path / name
+        if request.param == "url":
+            return f"memory://{mark}/{name}"
+        return stores.setdefault(name, zarr.storage.MemoryStore())
+
+    return make
+
+
+def digest(target: Any) -> Any:
+    if isinstance(target, Path):
+        return {p: p.read_bytes() for p in sorted(target.rglob("*")) if p.is_file()}
+    if isinstance(target, str):
+        files = fsspec.filesystem("memory")
+        return {name: files.cat(name) for name in files.find(target.removeprefix("memory:/"))}
+    return {key: value.to_bytes() for key, value in target._store_dict.items()}
+
+
+def test_only_our_own_of_the_same_kind_is_replaced(place: Any) -> None:
+    labels, scene = np.zeros(16, int), cube()
+    model = daskclust.KMeans(2, random_state=0).fit(np.arange(8.0)[:, None])
+    scene.write_labels(labels, place("l.zarr"))
+    model.save(place("m.zarr"))
+    zarr.create_group(place("foreign.zarr")).create_array("labels", data=np.ones(3))
+    before = {name: digest(place(name)) for name in ("l.zarr", "m.zarr", "foreign.zarr")}
+    assert all(before.values())
+    for name in before:
+        with pytest.raises(FileExistsError, match="exists already"):
+            scene.write_labels(labels, place(name))
+        with pytest.raises(FileExistsError, match="exists already"):
+            model.save(place(name))
+    for name, reason in (("m.zarr", "is a model"), ("foreign.zarr", "was not written by")):
+        with pytest.raises(FileExistsError, match=reason):
+            scene.write_labels(labels, place(name), overwrite=True)
+    for name, reason in (("l.zarr", "is a label map"), ("foreign.zarr", "was not written by")):
+        with pytest.raises(FileExistsError, match=reason):
+            model.save(place(name), overwrite=True)
+        with pytest.raises(FileExistsError, match=reason):
+            daskclust.datasets.make_hyperspectral_cube(
+                place(name), shape=(4, 4), n_bands=2, overwrite=True
+            )
+    assert before == {name: digest(place(name)) for name in before}
+    written = scene.write_labels(labels + 1, place("l.zarr"), overwrite=True)
+    assert (np.asarray(written["labels"][:]) == 1).all()
+    model.save(place("m.zarr"), overwrite=True)
+    # What somebody has put beside our arrays is theirs.
+    zarr.open_group(place("l.zarr"), mode="a").create_array("notes", data=np.ones(3))
+    with pytest.raises(FileExistsError, match="also holds 'notes'"):
+        scene.write_labels(labels, place("l.zarr"), overwrite=True)
+
+
+def test_what_is_no_zarr_is_never_deleted() -> None:
+    files = fsspec.filesystem("memory")
+    folder = f"/{uuid.uuid4().hex}"
+    files.pipe(f"{folder}/raw/thesis.txt", b"ten years")
+    model = daskclust.KMeans(2, random_state=0).fit(np.arange(8.0)[:, None])
+    for overwrite in (False, True):
+        for call in (
+            lambda overwrite=overwrite: model.save(f"memory:/{folder}/raw", overwrite=overwrite),
+            lambda overwrite=overwrite: cube().write_labels(
+                np.zeros(16, int), f"memory:/{folder}/raw", overwrite=overwrite
+            ),
+        ):
+            with pytest.raises(FileExistsError):
+                call()
+    assert files.cat(f"{folder}/raw/thesis.txt") == b"ten years"
+    assert files.find(folder) == [f"{folder}/raw/thesis.txt"]
+
+
+def test_a_cube_is_never_its_own_label_map(place: Any) -> None:
+    target = place("scene.zarr")
+    scene = cube(target)
+    before = digest(target)
+    for overwrite in (False, True):
+        with pytest.raises((ValueError, FileExistsError), match=r"the cube itself|exists|not writ"):
+            scene.write_labels(np.zeros(16, int), target, overwrite=overwrite)
+    assert digest(target) == before
+
+
+def test_a_failure_leaves_nothing(place: Any) -> None:
+    class Oops(Exception):
+        pass
+
+    def write() -> None:
+        with new_group(place("x.zarr"), kind="label map") as group:
+            group.create_array("a", data=np.ones(3))
+            raise Oops
+
+    with pytest.raises(Oops):
+        write()
+    assert digest(place("x.zarr")) == {}
+    check_target(place("x.zarr"), kind="label map", overwrite=False)
+
+
+def test_what_killed_writers_left_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "a.zarr"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: ended.pid)
+        for ending in ("partial", "old"):
+            hidden_sibling(target, ending).mkdir()
+    others = [tmp_path / ".a.zarr.notes.partial", tmp_path / ".b.zarr.0123456789ab.partial"]
+    for other in others:
+        other.mkdir()
+    with new_group(target, kind="label map"):
+        pass
+    assert sorted(tmp_path.iterdir()) == sorted([target, *others])
+
+
+def test_one_rename_for_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_file(tmp_path / "deep" / "a.txt") as partial:
+        partial.write_text("new")
+    assert (tmp_path / "deep" / "a.txt").read_text() == "new"
+
+    def fail() -> None:
+        with new_file(tmp_path / "deep" / "a.txt") as partial:
+            partial.write_text("half")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt"]
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    rename, calls = Path.rename, []
+
+    def fail_second(self: Path, to: Path) -> Path:
+        calls.append(self)
+        if len(calls) == 2:
+            raise OSError("full")
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", fail_second)
+    with pytest.raises(OSError, match="full"):
+        put_in_place(new, old)
+    assert [path.name for path in old.iterdir()] == ["old"]
+    monkeypatch.undo()
+    put_in_place(new, old)
+    assert [path.name for path in old.iterdir()] == ["new"]
+    remove_stale(tmp_path / "nowhere" / "x")
+
+
+class Noted(zarr.storage.LocalStore):
+    """A store that somebody has made their own."""
+
+    reads: list[str] = []  # noqa: RUF012
+
+    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+        self.reads.append(key)
+        return await super().get(key, prototype, byte_range)
+
+
+def test_a_store_of_ones_own_stays_what_it_is(tmp_path: Path) -> None:
+    cube(tmp_path / "scene.zarr")
+    for read_only in (False, True):
+        Noted.reads.clear()
+        opened = daskclust.open_cube(Noted(tmp_path / "scene.zarr", read_only=read_only))
+        assert type(opened.stored.array.store) is Noted
+        assert opened.samples.compute().shape == (16, 2)
+        assert "cube/c/0/0/0" in Noted.reads
+    written = opened.write_labels(np.zeros(16, int), Noted(tmp_path / "l.zarr"))
+    assert type(written.store) is Noted

@@ -1,0 +1,100 @@
+"""Credentials never leave the process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import daskclust
+from daskclust import cli
+from daskclust.storage.urls import redact, redact_all
+
+SECRETS = ("hunter2", "SECRET", "KEY/WITH", "SIGNED", "TOKEN1")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://bob:hunter2@host/s.zarr?sig=SECRET", "https://***@host/s.zarr?sig=***"),
+        ("s3://AK:KEY/WITH+slash@bucket/x", "s3://***@bucket/x"),
+        ("s3://AK:hunter2@bucket/a@b/c", "s3://***@bucket/a@b/c"),
+        ("s3://bucket/a@b/c", "s3://bucket/a@b/c"),
+        ("ftp://u:p:hunter2@h:21/x", "ftp://***@h:21/x"),
+        ("http://[::1]:8080/a", "http://[::1]:8080/a"),
+        ("https://h/x?X-Amz-Signature=SIGNED&b=SECRET#t=SECRET", None),
+        ("simplecache::https://u:hunter2@h/x", "simplecache::https://***@h/x"),
+        ("<FsspecStore(HTTPFileSystem, https://u:hunter2@h/x)>", None),
+        ("404, message='no', url=URL('https://h/x?token=TOKEN1')", None),
+        ("{'secret': 'hunter2', 'anon': False}", None),
+        ("storage_options aws_secret_access_key=SECRET", None),
+        ("<FsspecStore(Async, /bob:hunter2@host/x)>", "<FsspecStore(Async, /***@host/x)>"),
+        ("cut off: h/x?sig=SECRET", None),
+        ("C:\\data at 10:30, k-means||: 3 passes", "C:\\data at 10:30, k-means||: 3 passes"),
+        ("/home/a@b/scene.zarr::cube", "/home/a@b/scene.zarr::cube"),
+    ],
+)
+def test_what_is_hidden_and_what_stays(text: str, expected: str | None) -> None:
+    found = redact(text)
+    assert not [secret for secret in SECRETS if secret in found]
+    assert redact(found) == found
+    if expected is not None:
+        assert found == expected
+
+
+def test_values_inside_values() -> None:
+    found = redact_all({"a": ["s3://k:hunter2@b", {"s3://k:hunter2@b": 1.5}], "b": None})
+    assert found == {"a": ["s3://***@b", {"s3://***@b": 1.5}], "b": None}
+
+
+def test_nothing_that_is_written_or_printed_holds_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A file system in memory takes whatever stands in a URL as a path.
+    url = "memory://bob:hunter2@host/scene.zarr?sig=SECRET"
+    group = zarr.create_group(url, overwrite=True)
+    values = np.random.default_rng(0).normal(size=(8, 8, 3)).astype("f4")
+    array = group.create_array("cube", data=values, dimension_names=("y", "x", "band"))
+    assert array.shape == (8, 8, 3)
+    words = ["--n-clusters", "2", "--local", "1", "--dry-run", "--json"]
+    assert cli.main(["fit", url, *words]) == 0
+    cube = daskclust.open_cube(url)
+    model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
+    job = {"cube": url, "scheduler": "tls://u:hunter2@h:1"}
+    cube.write_labels(model.labels_, "l.zarr", attributes={"daskclust_job": job})
+    from daskclust.persistence.models import save
+    from daskclust.report import write_report
+
+    save(model, "m.zarr", attributes={"daskclust_job": job})
+    write_report("r.html", cube=cube, model=model, configuration=job, title=f"Of {url}")
+    for file in (path for path in tmp_path.rglob("*") if path.is_file()):
+        content = file.read_bytes()
+        assert b"hunter2" not in content, file
+        assert b"SECRET" not in content, file
+    assert b"bob" not in (tmp_path / "r.html").read_bytes()
+    # Errors, the library's and those of what it uses.
+    for words in (
+        ["fit", "memory://bob:hunter2@nowhere/x?sig=SECRET"],
+        ["fit", "coop://bob:hunter2@nowhere/x?sig=SECRET"],
+        ["fit", "http://bob:hunter2@127.0.0.1:9/x?sig=SECRET"],
+        ["inspect", "http://bob:hunter2@127.0.0.1:9/x?sig=SECRET"],
+        ["fit", url, "--labels", "memory://bob:hunter2@x/y?sig=SECRET"],
+        ["predict", url, "--model", "memory://a:hunter2@x/y?sig=SECRET", "--output", "p.zarr"],
+        ["fit", url, "--output", url],
+    ):
+        assert cli.main(words) == 1, words
+    captured = capsys.readouterr()
+    assert "***" in captured.err
+    for stream in captured:
+        assert "hunter2" not in stream
+        assert "SECRET" not in stream
+    assert "Traceback" not in captured.err
+    assert repr(cube._source).count("hunter2") == 0
+    with pytest.raises(FileNotFoundError) as caught:
+        daskclust.open_cube("memory://bob:hunter2@nowhere/x")
+    assert "hunter2" not in str(caught.value)
+    assert json.loads(json.dumps(job)) == job  # the caller's own stays as it is
