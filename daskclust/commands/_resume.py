@@ -47,7 +47,8 @@ def job_mark(
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
     for name in _PLACES:
         if job.get(name) is not None:
-            found[name] = _whole(job[name])
+            given = job[name]
+            found[name] = [*map(_whole, given)] if isinstance(given, list) else _whole(given)
     # A signature that was renewed makes no other job.
     text = json.dumps(redact_all({**found, "model": model and _whole(model)}), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

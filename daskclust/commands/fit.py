@@ -19,8 +19,10 @@ from daskclust.commands._cubes import (
     integers,
     open_classes,
     open_cube_of,
+    paths_of,
     store_and_variable,
 )
+from daskclust.commands._data import described
 from daskclust.commands._estimators import (
     add_estimator_arguments,
     flags_of,
@@ -141,7 +143,7 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     outputs = {f"--{name}": getattr(options, name) for name in ("output", "model", "report")}
-    inputs = {"the cube": options.cube}
+    inputs: dict[str, str | None] = {**paths_of(options.cube)}
     for name in ("labels", "truth", "mask"):
         given = getattr(options, name)
         inputs[f"--{name}"] = None if given is None else store_and_variable(given)[0]
@@ -222,6 +224,7 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
             "estimator": type(model).__name__,
             "configuration": config,
             "pixels": {"valid": n_valid, "masked": cube.n_masked},
+            "bands": {"used": len(cube.bands), "stored": cube.stored.shape[2]},
             "cluster": {"workers": len(threads), "threads": sum(threads.values())},
             **_numbers(model),
         }
@@ -274,6 +277,7 @@ def _write(
         **{key: found[key] for key in ("command", "version", "estimator", "configuration")},
         "scale": options.scale,
         "scaling": None if scaling is None else [part.tolist() for part in scaling],
+        "data": described(cube),
     }
     if options.output is not None:
         with progress.task("Label map"):

@@ -10,9 +10,10 @@ from typing import Any
 from daskclust.commands._cubes import (
     add_cube_arguments,
     open_cube_of,
-    read_scaling,
+    paths_of,
     store_and_variable,
 )
+from daskclust.commands._data import bands_of_model, check_same_data, read_scaling
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
@@ -61,16 +62,23 @@ def _run(options: argparse.Namespace) -> int:
             "--model": options.model,
             "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
             "--config": None if options.config is None else str(options.config),
-            "the cube": options.cube,
+            **paths_of(options.cube),
         },
         mark=mark,
         overwrite=options.overwrite,
     )
-    cube = open_cube_of(options, scale=_scale_of(options.model))
+    job_of_model = (written_attributes(options.model) or {}).get(JOB)
+    cube = open_cube_of(
+        options,
+        scale=read_scaling(job_of_model),
+        bands=bands_of_model(job_of_model, lambda: open_cube_of(options, scale="none")),
+    )
+    check_same_data(job_of_model, cube)
     if cube.shape[2] != model.n_features_in_:
         raise ValueError(
             f"The cube has {cube.shape[2]} bands, the model was fitted to "
-            f"{model.n_features_in_}; use the same bands (--bad-bands)."
+            f"{model.n_features_in_}; expected the same bands: a scene of the same sensor, or "
+            "--bad-bands."
         )
     plan = make_plan(cube, options, None, constrained=False)
     if options.dry_run:
@@ -111,11 +119,6 @@ def _run(options: argparse.Namespace) -> int:
     }
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
     return 0
-
-
-def _scale_of(path: str) -> Any:
-    """Return the scaling of the rows that a model was fitted to, saved beside it."""
-    return read_scaling((written_attributes(path) or {}).get(JOB))
 
 
 def _as_text(found: dict[str, Any]) -> str:

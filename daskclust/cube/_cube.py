@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Literal
 
 import dask.array as da
@@ -12,6 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from daskclust._warnings import warn
 from daskclust.cube import _blocks
 from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._description import StoredCube
@@ -20,9 +23,11 @@ from daskclust.cube._images import Image, open_image
 from daskclust.cube._label_maps import as_data_array, write_label_map
 from daskclust.cube._labels import align, with_room
 from daskclust.cube._layout import flatten, unflatten
-from daskclust.cube._survey import sample_dtype, take_survey
+from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
+from daskclust.cube.bands import as_ranges
+from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import StoredArray, as_dask
-from daskclust.storage.stores import local_path, stamp
+from daskclust.storage.stores import local_path, stamp, stamp_files
 from daskclust.storage.urls import redact
 
 __all__ = ["Cube"]
@@ -33,15 +38,11 @@ class Cube:
 
     Attributes
     ----------
-    shape : tuple of int
-        (y, x, bands kept).
     chunks : tuple of tuples
         Block sizes along y and x.
     wavelengths : ndarray of shape (bands kept,), float64, or None
         Band centers in nm (taken for nm where no unit says otherwise); None where
         there are none.
-    bands : ndarray of int
-        Numbers of the bands kept.
     dimension_names : tuple of str
         Names of y and x in the store.
     attributes : dict
@@ -55,7 +56,8 @@ class Cube:
     `n_masked` and the methods.  It is counted at the first need, once, by one pass
     over the store on the user's scheduler; no pass where neither a nodata value nor
     NaN is possible and no mask was given, unless ``scale="standard"`` needs the
-    statistics.
+    statistics.  The same pass finds bands without any data: from then on they are no
+    longer among `shape`, `bands`, `wavelengths` and `samples`, and a warning names them.
     """
 
     def __init__(
@@ -69,6 +71,9 @@ class Cube:
         place: Georeference,
         attributes: Mapping[str, Any],
         dimension_names: tuple[str, str],
+        dtype: np.dtype[Any] | None = None,
+        bands_are_fixed: bool = False,
+        files: Sequence[Path] = (),
     ) -> None:
         self._source = source
         self._grid = source.grid
@@ -79,13 +84,12 @@ class Cube:
         self._place = place
         self.wavelengths = wavelengths
         self.dimension_names = dimension_names
-        self.shape = (*source.grid.shape, source.n_bands)
+        self._dtype = sample_dtype(source.dtype) if dtype is None else dtype
+        self._bands_are_fixed = bands_are_fixed
+        self._files = tuple(files)
         self.chunks = source.grid.chunks
         self.attributes: dict[str, Any] = dict(attributes)
         self.nodata = source.nodata
-        self.bands: NDArray[np.intp] = (
-            np.arange(source.n_bands) if source.bands is None else source.bands
-        )
 
     def __repr__(self) -> str:
         y, x, p = self.shape
@@ -93,6 +97,22 @@ class Cube:
         return f"<Cube {y} x {x} pixels, {p} bands, {down} x {across} blocks>"
 
     # How it is stored and where it lies
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, bands kept)."""
+        return (*self._grid.shape, self._source.n_bands)
+
+    @property
+    def bands(self) -> NDArray[np.intp]:
+        """Numbers of the bands kept."""
+        kept = self._source.bands
+        return np.arange(self._source.n_stored) if kept is None else kept
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What makes samples of stored numbers: `scale_factor` and `add_offset`, if any."""
+        return self._source.meaning.described()
 
     @property
     def blocks(self) -> BlockGrid:
@@ -108,11 +128,14 @@ class Cube:
     def stored(self) -> StoredCube:
         """How the values are stored."""
         source = self._source
+        values = self._pixels if source.array is None else as_dask(source.array)
+        assert values is not None
         return StoredCube(
             array=None if source.array is None else source.array.array,
             order=source.order,
             shape=(*self._grid.shape, source.n_stored),
             dtype=source.dtype,
+            values=values,
             may_be_masked=not source.is_complete or self._excluded is not None,
         )
 
@@ -124,7 +147,13 @@ class Cube:
         else:
             whole = as_dask(self._source.array).transpose(self._source.order)
             images = [whole[:, :, int(band)] for band in bands]
-        return da.stack(images, axis=2)
+        meaning = self._source.meaning
+        stacked = da.stack(images, axis=2)
+        if meaning.dtype is None:
+            return stacked
+        return da.map_blocks(
+            meaning.view, stacked, dtype=meaning.dtype, meta=np.empty((0, 0, 0), meaning.dtype)
+        )
 
     def open_map(self, name: str, image: Any, *, variable: str | None = None) -> Image:
         """Open an image of the size of the cube, such as a label map; nothing is computed.
@@ -145,37 +174,64 @@ class Cube:
         return open_image(name, image, self._grid.shape, place=self._place, variable=variable)
 
     def count_valid(self, blocks: Sequence[int]) -> int:
-        """Count the valid pixels of some blocks; reads these."""
+        """Count the valid pixels of some blocks, which are read; bands empty there are left out."""
+        p = self._source.n_bands
         surveys = self._per_block(
             _blocks.block_survey,
             sizes=(1,) * self._grid.count,
-            width=1,
+            width=2 + p,
             dtype=np.float64,
             token="daskclust-count",
             moments=False,
         )
-        return int(surveys.blocks[[int(number) for number in blocks]].compute().sum())
+        found = surveys.blocks[[int(number) for number in blocks]].compute()
+        keep = self._source.keep_incomplete
+        return int(_blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)[0, 0])
 
     # What is in the blocks
 
     @cached_property
-    def _survey(self) -> tuple[tuple[int, ...], Scaling]:
-        """Valid pixels per block, and the scaling; at most one pass."""
+    def _survey(self) -> Surveyed:
+        """Valid pixels per block, the scaling, and bands without data; at most one pass."""
         # What is read from here on has to be what is written about in the end.
         self._stamp = self._stamp_now()
-        if self._scale != "standard" and self._source.is_complete and self._excluded is None:
-            if isinstance(self._scale, Scaling):
-                return self._grid.pixels, self._scale
-            return self._grid.pixels, Scaling(self._scale, sample_dtype(self._source.dtype))
-        return take_survey(self._per_block, self._source, self._scale)
+        scale = self._scale
+        if scale != "standard" and self._source.is_complete and self._excluded is None:
+            scaling = scale if isinstance(scale, Scaling) else Scaling(scale, self._dtype)
+            return Surveyed(self._grid.pixels, scaling, np.empty(0, np.intp))
+        found = take_survey(self._per_block, self._source, scale, self._dtype)
+        if len(found.empty):
+            self._leave_out(found.empty)
+        return found
+
+    def _leave_out(self, empty: NDArray[np.intp]) -> None:
+        """Go on without bands that hold no data."""
+        numbers = self.bands[empty]
+        text = as_ranges(numbers)
+        if self._bands_are_fixed:
+            raise ValueError(
+                f"Bands {text} hold no data in any pixel, but bands= asks for them; expected "
+                "data in every band that a model was fitted to. Fit the model without them."
+            )
+        warn(
+            f"Bands {text} hold no data in any pixel and are left out: "
+            f"{self.shape[2] - len(empty)} of {self._source.n_stored} bands are used. Name them "
+            "in bad_bands (--bad-bands) to say so yourself.",
+            DaskclustWarning,
+        )
+        self._source = replace(self._source, bands=np.delete(self.bands, empty))
+        if self.wavelengths is not None:
+            self.wavelengths = np.delete(self.wavelengths, empty)
 
     def _stamp_now(self) -> str | None:
-        return None if self._source.array is None else stamp(self._source.array.array)
+        if self._source.array is None:
+            return stamp_files(self._files) if self._files else None
+        return stamp(self._source.array.array)
 
     @property
     def block_counts(self) -> tuple[int, ...]:
         """Valid pixels of each block, in the order of the rows."""
-        return self._survey[0]
+        return self._survey.counts
 
     @property
     def n_valid(self) -> int:
@@ -194,7 +250,7 @@ class Cube:
         Pass it as `scale` when opening another cube whose rows are to be comparable,
         such as one to predict.
         """
-        found = self._survey[1]
+        found = self._survey.scaling
         if found.mean is None or found.std is None:
             return None
         return found.mean, found.std
@@ -205,7 +261,7 @@ class Cube:
 
         float32 for float32 and for integers of up to 16 bits, else float64.
         """
-        counts, scaling = self._survey
+        counts, scaling = self._survey.counts, self._survey.scaling
         return self._per_block(
             _blocks.block_samples,
             sizes=counts,

@@ -13,7 +13,8 @@ import zarr
 from numpy.typing import NDArray
 
 from daskclust.cube._georeference import NOWHERE, Georeference
-from daskclust.cube._metadata import NODATA_ATTRIBUTES, dimension_names, role_of
+from daskclust.cube._metadata import dimension_names, role_of
+from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import decode_fill_value, open_store
 

@@ -46,9 +46,9 @@ def _objects(values: list[Any]) -> da.Array:
 def _valid_rows(
     number: int, excluded: NDArray[np.bool_] | None, source: CubeSource
 ) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Read a block once: which pixels are valid, and all its pixels."""
-    valid, values, _ = source.valid(number, excluded)
-    return valid, source.read(number) if values is None else values
+    """Read a block once: which pixels are valid, and the samples of all its pixels."""
+    valid, values, missing = source.valid(number, excluded)
+    return valid, source.decoded(source.read(number) if values is None else values, missing)
 
 
 # Pixels by their place
@@ -109,7 +109,7 @@ def take_pixels(cube: Cube, places: NDArray[np.int64]) -> tuple[NDArray[np.intp]
         sizes=(1,) * cube._grid.count,
         dtype=object,
         token="daskclust-pixels",
-        scaling=cube._survey[1],
+        scaling=cube._survey.scaling,
     ).compute()
     bounds = np.cumsum([0] + [len(part) for part in inside])
     kept = np.concatenate(
@@ -237,7 +237,7 @@ def count_graph(
         sizes=(1,) * grid.count,
         dtype=object,
         token="daskclust-graph",
-        scaling=cube._survey[1],
+        scaling=cube._survey.scaling,
         starts=starts,
         connectivity=connectivity,
         weighted=weight is not None,
