@@ -8,9 +8,11 @@ from typing import Any
 
 from daskclust.commands.console import natural
 from daskclust.cube.bands import parse_bands as ranges_of_bands
+from daskclust.cube.formats.opening import kind_of
 
 __all__ = [
     "add_cube_arguments",
+    "image_of",
     "integers",
     "open_classes",
     "open_cube_of",
@@ -179,7 +181,20 @@ def _local(store: Any) -> Any:
     return str(Path(store).absolute()) if "://" not in store else store
 
 
-def open_classes(cube: Any, flag: str, given: str) -> Any:
+def image_of(cube: Any, written: Any) -> Any:
+    """Return a label map that was just written as a lazy image, -1 for none."""
+    import dask.array as da
+
+    from daskclust.storage.seen import as_dask
+
+    if not isinstance(written, Path):
+        return as_dask(written["labels"])
+    opened = cube.open_map("the map written", written)
+    values = opened.values.astype("int64")
+    return da.where(da.isin(values, list(opened.nodata)), -1, values)
+
+
+def open_classes(cube: Any, flag: str, given: str, class_column: str | None = None) -> Any:
     """Open a map of classes that a flag names; nothing is read but metadata.
 
     Raises
@@ -188,7 +203,9 @@ def open_classes(cube: Any, flag: str, given: str) -> Any:
         Another shape, place, or no integers.
     """
     store, name = store_and_variable(given)
-    opened = cube.open_map(flag, _local(store), variable=name)
+    kind = kind_of(store)
+    column = class_column if kind in ("vector", "table") else None
+    opened = cube.open_map(flag, _local(store), variable=name, class_column=column)
     if opened.values.dtype.kind not in "iub":
         raise ValueError(f"{flag} has dtype {opened.values.dtype}; expected integers or booleans.")
     return opened

@@ -24,7 +24,15 @@ __all__ = ["checkpoint_path", "job_mark", "resumable"]
 #: run, told about, and compared with the truth makes it no other.
 _COMPUTED_BY = (
     *("cube", "variable", "dims", "nodata", "mask", "bad_bands", "missing", "chunks", "scale"),
-    *("labels", "unlabeled", "must_link", "must_link_weight", "cannot_link", "cannot_link_weight"),
+    *(
+        "labels",
+        "class_column",
+        "unlabeled",
+        "must_link",
+        "must_link_weight",
+        "cannot_link",
+        "cannot_link_weight",
+    ),
     *("estimator", "seed"),
 )
 _PLACES = ("cube", "mask", "labels", "must_link", "cannot_link")

@@ -16,6 +16,7 @@ import numpy as np
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
+    image_of,
     integers,
     open_classes,
     open_cube_of,
@@ -35,7 +36,6 @@ from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark, resumable
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.report.summary import agreement_of, as_classes, n_clusters_of, summarize
-from daskclust.storage.seen import as_dask
 from daskclust.storage.urls import redact
 
 __all__ = ["add_command", "run_fit"]
@@ -56,7 +56,8 @@ def add_command(commands: Any) -> None:
     group.add_argument(
         "--labels",
         metavar="STORE[::NAME]",
-        help="map of partial labels: used by the estimators that take labels, compared for all",
+        help="partial labels (raster, polygons, CSV): for the estimators that take labels, "
+        "compared for all",
     )
     group.add_argument(
         "--unlabeled",
@@ -68,13 +69,20 @@ def add_command(commands: Any) -> None:
     group.add_argument(
         "--truth", metavar="STORE[::NAME]", help="map of known classes, only to compare with"
     )
+    group.add_argument(
+        "--class-column",
+        metavar="NAME",
+        help="of --labels and --truth in vector files (GeoJSON, GeoPackage, Shapefile) and CSV",
+    )
     for name in ("must-link", "cannot-link"):
         group.add_argument(
             f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
         )
         group.add_argument(f"--{name}-weight", type=float, metavar="NUMBER", help="of these pairs")
     group = parser.add_argument_group("outputs")
-    group.add_argument("--output", metavar="STORE", help="label map, as Zarr")
+    group.add_argument(
+        "--output", metavar="STORE", help="label map: Zarr, or a GeoTIFF (.tif) for GIS"
+    )
     group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
     group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
     group.add_argument("--title", metavar="TEXT", help="of the report")
@@ -132,7 +140,7 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
     cube = open_cube_of(options)
     given = {name: getattr(options, name) for name in ("labels", "truth")}
     maps = {
-        name: open_classes(cube, f"--{name}", text)
+        name: open_classes(cube, f"--{name}", text, options.class_column)
         for name, text in given.items()
         if text is not None
     }
@@ -288,7 +296,7 @@ def _write(
                 n_clusters=k,
                 attributes={JOB: stored},
             )
-        image = as_dask(written["labels"])
+        image = image_of(cube, written)
     else:
         image = cube.to_map(model.labels_)
     if options.model is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
+    image_of,
     open_cube_of,
     paths_of,
     store_and_variable,
@@ -20,7 +21,6 @@ from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.report.summary import n_clusters_of, summarize
-from daskclust.storage.seen import as_dask
 from daskclust.storage.targets import written_attributes
 from daskclust.storage.urls import redact
 
@@ -39,7 +39,9 @@ def add_command(commands: Any) -> None:
     )
     add_cube_arguments(parser, scale=False)
     parser.add_argument("--model", metavar="STORE", help="a saved model (needed)")
-    parser.add_argument("--output", metavar="STORE", help="label map, as Zarr (needed)")
+    parser.add_argument(
+        "--output", metavar="STORE", help="label map: Zarr, or a GeoTIFF (.tif) for GIS (needed)"
+    )
     add_job_arguments(parser)
     add_cluster_arguments(parser)
     parser.set_defaults(run=_run, parser=parser)
@@ -108,7 +110,7 @@ def _run(options: argparse.Namespace) -> int:
                 n_clusters=k,
                 attributes={JOB: job},
             )
-            sizes = summarize(as_dask(written["labels"]), k).sizes
+            sizes = summarize(image_of(cube, written), k).sizes
     found = {
         **{key: value for key, value in job.items() if key != "mark"},
         "pixels": {"valid": n_valid, "masked": cube.n_masked},

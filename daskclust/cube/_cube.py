@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
@@ -20,11 +19,19 @@ from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._description import StoredCube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import Image, open_image
-from daskclust.cube._label_maps import as_data_array, write_label_map
+from daskclust.cube._label_maps import (
+    LABEL_MAP,
+    VALUE_MAP,
+    as_data_array,
+    write_label_map,
+    write_value_map,
+)
 from daskclust.cube._labels import align, with_room
 from daskclust.cube._layout import flatten, unflatten
 from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
+from daskclust.cube._tif_maps import write_label_tif, write_value_tif
 from daskclust.cube.bands import as_ranges
+from daskclust.cube.formats.geotiff import is_geotiff
 from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import StoredArray, as_dask
 from daskclust.storage.stores import local_path, stamp, stamp_files
@@ -155,7 +162,14 @@ class Cube:
             meaning.view, stacked, dtype=meaning.dtype, meta=np.empty((0, 0, 0), meaning.dtype)
         )
 
-    def open_map(self, name: str, image: Any, *, variable: str | None = None) -> Image:
+    def open_map(
+        self,
+        name: str,
+        image: Any,
+        *,
+        variable: str | None = None,
+        class_column: str | None = None,
+    ) -> Image:
         """Open an image of the size of the cube, such as a label map; nothing is computed.
 
         Parameters
@@ -165,13 +179,24 @@ class Cube:
         image : array of shape (y, x), xarray.DataArray, zarr.Group, str or path
         variable : str, default=None
             Array inside a store.
+        class_column : str, default=None
+            Of a vector file or a CSV file.
 
         Raises
         ------
         ValueError
             Another shape, or another coordinate system or position than the cube.
         """
-        return open_image(name, image, self._grid.shape, place=self._place, variable=variable)
+        return open_image(
+            name,
+            image,
+            self._grid.shape,
+            place=self._place,
+            variable=variable,
+            names=self.dimension_names,
+            chunks=self.chunks,
+            class_column=class_column,
+        )
 
     def count_valid(self, blocks: Sequence[int]) -> int:
         """Count the valid pixels of some blocks, which are read; bands empty there are left out."""
@@ -366,6 +391,7 @@ class Cube:
         *,
         unlabeled: int | Sequence[int] = -1,
         variable: str | None = None,
+        class_column: str | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Turn a label map into global row numbers and labels.
 
@@ -375,13 +401,18 @@ class Cube:
         ----------
         label_map : array of shape (y, x), integer or bool, or a store of one
             NumPy, Dask, Zarr or xarray; or a path or group, with `variable` where it
-            has several two-dimensional arrays.  Of a bool map, the True pixels with
-            label 1.
+            has several two-dimensional arrays.  A path may also be of a raster file,
+            a vector file (GeoJSON, GeoPackage, Shapefile: pixels whose center a feature
+            covers), or a CSV file with row and column, or x and y, and class.
+            Of a bool map, the True pixels with label 1.
         unlabeled : int or sequence of int, default=-1
             Values that mean "no label", besides those that the attributes of a stored
             map declare; ground truth often uses 0, then pass 0.
         variable : str, default=None
             Array inside the store.
+        class_column : str, default=None
+            Of a vector or CSV file; None takes the only one that can be meant.  Names
+            become the codes 0, 1, ... in their alphabetical order (see :meth:`open_map`).
 
         Returns
         -------
@@ -408,7 +439,7 @@ class Cube:
         >>> rows.tolist(), labels.tolist()
         ([0, 2], [0, 2])
         """
-        opened = self.open_map("label_map", label_map, variable=variable)
+        opened = self.open_map("label_map", label_map, variable=variable, class_column=class_column)
         image = opened.values
         if image.dtype.kind not in "iub":
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
@@ -435,15 +466,17 @@ class Cube:
         n_clusters: int | None = None,
         class_names: Sequence[str] | None = None,
         attributes: Mapping[str, Any] | None = None,
-    ) -> zarr.Group:
-        """Write labels as an image into a new Zarr v3 group.
+    ) -> Any:
+        """Write labels as an image into a new Zarr v3 group, or a GeoTIFF.
 
         Parameters
         ----------
         labels : array of shape (n_valid,), integer
             NumPy, or Dask chunked like `samples`; -1 means none.
         store : str, path or zarr store
-            The target.  With a distributed cluster, workers must see it too.
+            The target.  With a distributed cluster, workers must see it too.  A name that
+            ends in .tif becomes a cloud-optimized GeoTIFF with colors, class names, nodata
+            and coordinate system, written by the client.
         overwrite : bool, default=False
             Replace a label map that daskclust has written; never anything else.
         n_clusters : int, default=None
@@ -456,8 +489,9 @@ class Cube:
 
         Returns
         -------
-        zarr.Group
-            Open for reading, with the array ``labels`` (y, x), int16 or int32,
+        zarr.Group or Path
+            Of a GeoTIFF its path.
+            Else open for reading, with the array ``labels`` (y, x), int16 or int32,
             ``_FillValue = -1``, CF ``flag_values`` and ``flag_meanings`` (of the clusters
             that are known and the labels that occur), and the georeference of the cube
             unchanged (attributes, coordinates, grid mapping).
@@ -489,6 +523,22 @@ class Cube:
         ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
         """
         aligned = self._align(labels)
+        if is_geotiff(store):
+            if aligned.dtype.kind not in "iu":
+                raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
+            write_label_tif(
+                self.to_map(aligned),
+                self._place,
+                self.dimension_names,
+                store,
+                kind=LABEL_MAP,
+                overwrite=overwrite,
+                n_clusters=n_clusters,
+                class_names=class_names,
+                attributes=attributes,
+                check=self._check_unchanged,
+            )
+            return Path(store)
         self._check_target(store)
         largest = None
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
@@ -505,6 +555,95 @@ class Cube:
             largest=largest,
             class_names=class_names,
             attributes=attributes,
+        )
+
+    def write_map(
+        self,
+        values: Any,
+        store: Any,
+        *,
+        overwrite: bool = False,
+        names: Sequence[str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Write numbers of the rows, such as margins or probabilities, as an image.
+
+        Parameters
+        ----------
+        values : array of shape (n_valid,) or (n_valid, m), float
+            NumPy, or Dask chunked like `samples`; float64 stays, other numbers become
+            float32.
+        store : str or path
+            A name that ends in .tif becomes a cloud-optimized GeoTIFF of m bands, any
+            other one a Zarr v3 group with the array ``values``, (y, x) or (band, y, x).
+        overwrite : bool, default=False
+            Replace a map of values that daskclust has written; never anything else.
+        names : sequence of str, default=None
+            Of the m bands.
+        attributes : mapping, default=None
+            More attributes; JSON values.
+
+        Returns
+        -------
+        zarr.Group or Path
+
+        Raises
+        ------
+        FileExistsError
+            The target exists and `overwrite` is False, or it is no such map of daskclust.
+        ValueError
+            Another number of rows than valid pixels, or of names than of columns.
+
+        Notes
+        -----
+        Masked pixels are NaN.  A GeoTIFF is written by the client, a row of blocks at a
+        time; Zarr by one task a block.
+
+        Examples
+        --------
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> written = cube.write_map(np.array([0.5, 0.25, 1.0]), zarr.storage.MemoryStore())
+        >>> written["values"][:].tolist()
+        [[0.5, nan], [0.25, 1.0]]
+        """
+        if not isinstance(values, da.Array):
+            values = np.asarray(values)
+        if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
+            raise ValueError(
+                f"values have shape {values.shape} and dtype {values.dtype}; expected numbers of "
+                "shape (n_valid,) or (n_valid, m)."
+            )
+        columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
+        if names is not None and len(names) != len(columns):
+            raise ValueError(f"Got {len(names)} names for {len(columns)} bands; expected one each.")
+        dtype = np.float64 if values.dtype == np.float64 else np.float32
+        images = [self.to_map(column.astype(dtype), fill_value=np.nan) for column in columns]
+        image = images[0] if values.ndim == 1 else da.stack(images)
+        if is_geotiff(store):
+            write_value_tif(
+                image,
+                self._place,
+                self.dimension_names,
+                store,
+                kind=VALUE_MAP,
+                overwrite=overwrite,
+                band_names=names,
+                attributes=attributes,
+                check=self._check_unchanged,
+            )
+            return Path(store)
+        self._check_target(store)
+        return write_value_map(
+            image,
+            self._place,
+            self.dimension_names,
+            store,
+            overwrite=overwrite,
+            band_names=names,
+            attributes=attributes,
+            check=self._check_unchanged,
         )
 
     def _check_target(self, store: Any) -> None:
@@ -532,13 +671,17 @@ class Cube:
             token="daskclust-write",
             target=target,
         ).compute()
+        self._check_unchanged()
+        return sorted({int(code) for codes in found for code in codes})
+
+    def _check_unchanged(self) -> None:
+        """Raise where the cube is no longer what its labels were made of."""
         if self._stamp != self._stamp_now():
             raise ValueError(
                 "The store of the cube was written to since it was read first, so labels may "
                 "belong to other values; expected a store that stays as it is. Nothing was "
                 "written. Open the cube again, fit again, and write then."
             )
-        return sorted({int(code) for codes in found for code in codes})
 
     def to_xarray(
         self,

@@ -234,7 +234,9 @@ def _in_xarray(
         f"The DataArray {first.name!r}",
         dims,
         coordinates + [(first.attrs.get(name), units) for name in WAVELENGTH_NAMES],
-        lambda names: Georeference.from_xarray(first, names),
+        lambda names: Georeference.from_xarray(
+            first, names, None if group is None else dict(group.data_vars)
+        ),
         good=good[0] if good else None,
         encoded=None if stored is None else np.dtype(stored),
         files=files,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 import zarr
 from numpy.testing import assert_array_equal
 
-rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
+pytest.importorskip("rasterio", reason="needs the extra `raster`")
 xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
 pytest.importorskip("rioxarray", reason="needs the extra `raster`")
 
+import rasterio  # noqa: E402
 import rasterio.shutil  # noqa: E402
 from rasterio.transform import from_origin  # noqa: E402
 
@@ -170,14 +172,20 @@ def test_every_route_gives_the_same_labels(
 ) -> None:
     cube, rows, image = labels_of(route(tmp_path))
     assert rows.dtype == np.float32
-    assert_array_equal(rows, expected[0])
+    if route is by_rioxarray:
+        # It scales in float32: the last bit of the samples is its own.
+        np.testing.assert_allclose(rows, expected[0], rtol=2e-7)
+    else:
+        assert_array_equal(rows, expected[0])
     assert_array_equal(image, expected[1])
     assert cube.bands.tolist() == [0, 1, 2, 4]
 
 
 def run(capsys: Any, *words: Any) -> tuple[int, str, str]:
     try:
-        code = main([*map(str, words)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            code = main([*map(str, words)])
     except SystemExit as error:
         code = int(error.code or 0)
     out, err = capsys.readouterr()
@@ -237,8 +245,8 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     other = write_raster(tmp_path / "other.tif", scene()[:1, :40], "GTiff")
     with pytest.raises(ValueError, match="differ in size"):
         daskclust.open_cube([*bands(tmp_path), other])
+    np.save(tmp_path / "a.npy", scene())
     with pytest.raises(ValueError, match="order cannot be guessed"):
-        np.save(tmp_path / "a.npy", scene())
         daskclust.open_cube(tmp_path / "a.npy")
     with pytest.raises(FileNotFoundError, match="no file"):
         daskclust.open_cube(tmp_path / "none.tif")

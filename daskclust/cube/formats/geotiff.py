@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
 
-__all__ = ["write_cog"]
+__all__ = ["GEOTIFF_ENDINGS", "MARK", "Legend", "check_cog", "is_geotiff", "tags_of", "write_cog"]
 
 _TILE = 512
 #: GDAL's color tables belong to bytes and 16-bit numbers without sign.
@@ -22,6 +23,78 @@ _MOST_COLORS = 2**16 - 1
 #: Where GDAL keeps what a GeoTIFF has no place for.
 _BESIDE = ".aux.xml"
 Block = tuple[slice, slice, NDArray[Any]]
+#: Endings of names that ask for a GeoTIFF.
+GEOTIFF_ENDINGS = (".tif", ".tiff")
+#: Tag of the files that daskclust writes: what they are.
+MARK = "daskclust"
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What the values of a map mean.
+
+    Attributes
+    ----------
+    names : mapping of int to str
+        Written as the raster's categories, which GIS show as a legend.
+    colors : mapping of int to (red, green, blue)
+        Color table; only for bytes and 16-bit numbers.
+    """
+
+    names: Mapping[int, str] = field(default_factory=dict)
+    colors: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+def is_geotiff(path: object) -> bool:
+    """Whether a target is a GeoTIFF by the ending of its name.
+
+    Examples
+    --------
+    >>> is_geotiff("map.tif"), is_geotiff("map.zarr")
+    (True, False)
+    """
+    return isinstance(path, str | os.PathLike) and os.fspath(path).lower().endswith(GEOTIFF_ENDINGS)
+
+
+def tags_of(path: str | os.PathLike[str]) -> dict[str, str] | None:
+    """Return the tags of a file that daskclust has written; None for anything else."""
+    with needs_extra(f"{str(path)!r}"):
+        import rasterio
+    try:
+        with rasterio.open(path) as file:
+            tags: dict[str, str] = file.tags()
+    except rasterio.errors.RasterioIOError:
+        return None
+    return tags if MARK in tags else None
+
+
+def check_cog(path: str | os.PathLike[str], *, kind: str, overwrite: bool) -> None:
+    """Refuse a target that exists, unless it is a map of daskclust that may be replaced.
+
+    Raises
+    ------
+    FileExistsError
+    ValueError
+        The target is a URL.
+    """
+    name = os.fspath(path)
+    if "://" in name:
+        raise ValueError(f"{name!r} is a URL; a GeoTIFF is written to a local path.")
+    with needs_extra(f"{name!r}"):
+        import rasterio  # noqa: F401
+    if not Path(name).exists():
+        return
+    if not overwrite:
+        raise FileExistsError(
+            f"{name!r} exists already; choose another name or pass overwrite=True (--overwrite)."
+        )
+    tags = tags_of(name) if Path(name).is_file() else None
+    if tags is None or tags[MARK] != kind:
+        what = "was not written by daskclust" if tags is None else f"is a {tags[MARK]}"
+        raise FileExistsError(
+            f"{name!r} {what}; overwrite replaces a {kind} written by daskclust only. Choose "
+            "another name, or remove it yourself."
+        )
 
 
 def write_cog(
@@ -32,8 +105,7 @@ def write_cog(
     dtype: Any,
     count: int = 1,
     nodata: float,
-    class_names: Mapping[int, str] | None = None,
-    colors: Mapping[int, Sequence[int]] | None = None,
+    legend: Callable[[], Legend] | None = None,
     tags: Mapping[str, str] | None = None,
     band_names: Sequence[str] | None = None,
     check: Callable[[], None] | None = None,
@@ -53,10 +125,8 @@ def write_cog(
     count : int, default=1
         Bands.
     nodata : float
-    class_names : mapping of int to str, optional
-        Written as the raster's categories, which GIS show as a legend.
-    colors : mapping of int to (red, green, blue), optional
-        Color table; only for bytes and 16-bit numbers.
+    legend : callable() -> Legend, optional
+        Called when all blocks are written: what their values mean.
     tags : mapping of str to str, optional
         More metadata of the file.
     band_names : sequence of str, optional
@@ -105,10 +175,18 @@ def write_cog(
             file.update_tags(**dict(tags or {}))
             for number, name in enumerate(band_names or (), start=1):
                 file.set_band_description(number, name)
+            said = Legend() if legend is None else legend()
+            names, colors = said.names, said.colors
+            if names:
+                file.update_tags(
+                    1,
+                    flag_values=",".join(map(str, names)),
+                    flag_meanings=" ".join("_".join(name.split()) for name in names.values()),
+                )
             if colors and max(colors) <= _MOST_COLORS and np.dtype(dtype).kind == "u":
                 file.write_colormap(1, {int(k): (*map(int, c[:3]), 255) for k, c in colors.items()})
-        if class_names:
-            _write_categories(plain, class_names)
+        if names and 0 <= min(names) and max(names) <= _MOST_COLORS:
+            _write_categories(plain, names)
         kind = "nearest" if np.dtype(dtype).kind in "iu" else "average"
         copy(
             str(plain),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +13,7 @@ from daskclust.cube.formats.classes import Classes, class_column_of, read_classe
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
 
-__all__ = ["read_points"]
+__all__ = ["points_image", "read_points"]
 
 _ROW = ("row", "line", "pixel_row")
 _COLUMN = ("column", "col", "sample", "pixel_column")
@@ -72,6 +73,44 @@ def read_points(
         )
     _refuse_contradictions(rows, cols, codes, grid, name)
     return rows, cols, Classes(codes, classes.names)
+
+
+class _Points:
+    """Single pixels with values as an image, made block by block."""
+
+    def __init__(self, rows: Any, columns: Any, codes: Any, shape: tuple[int, int]) -> None:
+        order = np.lexsort((columns, rows))
+        self.rows, self.columns, self.codes = rows[order], columns[order], codes[order]
+        self.shape, self.dtype, self.ndim = shape, np.dtype(np.int64), 2
+
+    def __getitem__(self, key: tuple[slice, slice]) -> NDArray[np.int64]:
+        down, across = (part.indices(size) for part, size in zip(key, self.shape, strict=True))
+        out = np.full((down[1] - down[0], across[1] - across[0]), -1, dtype=np.int64)
+        first, last = np.searchsorted(self.rows, down[:2])
+        columns = self.columns[first:last]
+        inside = (columns >= across[0]) & (columns < across[1])
+        rows = self.rows[first:last][inside] - down[0]
+        out[rows, columns[inside] - across[0]] = self.codes[first:last][inside]
+        return out
+
+
+def points_image(
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+) -> da.Array:
+    """Put codes of single pixels into an image; lazy, -1 elsewhere.
+
+    Examples
+    --------
+    >>> one = np.array([1])
+    >>> points_image(one, one, np.array([7]), ((2,), (1, 1))).compute().tolist()
+    [[-1, -1], [-1, 7]]
+    """
+    held = _Points(rows, columns, codes, (sum(chunks[0]), sum(chunks[1])))
+    meta = np.empty((0, 0), np.int64)
+    return da.from_array(held, chunks=chunks, asarray=False, fancy=False, meta=meta)
 
 
 def _find(table: Any, names: tuple[str, ...]) -> str | None:

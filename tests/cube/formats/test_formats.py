@@ -17,7 +17,7 @@ from pyproj import Transformer  # noqa: E402
 from rasterio.transform import from_origin  # noqa: E402
 
 from daskclust.cube.formats import kind_of, open_file, open_files  # noqa: E402
-from daskclust.cube.formats.geotiff import write_cog  # noqa: E402
+from daskclust.cube.formats.geotiff import Legend, write_cog  # noqa: E402
 from daskclust.cube.formats.points import read_points  # noqa: E402
 from daskclust.cube.formats.vector import PixelGrid, rasterize_file  # noqa: E402
 
@@ -310,8 +310,10 @@ def test_a_map_has_colors_names_nodata_and_a_place(tmp_path):
         GRID,
         dtype="uint8",
         nodata=255,
-        class_names={0: "wheat", 1: "maize & beans", 3: "<none>"},
-        colors={0: (255, 0, 0), 1: (0, 255, 0), 2: (0, 0, 255), 3: (9, 9, 9)},
+        legend=lambda: Legend(
+            {0: "wheat", 1: "maize & beans", 3: "<none>"},
+            {0: (255, 0, 0), 1: (0, 255, 0), 2: (0, 0, 255), 3: (9, 9, 9)},
+        ),
         tags={"daskclust": "label map"},
     )
     with rasterio.open(path) as file:
