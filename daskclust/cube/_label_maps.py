@@ -8,7 +8,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import zarr
-from zarr.codecs import GzipCodec
 
 from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._georeference import Georeference
@@ -23,8 +22,6 @@ __all__ = ["LABEL_MAP", "VALUE_MAP", "as_data_array", "write_label_map", "write_
 #: What the groups are that are written here.
 LABEL_MAP = "label map"
 VALUE_MAP = "map of values"
-#: GDAL reads it everywhere, unlike Zstandard, which its packages often lack.
-_COMPRESSORS = (GzipCodec(level=5),)
 
 
 def write_label_map(
@@ -64,7 +61,7 @@ def write_label_map(
     if n_clusters is None and class_names is not None:
         n_clusters = len(class_names)
     known = largest + 1 if n_clusters is None and largest is not None else n_clusters
-    with new_group(store, kind=LABEL_MAP, overwrite=overwrite) as group:
+    with new_group(store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True) as group:
         target = group.create_array(
             "labels",
             shape=grid.shape,
@@ -73,7 +70,6 @@ def write_label_map(
             fill_value=-1,
             # So that a block that is not there is a block that was not written.
             config={"write_empty_chunks": True},
-            compressors=_COMPRESSORS,
             dimension_names=names,
             attributes={"long_name": "cluster", **place.attributes},
         )
@@ -100,7 +96,7 @@ def write_value_map(
     check: Callable[[], None],
 ) -> zarr.Group:
     """Write numbers (y, x) or (band, y, x), NaN for none, one task a chunk."""
-    with new_group(store, kind=VALUE_MAP, overwrite=overwrite) as group:
+    with new_group(store, kind=VALUE_MAP, overwrite=overwrite, consolidated=True) as group:
         target = group.create_array(
             "values",
             shape=image.shape,
@@ -108,7 +104,6 @@ def write_value_map(
             dtype=image.dtype,
             fill_value=np.nan,
             config={"write_empty_chunks": True},
-            compressors=_COMPRESSORS,
             dimension_names=names if image.ndim == 2 else ("band", *names),
             attributes={"_FillValue": encode_fill_value(np.nan, image.dtype), **place.attributes},
         )
