@@ -286,6 +286,7 @@ def _write(
         "scale": options.scale,
         "scaling": None if scaling is None else [part.tolist() for part in scaling],
         "data": described(cube),
+        "class_names": _class_names(job, model),
     }
     if options.output is not None:
         with progress.task("Label map"):
@@ -294,6 +295,7 @@ def _write(
                 options.output,
                 overwrite=job.replace["--output"],
                 n_clusters=k,
+                class_names=stored["class_names"],
                 attributes={JOB: stored},
             )
         image = image_of(cube, written)
@@ -332,6 +334,14 @@ def _write(
                 overwrite=job.replace["--report"],
                 job=job.mark,
             )
+
+
+def _class_names(job: Job, model: Any) -> list[str] | None:
+    """Return the names of the clusters that are classes of the labels, in their order."""
+    opened = job.maps.get("labels")
+    if opened is None or opened.meanings is None or not hasattr(model, "classes_"):
+        return None
+    return [opened.meanings.get(int(code), f"class_{code}") for code in model.classes_]
 
 
 def _agreement(

@@ -108,6 +108,7 @@ def _run(options: argparse.Namespace) -> int:
                 options.output,
                 overwrite=replace["--output"],
                 n_clusters=k,
+                class_names=(job_of_model or {}).get("class_names"),
                 attributes={JOB: job},
             )
             sizes = summarize(image_of(cube, written), k).sizes

@@ -257,6 +257,7 @@ def test_polygons_in_and_a_geotiff_out(
     with rasterio.open("map.tif") as file:
         image = file.read(1)
         assert file.crs.to_epsg() == 32632
+        assert file.tags(1)["flag_meanings"] == "beet wheat cluster_2"
         assert sorted(np.unique(image).tolist()) == [0, 1, 2, 255]
         assert (image[24:29, 30:35] == 0).all()
         assert (image[12:17, 10:15] == 1).all()
