@@ -32,6 +32,7 @@ _COMMANDS = (
     "daskclust.commands.inspect",
     "daskclust.commands.doctor",
     "daskclust.commands.bench",
+    "daskclust.commands.warmup",
 )
 
 #: What data, files and clusters may do to a command: one line says it all.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["add_estimator_arguments", "flags_of", "make_estimator", "takes_labels"]
 
 #: Parameters that have a flag of another name.
 _RENAMED = {"random_state": "seed"}
+#: Further names of estimators.
+_OTHER_WORDS = {"label-spreading": "LabelSpreading", "spectral": "SpectralClustering"}
 _ABSENT: Any = argparse.SUPPRESS
 
 
@@ -27,9 +30,9 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
         "--estimator",
         type=str.lower,
         default="kmeans",
-        choices=sorted(name.lower() for name in classes),
+        choices=sorted(_by_word(classes)),
         metavar="NAME",
-        help=f"one of {', '.join(sorted(name.lower() for name in classes))} (default: kmeans)",
+        help=f"one of {', '.join(sorted(_by_word(classes)))} (default: kmeans)",
     )
     parser.add_argument(
         "--seed", type=_seed, default=0, metavar="N", help="fixes the result (default: 0)"
@@ -53,6 +56,14 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="VALUE",
             help=_defaults(defaults[param], len(classes)).replace("%", "%%"),
         )
+
+
+def _by_word(classes: Mapping[str, type]) -> dict[str, type]:
+    """Estimators by the words that name them: their class, and some that are easier to read."""
+    words = {name.lower(): kind for name, kind in classes.items()}
+    for word, name in _OTHER_WORDS.items():
+        words[word] = classes[name]
+    return words
 
 
 def _defaults(of_class: dict[str, Any], n_classes: int) -> str:
@@ -114,7 +125,7 @@ def make_estimator(options: argparse.Namespace) -> Any:
     """Make the estimator that the options describe; wrong usage ends the program."""
     from daskclust.persistence.models import registry
 
-    kind: Any = {name.lower(): kind for name, kind in registry().items()}[options.estimator]
+    kind: Any = _by_word(registry())[options.estimator]
     params = kind().get_params(deep=False)
     given = {k: v for k, v in flags_of(options).items() if k != "checkpoint"}
     foreign = sorted(given.keys() - params.keys())

@@ -3,90 +3,115 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
-import os
-import platform
-import sys
+import time
+import uuid
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 
+from daskclust.commands._cubes import add_cube_arguments, open_cube_of
+from daskclust.commands._surroundings import (
+    EXTRAS,
+    MUST_MATCH,
+    OTHERS,
+    look_around,
+    look_around_worker,
+    sees,
+    shares_folder,
+)
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.storage.seen import StoredArray
+from daskclust.storage.urls import redact
 
 __all__ = ["add_command", "diagnose"]
 
-#: Packages whose versions must be the same everywhere: their objects travel.
-_SAME = ("daskclust", "dask", "distributed", "numpy", "numba", "zarr")
-_OTHERS = ("scikit-learn", "scipy", "cloudpickle", "msgpack")
-_EXTRAS = {"matplotlib": "plot", "xarray": "xarray", "pandas": "dataframe", "bokeh": "dashboard"}
 #: Below this, Python and the compiled kernels leave little for data.
 _LITTLE = 700 * 2**20
+#: File systems in memory, and those that machines share.
+_IN_MEMORY = ("tmpfs", "ramfs")
+_SHARED = ("beegfs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3")
+#: Seconds by which clocks may differ.
+_SKEW = 5.0
 
 
 def add_command(commands: Any) -> None:
     """Add ``doctor`` to the command line."""
     parser = commands.add_parser(
         "doctor",
-        help="check versions, threads and memory",
-        description="Check versions, threads and memory of this machine and of a cluster, and say "
-        "what to change. Exit code 1 if something should be.",
+        usage="%(prog)s [options] [CUBE]",
+        help="check versions, threads, memory, and who sees a cube",
+        description="Check versions, threads, memory, disks and clocks of this machine and of a "
+        "cluster, and whether every worker sees a cube and can write where its map goes. Say what "
+        "to change. Exit code 1 if something should be.",
         allow_abbrev=False,
+    )
+    add_cube_arguments(parser, scale=False)
+    parser.add_argument(
+        "--output", metavar="STORE", help="where a map is to be written; nothing is written there"
     )
     parser.add_argument("--json", action="store_true", help="print as JSON")
     add_cluster_arguments(parser)
-    parser.set_defaults(run=_run)
-
-
-def look_around() -> dict[str, Any]:
-    """Describe the process this runs in: client, scheduler or worker."""
-    versions: dict[str, str | None] = {}
-    for name in (*_SAME, *_OTHERS, *_EXTRAS):
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return {
-        "python": platform.python_version(),
-        "host": platform.node(),
-        "versions": versions,
-        "cores": CPU_COUNT,
-        "memory": int(psutil.virtual_memory().total),
-        "environment": {
-            name: os.environ.get(name)
-            for name in ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "NUMBA_CACHE_DIR")
-        },
-        "temporary_is_writable": os.access(os.environ.get("TMPDIR", "/tmp"), os.W_OK),
-        "executable": sys.executable,
-    }
+    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     client_side = look_around()
-    scheduler: dict[str, Any] | None = None
+    array = None if options.cube is None else open_cube_of(options, scale="none").stored.array
+    stored = array if isinstance(array, StoredArray) else None
     workers: dict[str, dict[str, Any]] = {}
     with Progress().task("Cluster"), open_client(options, useful_workers=CPU_COUNT) as client:
+        asked = time.time()
         scheduler = client.run_on_scheduler(look_around)
-        around = client.run(look_around)
+        around = client.run(look_around_worker)
+        answered = time.time()
+        unseen = {} if stored is None else client.run(partial(sees, stored))
+        unwritten = _who_cannot_write(client, options.output)
         for address, info in client.scheduler_info(n_workers=-1)["workers"].items():
+            clock = around[address]["clock"]
             workers[address] = {
                 **around[address],
                 "threads": info["nthreads"],
                 "memory_limit": info["memory_limit"],
                 "memory_used": info["metrics"]["memory"],
+                # The worker answered at some time between.
+                "clock_skew": max(asked - clock, clock - answered, 0.0),
+                "cube": unseen.get(address),
+                "output": unwritten.get(address),
             }
     problems = diagnose(client_side, scheduler, workers)
     found = {
         "client": client_side,
         "scheduler": scheduler,
         "workers": workers,
+        "cube": None if options.cube is None else redact(options.cube),
         "problems": problems,
     }
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
     return 1 if problems else 0
+
+
+def _who_cannot_write(client: Any, output: str | None) -> dict[str, str | None]:
+    """Ask every worker to write beside an output; object stores are left to the job."""
+    if output is None or "://" in output:
+        return {}
+    folder = Path(output).absolute().parent
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"The folder {str(folder)!r} of --output does not exist; create it, where all workers "
+            "see it."
+        )
+    token = folder / f".daskclust-doctor-{uuid.uuid4().hex[:12]}"
+    try:
+        token.touch()
+        answers: dict[str, str | None] = client.run(shares_folder, str(folder), token.name)
+    finally:
+        token.unlink(missing_ok=True)
+    return answers
 
 
 def diagnose(
@@ -105,7 +130,7 @@ def diagnose(
     """
     problems = []
     places = {"scheduler": scheduler, **{f"worker {a}": w for a, w in workers.items()}}
-    for name in ("python", *_SAME):
+    for name in ("python", *MUST_MATCH):
         mine = client["python"] if name == "python" else client["versions"][name]
         other: dict[Any, list[str]] = {}
         for place, around in places.items():
@@ -144,9 +169,20 @@ def diagnose(
             )
         if not worker["temporary_is_writable"]:
             problems.append(f"Worker {address} cannot write temporary files: set TMPDIR.")
+        problems += [f"Worker {address}: {found}" for found in _surroundings(worker)]
     by_host: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for worker in workers.values():
         by_host[worker["host"]] = by_host.get(worker["host"], 0) + worker["threads"]
+        limits[worker["host"]] = limits.get(worker["host"], 0) + (worker["memory_limit"] or 0)
+    for host, limit in limits.items():
+        memory = max(w["memory"] for w in workers.values() if w["host"] == host)
+        if limit > memory:
+            problems.append(
+                f"Host {host} has {format_bytes(memory)}, the memory limits of its workers sum to "
+                f"{format_bytes(limit)}: workers are killed before they spill. Lower "
+                "--memory-limit."
+            )
     for host, threads in by_host.items():
         cores = max(w["cores"] for w in workers.values() if w["host"] == host)
         if threads > cores:
@@ -154,6 +190,38 @@ def diagnose(
                 f"Host {host} runs {threads} worker threads on {cores} cores: start fewer."
             )
     return problems
+
+
+def _surroundings(worker: Mapping[str, Any]) -> list[str]:
+    """Say what is amiss around one worker: its spill folder, nanny, clock and files."""
+    found = []
+    kind = worker.get("spill_file_system")
+    if kind in _IN_MEMORY:
+        found.append(
+            f"its folder {worker['spill_folder']!r} lies in memory ({kind}), so spilling frees "
+            "nothing. Set --local-directory to a disk."
+        )
+    elif kind in _SHARED:
+        found.append(
+            f"its folder {worker['spill_folder']!r} lies on a shared file system ({kind}), which "
+            "many small files slow down for all. Set --local-directory to a local disk."
+        )
+    free, limit = worker.get("disk_free"), worker["memory_limit"]
+    if free is not None and limit and free < limit and kind not in _IN_MEMORY:
+        found.append(
+            f"{format_bytes(free)} are free in its folder {worker['spill_folder']!r}, less than "
+            f"its memory limit of {format_bytes(limit)}. Free some, or set --local-directory."
+        )
+    if worker.get("has_nanny") is False:
+        found.append(
+            "it has no nanny, so it is not started again when it dies. Start it without --no-nanny."
+        )
+    if worker.get("clock_skew", 0.0) > _SKEW:
+        found.append(
+            f"its clock is {worker['clock_skew']:.0f} s off this machine's. Synchronize clocks."
+        )
+    found += [str(worker[name]) for name in ("cube", "output") if worker.get(name)]
+    return found
 
 
 def _some(places: list[str]) -> str:
@@ -166,12 +234,12 @@ def _as_text(found: Mapping[str, Any]) -> str:
     threads = sum(worker["threads"] for worker in workers.values())
     memory = sum(worker["memory_limit"] or 0 for worker in workers.values())
     missing = [
-        f"{name} (daskclust[{extra}])" for name, extra in _EXTRAS.items() if versions[name] is None
+        f"{name} (daskclust[{extra}])" for name, extra in EXTRAS.items() if versions[name] is None
     ]
     lines = [
         f"Python    {client['python']} at {client['executable']}",
-        "Versions  " + ", ".join(f"{name} {versions[name]}" for name in (*_SAME, *_OTHERS)),
-        f"Extras    {', '.join(f'{n} {versions[n]}' for n in _EXTRAS if versions[n])}"
+        "Versions  " + ", ".join(f"{name} {versions[name]}" for name in (*MUST_MATCH, *OTHERS)),
+        f"Extras    {', '.join(f'{n} {versions[n]}' for n in EXTRAS if versions[n])}"
         + (f"; missing: {', '.join(missing)}" if missing else ""),
         f"Machine   {client['cores']} cores, {format_bytes(client['memory'])}",
         f"Cluster   {len(workers)} workers, {threads} threads, {format_bytes(memory)}",

@@ -224,7 +224,8 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
             arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
         with progress.task(type(model).__name__, rows=n_valid):
             with daskclust.on_iteration(progress.iteration), on_notice(progress.say):
-                model.fit(cube.samples, **arguments)
+                # Views of an image need to know which pixels lie side by side.
+                model.fit(cube if hasattr(model, "views") else cube.samples, **arguments)
         config = effective(options, model.get_params(deep=False), _flags(options))
         found = {
             "command": "fit",

@@ -22,7 +22,7 @@ _CHAIN_ROWS = 12
 
 
 def must_link_graph(left: Ints, right: Ints, classes: Ints, n_classes: int) -> csr_array:
-    """Must-links as a graph of the m touched rows and, after them, one node a class.
+    """Must-links as a graph of the m constrained rows and, after them, one node a class.
 
     A class is a star around its node, not a clique: L edges instead of L^2 / 2.
     """

@@ -48,7 +48,7 @@ class PairwiseConstraints:
     n_rows : int
         Rows of the data.
     rows : int64 array of shape (m,)
-        Global numbers of the touched rows, ascending: those in a pair or with a
+        Global numbers of the constrained rows, ascending: those in a pair or with a
         label.
     pair_left, pair_right : int64 array of shape (n_pairs,)
         Local ends of the explicit pairs, must-links first, in the order given.
@@ -66,13 +66,13 @@ class PairwiseConstraints:
     is_must_link : bool array of shape (2 n_pairs,)
         True for must-links.
     classes : int64 array of shape (m,)
-        Class code 0..n_classes-1 of each touched row, -1 without a label.
+        Class code 0..n_classes-1 of each constrained row, -1 without a label.
     class_values : array of shape (n_classes,), int64 or text
         The labels as given, ascending.
     implied_must_link_weight, implied_cannot_link_weight : float
         Weight of each pair the labels imply: the scalar weight given, else 1.
     component : int64 array of shape (m,)
-        Must-link component of each touched row, numbered 0, 1, ... in the order of
+        Must-link component of each constrained row, numbered 0, 1, ... in the order of
         their smallest row.  Rows of one class are in one component, through their
         label; a row without a must-link is a component of its own.
     n_contradictions : int
@@ -276,7 +276,7 @@ class PairwiseConstraints:
         return int(self.pair_left.size)
 
     @property
-    def n_touched(self) -> int:
+    def n_constrained(self) -> int:
         """Number of rows in a pair or with a label."""
         return int(self.rows.size)
 
@@ -288,8 +288,8 @@ class PairwiseConstraints:
     @property
     def n_groups(self) -> int:
         """Number of groups of rows that must-links join, single rows included."""
-        touched = int(self.component.max(initial=-1)) + 1
-        return self.n_rows - self.n_touched + touched
+        components = int(self.component.max(initial=-1)) + 1
+        return self.n_rows - self.n_constrained + components
 
     def digest(self) -> str:
         """Hash of everything that bears on the result, the same on every machine.
@@ -322,7 +322,7 @@ class PairwiseConstraints:
         Parameters
         ----------
         labels : int array of shape (m,)
-            Cluster of each touched row, in the order of :attr:`rows`; -1 = none.
+            Cluster of each constrained row, in the order of :attr:`rows`; -1 = none.
 
         Returns
         -------
@@ -335,7 +335,7 @@ class PairwiseConstraints:
         if given.shape != self.rows.shape:
             raise ValueError(
                 f"labels has shape {given.shape}; expected {self.rows.shape}, one label for each "
-                "touched row. Pass labels[constraints.rows]."
+                "constrained row. Pass labels[constraints.rows]."
             )
         broken = np.flatnonzero(
             violated_pairs(given, self.pair_left, self.pair_right, self.pair_is_must_link)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube._values import PLAIN, Meaning
+from daskclust.kernels.projection import project_rows
 from daskclust.storage.seen import StoredArray
 
 __all__ = [
@@ -94,14 +95,16 @@ class BlockGrid:
 class Scaling:
     """How valid rows become samples.
 
-    ``kind`` is ``"none"``, ``"unit"`` (each row divided by its Euclidean norm) or
-    ``"standard"`` (each band minus its `mean`, divided by its `std`).
+    ``kind`` is ``"none"``, ``"unit"`` (each row divided by its Euclidean norm),
+    ``"standard"`` (each band minus its `mean`, divided by its `std`) or ``"whitened"``
+    (each row divided by its norm, then times `matrix`).
     """
 
-    kind: Literal["none", "standard", "unit"]
+    kind: Literal["none", "standard", "unit", "whitened"]
     dtype: np.dtype[Any]
     mean: NDArray[np.float64] | None = None
     std: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64] | None = None
 
     def of_bands(self, keep: NDArray[np.bool_]) -> Scaling:
         """Return the same for some of the bands."""
@@ -115,6 +118,12 @@ class Scaling:
             assert self.mean is not None
             assert self.std is not None
             return ((rows - self.mean) / self.std).astype(self.dtype)
+        if self.kind == "whitened":
+            assert self.matrix is not None
+            origin = np.zeros(len(self.matrix))
+            return project_rows(rows.astype(np.float64), True, origin, self.matrix).astype(
+                self.dtype
+            )
         if self.kind == "unit":
             wide = rows.astype(np.float64)
             norm = np.sqrt(np.nansum(wide * wide, axis=1, keepdims=True))

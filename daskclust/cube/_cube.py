@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -28,6 +29,7 @@ from daskclust.cube._label_maps import (
 )
 from daskclust.cube._labels import align, with_room
 from daskclust.cube._layout import flatten, unflatten
+from daskclust.cube._pixels import whitened
 from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
 from daskclust.cube._tif_maps import write_label_tif, write_value_tif
 from daskclust.cube.bands import as_ranges
@@ -38,6 +40,10 @@ from daskclust.storage.stores import local_path, stamp, stamp_files
 from daskclust.storage.urls import redact
 
 __all__ = ["Cube"]
+
+
+#: How samples are scaled: by name, or as another cube's.
+Scale = Literal["none", "standard", "unit", "whitened"] | Scaling
 
 
 class Cube:
@@ -63,8 +69,9 @@ class Cube:
     `n_masked` and the methods.  It is counted at the first need, once, by one pass
     over the store on the user's scheduler; no pass where neither a nodata value nor
     NaN is possible and no mask was given, unless ``scale="standard"`` needs the
-    statistics.  The same pass finds bands without any data: from then on they are no
-    longer among `shape`, `bands`, `wavelengths` and `samples`, and a warning names them.
+    statistics; ``scale="whitened"`` takes one more pass, over a sample of the pixels.
+    The pass that counts finds bands without any data: from then on they are no longer
+    among `shape`, `bands`, `wavelengths` and `samples`, and a warning names them.
     """
 
     def __init__(
@@ -73,7 +80,7 @@ class Cube:
         *,
         pixels: da.Array | None,
         excluded: da.Array | None,
-        scale: Literal["none", "standard", "unit"] | Scaling,
+        scale: Scale,
         wavelengths: NDArray[np.float64] | None,
         place: Georeference,
         attributes: Mapping[str, Any],
@@ -86,7 +93,7 @@ class Cube:
         self._grid = source.grid
         self._pixels = pixels
         self._excluded = excluded
-        self._scale: Literal["none", "standard", "unit"] | Scaling = scale
+        self._scale: Scale = scale
         self._stamp: str | None = None
         self._place = place
         self.wavelengths = wavelengths
@@ -220,7 +227,14 @@ class Cube:
         """Valid pixels per block, the scaling, and bands without data; at most one pass."""
         # What is read from here on has to be what is written about in the end.
         self._stamp = self._stamp_now()
-        scale = self._scale
+        if self._scale == "whitened":
+            counted = self._counted("none")
+            scaling = whitened(self, sum(counted.counts), counted.scaling)
+            return replace(counted, scaling=scaling)
+        return self._counted(self._scale)
+
+    def _counted(self, scale: Scale) -> Surveyed:
+        """Count valid pixels per block, and find a scaling without neighbors; at most one pass."""
         if scale != "standard" and self._source.is_complete and self._excluded is None:
             scaling = scale if isinstance(scale, Scaling) else Scaling(scale, self._dtype)
             return Surveyed(self._grid.pixels, scaling, np.empty(0, np.intp))
@@ -247,6 +261,41 @@ class Cube:
         self._source = replace(self._source, bands=np.delete(self.bands, empty))
         if self.wavelengths is not None:
             self.wavelengths = np.delete(self.wavelengths, empty)
+
+    @property
+    def sample_scaling(self) -> Scaling:
+        """How valid pixels become `samples`."""
+        return self._survey.scaling
+
+    def scaled_as(self, scaling: Scaling) -> Cube:
+        """Return the same cube with the samples of another one's scaling.
+
+        Parameters
+        ----------
+        scaling : Scaling
+            Of a cube with as many bands: what a fitted model keeps of its cube.
+
+        Raises
+        ------
+        ValueError
+            Another number of bands.
+        """
+        counted = self._survey
+        needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
+        if any(getattr(scaling, name) is None for name in needs[scaling.kind]):
+            raise ValueError(f"The scaling {scaling.kind!r} lacks one of {needs[scaling.kind]}.")
+        for values in (scaling.mean, scaling.matrix):
+            if values is not None and len(values) != self._source.n_bands:
+                raise ValueError(
+                    f"The cube has {self._source.n_bands} bands; the model was fitted on one of "
+                    f"{len(values)}. Keep the same bands."
+                )
+        other = copy(self)
+        other.__dict__.pop("samples", None)
+        other._scale = replace(scaling, dtype=self._dtype)
+        # What was counted stays as it is: no pass is made again.
+        other.__dict__["_survey"] = replace(counted, scaling=other._scale)
+        return other
 
     def _stamp_now(self) -> str | None:
         if self._source.array is None:

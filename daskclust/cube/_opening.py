@@ -39,7 +39,8 @@ def open_cube(
     mask: Any = None,
     bad_bands: ArrayLike | str | None = "auto",
     bands: ArrayLike | None = None,
-    scale: Literal["none", "standard", "unit"] | tuple[ArrayLike, ArrayLike] = "none",
+    scale: Literal["none", "standard", "unit", "angle", "whitened"]
+    | tuple[ArrayLike, ArrayLike] = "none",
     dims: Sequence[str] | None = None,
     missing: Literal["mask", "nan"] = "mask",
     chunks: tuple[int, int] | None = None,
@@ -73,9 +74,11 @@ def open_cube(
     bands : array of int, default=None
         Exactly these bands, by their stored numbers, instead of `bad_bands`; such as
         those that a model was fitted to.
-    scale : {"none", "standard", "unit"} or (mean, std), default="none"
+    scale : {"none", "standard", "unit", "angle", "whitened"} or (mean, std), default="none"
         ``"standard"``: every band to mean 0 and variance 1 over the valid pixels;
-        ``"unit"``: every spectrum to length 1.  A pair of arrays, one value a band
+        ``"unit"`` or ``"angle"``: every spectrum to length 1.  ``"whitened"``: to length
+        1, with the noise made (softly) white, which is told from what adjacent pixels
+        differ by, of a sample of 16 384 and their neighbors.  A pair of arrays, one value a band
         kept: minus the one, divided by the other; see :attr:`Cube.scaling`.
     dims : sequence of str, default=None
         Names of the dimensions in stored order, for an array that has none, or
@@ -127,7 +130,14 @@ def open_cube(
     ((40, 60, 10), (4, 1), 2400)
     """
     if isinstance(scale, str):
-        check_choice("scale", scale, ("none", "standard", "unit"))
+        check_choice("scale", scale, ("none", "standard", "unit", "angle", "whitened"))
+        # Spectral angles are distances between directions.
+        scale = "unit" if scale == "angle" else scale
+        if scale == "whitened" and missing == "nan":
+            raise ValueError(
+                "scale='whitened' mixes the bands, so that one missing value would spoil a whole "
+                "pixel; use missing='mask', or another scale."
+            )
     check_choice("missing", missing, ("mask", "nan"))
     found = find_cube(store, variable, dims)
     array = found.array
@@ -183,7 +193,8 @@ def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scal
         mean, std = (np.asarray(part, dtype=np.float64) for part in scale)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"scale={scale!r}; expected 'none', 'standard', 'unit' or a pair (mean, std)."
+            f"scale={scale!r}; expected 'none', 'standard', 'unit', 'angle', 'whitened' or a pair "
+            "(mean, std)."
         ) from error
     expected = (source.n_bands,)
     if mean.shape != expected or std.shape != expected:

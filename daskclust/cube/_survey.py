@@ -46,7 +46,7 @@ class Surveyed:
 def take_survey(
     per_block: Callable[..., Any],
     source: CubeSource,
-    scale: Literal["none", "standard", "unit"] | Scaling,
+    scale: Literal["none", "standard", "unit", "whitened"] | Scaling,
     dtype: np.dtype[Any],
 ) -> Surveyed:
     """Count the valid pixels of each block, find empty bands, and for ``"standard"`` the scaling.

@@ -7,15 +7,15 @@ meet, in tasks of their own: edges travel between workers, never to the client.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
+from daskclust.cube._blocks import CubeSource, Scaling
 from daskclust.cube._cube import Cube
+from daskclust.cube._pixels import one_object, sample_pixels, take_pixels, valid_rows
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
 from daskclust.reduction.connectivity import (
     Connectivity,
@@ -24,100 +24,10 @@ from daskclust.reduction.connectivity import (
 )
 from daskclust.reduction.contract import RowBlock
 
-__all__ = ["count_graph", "take_pixels"]
+__all__ = ["count_graph", "sample_pixels", "take_pixels"]
 
 #: Counts that one task merges.
 _FOLD = 16
-
-
-def _one(value: Any) -> NDArray[np.object_]:
-    """Wrap a value of any size for a chunk of one: its length is not known beforehand."""
-    out = np.empty(1, dtype=object)
-    out[0] = value
-    return out
-
-
-def _objects(values: list[Any]) -> da.Array:
-    table = np.empty(len(values), dtype=object)
-    table[:] = values
-    return da.from_array(table, chunks=1)
-
-
-def _valid_rows(
-    number: int, excluded: NDArray[np.bool_] | None, source: CubeSource
-) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Read a block once: which pixels are valid, and the samples of all its pixels."""
-    valid, values, missing = source.valid(number, excluded)
-    return valid, source.decoded(source.read(number) if values is None else values, missing)
-
-
-# Pixels by their place
-
-
-def _block_pixels(
-    ids: NDArray[np.int64],
-    wanted: NDArray[np.object_],
-    excluded: NDArray[np.bool_] | None = None,
-    *,
-    source: CubeSource,
-    scaling: Scaling,
-) -> NDArray[np.object_]:
-    places: NDArray[np.int64] = wanted[0]
-    if not len(places):
-        return _one((places, np.empty((0, source.n_bands), scaling.dtype)))
-    valid, values = _valid_rows(int(ids[0]), excluded, source)
-    kept = np.flatnonzero(valid[places])
-    return _one((kept, scaling(values[places[kept]])))
-
-
-def _by_block(places: NDArray[np.int64], grid: BlockGrid) -> tuple[NDArray[Any], list[Any]]:
-    """Order the places by block, and return each block's own, counted inside it."""
-    y, x = np.divmod(places, grid.shape[1])
-    i, j = y // grid.block[0], x // grid.block[1]
-    number = i * grid.numblocks[1] + j
-    widths = np.array(grid.chunks[1])[j]
-    inside = (y - i * grid.block[0]) * widths + (x - j * grid.block[1])
-    order = np.argsort(number, kind="stable")
-    bounds = np.searchsorted(number[order], np.arange(grid.count + 1))
-    return order, [inside[order[a:b]] for a, b in pairwise(bounds)]
-
-
-def take_pixels(cube: Cube, places: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Fetch some pixels by their place in the image.
-
-    Parameters
-    ----------
-    cube : Cube
-    places : ndarray of shape (m,), int64
-        ``y * width + x``, each once.
-
-    Returns
-    -------
-    kept : ndarray of int
-        Which of the places hold a valid pixel, ascending.
-    values : ndarray of shape (kept, bands)
-        These pixels, as in `samples`.
-
-    Notes
-    -----
-    One pass that reads only the blocks concerned.
-    """
-    order, inside = _by_block(places, cube._grid)
-    found = cube._per_block(
-        _block_pixels,
-        _objects(inside),
-        sizes=(1,) * cube._grid.count,
-        dtype=object,
-        token="daskclust-pixels",
-        scaling=cube._survey.scaling,
-    ).compute()
-    bounds = np.cumsum([0] + [len(part) for part in inside])
-    kept = np.concatenate(
-        [order[start + own] for start, (own, _) in zip(bounds, found, strict=False)]
-    )
-    values = np.concatenate([values for _, values in found])
-    ascending = np.argsort(kept)
-    return kept[ascending], values[ascending]
 
 
 # Counts
@@ -137,7 +47,7 @@ def _block_counts(
     excluded = arrays[weighted] if len(arrays) > weighted else None
     number = int(ids[0])
     height, width = (part.stop - part.start for part in source.grid.region(number))
-    valid, values = _valid_rows(number, excluded, source)
+    valid, values = valid_rows(number, excluded, source)
     x = np.ascontiguousarray(scaling(values if valid.all() else values[valid]))
     if x.dtype.kind != "f":
         x = x.astype(np.float64)
@@ -155,11 +65,11 @@ def _block_counts(
     edges = tuple(
         edge.copy() for edge in (nodes[:, 0], nodes[:, -1], nodes[:, :, 0], nodes[:, :, -1])
     )
-    return _one((counts, adjacent, edges))
+    return one_object((counts, adjacent, edges))
 
 
 def _inner(block: NDArray[np.object_]) -> NDArray[np.object_]:
-    return _one(block[0][:2])
+    return one_object(block[0][:2])
 
 
 def _across(
@@ -173,18 +83,18 @@ def _across(
 ) -> NDArray[np.object_]:
     """Count adjacent pixels of two blocks; none where the first ends a row of blocks."""
     if last and (int(ids[0]) + 1) % last == 0:
-        return _one(None)
+        return one_object(None)
     edges = zip(one[0][2][sides[0]], other[0][2][sides[1]], connectivity.nodes, strict=True)
-    return _one((None, tuple(count_edges(a, b, len(nodes)) for a, b, nodes in edges)))
+    return one_object((None, tuple(count_edges(a, b, len(nodes)) for a, b, nodes in edges)))
 
 
 def _merge(parts: NDArray[np.object_]) -> NDArray[np.object_]:
     found = [part for part in parts if part is not None]
     if not found:
-        return _one(None)
+        return one_object(None)
     counts = [part[0] for part in found if part[0] is not None]
     adjacent = zip(*(part[1] for part in found), strict=True)
-    return _one(
+    return one_object(
         (
             merge_connectivity(counts) if counts else None,
             tuple(merge_counts(space) for space in adjacent),

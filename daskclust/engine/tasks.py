@@ -94,7 +94,7 @@ class Task:
     @property
     def done(self) -> bool:
         """Whether there is a result, or an error."""
-        return self.future is not None and self.future.done()
+        return self.future is not None and self.future.done() and not self.future.cancelled()
 
     def release(self) -> None:
         """Let the result go; the task can still be submitted again."""
@@ -106,6 +106,13 @@ class Task:
                 yield argument
             elif isinstance(argument, list):
                 yield from (item for item in argument if isinstance(item, Task))
+
+    def check(self) -> None:
+        """Raise the error of what the task stands on, if that has failed."""
+        for task in self._inputs():
+            task.check()
+        if self.done and self.future.status == "error":
+            self.future.result()
 
     def renew(self, client: Any, present: Mapping[str, int], renewed: set[Task]) -> bool:
         """Submit again what waits for a worker that is gone; say whether this task did.
@@ -218,6 +225,11 @@ def gather(
             lost,
             renew,
         )
+    except CancelledError:
+        # Tasks are cancelled, too, where one that they stand on could not even be submitted.
+        for task in tasks:
+            task.check()
+        raise
     except BaseException:
         # Whoever keeps the error keeps what it passed through, and must not keep failed tasks.
         for task in (*tasks, *watched):
@@ -253,7 +265,7 @@ def discard(client: Any, futures: Sequence[Any]) -> None:
     """Let a cluster forget futures, and the failed tasks that they stand on."""
     if client.status == "running":
         with suppress(Exception):  # the first error is what counts
-            client.cancel(list(futures), force=True)
+            client.cancel(list(futures))
 
 
 class _Gathering:
@@ -323,7 +335,7 @@ def _wait(
     futures: Callable[[], list[Any]],
     n_done: Callable[[], int],
     lost: Callable[[Mapping[str, int]], set[str]] = lambda present: set(),
-    renew: Callable[[Mapping[str, int]], None] = lambda present: None,
+    renew: Callable[[Mapping[str, int]], None] | None = None,
     wait_for: Callable[[Any, Sequence[Any]], Any] = _Gathering,
 ) -> list[Any]:
     waiting = wait_for(client, futures())
@@ -336,6 +348,10 @@ def _wait(
             except TimeoutError:
                 if waiting.done():
                     return list(waiting.result(0))
+            except CancelledError as error:
+                if not _answers(client):
+                    raise scheduler_lost(client) from error
+                raise
             vigil = Vigil(client, what) if vigil is None else vigil
             present = workers_of(client)
             vigil.progressed(n_done())
@@ -343,14 +359,10 @@ def _wait(
             if not present:
                 continue
             gone = lost(present)
-            if gone:
+            if gone and renew is not None:
                 vigil.lost(gone)
                 renew(present)
                 waiting = wait_for(client, futures())
-    except CancelledError as error:
-        if client.status != "running" or not _answers(client):
-            raise scheduler_lost(client) from error
-        raise
     except Exception as error:
         if type(error).__name__ == "KilledWorker":  # not imported for its name alone
             raise workers_die(what, " ".join(str(error).split())) from error
@@ -358,6 +370,8 @@ def _wait(
 
 
 def _answers(client: Any) -> bool:
+    if client.status != "running":
+        return False
     try:
         workers_of(client)
     except Exception:

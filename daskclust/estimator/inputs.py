@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import sys
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
@@ -93,6 +94,26 @@ def _check_dask(X: Any) -> Any:
     return X
 
 
+def _samples(estimator: Any, X: Any, cube: Any, reset: bool) -> Any:
+    """Return the samples of a cube, scaled as those that the estimator was fitted on."""
+    names = {"_cube_scale": "kind", "_cube_mean": "mean", "_cube_std": "std"}
+    names["_cube_matrix"] = "matrix"
+    if reset:
+        for name in names:
+            vars(estimator).pop(name, None)
+        if cube is None:
+            return X
+        for name, field in names.items():
+            value = getattr(cube.sample_scaling, field)
+            if value is not None:
+                setattr(estimator, name, value)
+        return cube.samples
+    if not hasattr(estimator, "_cube_scale"):
+        return cube.samples
+    known = {field: getattr(estimator, name, None) for name, field in names.items()}
+    return cube.scaled_as(replace(cube.sample_scaling, **known)).samples
+
+
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """Return X as a NumPy or Dask array, checked by its metadata.
 
@@ -112,8 +133,9 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     ValueError
         For other dimensions, types that are no numbers, or nothing at all.
     """
-    if as_cube(X) is not None:
-        X = X.samples
+    cube = as_cube(X)
+    if cube is not None or reset:
+        X = _samples(estimator, X, cube, reset)
     data = unwrap(X)
     if np.ma.is_masked(data):
         # NumPy would go on with what is below the mask.

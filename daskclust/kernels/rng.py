@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator, Philox, SeedSequence
 from numpy.typing import NDArray
 
-__all__ = ["row_uniforms"]
+__all__ = ["draw_numbers", "row_uniforms"]
 
 # A counter step of Philox yields four 64-bit numbers, each of which makes one double.
 _STEP = 4
@@ -47,3 +47,17 @@ def row_uniforms(seed: int, round_: int, start: int, count: int) -> NDArray[np.f
     bits.advance(start // _STEP)
     skipped = start % _STEP
     return 1.0 - Generator(bits).random(count + skipped)[skipped:]
+
+
+def draw_numbers(total: int, count: int, seed: int) -> NDArray[np.int64]:
+    """Draw different numbers out of [0, total), ascending; all of them where there are few.
+
+    Examples
+    --------
+    >>> draw_numbers(3, 5, 0).tolist(), len(draw_numbers(100, 5, 0))
+    ([0, 1, 2], 5)
+    """
+    if count >= total:
+        return np.arange(total, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.choice(total, count, replace=False, shuffle=False)).astype(np.int64)

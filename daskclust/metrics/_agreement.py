@@ -145,7 +145,7 @@ def _normalized_mutual_info(margins: _Margins) -> float:
     if shared <= np.finfo(np.float64).eps:
         return 0.0
     entropies = (_entropy(c, margins.n) for c in (margins.in_class, margins.in_cluster))
-    # Rounding may say more than all.
+    # Rounding errors may exceed 1.
     return min(shared / (sum(entropies) / 2), 1.0)
 
 

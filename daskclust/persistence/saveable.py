@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskclust.persistence.schema import Entry, Names, Number
+from daskclust.persistence.schema import Array, Choice, Entry, Names, Number
 
 __all__ = ["Saveable"]
 
@@ -16,6 +16,11 @@ class Saveable:
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_features_in_": Number(int, low=1, dim="p"),
         "feature_names_in_": Names("p", optional=True),
+        # How the samples of a cube are scaled that is handed to `predict`.
+        "_cube_scale": Choice(("none", "standard", "unit", "whitened"), optional=True),
+        "_cube_mean": Array("p", optional=True),
+        "_cube_std": Array("p", optional=True),
+        "_cube_matrix": Array("p", "p", optional=True),
     }
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:

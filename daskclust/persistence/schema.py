@@ -25,6 +25,7 @@ from daskclust.exceptions import ModelFormatError
 __all__ = [
     "VIOLATIONS",
     "Array",
+    "Choice",
     "Classes",
     "Covariances",
     "Entry",
@@ -285,6 +286,23 @@ class Plain(Entry):
         if self.records:
             _check(all(isinstance(item, dict) for item in value), name, "is no list of records")
         return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice(Entry):
+    """One of a few words."""
+
+    words: tuple[str, ...]
+    optional: bool = False
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the word in the JSON part."""
+        return str(value), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check that it is one of them."""
+        _check(meta in self.words, name, f"is {meta!r}; expected one of {self.words}")
+        return meta
 
 
 @dataclasses.dataclass(frozen=True)

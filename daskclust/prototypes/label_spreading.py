@@ -27,6 +27,12 @@ from daskclust.persistence.schema import Array, Classes, Entry, Number
 from daskclust.prototypes.base import BasePrototypes, RowNodes, take_rows
 from daskclust.prototypes.graph import normalized, spread, unreached
 from daskclust.prototypes.labeled import LabelPlan, plan_labels
+from daskclust.prototypes.left_out import (
+    RIDGE_SHARE,
+    balanced_loss,
+    ridge_share,
+    spread_left_out,
+)
 from daskclust.prototypes.posterior import Posterior, SpacePosterior, shares
 from daskclust.prototypes.references import References, best_share
 from daskclust.prototypes.ridge import KernelRidge, fit_ridge
@@ -105,7 +111,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     together: two are connected by each row whose two nearest nodes they are [1]_, and in
     images by each two adjacent pixels that lie nearest to them.  Labels travel along this
     graph [2]_, and are joined with a kernel ridge regression on the labeled rows; a row is
-    given what its nearest nodes have.
+    given what its nearest nodes have.  How much the regression counts is decided by leaving
+    out each label once, within bounds.
 
     Parameters
     ----------
@@ -149,7 +156,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     history_ : list of dict
         One record, with ``objective`` (number of connected pairs of nodes), ``passes``,
         ``seconds``, ``nodes`` (of each view), ``unreached_nodes`` and ``unreached_rows``
-        (that no label reaches, of each view), and ``neighbor_share``.
+        (that no label reaches, of each view), ``ridge_share`` and ``neighbor_share`` (of the
+        kernel ridge, and of the nearest labeled rows).
 
     Raises
     ------
@@ -184,7 +192,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
 
     *More labels than nodes*: up to ``2 n_prototypes`` different labeled rows are nodes of
     their own, chosen evenly among the classes; others are counted to their nearest
-    prototype.  A sample of up to ``n_prototypes^2 / 8`` of them then also votes by its
+    prototype.  A sample of up to ``n_prototypes^2 / 2`` of them then also votes by its
     nearest neighbors, with the share that makes the labels of this sample the most likely
     when each is left out.  So with a label on every row this is as good as a
     nearest-neighbor classifier on that sample.
@@ -225,6 +233,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         "_ridge_weights": Array("v", "l", "c"),
         "_reference_points": Array("v", "r", "q", optional=True),
         "_reference_shares": Array("r", "c", low=0, optional=True),
+        "_ridge_share": Number(low=0),
         "_neighbor_share": Number(low=0),
     }
 
@@ -282,7 +291,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
                 "LabelSpreading requires y to be passed, but the target y is None. Give labels, "
                 "-1 where there is none, or use SpectralClustering or KMeans without."
             )
-        if np.ndim(y) == 2 and not isinstance(y, tuple):
+        if len(getattr(y, "shape", ())) == 2:
             warn(
                 "A column-vector y was passed when a 1d array was expected. Use y.ravel().",
                 DataConversionWarning,
@@ -328,14 +337,20 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         history: list[dict[str, Any]],
     ) -> None:
         spaces = problem.spaces(state.space)
-        found, missed, missed_rows = [], [], []
+        found, missed, missed_rows, losses = [], [], [], []
+        seeds = problem.seeds
         parts = zip(spaces, problem.nodes(state), problem.counts(state), state.sizes, strict=True)
         for space, nodes, counts, size in parts:
-            shares_of, lost = self._travel(counts, problem.seeds, int(size))
-            ridge = fit_ridge(nodes[size:], shares(problem.seeds), problem.nodes_of.weight)
-            found.append(SpacePosterior(space, nodes, int(size), shares_of, ridge))
+            travelled, lost, left_out = self._travel(counts, seeds, int(size))
+            ridge, scores = fit_ridge(nodes[size:], shares(seeds), problem.nodes_of.weight)
+            found.append(SpacePosterior(space, nodes, int(size), travelled, ridge, RIDGE_SHARE))
+            losses.append([balanced_loss(left_out, seeds), balanced_loss(shares(scores), seeds)])
             missed.append(int(lost.sum()))
             missed_rows.append(float(counts.near[lost].sum() / 2))
+        if problem.plan.others is None:
+            by_graph, by_ridge = np.mean(losses, axis=0)
+            share = ridge_share(by_graph, by_ridge, len(seeds))
+            found = [replace(one, ridge_share=share) for one in found]
         labels = problem.plan.labels
         assert labels is not None
         self.classes_ = labels.classes
@@ -345,9 +360,11 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             *history[:-1],
             {
                 **history[-1],
+                "passes": history[-1]["passes"] + problem.cube_passes,
                 "nodes": [len(one.nodes) for one in found],
                 "unreached_nodes": missed,
                 "unreached_rows": missed_rows,
+                "ridge_share": self._ridge_share,
                 "neighbor_share": self._neighbor_share,
             },
         ]
@@ -370,8 +387,11 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
 
     def _travel(
         self, counts: GraphCounts, seeds: Float, n_prototypes: int
-    ) -> tuple[Float, NDArray[np.bool_]]:
-        """Shares of the classes at the nodes, and which nodes no label reaches."""
+    ) -> tuple[Float, NDArray[np.bool_], Float]:
+        """Shares of the classes at the nodes, which nodes no label reaches, and shares left out.
+
+        The last are those of the labeled nodes by the labels of the others.
+        """
         graph = normalized(counts.near)
         if counts.adjacent is not None:
             graph = normalized(graph + normalized(counts.adjacent))
@@ -383,9 +403,11 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         totals = given.sum(axis=0)
         # Classes count alike, however many labels they have.
         given = np.divide(given, totals, out=np.zeros_like(given), where=totals > 0)
-        travelled = shares(spread(graph, given, float(self.alpha)))
+        own = np.eye(len(graph), len(seeds), -n_prototypes)
+        reached = spread(graph, np.hstack([given, own]), float(self.alpha))
+        travelled, reached = shares(reached[:, : seeds.shape[1]]), reached[:, seeds.shape[1] :]
         travelled[lost] = 1.0 / travelled.shape[1]
-        return travelled, lost
+        return travelled, lost, spread_left_out(reached[n_prototypes:], seeds)
 
     def _keep_posterior(self, spaces: list[SpacePosterior], plan: LabelPlan) -> None:
         self._nodes = np.concatenate([one.nodes for one in spaces])
@@ -394,6 +416,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         self._n_labeled = len(spaces[0].nodes) - spaces[0].n_prototypes
         self._ridge_widths = np.array([one.ridge.width for one in spaces])
         self._ridge_weights = np.stack([one.ridge.weights for one in spaces])
+        self._ridge_share = spaces[0].ridge_share
         self._neighbor_share = 0.0
         for name in ("_reference_points", "_reference_shares"):
             if hasattr(self, name):
@@ -446,7 +469,11 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
                     self._reference_points[v], self._reference_shares, nodes[:size]
                 )
             ridge = KernelRidge(nodes[size:], width, weights)
-            spaces.append(SpacePosterior(space, nodes, size, node_shares, ridge, references))
+            spaces.append(
+                SpacePosterior(
+                    space, nodes, size, node_shares, ridge, self._ridge_share, references
+                )
+            )
         return Posterior(tuple(spaces), int(self.n_neighbors), self._neighbor_share)
 
     def _answer(self, dtype: Any, kind: str) -> _Answer:

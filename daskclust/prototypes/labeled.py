@@ -19,7 +19,7 @@ Float = NDArray[np.float64]
 
 #: Labeled rows that are nodes, and labeled rows that are fetched at all, at most: so many
 #: times the number of prototypes, and a share of its square.
-NODES_A_PROTOTYPE, REFERENCES_A_PAIR = 2, 1 / 8
+NODES_A_PROTOTYPE, REFERENCES_A_PAIR = 2, 1 / 2
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ from daskclust.prototypes.references import References, near_weights
 from daskclust.prototypes.ridge import KernelRidge
 from daskclust.prototypes.views import Space
 
-__all__ = ["RIDGE_SHARE", "Posterior", "SpacePosterior", "shares"]
+__all__ = ["Posterior", "SpacePosterior", "shares"]
 
 Float = NDArray[np.float64]
 
-#: Weight of the kernel ridge beside the spreading.
-RIDGE_SHARE = 0.7
 #: Digits of a posterior: products by BLAS differ in the last ones from block to block.
 _DIGITS = 12
 #: Rows that are worked out at a time.
@@ -52,6 +50,8 @@ class SpacePosterior:
     n_prototypes : int
     node_shares : ndarray of shape (k, c), float64
     ridge : KernelRidge
+    ridge_share : float
+        Weight of the ridge beside the spreading.
     references : References or None
         Where there are more labels than nodes.
     """
@@ -61,6 +61,7 @@ class SpacePosterior:
     n_prototypes: int
     node_shares: Float
     ridge: KernelRidge
+    ridge_share: float
     references: References | None = None
 
     def graph(self, z: Float, n_neighbors: int) -> Float:
@@ -72,7 +73,7 @@ class SpacePosterior:
         else:
             weights, indices = near_weights(distances), indices[:, :-1]
         spread = np.einsum("im,imc->ic", weights, self.node_shares[indices])
-        return shares(spread + RIDGE_SHARE * self.ridge(z))
+        return shares(spread + self.ridge_share * self.ridge(z))
 
     def neighbors(self, z: Float, own: NDArray[np.int64] | None = None) -> Float:
         """Shares by the nearest labeled rows."""

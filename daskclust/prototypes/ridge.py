@@ -17,7 +17,7 @@ Float = NDArray[np.float64]
 _WIDTHS = 2.0 ** np.arange(-5, 3)
 _RIDGES = 10.0 ** np.arange(-4, 2)
 #: Errors that differ by less, relatively, are the same: the first pair counts.
-_SAME = 1e-9
+_RELATIVE_GAIN = 1e-9
 
 
 def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> Float:
@@ -58,7 +58,7 @@ class KernelRidge:
         return np.clip(scores, 0.0, 1.0, out=scores)
 
 
-def fit_ridge(points: Float, targets: Float, weight: Float) -> KernelRidge:
+def fit_ridge(points: Float, targets: Float, weight: Float) -> tuple[KernelRidge, Float]:
     """Fit scores to labeled points.
 
     Parameters
@@ -69,6 +69,12 @@ def fit_ridge(points: Float, targets: Float, weight: Float) -> KernelRidge:
         Shares of the classes.
     weight : ndarray of shape (m,)
         Of the points; positive.
+
+    Returns
+    -------
+    ridge : KernelRidge
+    left_out : ndarray of shape (m, c)
+        Scores of each point when it is left out, in [0, 1].
 
     Notes
     -----
@@ -81,7 +87,7 @@ def fit_ridge(points: Float, targets: Float, weight: Float) -> KernelRidge:
     apart = distances[np.triu_indices(len(points), 1)]
     apart = apart[apart > 0]
     unit = float(np.median(apart)) if len(apart) else 1.0
-    best: tuple[float, float, Float] | None = None
+    best: tuple[float, float, Float, Float] | None = None
     for factor in _WIDTHS:
         values, vectors = eigh(root * np.exp(-distances / (factor * unit)) * root.T)
         turned, squares = vectors.T @ (root * targets), vectors**2
@@ -90,7 +96,8 @@ def fit_ridge(points: Float, targets: Float, weight: Float) -> KernelRidge:
             solved = vectors @ (inverse[:, None] * turned)
             left_out = solved / (squares @ inverse)[:, None]
             error = float((left_out**2).mean())
-            if best is None or error < best[0] * (1 - _SAME):
-                best = error, factor * unit, root * solved
+            if best is None or error < best[0] * (1 - _RELATIVE_GAIN):
+                best = error, factor * unit, root * solved, left_out
     assert best is not None
-    return KernelRidge(points, best[1], best[2])
+    _, width, weights, left_out = best
+    return KernelRidge(points, width, weights), np.clip(targets - left_out / root, 0.0, 1.0)

@@ -16,10 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Rows
+from daskclust.kernels.rng import draw_numbers
 from daskclust.prototypes.views import SampleRows
 
 __all__ = [
-    "NEIGHBOR_PIXELS",
     "SAMPLE_ROWS",
     "find_prototypes",
     "sample_cube",
@@ -31,8 +31,6 @@ Float = NDArray[np.float64]
 
 #: Rows of the sample, or so many a prototype if that is more.
 SAMPLE_ROWS, ROWS_A_PROTOTYPE = 2**16, 64
-#: Pixels whose neighbors to the right and below are looked at for the noise of an image.
-NEIGHBOR_PIXELS = 2**14
 
 
 def sample_size(n_prototypes: int) -> int:
@@ -46,17 +44,9 @@ def sample_size(n_prototypes: int) -> int:
     return max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
 
 
-def _draw(total: int, count: int, seed: int) -> NDArray[np.int64]:
-    """Draw different numbers out of [0, total), ascending; all of them where there are few."""
-    if count >= total:
-        return np.arange(total, dtype=np.int64)
-    rng = np.random.default_rng(seed)
-    return np.sort(rng.choice(total, count, replace=False, shuffle=False)).astype(np.int64)
-
-
 def sample_rows(rows: Rows, count: int, seed: int) -> SampleRows:
     """Draw rows of a table; one pass.  Rows of weight 0 are absent."""
-    values, weight = rows.take(_draw(rows.n_rows, count, seed))
+    values, weight = rows.take(draw_numbers(rows.n_rows, count, seed))
     return _present(values, weight)
 
 
@@ -76,36 +66,10 @@ def sample_cube(cube: Any, count: int, seed: int) -> SampleRows:
     Sample weights are left to the counts: what the views and prototypes are made of does
     not have to weigh exactly.
     """
-    from daskclust.cube.graph import take_pixels
+    from daskclust.cube.graph import sample_pixels
 
-    height, width, _ = cube.shape
-    total = height * width
-    # Of an image that is mostly masked, more places, for as many pixels.
-    wanted = _draw(total, -(-count * total // max(cube.n_valid, 1)), seed)
-    rng = np.random.default_rng([seed, 1])
-    some = wanted
-    if len(wanted) > NEIGHBOR_PIXELS:
-        some = np.sort(rng.choice(wanted, NEIGHBOR_PIXELS, replace=False, shuffle=False))
-    right = some[some % width < width - 1]
-    below = some[some < total - width]
-    places = np.unique(np.concatenate([wanted, right + 1, below + width]))
-    kept, values = take_pixels(cube, places)
-    valid = places[kept]
-
-    def at(pixels: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        found = np.searchsorted(valid, pixels)
-        found = np.minimum(found, max(len(valid) - 1, 0))
-        return found, (valid[found] == pixels if len(valid) else np.zeros(len(pixels), bool))
-
-    one, other = [], []
-    for first, second in ((right, right + 1), (below, below + width)):
-        (a, has_a), (b, has_b) = at(first), at(second)
-        both = has_a & has_b
-        one.append(values[a[both]])
-        other.append(values[b[both]])
-    drawn, has = at(wanted)
-    x = values[drawn[has]]
-    return SampleRows(x, np.ones(len(x)), (np.concatenate(one), np.concatenate(other)))
+    x, neighbors = sample_pixels(cube, count, cube.n_valid, seed)
+    return SampleRows(x, np.ones(len(x)), neighbors)
 
 
 def find_prototypes(

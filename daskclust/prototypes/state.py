@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,22 @@ class PrototypeState:
     near_sizes, adjacent_sizes : ndarray of shape (spaces,), int, optional
     classes : ndarray of shape (sum of k, n_classes), float64, optional
     """
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        "units": "b v",
+        "centers": "f v p",
+        "matrices": "f v p q",
+        "prototypes": "f m s",
+        "sizes": "i spaces",
+        "n_iter": "i",
+        "near_keys": "? i near",
+        "near_counts": "? f near",
+        "near_sizes": "? i spaces",
+        "adjacent_keys": "? i adjacent",
+        "adjacent_counts": "? f adjacent",
+        "adjacent_sizes": "? i spaces",
+        "classes": "? f m classes",
+    }
 
     units: NDArray[np.bool_]
     centers: Float
@@ -130,6 +146,20 @@ class PrototypeProblem:
 
     kind = PrototypeState
     max_iter = 1
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Lengths of axes that a stored state must have."""
+        return {
+            "v": len(self.views),
+            "p": self.rows.n_features,
+            "spaces": 1 if self.joined else len(self.views),
+        }
+
+    @property
+    def cube_passes(self) -> int:
+        """Passes over a cube, which its rows do not count: the sample, and the graph."""
+        return 0 if self.cube is None else 2
 
     def identity(self) -> Mapping[str, Any]:
         """Return what a checkpoint belongs to, besides the data and the parameters."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from daskclust.estimator.parameters import check_choice
 from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.noise import noise_whitening
 from daskclust.kernels.projection import project_rows, unit_rows
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "Space",
     "check_views",
     "find_views",
-    "noise_whitening",
 ]
 
 Float = NDArray[np.float64]
@@ -36,9 +36,6 @@ MAX_DIMENSIONS = 30
 _NEGLIGIBLE = 1e-12
 #: Variances below this share of the squared mean are rounding.
 _ROUNDING = 1e-28
-#: Isotropic noise that is added before whitening, as a multiple of the mean noise: bands
-#: without noise would be blown up, which ruins some scenes.
-_SOFTNESS = 10.0
 #: Units of ``"standard"``: a range of so many, but no more than so many standard deviations.
 _WIDTH, _LIMIT = 4.0, 3.0
 #: Rows of the sample that are handled at a time.
@@ -157,34 +154,6 @@ def _moments(x: NDArray[Any], weight: Float, unit: bool) -> tuple[Float, Float]:
         centered = seen(s) - mean
         scatter += (centered * weight[s, None]).T @ centered
     return mean, scatter / total
-
-
-def noise_whitening(one: NDArray[Any], other: NDArray[Any]) -> Float:
-    """Return the matrix that turns the noise of directions in an image soft white.
-
-    Parameters
-    ----------
-    one, other : ndarray of shape (pairs, p)
-        Adjacent pixels; half the mean square of what they differ by, each scaled to
-        length 1, is their noise.
-
-    Returns
-    -------
-    ndarray of shape (p, p)
-        ``(N + 10 tr(N) / p I)^(-1/2)`` for the noise N; unity where there is none.
-    """
-    p = one.shape[1]
-    noise = np.zeros((p, p))
-    for s in _slices(len(one)):
-        gaps = unit_rows(one[s]) - unit_rows(other[s])
-        noise += gaps.T @ gaps
-    noise /= max(2 * len(one), 1)
-    level = np.trace(noise) / p
-    if not level > 0:
-        return np.eye(p)
-    values, vectors = np.linalg.eigh(noise / level + _SOFTNESS * np.eye(p))
-    whitening: Float = (vectors / np.sqrt(values)) @ vectors.T
-    return whitening
 
 
 def _components(scatter: Float, mean: Float) -> Float:

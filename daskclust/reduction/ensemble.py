@@ -67,7 +67,7 @@ def _sums(rows: RowBlock, state: GramRequest, kept: NDArray[Any] | None) -> Part
     }
 
 
-def _forgetful(rows: RowBlock, state: GramRequest) -> Partial:
+def _recomputed(rows: RowBlock, state: GramRequest) -> Partial:
     return _sums(rows, state, None)
 
 
@@ -76,6 +76,6 @@ def _finalize(partial: Partial, state: GramRequest) -> Float:
 
 
 #: Gram matrix of the posteriors, times a basis; nothing is kept between passes.
-GRAM = Reduction("gram", _fields, _forgetful, _finalize)
+GRAM = Reduction("gram", _fields, _recomputed, _finalize)
 #: The same, with each block's posteriors kept from pass to pass.
 GRAM_KEPT = Reduction("gram-kept", _fields, _block, _finalize, carries=True)

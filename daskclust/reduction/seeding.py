@@ -30,7 +30,7 @@ Float = NDArray[np.float64]
 
 #: Bytes that a row and restart keep between rounds.
 CARRY_BYTES = 12
-#: A quantile of keys is estimated from every so-manieth, with some to spare.
+#: A quantile of keys is estimated from every n-th key, with a margin.
 _EVERY, _SPARE = 16, 4
 #: Rows in front that are measured at a time, at least.
 _BATCH = 256

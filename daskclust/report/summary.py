@@ -106,4 +106,6 @@ def n_clusters_of(model: Any) -> int:
         centers = getattr(model, name, None)
         if centers is not None:
             return len(centers)
+    if not hasattr(model, "n_clusters"):
+        return len(model.classes_)
     return int(getattr(model, "n_clusters_", None) or model.n_clusters)

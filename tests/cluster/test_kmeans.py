@@ -865,7 +865,7 @@ def test_masked_values_are_refused_and_empty_masks_are_not():
     )
     masked[7, 1] = np.ma.masked
     for use in (KMeans(2).fit, KMeans(2).fit(X).predict):
-        with pytest.raises(ValueError, match=r"masked values, the first in row 7;.*X\.filled"):
+        with pytest.raises(ValueError, match="masked values, the first in row 7;"):
             use(masked)
     # Blocks of a Dask array may be masked where nobody sees it: such values are NaN.
     lazy = da.from_array(masked, chunks=(70, -1), asarray=False)

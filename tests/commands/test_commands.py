@@ -24,11 +24,13 @@ import daskclust
 from daskclust import cli
 from daskclust.commands._cubes import parse_bands, store_and_variable
 from daskclust.commands._plan import check_memory
+from daskclust.commands._surroundings import look_around, sees, shares_folder
 from daskclust.commands.console import Progress
-from daskclust.commands.doctor import diagnose, look_around
+from daskclust.commands.doctor import diagnose
 from daskclust.commands.inspect import advice
 from daskclust.exceptions import MemoryPlanError
 from daskclust.persistence.models import registry
+from daskclust.storage.seen import StoredArray
 
 
 @pytest.fixture(scope="module")
@@ -651,6 +653,7 @@ def test_doctor_names_what_to_change() -> None:
         "threads": 1,
         "memory_limit": 4 * 2**30,
         "memory_used": 0,
+        "memory": 2**37,
         "cores": 4,
         "temporary_is_writable": True,
     }
@@ -668,11 +671,49 @@ def test_doctor_names_what_to_change() -> None:
             ["8 worker threads on 4 cores"],
         ),
         ({"temporary_is_writable": False}, ["TMPDIR"]),
+        ({"memory": 2**31}, ["workers are killed before they spill"]),
+        ({"spill_folder": "/dev/shm/w", "spill_file_system": "tmpfs"}, ["lies in memory (tmpfs)"]),
+        ({"spill_folder": "/home/w", "spill_file_system": "nfs4"}, ["shared file system (nfs4)"]),
+        (
+            {"spill_folder": "/tmp/w", "spill_file_system": "ext4", "disk_free": 2**30},
+            ["1.00 GiB are free"],
+        ),
+        ({"has_nanny": False}, ["no nanny"]),
+        ({"clock_skew": 60.0}, ["60 s off"]),
+        ({"cube": "it does not see 'x'"}, ["Worker a: it does not see 'x'"]),
     ):
         problems = diagnose(client, None, {"a": {**worker, **change}})
         assert len(problems) == len(words)
         for word, problem in zip(words, problems, strict=True):
             assert word in problem
+
+
+def test_doctor_asks_every_worker_for_a_cube_and_its_place(run: Any, tmp_path: Path) -> None:
+    code, out, err = run(f"doctor S --output {tmp_path}/map.zarr --json")
+    found = json.loads(out)
+    assert found["cube"].endswith("scene.zarr"), err
+    for worker in found["workers"].values():
+        assert worker["cube"] is None
+        assert worker["output"] is None
+        assert worker["clock_skew"] < 60
+    assert not list(tmp_path.iterdir())
+    code, out, err = run(f"doctor S --output {tmp_path}/nowhere/map.zarr")
+    assert code == 1
+    assert "does not exist" in err
+
+
+def test_a_process_that_sees_other_files_is_told(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "a.zarr", data=np.ones((4, 3, 2)))
+    stored = StoredArray(array)
+    assert sees(stored) is None
+    (tmp_path / "a.zarr").rename(tmp_path / "b.zarr")
+    assert "does not see" in str(sees(stored))
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((5, 3, 2)))
+    assert "sees another array" in str(sees(stored))
+    (tmp_path / "token").touch()
+    assert shares_folder(str(tmp_path), "token") is None
+    assert "does not see" in str(shares_folder(str(tmp_path / "b.zarr"), "token"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zarr", "token"]
 
 
 def test_bench_compares_with_a_bare_sum(run: Any) -> None:

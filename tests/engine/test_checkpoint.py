@@ -476,7 +476,7 @@ def test_a_callable_that_hides_its_content_has_no_checkpoint(path):
 
 def test_another_version_does_not_go_on(written, monkeypatch):
     before = written.read_bytes()
-    monkeypatch.setattr(daskclust, "__version__", "99.1")
+    monkeypatch.setattr("daskclust.engine.checkpoint.__version__", "99.1")
     with pytest.raises(
         CheckpointError, match=r"was written by daskclust .*; this is 99\.1.*Delete"
     ):

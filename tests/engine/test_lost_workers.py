@@ -308,6 +308,8 @@ def test_a_lost_scheduler_ends_the_fit_at_once(tmp_path):
             [sys.executable, "-m", "dask", *command],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # They have to find this module.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         for command in commands
     ]

@@ -16,11 +16,13 @@ from daskclust import (
     DPMeans,
     GaussianMixture,
     KMeans,
+    LabelSpreading,
     MPCKMeans,
     PCKMeans,
     PCSKMeans,
     SemiSupervisedKMeans,
     SparseKMeans,
+    SpectralClustering,
 )
 from daskclust.exceptions import ConstraintWarning
 
@@ -44,6 +46,8 @@ ESTIMATORS = [
     GaussianMixture(2, random_state=0),
     GaussianMixture(2, covariance_type="diag", n_init=2, random_state=0),
     PCKID(2, n_initializations=2, max_components=3, n_init=3, random_state=0),
+    LabelSpreading(random_state=0),
+    SpectralClustering(3, random_state=0),
 ]
 
 #: Checks that are expected to fail, and why.
@@ -61,6 +65,12 @@ EXPECTED_FAILURES: dict[type, dict[str, str]] = {
     ),
     DPMeans: {
         "check_sample_weight_equivalence_on_dense_data": "shuffles the rows; their order matters"
+    },
+    LabelSpreading: {
+        "check_classifiers_regression_target": (
+            "labels that are no whole numbers are refused, by the reader of labels that all "
+            "estimators share, in other words than scikit-learn's"
+        ),
     },
     SemiSupervisedKMeans: dict.fromkeys(
         (

@@ -7,11 +7,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
+from daskclust.kernels.noise import noise_whitening
 from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread, unreached
+from daskclust.prototypes.left_out import balanced_loss, ridge_share, spread_left_out
 from daskclust.prototypes.posterior import shares
 from daskclust.prototypes.references import References, best_share, near_weights
 from daskclust.prototypes.ridge import fit_ridge
-from daskclust.prototypes.views import SampleRows, check_views, find_views, noise_whitening
+from daskclust.prototypes.views import SampleRows, check_views, find_views
 
 
 def test_normalized_by_hand() -> None:
@@ -80,32 +82,58 @@ def test_constraints_bend_the_graph_beyond_the_nodes_that_they_name() -> None:
 def test_ridge_errors_left_out_are_those_of_refits() -> None:
     rng = np.random.default_rng(0)
     points, targets = rng.normal(size=(12, 2)), np.eye(3)[rng.integers(0, 3, 12)]
-    found = fit_ridge(points, targets, np.ones(12))
+    found, left_out = fit_ridge(points, targets, np.ones(12))
     unit = np.median(((points[:, None] - points) ** 2).sum(axis=2)[np.triu_indices(12, 1)])
-    best, scores = np.inf, None
+    best, scores, alone = np.inf, None, targets
     for factor in 2.0 ** np.arange(-5, 3):
         for ridge in 10.0 ** np.arange(-4, 2):
             model = ReferenceRidge(alpha=ridge, kernel="rbf", gamma=1 / (factor * unit))
-            error = 0.0
+            error, others = 0.0, np.empty_like(targets)
             for i in range(12):
                 rest = np.arange(12) != i
                 model.fit(points[rest], targets[rest])
-                error += ((model.predict(points[i : i + 1]) - targets[i]) ** 2).sum()
+                others[i] = model.predict(points[i : i + 1])[0]
+                error += ((others[i] - targets[i]) ** 2).sum()
             if error < best * (1 - 1e-9):
-                best, scores = error, model.fit(points, targets).predict(points)
+                best, alone = error, others
+                scores = model.fit(points, targets).predict(points)
     assert scores is not None
     assert_allclose(found(points), np.clip(scores, 0, 1), atol=1e-8)
+    assert_allclose(left_out, np.clip(alone, 0, 1), atol=1e-8)
 
 
 def test_a_weighted_point_is_a_repeated_one_for_the_scores() -> None:
     points = np.array([[0.0], [1.0], [3.0]])
     targets = np.eye(2)[[0, 1, 1]]
-    found = fit_ridge(points, targets, np.array([2.0, 2.0, 2.0]))
-    assert_allclose(found(points), fit_ridge(points, targets, np.ones(3))(points))
+    found, _ = fit_ridge(points, targets, np.array([2.0, 2.0, 2.0]))
+    assert_allclose(found(points), fit_ridge(points, targets, np.ones(3))[0](points))
+
+
+def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
+    rng = np.random.default_rng(0)
+    graph = rng.random((8, 8))
+    graph = normalized(graph + graph.T)
+    codes = np.array([0, 0, 1, 1, 1])
+    seeds = np.eye(2)[codes]
+    reached = spread(graph, np.eye(8, 5, -3), 0.9)[3:]
+    found = spread_left_out(reached, seeds)
+    for i in range(5):
+        rest = np.zeros((8, 2))
+        rest[3:] = np.where(np.arange(5)[:, None] == i, 0.0, seeds)
+        again = shares(spread(graph, rest / rest.sum(axis=0), 0.9))
+        assert_allclose(found[i], again[3 + i])
+
+
+def test_the_ridge_leans_but_is_never_alone() -> None:
+    seeds = np.eye(2)[[0, 0, 1, 1]]
+    good, bad = balanced_loss(seeds, seeds), balanced_loss(1 - seeds, seeds)
+    assert 0.3 < ridge_share(good, bad, 4) < ridge_share(good, good, 4) < ridge_share(bad, good, 4)
+    # A class of a single label cannot be judged.
+    assert balanced_loss(np.full((2, 2), 0.5), np.eye(2)) == 0.0
 
 
 def test_far_from_all_labels_the_ridge_says_nothing() -> None:
-    found = fit_ridge(np.array([[0.0], [1.0]]), np.eye(2), np.ones(2))
+    found, _ = fit_ridge(np.array([[0.0], [1.0]]), np.eye(2), np.ones(2))
     assert_array_equal(found(np.array([[1e6]])), [[0.0, 0.0]])
 
 

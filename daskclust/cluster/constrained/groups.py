@@ -45,12 +45,12 @@ class Groups:
 
     @cached_property
     def of_row(self) -> Ints:
-        """Group of each touched row."""
+        """Group of each constrained row."""
         return self.constraints.component
 
     @cached_property
     def first_row(self) -> Ints:
-        """Least touched row of each group."""
+        """Least constrained row of each group."""
         return np.unique(self.of_row, return_index=True)[1].astype(np.int64)
 
     def __len__(self) -> int:

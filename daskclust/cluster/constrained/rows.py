@@ -50,7 +50,7 @@ class ConstrainedRows:
 
         Rows of weight 0 are absent, and so are their constraints.
         """
-        if not constraints.n_touched:
+        if not constraints.n_constrained:
             return cls(constraints, np.empty((0, rows.n_features)), np.empty(0))
         x, weight = rows.take(constraints.rows)
         if (weight == 0).any():

@@ -1,0 +1,338 @@
+"""LabelSpreading from end to end: any container, any chunks, any scheduler, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import adjusted_rand_score, roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier
+
+import daskclust
+from daskclust import KMeans, LabelSpreading, open_cube
+from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
+from daskclust.testing import CountingScheduler
+from daskclust.testing.strategies import row_chunks
+
+N = 600
+#: A height, a width and bands.
+SCENE = (20, 26, 5)
+
+
+def moons(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two half circles that no straight line tells apart."""
+    rng = np.random.default_rng(seed)
+    angle = np.pi * rng.random(n)
+    truth = rng.integers(0, 2, n)
+    x = np.column_stack([np.cos(angle), np.sin(angle)])
+    x[truth == 1] = [1.0, 0.4] - x[truth == 1]
+    return x + rng.normal(scale=0.05, size=x.shape), truth
+
+
+def few(truth: np.ndarray, each: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.sort(np.concatenate([np.flatnonzero(truth == c)[:each] for c in np.unique(truth)]))
+    return rows, truth[rows]
+
+
+def scene(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Three fields of different spectra and changing light, and some pixels without data."""
+    rng = np.random.default_rng(seed)
+    truth = np.zeros(SCENE[:2], int)
+    truth[:, 13:] = 1
+    truth[12:, :13] = 2
+    spectra = rng.uniform(100, 1000, (3, SCENE[2]))
+    light = rng.uniform(0.5, 1.5, SCENE[:2])[..., None]
+    values = (spectra[truth] * light + rng.normal(scale=20, size=SCENE)).clip(1).astype(np.int16)
+    values[rng.random(SCENE[:2]) < 0.1] = 0
+    return values, truth
+
+
+def opened(values: np.ndarray, chunks: tuple[int, int], **options: Any) -> daskclust.Cube:
+    return open_cube(values, dims=("y", "x", "band"), chunks=chunks, nodata=0, **options)
+
+
+def test_labels_travel_where_straight_lines_fail() -> None:
+    X, truth = moons()
+    model = LabelSpreading(random_state=0).fit(X, few(truth))
+    assert (model.labels_ == truth).mean() > 0.98
+    plain = KMeans(2, random_state=0).fit(X)
+    assert adjusted_rand_score(truth, plain.labels_) < 0.5
+    new, known = moons(seed=1)
+    assert model.score(new, known) > 0.98
+
+
+@settings(max_examples=8)
+@given(row_chunks(N), st.sampled_from(["synchronous", "threads"]))
+def test_any_chunks_and_scheduler_give_the_model_of_one_block(
+    lengths: tuple[int, ...], scheduler: str
+) -> None:
+    X, truth = moons()
+    expected = LabelSpreading(60, random_state=0).fit(X, few(truth))
+    with dask.config.set(scheduler=scheduler):
+        chunked = da.from_array(X, chunks=(lengths, 2))
+        model = LabelSpreading(60, random_state=0).fit(chunked, few(truth))
+        assert model.labels_.chunks == (lengths,)
+        assert_array_equal(model.labels_.compute(), expected.labels_)
+        assert_array_equal(model.prototypes_, expected.prototypes_)
+        assert_array_equal(model.predict_proba(chunked).compute(), expected.predict_proba(X))
+        assert_array_equal(model.margin(chunked).compute(), expected.margin(X))
+
+
+@settings(max_examples=5)
+@given(st.integers(3, SCENE[0]), st.integers(3, SCENE[1]))
+def test_a_scene_gets_the_same_map_however_it_is_cut(height: int, width: int) -> None:
+    values, truth = scene()
+    labels = np.full(truth.shape, -1)
+    labels[2, 3:6], labels[5, 20:23], labels[16, 3:6] = 0, 1, 2
+
+    def fitted(chunks: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        cube = opened(values, chunks)
+        model = LabelSpreading(random_state=0).fit(cube, cube.rows_of(labels))
+        margins = cube.to_map(model.margin(cube), fill_value=np.nan)
+        return np.asarray(cube.to_map(model.labels_)), np.asarray(margins)
+
+    with dask.config.set(scheduler="synchronous"):
+        expected, margins = fitted(SCENE[:2])
+        found, others = fitted((height, width))
+    assert_array_equal(found, expected)
+    assert_array_equal(others, margins)
+    valid = values[..., 0] != 0
+    assert_array_equal(expected[~valid], -1)
+    assert (expected[valid] == truth[valid]).mean() > 0.95
+
+
+@pytest.mark.slow
+def test_on_a_cluster_of_processes(client: object) -> None:
+    X, truth = moons()
+    expected = LabelSpreading(random_state=0).fit(X, few(truth))
+    model = LabelSpreading(random_state=0).fit(da.from_array(X, chunks=(170, 2)), few(truth))
+    assert_array_equal(model.labels_.compute(), expected.labels_)
+
+
+def test_passes_are_few_and_counted() -> None:
+    X, truth = moons()
+    scheduler = CountingScheduler()
+    with dask.config.set({"scheduler": scheduler, "daskclust.persist": "never"}):
+        model = LabelSpreading(random_state=0).fit(da.from_array(X, chunks=(200, 2)), few(truth))
+    assert scheduler.calls == model.history_[-1]["passes"] == 4
+
+
+def test_text_classes_tables_and_every_form_of_labels() -> None:
+    X, truth = moons()
+    names = np.array(["lower", "upper"])[truth]
+    rows, _ = few(truth)
+    whole = np.full(N, -1, dtype=object)
+    whole[rows] = names[rows]
+    expected = LabelSpreading(random_state=0).fit(X, (rows, names[rows]))
+    assert expected.classes_.tolist() == ["lower", "upper"]
+    for y in (whole, da.from_array(whole.astype(str), chunks=100)):
+        assert_array_equal(LabelSpreading(random_state=0).fit(X, y).labels_, expected.labels_)
+    lazy = expected.predict(da.from_array(X, chunks=(250, 2)))
+    assert lazy.dtype == expected.classes_.dtype
+    assert_array_equal(lazy.compute(), expected.predict(X))
+
+
+def test_probabilities_sum_to_one_and_give_the_labels_and_the_margin() -> None:
+    X, truth = moons()
+    model = LabelSpreading(random_state=0).fit(X, few(truth))
+    found = model.predict_proba(X)
+    assert_allclose(found.sum(axis=1), 1.0)
+    assert_array_equal(model.classes_[found.argmax(axis=1)], model.predict(X))
+    assert_allclose(model.margin(X), np.abs(found[:, 0] - found[:, 1]))
+
+
+@pytest.mark.filterwarnings("ignore:No label reaches")
+def test_labeled_rows_keep_their_label() -> None:
+    X, truth = moons()
+    rows, labels = few(truth, 5)
+    labels[0] = 1 - labels[0]
+    model = LabelSpreading(random_state=0).fit(X, (rows, labels))
+    assert_array_equal(model.labels_[rows], labels)
+
+
+def test_equal_rows_with_different_labels_are_one_node_of_two_classes() -> None:
+    X, truth = moons()
+    rows, labels = few(truth, 3)
+    X = np.concatenate([X, X[rows[:1]], X[rows[:1]]])
+    given_ = np.append(rows, [N, N + 1]), np.append(labels, [1 - labels[0], labels[0]])
+    model = LabelSpreading(random_state=0).fit(X, given_)
+    assert model.history_[-1]["nodes"] == [60 + 6]
+    assert (model.predict(X[:N]) == truth).mean() > 0.95
+
+
+def test_one_class_and_one_label_a_class() -> None:
+    X, truth = moons()
+    with pytest.warns(ConstraintWarning, match="No label reaches"):
+        model = LabelSpreading(random_state=0).fit(X, ([3], [7]))
+    assert set(model.labels_.tolist()) == {7}
+    assert_array_equal(model.margin(X), 1.0)
+    assert (LabelSpreading(random_state=0).fit(X, few(truth, 1)).labels_ == truth).mean() > 0.9
+
+
+def test_nodes_that_no_label_reaches_are_reported() -> None:
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(200, 2)) + at for at in ([0, 0], [500, 0], [0, 500])])
+    y = ([0, 200], [0, 1])
+    with pytest.warns(ConstraintWarning, match=r"No label reaches .*about 200 rows"):
+        model = LabelSpreading(random_state=0).fit(X, y)
+    assert model.history_[-1]["unreached_rows"] == [200.0]
+    assert model.margin(X[400:]).max() < 0.5 < model.margin(X[:400]).min()
+
+
+def test_rows_of_weight_zero_are_absent() -> None:
+    X, truth = moons()
+    rows, labels = few(truth)
+    weight = np.ones(N)
+    weight[rows[0]] = 0.0
+    with pytest.warns(ConstraintWarning, match=rf"1 labeled row.*first is row {rows[0]}"):
+        LabelSpreading(random_state=0).fit(X, (rows, labels), sample_weight=weight)
+    with pytest.raises(ConstraintError, match="All labeled rows"):
+        LabelSpreading().fit(X, (rows[:1], labels[:1]), sample_weight=weight)
+
+
+@pytest.mark.parametrize("each", [300, 2000])
+def test_more_labels_than_nodes_are_worth_a_nearest_neighbor(each: int) -> None:
+    """Classes in a chequered pattern finer than the prototypes."""
+    rng = np.random.default_rng(0)
+    X = rng.random((4000, 2))
+    truth = (np.floor(X * 9).sum(axis=1) % 2).astype(int)
+    train = np.arange(2000)
+    rows = np.concatenate([np.flatnonzero(truth[:2000] == c)[:each] for c in (0, 1)])
+    model = LabelSpreading(100, random_state=0).fit(X, (rows, truth[rows]))
+    test = np.setdiff1d(np.arange(4000), train)
+    nearest = KNeighborsClassifier(1).fit(X[rows], truth[rows]).score(X[test], truth[test])
+    assert model.score(X[test], truth[test]) >= nearest - 0.02
+    assert model.history_[-1]["nodes"][0] <= 300
+    assert model.history_[-1]["neighbor_share"] > 0
+
+
+def test_a_label_on_every_row_with_duplicates() -> None:
+    X, truth = moons(2000)
+    X, truth = np.repeat(X, 2, axis=0), np.repeat(truth, 2)
+    model = LabelSpreading(50, random_state=0).fit(X, truth)
+    assert_array_equal(model.labels_, truth)
+    assert model.score(X, truth) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.full(N, -1), "y has no label"),
+        (None, "requires y"),
+        (np.zeros(N - 1, int), r"shape \(599,\)"),
+        (([0, 0], [1, 2]), "labeled more than once"),
+        (([N], [1]), "expected row numbers"),
+        (np.full(N, 0.5), "expected integers or"),
+    ],
+)
+def test_labels_that_cannot_be_used(y: Any, message: str) -> None:
+    with pytest.raises(ConstraintError, match=message):
+        LabelSpreading().fit(moons()[0], y)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_prototypes": 0},
+        {"alpha": 1.0},
+        {"alpha": -0.1},
+        {"n_neighbors": 0},
+        {"max_iter": 0},
+        {"views": "whitened"},
+        {"views": ("raw", "raw")},
+    ],
+)
+def test_parameters_out_of_range(params: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(params)).split("_")[0]):
+        LabelSpreading(**params).fit(moons()[0], ([0], [1]))
+
+
+def test_missing_values_are_named_and_a_failed_fit_changes_nothing() -> None:
+    X, truth = moons()
+    model = LabelSpreading(random_state=0).fit(X, few(truth))
+    before = vars(model).copy()
+    X = X.copy()
+    X[17, 1] = np.nan
+    with pytest.raises(ValueError, match="row 17, column 1"):
+        model.fit(X, few(truth))
+    assert vars(model) == before
+    with pytest.raises(ValueError, match="row 17, column 1"):
+        model.predict(X)
+
+
+def test_a_loaded_model_predicts_the_same(tmp_path: Path) -> None:
+    values, truth = scene()
+    cube = opened(values, (9, 9))
+    labels = np.where(np.random.default_rng(0).random(truth.shape) < 0.05, truth, -1)
+    model = LabelSpreading(random_state=0).fit(cube, cube.rows_of(labels))
+    model.save(tmp_path / "m.zarr")
+    loaded = daskclust.load(tmp_path / "m.zarr")
+    assert_array_equal(loaded.predict_proba(cube).compute(), model.predict_proba(cube).compute())
+    many = LabelSpreading(12, random_state=0).fit(*moons())
+    many.save(tmp_path / "many.zarr")
+    X = moons(seed=5)[0]
+    again = daskclust.load(tmp_path / "many.zarr")
+    assert_array_equal(again.predict_proba(X), many.predict_proba(X))
+
+
+def test_a_checkpoint_is_continued_and_guarded(tmp_path: Path) -> None:
+    X, truth = moons()
+    path = tmp_path / "fit.npz"
+    first = LabelSpreading(random_state=0, checkpoint=path).fit(X, few(truth))
+    again = LabelSpreading(random_state=0, checkpoint=path).fit(X, few(truth))
+    assert_array_equal(first.predict_proba(X), again.predict_proba(X))
+    with pytest.raises(CheckpointError, match="labels was"):
+        LabelSpreading(random_state=0, checkpoint=path).fit(X, few(truth, 3))
+
+
+def test_every_estimator_takes_a_cube() -> None:
+    values, _ = scene()
+    cube = opened(values, (9, 9))
+    model = KMeans(3, random_state=0).fit(cube)
+    assert_array_equal(model.labels_, KMeans(3, random_state=0).fit(cube.samples).labels_)
+    assert_array_equal(model.predict(cube), model.labels_)
+    assert model.transform(cube).shape == (cube.n_valid, 3)
+    assert model.score(cube) == pytest.approx(-model.inertia_)
+    assert cube.to_map(model.labels_).shape == SCENE[:2]
+
+
+def _real(data_dir: Path, name: str) -> tuple[Any, np.ndarray, np.ndarray]:
+    with np.load(data_dir / "data" / f"{name}.npz") as file:
+        if "cube" not in file:
+            X = file["X"].reshape(len(file["y"]), -1).astype(float)
+            return X, file["y"].astype(int), np.arange(len(X))
+        truth = file["gt"].astype(int)
+        cube = open_cube(file["cube"], dims=("y", "x", "band"))
+        rows, labels = cube.rows_of(truth, unlabeled=0 if "salinas" in name else -1)
+    y = np.full(cube.n_valid, -1)
+    y[rows] = labels
+    return cube, y, rows
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:No label reaches")
+@pytest.mark.parametrize(
+    ("name", "least", "auc"),
+    [
+        ("hsi_salinas_a", 0.95, 0.9),
+        ("hsi_jasper_ridge", 0.85, 0.9),
+        ("uci_pendigits_train", 0.78, 0.85),
+    ],
+)
+def test_one_per_cent_of_labels_on_real_data(
+    data_dir: Path, name: str, least: float, auc: float
+) -> None:
+    data, y, known = _real(data_dir, name)
+    rows = np.sort(np.random.default_rng(0).permutation(known)[: len(known) // 100])
+    model = LabelSpreading(random_state=0).fit(data, (rows, y[rows]))
+    test = np.setdiff1d(known, rows)
+    found = np.asarray(model.predict(data))[test]
+    assert adjusted_rand_score(y[test], found) > least
+    assert roc_auc_score(found == y[test], np.asarray(model.margin(data))[test]) > auc
