@@ -7,28 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.commands.console import natural
+from daskclust.cube.bands import parse_bands as ranges_of_bands
+from daskclust.cube.formats.opening import kind_of
 
 __all__ = [
     "add_cube_arguments",
+    "image_of",
     "integers",
     "open_classes",
     "open_cube_of",
     "parse_bands",
-    "read_scaling",
+    "paths_of",
     "store_and_variable",
 ]
-
-#: No cube has so many: a slip of the key must not build a list of ten thousand million.
-_MOST_BANDS = 1_000_000
 
 
 def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -> None:
     """Add the cube and the options of :func:`daskclust.open_cube`."""
     parser.add_argument(
         "cube",
-        nargs="?",
+        nargs="*",
+        action=_Cube,
         metavar="CUBE",
-        help="Zarr store: a folder, a .zip or a URL; with a cluster, workers must see it too",
+        help="Zarr (folder, .zip or URL), GeoTIFF, COG, VRT, ENVI, NetCDF, HDF5, .npy, or several "
+        "band files; with a cluster, workers must see it too",
     )
     group = parser.add_argument_group("the cube")
     group.add_argument("--variable", metavar="NAME", help="array inside the store")
@@ -49,7 +51,7 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         "--bad-bands",
         type=parse_bands,
         metavar="LIST",
-        help="bands to leave out, as in 0-3,107,108",
+        help="bands to leave out, as in 0-3,107,400nm-450nm; none (default: as the file says)",
     )
     group.add_argument(
         "--missing",
@@ -94,29 +96,44 @@ def integers(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r} is no list of integers") from error
 
 
-def parse_bands(text: str) -> tuple[int, ...]:
-    """Read numbers and ranges of bands, for ``argparse``.
+def parse_bands(text: str) -> tuple[int, ...] | str:
+    """Read numbers and ranges of bands, for ``argparse``; wavelengths stay text.
 
     Examples
     --------
-    >>> parse_bands("0-2,7")
-    (0, 1, 2, 7)
+    >>> parse_bands("0-2,7"), parse_bands("none"), parse_bands("400nm-450nm")
+    ((0, 1, 2, 7), (), '400nm-450nm')
     """
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        try:
-            start, end = int(first), int(last if dash else first)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(
-                f"{part!r} is no band and no range of bands"
-            ) from error
-        if end < start:
-            raise argparse.ArgumentTypeError(f"{part!r} ends before it begins; expected as in 3-7")
-        if end >= _MOST_BANDS:
-            raise argparse.ArgumentTypeError(f"{part!r}: no cube has {_MOST_BANDS} bands")
-        found += range(start, end + 1)
-    return tuple(found)
+    if text.lower() in ("none", "null"):
+        return ()
+    if text == "auto":
+        return text
+    try:
+        items = ranges_of_bands(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if any(item.by_wavelength for item in items):
+        return text
+    return tuple(n for item in items for n in range(int(item.first), int(item.last) + 1))
+
+
+class _Cube(argparse.Action):
+    """One path as it is, several as a tuple."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        if values:
+            setattr(namespace, self.dest, values[0] if len(values) == 1 else tuple(values))
+
+
+def paths_of(cube: Any) -> dict[str, str]:
+    """Return the paths of a cube's files, by what messages call them."""
+    if cube is None:
+        return {}
+    if isinstance(cube, str):
+        return {"the cube": cube}
+    return {f"the cube's band file {number}": path for number, path in enumerate(cube, start=1)}
 
 
 def store_and_variable(text: str) -> tuple[str, str | None]:
@@ -134,17 +151,8 @@ def store_and_variable(text: str) -> tuple[str, str | None]:
     return store, name
 
 
-def read_scaling(job: Any) -> Any:
-    """Return the scale by which a model's rows were made, from the job saved with it."""
-    scaling = job.get("scaling") if isinstance(job, dict) else None
-    if isinstance(scaling, list) and len(scaling) == 2:
-        return tuple(scaling)
-    scale = job.get("scale", "none") if isinstance(job, dict) else "none"
-    return scale if scale in ("none", "unit") else "none"
-
-
-def open_cube_of(options: argparse.Namespace, *, scale: Any = None) -> Any:
-    """Open the cube that the options describe."""
+def open_cube_of(options: argparse.Namespace, *, scale: Any = None, bands: Any = None) -> Any:
+    """Open the cube that the options describe, or only some of its bands."""
     import daskclust
 
     if options.cube is None:
@@ -155,22 +163,38 @@ def open_cube_of(options: argparse.Namespace, *, scale: Any = None) -> Any:
         "nodata": options.nodata,
         "dims": options.dims,
         "missing": options.missing,
-        "bad_bands": options.bad_bands,
+        "bad_bands": "auto" if options.bad_bands is None else options.bad_bands,
+        "bands": bands,
         "chunks": options.chunks,
         "scale": options.scale if scale is None else scale,
     }
     if options.mask is not None:
         store, name = store_and_variable(options.mask)
-        plain = daskclust.open_cube(options.cube, **{**chosen, "scale": "none"})
+        plain = daskclust.open_cube(_local(options.cube), **{**chosen, "scale": "none"})
         mask = plain.open_map("mask", _local(store), variable=name)
     return daskclust.open_cube(_local(options.cube), mask=mask, **chosen)
 
 
-def _local(store: str) -> str:
+def _local(store: Any) -> Any:
+    if isinstance(store, tuple):
+        return [_local(item) for item in store]
     return str(Path(store).absolute()) if "://" not in store else store
 
 
-def open_classes(cube: Any, flag: str, given: str) -> Any:
+def image_of(cube: Any, written: Any) -> Any:
+    """Return a label map that was just written as a lazy image, -1 for none."""
+    import dask.array as da
+
+    from daskclust.storage.seen import as_dask
+
+    if not isinstance(written, Path):
+        return as_dask(written["labels"])
+    opened = cube.open_map("the map written", written)
+    values = opened.values.astype("int64")
+    return da.where(da.isin(values, list(opened.nodata)), -1, values)
+
+
+def open_classes(cube: Any, flag: str, given: str, class_column: str | None = None) -> Any:
     """Open a map of classes that a flag names; nothing is read but metadata.
 
     Raises
@@ -179,7 +203,9 @@ def open_classes(cube: Any, flag: str, given: str) -> Any:
         Another shape, place, or no integers.
     """
     store, name = store_and_variable(given)
-    opened = cube.open_map(flag, _local(store), variable=name)
+    kind = kind_of(store)
+    column = class_column if kind in ("vector", "table") else None
+    opened = cube.open_map(flag, _local(store), variable=name, class_column=column)
     if opened.values.dtype.kind not in "iub":
         raise ValueError(f"{flag} has dtype {opened.values.dtype}; expected integers or booleans.")
     return opened

@@ -96,7 +96,7 @@ def _as_flags(
     for key, value in job.items():
         name = "--" + str(key).replace("_", "-")
         if name == "--cube":
-            positional = [str(value)]
+            positional = [str(item) for item in (value if isinstance(value, list) else [value])]
             continue
         if name not in actions or name in ("--config", "--help"):
             parser.error(f"{str(path)!r} has the unknown key {key!r}")

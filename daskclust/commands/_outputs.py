@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from daskclust.cube.formats.geotiff import check_cog, is_geotiff, tags_of
 from daskclust.report.written import report_mark
 from daskclust.storage.stores import local_path
 from daskclust.storage.targets import check_target, written_attributes
@@ -64,7 +66,10 @@ def check_outputs(
             _check_report(path, overwrite=replace[flag])
         elif flag in KINDS:
             try:
-                check_target(path, kind=KINDS[flag], overwrite=replace[flag])
+                if flag == "--output" and is_geotiff(path):
+                    check_cog(path, kind=KINDS[flag], overwrite=replace[flag])
+                else:
+                    check_target(path, kind=KINDS[flag], overwrite=replace[flag])
             except FileExistsError as error:
                 raise FileExistsError(f"{flag} {error}") from error
         folder = local_path(path)
@@ -82,7 +87,11 @@ def _mark_of(flag: str, path: str) -> str | None:
     """Return the mark of the job that has written an output."""
     if flag == "--report":
         return report_mark(Path(path))
-    attributes = written_attributes(path)
+    if is_geotiff(path):
+        tags = tags_of(path) if Path(path).is_file() else None
+        attributes = None if tags is None else {JOB: json.loads(tags.get(JOB, "null"))}
+    else:
+        attributes = written_attributes(path)
     job = None if attributes is None else attributes.get(JOB)
     return job.get("mark") if isinstance(job, dict) else None
 

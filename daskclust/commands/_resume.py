@@ -24,7 +24,15 @@ __all__ = ["checkpoint_path", "job_mark", "resumable"]
 #: run, told about, and compared with the truth makes it no other.
 _COMPUTED_BY = (
     *("cube", "variable", "dims", "nodata", "mask", "bad_bands", "missing", "chunks", "scale"),
-    *("labels", "unlabeled", "must_link", "must_link_weight", "cannot_link", "cannot_link_weight"),
+    *(
+        "labels",
+        "class_column",
+        "unlabeled",
+        "must_link",
+        "must_link_weight",
+        "cannot_link",
+        "cannot_link_weight",
+    ),
     *("estimator", "seed"),
 )
 _PLACES = ("cube", "mask", "labels", "must_link", "cannot_link")
@@ -47,7 +55,8 @@ def job_mark(
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
     for name in _PLACES:
         if job.get(name) is not None:
-            found[name] = _whole(job[name])
+            given = job[name]
+            found[name] = [*map(_whole, given)] if isinstance(given, list) else _whole(given)
     # A signature that was renewed makes no other job.
     text = json.dumps(redact_all({**found, "model": model and _whole(model)}), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -13,7 +13,6 @@ from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
-from daskclust.storage.seen import as_dask
 
 __all__ = ["add_command"]
 
@@ -49,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
 
     progress = Progress()
     cube = open_cube_of(options)
-    stored = as_dask(cube.stored.array)
+    stored = cube.stored.values
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     with (
         open_client(options, useful_workers=blocks) as client,

@@ -16,11 +16,14 @@ import numpy as np
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
+    image_of,
     integers,
     open_classes,
     open_cube_of,
+    paths_of,
     store_and_variable,
 )
+from daskclust.commands._data import described
 from daskclust.commands._estimators import (
     add_estimator_arguments,
     flags_of,
@@ -33,7 +36,6 @@ from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark, resumable
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.report.summary import agreement_of, as_classes, n_clusters_of, summarize
-from daskclust.storage.seen import as_dask
 from daskclust.storage.urls import redact
 
 __all__ = ["add_command", "run_fit"]
@@ -54,7 +56,8 @@ def add_command(commands: Any) -> None:
     group.add_argument(
         "--labels",
         metavar="STORE[::NAME]",
-        help="map of partial labels: used by the estimators that take labels, compared for all",
+        help="partial labels (raster, polygons, CSV): for the estimators that take labels, "
+        "compared for all",
     )
     group.add_argument(
         "--unlabeled",
@@ -66,13 +69,20 @@ def add_command(commands: Any) -> None:
     group.add_argument(
         "--truth", metavar="STORE[::NAME]", help="map of known classes, only to compare with"
     )
+    group.add_argument(
+        "--class-column",
+        metavar="NAME",
+        help="of --labels and --truth in vector files (GeoJSON, GeoPackage, Shapefile) and CSV",
+    )
     for name in ("must-link", "cannot-link"):
         group.add_argument(
             f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
         )
         group.add_argument(f"--{name}-weight", type=float, metavar="NUMBER", help="of these pairs")
     group = parser.add_argument_group("outputs")
-    group.add_argument("--output", metavar="STORE", help="label map, as Zarr")
+    group.add_argument(
+        "--output", metavar="STORE", help="label map: Zarr, or a GeoTIFF (.tif) for GIS"
+    )
     group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
     group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
     group.add_argument("--title", metavar="TEXT", help="of the report")
@@ -130,7 +140,7 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
     cube = open_cube_of(options)
     given = {name: getattr(options, name) for name in ("labels", "truth")}
     maps = {
-        name: open_classes(cube, f"--{name}", text)
+        name: open_classes(cube, f"--{name}", text, options.class_column)
         for name, text in given.items()
         if text is not None
     }
@@ -141,7 +151,7 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     outputs = {f"--{name}": getattr(options, name) for name in ("output", "model", "report")}
-    inputs = {"the cube": options.cube}
+    inputs: dict[str, str | None] = {**paths_of(options.cube)}
     for name in ("labels", "truth", "mask"):
         given = getattr(options, name)
         inputs[f"--{name}"] = None if given is None else store_and_variable(given)[0]
@@ -223,6 +233,7 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
             "estimator": type(model).__name__,
             "configuration": config,
             "pixels": {"valid": n_valid, "masked": cube.n_masked},
+            "bands": {"used": len(cube.bands), "stored": cube.stored.shape[2]},
             "cluster": {"workers": len(threads), "threads": sum(threads.values())},
             **_numbers(model),
         }
@@ -275,6 +286,8 @@ def _write(
         **{key: found[key] for key in ("command", "version", "estimator", "configuration")},
         "scale": options.scale,
         "scaling": None if scaling is None else [part.tolist() for part in scaling],
+        "data": described(cube),
+        "class_names": _class_names(job, model),
     }
     if options.output is not None:
         with progress.task("Label map"):
@@ -283,9 +296,10 @@ def _write(
                 options.output,
                 overwrite=job.replace["--output"],
                 n_clusters=k,
+                class_names=stored["class_names"],
                 attributes={JOB: stored},
             )
-        image = as_dask(written["labels"])
+        image = image_of(cube, written)
     else:
         image = cube.to_map(model.labels_)
     if options.model is not None:
@@ -321,6 +335,14 @@ def _write(
                 overwrite=job.replace["--report"],
                 job=job.mark,
             )
+
+
+def _class_names(job: Job, model: Any) -> list[str] | None:
+    """Return the names of the clusters that are classes of the labels, in their order."""
+    opened = job.maps.get("labels")
+    if opened is None or opened.meanings is None or not hasattr(model, "classes_"):
+        return None
+    return [opened.meanings.get(int(code), f"class_{code}") for code in model.classes_]
 
 
 def _agreement(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import zarr
 from dask.utils import format_bytes
 
-from daskclust.commands._cubes import add_cube_arguments, open_cube_of
+from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._outputs import JOB
 from daskclust.commands.console import Progress, natural
+from daskclust.cube.formats.opening import kind_of
 from daskclust.storage.stores import local_path, open_store
 
 __all__ = ["add_command", "advice"]
@@ -51,8 +53,11 @@ def add_command(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.cube is None:
         options.parser.error("no CUBE given")
-    node = open_store(options.cube)
-    attributes = node.attrs.asdict()
+    attributes: dict[str, Any] = {}
+    node: Any = None
+    if isinstance(options.cube, str) and kind_of(options.cube) == "zarr":
+        node = open_store(options.cube)
+        attributes = node.attrs.asdict()
     if "daskclust_model" in attributes:
         found = _model(options.cube)
     elif isinstance(node, zarr.Group) and options.variable is None and _holds_labels(node):
@@ -105,31 +110,46 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
     cube = open_cube_of(options, scale="none")
     source, place = cube.stored, cube.georeference
     array = source.array
+    paths = list(paths_of(options.cube).values())
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     read = blocks if options.full else min(blocks, options.sample)
     with Progress().task(f"Reading {read} of {blocks} blocks"):
         numbers = np.unique(np.linspace(0, blocks - 1, read).astype(np.int64)).tolist()
         valid = cube.count_valid(numbers)
         pixels = sum(cube.blocks.pixels_of(number) for number in numbers)
-    unit = array.shards or array.chunks
-    names = {axis: name for axis, name in zip(source.order, ("y", "x", "band"), strict=True)}
+    axes = dict(zip(("y", "x", "band"), source.order, strict=True))
+    shape = {name: source.shape[place] for place, name in enumerate(axes)}
+    values = source.values
+    if array is None:
+        # Pixels are rows there: blocks are what is read.
+        chunks = {"y": cube.chunks[0][0], "x": cube.chunks[1][0], "band": shape["band"]}
+        shards = None
+    else:
+        chunks = {name: int(array.chunks[axis]) for name, axis in axes.items()}
+        shards = (
+            None
+            if array.shards is None
+            else {name: int(array.shards[axis]) for name, axis in axes.items()}
+        )
+    unit = shards or chunks
     named = cube.wavelengths
     found: dict[str, Any] = {
         "kind": "cube",
-        "variable": array.path,
-        "zarr_format": array.metadata.zarr_format,
-        "dimensions": {names[axis]: int(array.shape[axis]) for axis in range(3)},
+        "variable": "" if array is None else array.path,
+        "format": kind_of(paths[0]) if array is None else "zarr",
+        "zarr_format": None if array is None else array.metadata.zarr_format,
+        "dimensions": shape,
         "dimension_names": list(cube.dimension_names),
-        "dtype": str(array.dtype),
-        "chunks": {names[axis]: int(array.chunks[axis]) for axis in range(3)},
-        "shards": None
-        if array.shards is None
-        else {names[axis]: int(array.shards[axis]) for axis in range(3)},
+        "dtype": str(source.dtype),
+        "values": cube.values,
+        "chunks": chunks,
+        "shards": shards,
         "blocks": blocks,
         "block": [cube.chunks[0][0], cube.chunks[1][0]],
-        "bytes": int(array.nbytes),
-        "bytes_stored": int(array.nbytes_stored()) if local_path(options.cube) else None,
+        "bytes": source.nbytes,
+        "bytes_stored": _bytes_stored(array, paths),
         "bands": cube.shape[2],
+        "bands_left_out": source.shape[2] - cube.shape[2],
         "wavelengths": None if named is None else [float(named.min()), float(named.max())],
         "nodata": [float(value) for value in cube.nodata],
         "nan_is_nodata": source.dtype.kind == "f",
@@ -137,10 +157,21 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
         "share_is_exact": read == blocks,
         "georeferenced": bool(place.attributes or place.group_attributes or place.coordinates),
     }
-    files = int(np.prod([-(-size // step) for size, step in zip(array.shape, unit, strict=True)]))
-    found["files"] = files
-    found["advice"] = advice(found, unit_bytes=int(np.prod(unit)) * array.dtype.itemsize)
+    found["files"] = len(paths)
+    if array is not None:
+        found["files"] = math.prod(-(-size // unit[name]) for name, size in shape.items())
+    unit_bytes = math.prod(unit.values()) * values.dtype.itemsize
+    found["advice"] = advice(found, unit_bytes=unit_bytes)
     return found
+
+
+def _bytes_stored(array: Any, paths: Sequence[str]) -> int | None:
+    local = [local_path(path) for path in paths]
+    if any(path is None for path in local):
+        return None
+    if array is not None:
+        return int(array.nbytes_stored())
+    return sum(path.stat().st_size for path in local if path is not None)
 
 
 def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
@@ -191,6 +222,20 @@ def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
     return out
 
 
+def _short(value: Any) -> str:
+    return "one a band" if isinstance(value, list) else f"{value:g}"
+
+
+def _bands(found: Mapping[str, Any]) -> str:
+    out = found["bands_left_out"]
+    return f"{found['bands']}" + (f" ({out} bad ones left out)" if out else "")
+
+
+def _format(found: Mapping[str, Any]) -> str:
+    version = found["zarr_format"]
+    return str(found["format"]) if version is None else f"Zarr v{version}"
+
+
 def _as_text(found: Mapping[str, Any]) -> str:
     if found["kind"] != "cube":
         lines = [found["kind"].capitalize()]
@@ -205,7 +250,7 @@ def _as_text(found: Mapping[str, Any]) -> str:
     )
     wave = found["wavelengths"]
     lines = [
-        f"Cube      {found['variable'] or 'array'}, Zarr v{found['zarr_format']}, "
+        f"Cube      {found['variable'] or 'array'}, {_format(found)}, "
         + " x ".join(f"{name} {size}" for name, size in sizes.items())
         + f", {found['dtype']}, {format_bytes(found['bytes'])}{stored}",
         "Chunks    "
@@ -219,13 +264,18 @@ def _as_text(found: Mapping[str, Any]) -> str:
         + f"; {found['blocks']} blocks of {found['block'][0]} x {found['block'][1]} pixels",
         "Bands     "
         + (
-            f"{found['bands']}, no wavelengths"
+            f"{_bands(found)}, no wavelengths"
             if wave is None
-            else f"{found['bands']}, {wave[0]:g} to {wave[1]:g} nm"
+            else f"{_bands(found)}, {wave[0]:g} to {wave[1]:g} nm"
         ),
         f"No data   {found['share_without_data']:.1%} of pixels{exact}; values "
         + (", ".join(f"{value:g}" for value in found["nodata"]) or "none")
         + (" and NaN" if found["nan_is_nodata"] else ""),
+        "Values    "
+        + (
+            ", ".join(f"{key} {_short(value)}" for key, value in found["values"].items())
+            or "as stored"
+        ),
         f"Place     {'georeferenced' if found['georeferenced'] else 'not georeferenced'}",
     ]
     lines += [f"Advice    {text}" for text in found["advice"]]

@@ -9,17 +9,18 @@ from typing import Any
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
+    image_of,
     open_cube_of,
-    read_scaling,
+    paths_of,
     store_and_variable,
 )
+from daskclust.commands._data import bands_of_model, check_same_data, read_scaling
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.report.summary import n_clusters_of, summarize
-from daskclust.storage.seen import as_dask
 from daskclust.storage.targets import written_attributes
 from daskclust.storage.urls import redact
 
@@ -38,7 +39,9 @@ def add_command(commands: Any) -> None:
     )
     add_cube_arguments(parser, scale=False)
     parser.add_argument("--model", metavar="STORE", help="a saved model (needed)")
-    parser.add_argument("--output", metavar="STORE", help="label map, as Zarr (needed)")
+    parser.add_argument(
+        "--output", metavar="STORE", help="label map: Zarr, or a GeoTIFF (.tif) for GIS (needed)"
+    )
     add_job_arguments(parser)
     add_cluster_arguments(parser)
     parser.set_defaults(run=_run, parser=parser)
@@ -61,16 +64,23 @@ def _run(options: argparse.Namespace) -> int:
             "--model": options.model,
             "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
             "--config": None if options.config is None else str(options.config),
-            "the cube": options.cube,
+            **paths_of(options.cube),
         },
         mark=mark,
         overwrite=options.overwrite,
     )
-    cube = open_cube_of(options, scale=_scale_of(options.model))
+    job_of_model = (written_attributes(options.model) or {}).get(JOB)
+    cube = open_cube_of(
+        options,
+        scale=read_scaling(job_of_model),
+        bands=bands_of_model(job_of_model, lambda: open_cube_of(options, scale="none")),
+    )
+    check_same_data(job_of_model, cube)
     if cube.shape[2] != model.n_features_in_:
         raise ValueError(
             f"The cube has {cube.shape[2]} bands, the model was fitted to "
-            f"{model.n_features_in_}; use the same bands (--bad-bands)."
+            f"{model.n_features_in_}; expected the same bands: a scene of the same sensor, or "
+            "--bad-bands."
         )
     plan = make_plan(cube, options, None, constrained=False)
     if options.dry_run:
@@ -98,9 +108,10 @@ def _run(options: argparse.Namespace) -> int:
                 options.output,
                 overwrite=replace["--output"],
                 n_clusters=k,
+                class_names=(job_of_model or {}).get("class_names"),
                 attributes={JOB: job},
             )
-            sizes = summarize(as_dask(written["labels"]), k).sizes
+            sizes = summarize(image_of(cube, written), k).sizes
     found = {
         **{key: value for key, value in job.items() if key != "mark"},
         "pixels": {"valid": n_valid, "masked": cube.n_masked},
@@ -111,11 +122,6 @@ def _run(options: argparse.Namespace) -> int:
     }
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
     return 0
-
-
-def _scale_of(path: str) -> Any:
-    """Return the scaling of the rows that a model was fitted to, saved beside it."""
-    return read_scaling((written_attributes(path) or {}).get(JOB))
 
 
 def _as_text(found: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cube._values import PLAIN, Meaning
 from daskclust.kernels.projection import project_rows
 from daskclust.storage.seen import StoredArray
 
@@ -105,6 +106,12 @@ class Scaling:
     std: NDArray[np.float64] | None = None
     matrix: NDArray[np.float64] | None = None
 
+    def of_bands(self, keep: NDArray[np.bool_]) -> Scaling:
+        """Return the same for some of the bands."""
+        if self.mean is None or self.std is None:
+            return self
+        return replace(self, mean=self.mean[keep], std=self.std[keep])
+
     def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Scale `rows` (n, p), in float64, and return them as `dtype`."""
         if self.kind == "standard":
@@ -136,7 +143,7 @@ class CubeSource:
     order : tuple of int
         Axes of y, x and band in `array`.
     dtype : numpy.dtype
-        As stored.
+        As stored, with the sign that is meant.
     n_stored : int
         Number of bands stored.
     bands : ndarray of int or None
@@ -148,6 +155,8 @@ class CubeSource:
     grid : BlockGrid
     masked : bool
         Values may be hidden by a NumPy mask, which means "no data".
+    meaning : Meaning
+        How samples are made of stored numbers, and which of these are valid.
     held : ndarray of shape (pixels, n_stored), optional
         The pixels of the one block that is being handled, where there is no `array`.
     """
@@ -161,12 +170,13 @@ class CubeSource:
     keep_incomplete: bool
     grid: BlockGrid
     masked: bool = False
+    meaning: Meaning = PLAIN
     held: NDArray[Any] | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether no stored value can mean "no data"; then validity needs no reading."""
-        return not self.nodata and self.dtype.kind != "f" and not self.masked
+        return not (self.nodata or self.dtype.kind == "f" or self.masked or self.meaning.has_range)
 
     def read(self, number: int) -> NDArray[Any]:
         """Pixels of block `number` as rows, (pixels, bands kept), of the stored dtype."""
@@ -184,6 +194,12 @@ class CubeSource:
             selection[self.order[0]], selection[self.order[1]] = rows, cols
             values = self.array[tuple(selection)].transpose(self.order)
             values = values.reshape(-1, values.shape[2])
+        if np.ma.isMaskedArray(values):
+            if self.meaning.dtype is not None:
+                mask = np.ma.getmaskarray(values)
+                values = np.ma.array(self.meaning.view(np.ma.getdata(values)), mask=mask)
+        else:
+            values = self.meaning.view(values)
         return values if self.bands is None else values[:, self.bands]
 
     def missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -197,6 +213,9 @@ class CubeSource:
             # In the stored dtype: -3.4e38 written as float32 equals no float64 literal.
             equal = values == values.dtype.type(nodata)
             found = equal if found is None else np.logical_or(found, equal, out=found)
+        outside = self.meaning.outside(values)
+        if outside is not None:
+            found = outside if found is None else found | outside
         return np.zeros(values.shape, bool) if found is None else found
 
     def valid(
@@ -223,6 +242,43 @@ class CubeSource:
         valid = ~absent if wanted is None else wanted & ~absent
         return valid, values, missing
 
+    def survey(
+        self, number: int, excluded: NDArray[np.bool_] | None, *, rows: bool
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[Any] | None]:
+        """Return what block `number` says of the bands that hold data.
+
+        Returns
+        -------
+        present : ndarray of shape (bands,), bool
+            Bands with data in some pixel that is not excluded.
+        valid : ndarray of shape (pixels,), bool
+            Pixels that count if the other bands are left out.
+        rows : ndarray of shape (valid pixels, bands)
+            Their samples, NaN in the other bands; None unless `rows`.
+        """
+        wanted = None if excluded is None else ~excluded
+        pixels = self.grid.pixels_of(number)
+        valid: NDArray[np.bool_] = np.zeros(pixels, bool)
+        nothing = np.zeros(self.n_bands, bool), valid
+        if wanted is not None and not wanted.any():
+            return (*nothing, np.empty((0, self.n_bands)))
+        if self.is_complete and not rows:
+            valid = np.ones(pixels, bool) if wanted is None else wanted
+            return np.ones(self.n_bands, bool), valid, None
+        values = self.read(number)
+        missing = self.missing(values)
+        considered = missing if wanted is None else missing[wanted]
+        present: NDArray[np.bool_] = ~np.asarray(considered.all(axis=0))
+        if not present.any():
+            return (*nothing, np.empty((0, self.n_bands)))
+        if self.keep_incomplete:
+            absent = np.asarray(missing.all(axis=1))
+        else:
+            absent = _any_by_row(missing if present.all() else missing[:, present])
+        valid = ~absent if wanted is None else wanted & ~absent
+        found = self.decoded(values[valid], missing[valid]) if rows else None
+        return present, valid, found
+
     def rows(self, number: int, excluded: NDArray[np.bool_] | None) -> NDArray[Any]:
         """Read the valid pixels of block `number`, (n, bands); what they miss is NaN."""
         valid, values, missing = self.valid(number, excluded)
@@ -230,15 +286,21 @@ class CubeSource:
             if not valid.any():
                 return np.empty((0, self.n_bands), dtype=self.dtype)
             values = self.read(number)
-        values = np.ma.getdata(values)
-        rows = values if valid.all() else values[valid]
-        if self.keep_incomplete and missing is not None and missing[valid].any():
+        if not valid.all():
+            values = values[valid]
+            missing = None if missing is None else missing[valid]
+        return self.decoded(values, missing)
+
+    def decoded(self, rows: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[Any]:
+        """Make samples of stored pixels (n, bands): scaled, and NaN where they are missing."""
+        rows = self.meaning.scaled(np.ma.getdata(rows), self.bands)
+        if missing is not None and missing.any():
             kind = rows.dtype
             if kind.kind != "f":
                 kind = np.dtype(np.float32 if kind.itemsize <= 2 else np.float64)
             # A copy in any case: what was read may be somebody's array.
             rows = rows.astype(kind)
-            rows[missing[valid]] = np.nan
+            rows[missing] = np.nan
         return rows
 
     @property
@@ -300,14 +362,18 @@ def block_survey(
 
     Returns
     -------
-    ndarray of shape (1, 1) or (1, 1 + 3 * bands), float64
-        Number of valid pixels; with `moments` per band also the number of values,
-        their mean, and the sum of squared deviations from it.
+    ndarray of shape (1, 2 + bands) or (1, 2 + 4 * bands), float64
+        Number of pixels that are valid if bands without data in this block are left
+        out; number of the other bands, and for each band whether it is one of them;
+        with `moments` per band also the number of values, their mean, and the sum of
+        squared deviations from it.
     """
-    if not moments:
-        valid, _, _ = source.valid(_number(ids), excluded)
-        return np.array([[float(valid.sum())]])
-    rows = source.rows(_number(ids), excluded).astype(np.float64)
+    present, valid, rows = source.survey(_number(ids), excluded, rows=moments)
+    numbers = np.array([valid.sum(), present.sum()], dtype=np.float64)
+    head = [numbers, present.astype(np.float64)]
+    if rows is None or not moments:
+        return np.concatenate(head)[None]
+    rows = rows.astype(np.float64)
     observed = ~np.isnan(rows)
     counts = observed.sum(axis=0)
     safe = np.maximum(counts, 1)
@@ -318,29 +384,47 @@ def block_survey(
     shifted = np.where(observed, rows - first, 0.0)
     mean = shifted.sum(axis=0) / safe
     squares = np.where(observed, shifted - mean, 0.0)
-    return np.concatenate(
-        [[float(len(rows))], counts, first + mean, np.einsum("ij,ij->j", squares, squares)]
-    )[None]
+    return np.concatenate([*head, counts, first + mean, np.einsum("ij,ij->j", squares, squares)])[
+        None
+    ]
 
 
-def merge_surveys(surveys: NDArray[np.float64]) -> NDArray[np.float64]:
+def merge_surveys(
+    surveys: NDArray[np.float64], *, n_bands: int, keep_incomplete: bool
+) -> NDArray[np.float64]:
     """Merge the rows of :func:`block_survey` in their order, into one row.
+
+    A block where another band is empty than in all others has no valid pixel, so what it
+    counted without that band does not count.  With `keep_incomplete` it does.
 
     Means and squared deviations are merged pair by pair (Chan, Golub and LeVeque),
     which loses nothing where the mean is large beside the spread.
 
     Examples
     --------
-    >>> one, two = np.array([[2.0, 2.0, 1.0, 2.0]]), np.array([[1.0, 1.0, 4.0, 0.0]])
-    >>> merge_surveys(np.concatenate([one, two])).tolist()  # of the values 0, 2 and 4
-    [[3.0, 3.0, 2.0, 8.0]]
+    >>> one = np.array([[2.0, 1.0, 1.0, 2.0, 1.0, 2.0]])
+    >>> two = np.array([[1.0, 1.0, 1.0, 1.0, 4.0, 0.0]])
+    >>> found = merge_surveys(np.concatenate([one, two]), n_bands=1, keep_incomplete=False)
+    >>> found.tolist()  # of the values 0, 2 and 4
+    [[3.0, 1.0, 1.0, 3.0, 2.0, 8.0]]
     """
-    p = (surveys.shape[1] - 1) // 3
-    total = np.zeros(1 + 3 * p)
-    count, mean, squares = total[1 : 1 + p], total[1 + p : 1 + 2 * p], total[1 + 2 * p :]
+    p = n_bands
+    present = surveys[:, 2 : 2 + p].any(axis=0)
+    total = np.zeros(surveys.shape[1])
+    total[1], total[2 : 2 + p] = present.sum(), present
+    own = total[2 + p :]
+    count, mean, squares = own[:p], own[p : 2 * p], own[2 * p :]
     for row in surveys:
+        if row[1] != total[1] and not keep_incomplete:
+            continue
         total[0] += row[0]
-        more, other, more_squares = row[1 : 1 + p], row[1 + p : 1 + 2 * p], row[1 + 2 * p :]
+        if not len(own):
+            continue
+        more, other, more_squares = (
+            row[2 + p : 2 + 2 * p],
+            row[2 + 2 * p : 2 + 3 * p],
+            row[2 + 3 * p :],
+        )
         both = np.maximum(count + more, 1.0)
         # Without rows so far, the mean is the other's to the last bit.
         mean[count == 0] = other[count == 0]

@@ -7,25 +7,36 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
+from daskclust._warnings import warn
 from daskclust.cube import _blocks
 from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._description import StoredCube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import Image, open_image
-from daskclust.cube._label_maps import as_data_array, write_label_map
+from daskclust.cube._label_maps import (
+    LABEL_MAP,
+    VALUE_MAP,
+    as_data_array,
+    write_label_map,
+    write_value_map,
+)
 from daskclust.cube._labels import align, with_room
 from daskclust.cube._layout import flatten, unflatten
 from daskclust.cube._pixels import whitened
-from daskclust.cube._survey import sample_dtype, take_survey
+from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
+from daskclust.cube._tif_maps import write_label_tif, write_value_tif
+from daskclust.cube.bands import as_ranges
+from daskclust.cube.formats.geotiff import is_geotiff
+from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import StoredArray, as_dask
-from daskclust.storage.stores import local_path, stamp
+from daskclust.storage.stores import local_path, stamp, stamp_files
 from daskclust.storage.urls import redact
 
 __all__ = ["Cube"]
@@ -40,15 +51,11 @@ class Cube:
 
     Attributes
     ----------
-    shape : tuple of int
-        (y, x, bands kept).
     chunks : tuple of tuples
         Block sizes along y and x.
     wavelengths : ndarray of shape (bands kept,), float64, or None
         Band centers in nm (taken for nm where no unit says otherwise); None where
         there are none.
-    bands : ndarray of int
-        Numbers of the bands kept.
     dimension_names : tuple of str
         Names of y and x in the store.
     attributes : dict
@@ -63,6 +70,8 @@ class Cube:
     over the store on the user's scheduler; no pass where neither a nodata value nor
     NaN is possible and no mask was given, unless ``scale="standard"`` needs the
     statistics; ``scale="whitened"`` takes one more pass, over a sample of the pixels.
+    The pass that counts finds bands without any data: from then on they are no longer
+    among `shape`, `bands`, `wavelengths` and `samples`, and a warning names them.
     """
 
     def __init__(
@@ -76,6 +85,9 @@ class Cube:
         place: Georeference,
         attributes: Mapping[str, Any],
         dimension_names: tuple[str, str],
+        dtype: np.dtype[Any] | None = None,
+        bands_are_fixed: bool = False,
+        files: Sequence[Path] = (),
     ) -> None:
         self._source = source
         self._grid = source.grid
@@ -86,13 +98,12 @@ class Cube:
         self._place = place
         self.wavelengths = wavelengths
         self.dimension_names = dimension_names
-        self.shape = (*source.grid.shape, source.n_bands)
+        self._dtype = sample_dtype(source.dtype) if dtype is None else dtype
+        self._bands_are_fixed = bands_are_fixed
+        self._files = tuple(files)
         self.chunks = source.grid.chunks
         self.attributes: dict[str, Any] = dict(attributes)
         self.nodata = source.nodata
-        self.bands: NDArray[np.intp] = (
-            np.arange(source.n_bands) if source.bands is None else source.bands
-        )
 
     def __repr__(self) -> str:
         y, x, p = self.shape
@@ -100,6 +111,22 @@ class Cube:
         return f"<Cube {y} x {x} pixels, {p} bands, {down} x {across} blocks>"
 
     # How it is stored and where it lies
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, bands kept)."""
+        return (*self._grid.shape, self._source.n_bands)
+
+    @property
+    def bands(self) -> NDArray[np.intp]:
+        """Numbers of the bands kept."""
+        kept = self._source.bands
+        return np.arange(self._source.n_stored) if kept is None else kept
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What makes samples of stored numbers: `scale_factor` and `add_offset`, if any."""
+        return self._source.meaning.described()
 
     @property
     def blocks(self) -> BlockGrid:
@@ -115,11 +142,14 @@ class Cube:
     def stored(self) -> StoredCube:
         """How the values are stored."""
         source = self._source
+        values = self._pixels if source.array is None else as_dask(source.array)
+        assert values is not None
         return StoredCube(
             array=None if source.array is None else source.array.array,
             order=source.order,
             shape=(*self._grid.shape, source.n_stored),
             dtype=source.dtype,
+            values=values,
             may_be_masked=not source.is_complete or self._excluded is not None,
         )
 
@@ -131,9 +161,22 @@ class Cube:
         else:
             whole = as_dask(self._source.array).transpose(self._source.order)
             images = [whole[:, :, int(band)] for band in bands]
-        return da.stack(images, axis=2)
+        meaning = self._source.meaning
+        stacked = da.stack(images, axis=2)
+        if meaning.dtype is None:
+            return stacked
+        return da.map_blocks(
+            meaning.view, stacked, dtype=meaning.dtype, meta=np.empty((0, 0, 0), meaning.dtype)
+        )
 
-    def open_map(self, name: str, image: Any, *, variable: str | None = None) -> Image:
+    def open_map(
+        self,
+        name: str,
+        image: Any,
+        *,
+        variable: str | None = None,
+        class_column: str | None = None,
+    ) -> Image:
         """Open an image of the size of the cube, such as a label map; nothing is computed.
 
         Parameters
@@ -143,50 +186,86 @@ class Cube:
         image : array of shape (y, x), xarray.DataArray, zarr.Group, str or path
         variable : str, default=None
             Array inside a store.
+        class_column : str, default=None
+            Of a vector file or a CSV file.
 
         Raises
         ------
         ValueError
             Another shape, or another coordinate system or position than the cube.
         """
-        return open_image(name, image, self._grid.shape, place=self._place, variable=variable)
+        return open_image(
+            name,
+            image,
+            self._grid.shape,
+            place=self._place,
+            variable=variable,
+            names=self.dimension_names,
+            chunks=self.chunks,
+            class_column=class_column,
+        )
 
     def count_valid(self, blocks: Sequence[int]) -> int:
-        """Count the valid pixels of some blocks; reads these."""
+        """Count the valid pixels of some blocks, which are read; bands empty there are left out."""
+        p = self._source.n_bands
         surveys = self._per_block(
             _blocks.block_survey,
             sizes=(1,) * self._grid.count,
-            width=1,
+            width=2 + p,
             dtype=np.float64,
             token="daskclust-count",
             moments=False,
         )
-        return int(surveys.blocks[[int(number) for number in blocks]].compute().sum())
+        found = surveys.blocks[[int(number) for number in blocks]].compute()
+        keep = self._source.keep_incomplete
+        return int(_blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)[0, 0])
 
     # What is in the blocks
 
     @cached_property
-    def _survey(self) -> tuple[tuple[int, ...], Scaling]:
-        """Valid pixels per block, and the scaling; at most one pass."""
+    def _survey(self) -> Surveyed:
+        """Valid pixels per block, the scaling, and bands without data; at most one pass."""
         # What is read from here on has to be what is written about in the end.
         self._stamp = self._stamp_now()
         if self._scale == "whitened":
-            counts, plain = self._counted("none")
-            return counts, whitened(self, sum(counts), plain)
+            counted = self._counted("none")
+            scaling = whitened(self, sum(counted.counts), counted.scaling)
+            return replace(counted, scaling=scaling)
         return self._counted(self._scale)
 
-    def _counted(self, scale: Scale) -> tuple[tuple[int, ...], Scaling]:
+    def _counted(self, scale: Scale) -> Surveyed:
         """Count valid pixels per block, and find a scaling without neighbors; at most one pass."""
         if scale != "standard" and self._source.is_complete and self._excluded is None:
-            if isinstance(scale, Scaling):
-                return self._grid.pixels, scale
-            return self._grid.pixels, Scaling(scale, sample_dtype(self._source.dtype))
-        return take_survey(self._per_block, self._source, scale)
+            scaling = scale if isinstance(scale, Scaling) else Scaling(scale, self._dtype)
+            return Surveyed(self._grid.pixels, scaling, np.empty(0, np.intp))
+        found = take_survey(self._per_block, self._source, scale, self._dtype)
+        if len(found.empty):
+            self._leave_out(found.empty)
+        return found
+
+    def _leave_out(self, empty: NDArray[np.intp]) -> None:
+        """Go on without bands that hold no data."""
+        numbers = self.bands[empty]
+        text = as_ranges(numbers)
+        if self._bands_are_fixed:
+            raise ValueError(
+                f"Bands {text} hold no data in any pixel, but bands= asks for them; expected "
+                "data in every band that a model was fitted to. Fit the model without them."
+            )
+        warn(
+            f"Bands {text} hold no data in any pixel and are left out: "
+            f"{self.shape[2] - len(empty)} of {self._source.n_stored} bands are used. Name them "
+            "in bad_bands (--bad-bands) to say so yourself.",
+            DaskclustWarning,
+        )
+        self._source = replace(self._source, bands=np.delete(self.bands, empty))
+        if self.wavelengths is not None:
+            self.wavelengths = np.delete(self.wavelengths, empty)
 
     @property
     def sample_scaling(self) -> Scaling:
         """How valid pixels become `samples`."""
-        return self._survey[1]
+        return self._survey.scaling
 
     def scaled_as(self, scaling: Scaling) -> Cube:
         """Return the same cube with the samples of another one's scaling.
@@ -201,6 +280,7 @@ class Cube:
         ValueError
             Another number of bands.
         """
+        counted = self._survey
         needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
         if any(getattr(scaling, name) is None for name in needs[scaling.kind]):
             raise ValueError(f"The scaling {scaling.kind!r} lacks one of {needs[scaling.kind]}.")
@@ -212,18 +292,20 @@ class Cube:
                 )
         other = copy(self)
         other.__dict__.pop("samples", None)
-        other._scale = replace(scaling, dtype=sample_dtype(self._source.dtype))
+        other._scale = replace(scaling, dtype=self._dtype)
         # What was counted stays as it is: no pass is made again.
-        other.__dict__["_survey"] = self._survey[0], other._scale
+        other.__dict__["_survey"] = replace(counted, scaling=other._scale)
         return other
 
     def _stamp_now(self) -> str | None:
-        return None if self._source.array is None else stamp(self._source.array.array)
+        if self._source.array is None:
+            return stamp_files(self._files) if self._files else None
+        return stamp(self._source.array.array)
 
     @property
     def block_counts(self) -> tuple[int, ...]:
         """Valid pixels of each block, in the order of the rows."""
-        return self._survey[0]
+        return self._survey.counts
 
     @property
     def n_valid(self) -> int:
@@ -242,7 +324,7 @@ class Cube:
         Pass it as `scale` when opening another cube whose rows are to be comparable,
         such as one to predict.
         """
-        found = self._survey[1]
+        found = self._survey.scaling
         if found.mean is None or found.std is None:
             return None
         return found.mean, found.std
@@ -253,7 +335,7 @@ class Cube:
 
         float32 for float32 and for integers of up to 16 bits, else float64.
         """
-        counts, scaling = self._survey
+        counts, scaling = self._survey.counts, self._survey.scaling
         return self._per_block(
             _blocks.block_samples,
             sizes=counts,
@@ -358,6 +440,7 @@ class Cube:
         *,
         unlabeled: int | Sequence[int] = -1,
         variable: str | None = None,
+        class_column: str | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Turn a label map into global row numbers and labels.
 
@@ -367,13 +450,18 @@ class Cube:
         ----------
         label_map : array of shape (y, x), integer or bool, or a store of one
             NumPy, Dask, Zarr or xarray; or a path or group, with `variable` where it
-            has several two-dimensional arrays.  Of a bool map, the True pixels with
-            label 1.
+            has several two-dimensional arrays.  A path may also be of a raster file,
+            a vector file (GeoJSON, GeoPackage, Shapefile: pixels whose center a feature
+            covers), or a CSV file with row and column, or x and y, and class.
+            Of a bool map, the True pixels with label 1.
         unlabeled : int or sequence of int, default=-1
             Values that mean "no label", besides those that the attributes of a stored
             map declare; ground truth often uses 0, then pass 0.
         variable : str, default=None
             Array inside the store.
+        class_column : str, default=None
+            Of a vector or CSV file; None takes the only one that can be meant.  Names
+            become the codes 0, 1, ... in their alphabetical order (see :meth:`open_map`).
 
         Returns
         -------
@@ -400,7 +488,7 @@ class Cube:
         >>> rows.tolist(), labels.tolist()
         ([0, 2], [0, 2])
         """
-        opened = self.open_map("label_map", label_map, variable=variable)
+        opened = self.open_map("label_map", label_map, variable=variable, class_column=class_column)
         image = opened.values
         if image.dtype.kind not in "iub":
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
@@ -427,15 +515,17 @@ class Cube:
         n_clusters: int | None = None,
         class_names: Sequence[str] | None = None,
         attributes: Mapping[str, Any] | None = None,
-    ) -> zarr.Group:
-        """Write labels as an image into a new Zarr v3 group.
+    ) -> Any:
+        """Write labels as an image into a new Zarr v3 group, or a GeoTIFF.
 
         Parameters
         ----------
         labels : array of shape (n_valid,), integer
             NumPy, or Dask chunked like `samples`; -1 means none.
         store : str, path or zarr store
-            The target.  With a distributed cluster, workers must see it too.
+            The target.  With a distributed cluster, workers must see it too.  A name that
+            ends in .tif becomes a cloud-optimized GeoTIFF with colors, class names, nodata
+            and coordinate system, written by the client.
         overwrite : bool, default=False
             Replace a label map that daskclust has written; never anything else.
         n_clusters : int, default=None
@@ -448,8 +538,9 @@ class Cube:
 
         Returns
         -------
-        zarr.Group
-            Open for reading, with the array ``labels`` (y, x), int16 or int32,
+        zarr.Group or Path
+            Of a GeoTIFF its path.
+            Else open for reading, with the array ``labels`` (y, x), int16 or int32,
             ``_FillValue = -1``, CF ``flag_values`` and ``flag_meanings`` (of the clusters
             that are known and the labels that occur), and the georeference of the cube
             unchanged (attributes, coordinates, grid mapping).
@@ -481,6 +572,22 @@ class Cube:
         ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
         """
         aligned = self._align(labels)
+        if is_geotiff(store):
+            if aligned.dtype.kind not in "iu":
+                raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
+            write_label_tif(
+                self.to_map(aligned),
+                self._place,
+                self.dimension_names,
+                store,
+                kind=LABEL_MAP,
+                overwrite=overwrite,
+                n_clusters=n_clusters,
+                class_names=class_names,
+                attributes=attributes,
+                check=self._check_unchanged,
+            )
+            return Path(store)
         self._check_target(store)
         largest = None
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
@@ -497,6 +604,95 @@ class Cube:
             largest=largest,
             class_names=class_names,
             attributes=attributes,
+        )
+
+    def write_map(
+        self,
+        values: Any,
+        store: Any,
+        *,
+        overwrite: bool = False,
+        names: Sequence[str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Write numbers of the rows, such as margins or probabilities, as an image.
+
+        Parameters
+        ----------
+        values : array of shape (n_valid,) or (n_valid, m), float
+            NumPy, or Dask chunked like `samples`; float64 stays, other numbers become
+            float32.
+        store : str or path
+            A name that ends in .tif becomes a cloud-optimized GeoTIFF of m bands, any
+            other one a Zarr v3 group with the array ``values``, (y, x) or (band, y, x).
+        overwrite : bool, default=False
+            Replace a map of values that daskclust has written; never anything else.
+        names : sequence of str, default=None
+            Of the m bands.
+        attributes : mapping, default=None
+            More attributes; JSON values.
+
+        Returns
+        -------
+        zarr.Group or Path
+
+        Raises
+        ------
+        FileExistsError
+            The target exists and `overwrite` is False, or it is no such map of daskclust.
+        ValueError
+            Another number of rows than valid pixels, or of names than of columns.
+
+        Notes
+        -----
+        Masked pixels are NaN.  A GeoTIFF is written by the client, a row of blocks at a
+        time; Zarr by one task a block.
+
+        Examples
+        --------
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> written = cube.write_map(np.array([0.5, 0.25, 1.0]), zarr.storage.MemoryStore())
+        >>> written["values"][:].tolist()
+        [[0.5, nan], [0.25, 1.0]]
+        """
+        if not isinstance(values, da.Array):
+            values = np.asarray(values)
+        if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
+            raise ValueError(
+                f"values have shape {values.shape} and dtype {values.dtype}; expected numbers of "
+                "shape (n_valid,) or (n_valid, m)."
+            )
+        columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
+        if names is not None and len(names) != len(columns):
+            raise ValueError(f"Got {len(names)} names for {len(columns)} bands; expected one each.")
+        dtype = np.float64 if values.dtype == np.float64 else np.float32
+        images = [self.to_map(column.astype(dtype), fill_value=np.nan) for column in columns]
+        image = images[0] if values.ndim == 1 else da.stack(images)
+        if is_geotiff(store):
+            write_value_tif(
+                image,
+                self._place,
+                self.dimension_names,
+                store,
+                kind=VALUE_MAP,
+                overwrite=overwrite,
+                band_names=names,
+                attributes=attributes,
+                check=self._check_unchanged,
+            )
+            return Path(store)
+        self._check_target(store)
+        return write_value_map(
+            image,
+            self._place,
+            self.dimension_names,
+            store,
+            overwrite=overwrite,
+            band_names=names,
+            attributes=attributes,
+            check=self._check_unchanged,
         )
 
     def _check_target(self, store: Any) -> None:
@@ -524,13 +720,17 @@ class Cube:
             token="daskclust-write",
             target=target,
         ).compute()
+        self._check_unchanged()
+        return sorted({int(code) for codes in found for code in codes})
+
+    def _check_unchanged(self) -> None:
+        """Raise where the cube is no longer what its labels were made of."""
         if self._stamp != self._stamp_now():
             raise ValueError(
                 "The store of the cube was written to since it was read first, so labels may "
                 "belong to other values; expected a store that stays as it is. Nothing was "
                 "written. Open the cube again, fit again, and write then."
             )
-        return sorted({int(code) for codes in found for code in codes})
 
     def to_xarray(
         self,

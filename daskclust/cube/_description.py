@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import zarr
 
@@ -24,6 +25,8 @@ class StoredCube:
     shape : tuple of int
         Rows, columns and bands, those left out included.
     dtype : numpy.dtype
+    values : dask.array.Array
+        All values, lazy; pixels as rows where there is no array in Zarr.
     may_be_masked : bool
         Whether some value can mean "no data", so that valid pixels have to be counted.
     """
@@ -32,6 +35,7 @@ class StoredCube:
     order: tuple[int, int, int]
     shape: tuple[int, int, int]
     dtype: np.dtype[Any]
+    values: da.Array
     may_be_masked: bool
 
     @property

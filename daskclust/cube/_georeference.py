@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,10 +94,18 @@ class Georeference:
         return cls(attributes, georeference(group.attrs), coordinates)
 
     @classmethod
-    def from_xarray(cls, array: Any, names: tuple[str, str]) -> Georeference:
-        """Find what belongs to an ``xarray.DataArray``."""
+    def from_xarray(
+        cls, array: Any, names: tuple[str, str], others: Mapping[str, Any] | None = None
+    ) -> Georeference:
+        """Find what belongs to an ``xarray.DataArray``, or lies beside it in a Dataset."""
         mapping = array.encoding.get("grid_mapping", array.attrs.get("grid_mapping"))
         attributes = georeference(array.attrs)
+        if mapping is None or mapping not in array.coords:
+            # xarray makes a variable of it unless asked for coordinates.
+            beside = _demoted(array, others, mapping)
+            if beside is not None:
+                mapping = str(beside.name)
+                array = array.assign_coords({mapping: beside})
         if isinstance(mapping, str):
             attributes["grid_mapping"] = mapping
         coordinates = {}
@@ -140,12 +149,18 @@ class Georeference:
         []
         """
         found = []
-        mine, theirs = self._facts(), other._facts()
-        for keys, same in ((_SYSTEMS, _same_text), (_TRANSFORMS, _same_numbers)):
-            both = [key for key in keys if key in mine and key in theirs]
-            if both and not same(mine[both[0]], theirs[both[0]]):
-                key = both[0]
-                found.append(f"{key} is {_short(theirs[key])}, of the cube {_short(mine[key])}")
+        mine, theirs = self.facts(), other.facts()
+        # By the way of saying that both use, where there is one.
+        key = next((k for k in _SYSTEMS if k in mine and k in theirs), "")
+        one, two = (mine[key], theirs[key]) if key else (self.crs_text(), other.crs_text())
+        if None not in (one, two) and not _same_text(one, two):
+            # Without pyproj, other ways of saying may say the same.
+            same = _same_system(one, two)
+            if same is False or (same is None and key):
+                found.append(f"{key or 'crs'} is {_short(two)}, of the cube {_short(one)}")
+        key = next((k for k in _TRANSFORMS if k in mine and k in theirs), "")
+        if key and not _same_numbers(mine[key], theirs[key]):
+            found.append(f"{key} is {_short(theirs[key])}, of the cube {_short(mine[key])}")
         for name, one in self.coordinates.items():
             if name not in other.coordinates or not one.dims:
                 continue
@@ -153,7 +168,19 @@ class Georeference:
                 found.append(f"coordinate {name!r} has other values")
         return found
 
-    def _facts(self) -> dict[str, Any]:
+    def crs_text(self) -> str | None:
+        """Return the coordinate system as text that pyproj reads; None where none is stated."""
+        facts = self.facts()
+        for name in _SYSTEMS:
+            value = facts.get(name)
+            if isinstance(value, Mapping):
+                return json.dumps(value)
+            if isinstance(value, str) and value.strip():
+                return value
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the attributes of array, group and grid mapping say."""
         facts = {**self.group_attributes, **self.attributes}
         mapping = facts.get("grid_mapping")
         if isinstance(mapping, str) and mapping in self.coordinates:
@@ -161,8 +188,33 @@ class Georeference:
         return facts
 
 
+def _demoted(array: Any, others: Mapping[str, Any] | None, mapping: Any) -> Any:
+    """Find the grid mapping among the coordinates, and the variables beside an array."""
+    known = {**dict(array.coords), **dict(others or {})}
+    names = [mapping] if isinstance(mapping, str) else ["spatial_ref", "crs"]
+    for name in names:
+        found = known.get(name)
+        if found is not None and found.ndim == 0 and georeference(found.attrs):
+            return found
+    return None
+
+
 #: Of an image that says nothing about its place.
 NOWHERE = Georeference()
+
+
+def _same_system(one: Any, other: Any) -> bool | None:
+    """Compare coordinate systems by what they are; None where pyproj cannot tell."""
+    try:
+        from pyproj import CRS
+        from pyproj.exceptions import CRSError
+    except ImportError:
+        return None
+    try:
+        left, right = CRS.from_user_input(one), CRS.from_user_input(other)
+    except CRSError:
+        return None
+    return bool(left.equals(right, ignore_axis_order=True))
 
 
 def _same_text(one: Any, other: Any) -> bool:

@@ -13,9 +13,15 @@ import zarr
 from numpy.typing import NDArray
 
 from daskclust.cube._georeference import NOWHERE, Georeference
-from daskclust.cube._metadata import NODATA_ATTRIBUTES, dimension_names, role_of
+from daskclust.cube._grids import pixel_grid
+from daskclust.cube._metadata import dimension_names, role_of
+from daskclust.cube._sources import open_path
+from daskclust.cube._values import NODATA_ATTRIBUTES
+from daskclust.cube.formats.opening import kind_of
+from daskclust.cube.formats.points import points_image, read_points
+from daskclust.cube.formats.vector import PixelGrid, rasterize_file
 from daskclust.storage.seen import as_dask
-from daskclust.storage.stores import decode_fill_value, open_store
+from daskclust.storage.stores import decode_fill_value
 
 __all__ = ["Image", "open_image"]
 
@@ -47,6 +53,9 @@ def open_image(
     *,
     place: Georeference = NOWHERE,
     variable: str | None = None,
+    names: tuple[str, str] = ("y", "x"),
+    chunks: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+    class_column: str | None = None,
 ) -> Image:
     """Open an image and check that it lies where the cube does.
 
@@ -56,18 +65,29 @@ def open_image(
         Of the argument, for messages.
     image : array, xarray.DataArray, zarr.Group, str or path
         NumPy, Dask, Zarr or xarray; of a group or store the only two-dimensional array
-        over pixels, or `variable`.
+        over pixels, or `variable`.  A path may be of any format that a cube has, of a
+        vector file (GeoJSON, GeoPackage, Shapefile), or of a CSV file of pixels.
     shape : tuple of int
         The cube's.
     place : Georeference, optional
         The cube's.
     variable : str, optional
+    names : tuple of str, optional
+        Of the cube's dimensions y and x.
+    chunks : tuple of tuples, optional
+        Of the cube, for what is rasterized.
+    class_column : str, optional
+        Of vector files and CSV.
 
     Raises
     ------
     ValueError
         Another shape, another coordinate system or position, no or several candidates.
     """
+    if isinstance(image, str | os.PathLike) and kind_of(image) in ("vector", "table"):
+        return _from_features(image, pixel_grid(place, shape, names), chunks, class_column)
+    if class_column is not None:
+        raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
     opened = _open(name, image, variable)
     if opened.values.shape != shape:
         raise ValueError(f"{name} has shape {opened.values.shape}; expected the image's {shape}.")
@@ -84,7 +104,10 @@ def _open(name: str, image: Any, variable: str | None) -> Image:
     if isinstance(image, Image):
         return image
     if isinstance(image, str | os.PathLike):
-        image = open_store(image)
+        image = open_path(image)
+    if hasattr(image, "data_vars"):
+        image = _only_variable(name, image, variable)
+        variable = None
     if isinstance(image, zarr.Group):
         group = image
         image = _only_image(name, group, variable)
@@ -133,6 +156,38 @@ def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
     return np.where(mask, fill, plain.astype(np.int64))
 
 
+def _only_variable(name: str, dataset: Any, variable: str | None) -> Any:
+    """Choose the image of a Dataset."""
+    names = [str(key) for key in dataset.data_vars]
+    if variable is not None:
+        if variable not in names:
+            raise KeyError(f"No variable {variable!r} in the file of {name}; it has {names}.")
+        return dataset[variable]
+    images = [key for key in names if dataset[key].squeeze().ndim == 2]
+    if len(images) != 1:
+        raise ValueError(
+            f"The file of {name} has {len(images)} two-dimensional variables ({images}) among "
+            f"{names}; say which."
+        )
+    return dataset[images[0]]
+
+
+def _from_features(
+    path: str | os.PathLike[str],
+    grid: PixelGrid,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]] | None,
+    class_column: str | None,
+) -> Image:
+    """Make an image of the classes of polygons, or of single pixels, on the cube's grid."""
+    cut = chunks or ((grid.shape[0],), (grid.shape[1],))
+    if kind_of(path) == "table":
+        rows, columns, classes = read_points(path, grid, class_column=class_column)
+        values: Any = points_image(rows, columns, classes.codes, cut)
+    else:
+        values, classes = rasterize_file(path, grid, cut, class_column=class_column)
+    return Image(values, (-1,), NOWHERE, classes.names)
+
+
 def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Array:
     if variable is not None:
         found = group.get(variable)
@@ -169,6 +224,10 @@ def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
 
 
 def _from_xarray(array: Any) -> Image:
+    if array.ndim == 3:
+        # A raster file of one band.
+        single = [str(dim) for dim in array.dims if array.sizes[dim] == 1]
+        array = array.squeeze(next((d for d in single if role_of(d) == "band"), None), drop=True)
     names = tuple(map(str, array.dims))
     values = _upright(array.data, names)
     if not isinstance(values, da.Array):
@@ -200,6 +259,8 @@ def _meanings(attributes: Any) -> dict[int, str] | None:
     if values is None or not isinstance(meanings, str):
         return None
     names = meanings.split()
+    if isinstance(values, str):
+        values = values.replace(",", " ").split()
     try:
         # One class may be written as a number, not a list.
         numbers = [int(value) for value in np.atleast_1d(np.asarray(values)).tolist()]

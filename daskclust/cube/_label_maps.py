@@ -13,14 +13,15 @@ from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._metadata import flags, label_dtype
 from daskclust.storage.seen import StoredArray
-from daskclust.storage.stores import open_store
+from daskclust.storage.stores import encode_fill_value, open_store
 from daskclust.storage.targets import check_written, new_group
 from daskclust.storage.urls import redact_all
 
-__all__ = ["LABEL_MAP", "as_data_array", "write_label_map"]
+__all__ = ["LABEL_MAP", "VALUE_MAP", "as_data_array", "write_label_map", "write_value_map"]
 
 #: What the groups are that are written here.
 LABEL_MAP = "label map"
+VALUE_MAP = "map of values"
 
 
 def write_label_map(
@@ -60,7 +61,7 @@ def write_label_map(
     if n_clusters is None and class_names is not None:
         n_clusters = len(class_names)
     known = largest + 1 if n_clusters is None and largest is not None else n_clusters
-    with new_group(store, kind=LABEL_MAP, overwrite=overwrite) as group:
+    with new_group(store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True) as group:
         target = group.create_array(
             "labels",
             shape=grid.shape,
@@ -78,6 +79,41 @@ def write_label_map(
         check_written(target)
         codes = sorted({*range(n_clusters or 0), *found})
         target.attrs.update({"_FillValue": -1, **flags(codes, class_names)})
+    written = open_store(store)
+    assert isinstance(written, zarr.Group)
+    return written
+
+
+def write_value_map(
+    image: da.Array,
+    place: Georeference,
+    names: tuple[str, str],
+    store: Any,
+    *,
+    overwrite: bool,
+    band_names: Sequence[str] | None,
+    attributes: Mapping[str, Any] | None,
+    check: Callable[[], None],
+) -> zarr.Group:
+    """Write numbers (y, x) or (band, y, x), NaN for none, one task a chunk."""
+    with new_group(store, kind=VALUE_MAP, overwrite=overwrite, consolidated=True) as group:
+        target = group.create_array(
+            "values",
+            shape=image.shape,
+            chunks=tuple(max(sizes) for sizes in image.chunks),
+            dtype=image.dtype,
+            fill_value=np.nan,
+            config={"write_empty_chunks": True},
+            dimension_names=names if image.ndim == 2 else ("band", *names),
+            attributes={"_FillValue": encode_fill_value(np.nan, image.dtype), **place.attributes},
+        )
+        if band_names is not None:
+            target.attrs["band_names"] = [str(name) for name in band_names]
+        group.attrs.update(redact_all(attributes or {}))
+        place.write(group)
+        da.store(image, StoredArray(target), lock=False)  # type: ignore[arg-type]
+        check_written(target)
+        check()
     written = open_store(store)
     assert isinstance(written, zarr.Group)
     return written

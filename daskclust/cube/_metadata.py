@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from daskclust._warnings import warn
 from daskclust.exceptions import PerformanceWarning
-from daskclust.storage.stores import decode_fill_value
 
 __all__ = [
-    "NODATA_ATTRIBUTES",
     "WAVELENGTH_NAMES",
     "check_choice",
-    "check_signs",
     "choose_block",
     "dimension_names",
     "find_dimensions",
-    "find_variable",
     "find_wavelengths",
     "flags",
-    "kept_bands",
     "label_dtype",
-    "nodata_values",
     "role_of",
 ]
 
 _DIMENSIONS = ("y", "x", "band")
 _ALIASES = {
-    "y": {"y", "lat", "latitude", "row", "rows", "line", "lines", "northing"},
-    "x": {"x", "lon", "longitude", "col", "cols", "column", "columns", "easting"},
+    "y": {"y", "lat", "latitude", "row", "rows", "line", "lines", "northing", "downtrack"},
+    "x": {"x", "lon", "longitude", "col", "cols", "column", "columns", "easting", "crosstrack"},
     "band": {
         "band",
         "bands",
@@ -46,7 +39,6 @@ _ALIASES = {
         "time",  # an image time series: dates are its features
     },
 }
-NODATA_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
 WAVELENGTH_NAMES = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
 _MICROMETERS = ("um", "\N{MICRO SIGN}m", "\N{GREEK SMALL LETTER MU}m", "micron", "microns")
 _IN_NM = {
@@ -61,41 +53,6 @@ _BLOCK_BYTES = 256 * 2**20
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name}={value!r}; expected one of {', '.join(map(repr, choices))}.")
-
-
-def find_variable(node: zarr.Group | zarr.Array, variable: str | None) -> zarr.Array:
-    if isinstance(node, zarr.Array):
-        if variable is not None:
-            raise ValueError(
-                f"variable={variable!r}, but the store is a single array; leave variable out."
-            )
-        array = node
-    elif variable is not None:
-        found = node.get(variable)
-        if not isinstance(found, zarr.Array):
-            raise KeyError(
-                f"No array {variable!r} in the store; it has {sorted(node.array_keys())}."
-            )
-        array = found
-    else:
-        candidates = {name: item for name, item in node.arrays() if item.ndim == 3}
-        if len(candidates) != 1:
-            raise ValueError(
-                f"The store has {len(candidates)} three-dimensional arrays "
-                f"({sorted(candidates)}) among {sorted(node.array_keys())}; "
-                "pass variable= to say which is the cube."
-            )
-        array = next(iter(candidates.values()))
-    if array.ndim != 3:
-        raise ValueError(
-            f"The array {array.path!r} has shape {array.shape}; expected three dimensions, "
-            "y, x and band."
-        )
-    if array.dtype.kind not in "iufb":
-        raise ValueError(f"The array {array.path!r} has dtype {array.dtype}; expected numbers.")
-    if 0 in array.shape:
-        raise ValueError(f"The array {array.path!r} has shape {array.shape}; expected pixels.")
-    return array
 
 
 def role_of(name: object) -> str | None:
@@ -163,71 +120,6 @@ def choose_block(
             PerformanceWarning,
         )
     return rows, cols
-
-
-def kept_bands(bad_bands: ArrayLike | None, n_bands: int) -> NDArray[np.intp] | None:
-    if bad_bands is None:
-        return None
-    bad = np.asarray(bad_bands)
-    keep = np.ones(n_bands, dtype=bool)
-    if bad.dtype == bool:
-        if bad.shape != (n_bands,):
-            raise ValueError(f"bad_bands has shape {bad.shape}; expected ({n_bands},).")
-        keep = ~bad
-    elif bad.size:
-        if bad.dtype.kind not in "iu" or bad.min() < -n_bands or bad.max() >= n_bands:
-            raise ValueError(
-                f"bad_bands={bad_bands!r}; expected booleans or band numbers below {n_bands}."
-            )
-        keep[bad] = False
-    if not keep.any():
-        raise ValueError(f"bad_bands drops all {n_bands} bands; keep at least one.")
-    return None if keep.all() else np.flatnonzero(keep)
-
-
-def nodata_values(
-    attributes: Mapping[str, Any], dtype: np.dtype[Any], nodata: float | str | None
-) -> tuple[float, ...]:
-    """Values that mean "no data" and that the stored dtype can hold, NaN left out."""
-    if nodata == "auto":
-        stated = (attributes.get(name) for name in NODATA_ATTRIBUTES)
-        values = [
-            _unsigned(decode_fill_value(value), dtype) for value in stated if value is not None
-        ]
-    elif nodata is None:
-        values = []
-    elif isinstance(nodata, str):
-        raise ValueError(f"nodata={nodata!r}; expected a number, None or 'auto'.")
-    else:
-        values = [nodata]
-    return tuple(dict.fromkeys(value for value in values if _can_hold(dtype, value)))
-
-
-def _unsigned(value: float, dtype: np.dtype[Any]) -> float:
-    """Read a negative fill value of unsigned numbers as NetCDF means it: by its bits."""
-    if dtype.kind != "u" or not -(2.0 ** (8 * dtype.itemsize - 1)) <= value < 0:
-        return value
-    return int(value) + 2 ** (8 * dtype.itemsize) if value == int(value) else value
-
-
-def check_signs(attributes: Mapping[str, Any], dtype: np.dtype[Any], title: str) -> None:
-    """Refuse signed numbers that are meant as unsigned: as stored they would be wrong."""
-    if dtype.kind == "i" and str(attributes.get("_Unsigned", "")).lower() == "true":
-        raise ValueError(
-            f"{title} stores {dtype} with _Unsigned = true, so half of its numbers mean others. "
-            "Open it with xarray, which converts them, and pass the DataArray."
-        )
-
-
-def _can_hold(dtype: np.dtype[Any], value: float) -> bool:
-    if math.isnan(value) or dtype.kind == "b":
-        return False
-    if dtype.kind == "f":
-        # By rounding, not by the limit: -3.4028235e38 is a common spelling of float32's lowest.
-        with np.errstate(over="ignore"):
-            return math.isinf(value) or bool(np.isfinite(dtype.type(value)))
-    limits = np.iinfo(dtype)
-    return math.isfinite(value) and value == int(value) and limits.min <= value <= limits.max
 
 
 def find_wavelengths(

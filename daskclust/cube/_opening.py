@@ -1,9 +1,9 @@
-"""Finding the cube in a store, an xarray object or an array."""
+"""Opening a cube: what is found becomes blocks of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import dask.array as da
@@ -13,168 +13,67 @@ from numpy.typing import ArrayLike
 
 from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._cube import Cube
-from daskclust.cube._georeference import NOWHERE, Georeference
+from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import open_image
 from daskclust.cube._layout import flatten
 from daskclust.cube._metadata import (
-    WAVELENGTH_NAMES,
     check_choice,
-    check_signs,
     choose_block,
-    dimension_names,
     find_dimensions,
-    find_variable,
     find_wavelengths,
-    kept_bands,
-    nodata_values,
 )
+from daskclust.cube._sources import find_cube
 from daskclust.cube._survey import sample_dtype
+from daskclust.cube._values import meaning_of, nodata_values
+from daskclust.cube.bands import chosen_bands, kept_bands
 from daskclust.storage.seen import StoredArray
-from daskclust.storage.stores import open_store
 
 __all__ = ["open_cube"]
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A three-dimensional array, and what is said about it.
-
-    Attributes
-    ----------
-    array : zarr.Array or dask.array.Array
-    title : str
-        For messages.
-    names : tuple of str, or None
-    unit : tuple of int
-        What one read takes along each axis: a shard or chunk.
-    attributes : mapping
-    wavelengths : list of (values, units)
-        Candidates.
-    place : callable(names of y and x) -> Georeference
-    """
-
-    array: Any
-    title: str
-    names: tuple[str, ...] | None
-    unit: tuple[int, ...]
-    attributes: Mapping[str, Any]
-    wavelengths: Sequence[tuple[Any, Any]]
-    place: Callable[[tuple[str, str]], Georeference]
-
-
-def _in_zarr(node: zarr.Group | zarr.Array, variable: str | None) -> _Found:
-    group = node if isinstance(node, zarr.Group) else None
-    array = find_variable(node, variable)
-    candidates: list[tuple[Any, Any]] = []
-    for name in WAVELENGTH_NAMES:
-        found = None if group is None else group.get(name)
-        if isinstance(found, zarr.Array):
-            candidates.append((found, found.attrs.get("units")))
-    for attributes in (array.attrs, {} if group is None else group.attrs):
-        units = attributes.get("wavelength_units")
-        candidates += [(attributes.get(name), units) for name in WAVELENGTH_NAMES]
-    return _Found(
-        array,
-        f"The array {array.path!r}",
-        dimension_names(array),
-        array.shards or array.chunks,
-        dict(array.attrs),
-        candidates,
-        lambda names: Georeference.from_zarr(array, group, names),
-    )
-
-
-def _in_xarray(item: Any, variable: str | None) -> _Found:
-    if hasattr(item, "data_vars"):
-        names = [str(name) for name in item.data_vars]
-        cubes = [name for name in names if item[name].ndim == 3]
-        if variable is None and len(cubes) != 1:
-            raise ValueError(
-                f"The Dataset has {len(cubes)} three-dimensional variables ({cubes}) among "
-                f"{names}; pass variable= to say which is the cube."
-            )
-        if variable is not None and variable not in names:
-            raise KeyError(f"No variable {variable!r} in the Dataset; it has {names}.")
-        item = item[variable or cubes[0]]
-    elif variable is not None:
-        raise ValueError(f"variable={variable!r}, but a DataArray is one; leave variable out.")
-    # A variable that xarray has not read yet stays unread.
-    lazy = item if item.chunks is not None else item.chunk()
-    coordinates = [
-        (item.coords[n].values, item.coords[n].attrs.get("units"))
-        for n in WAVELENGTH_NAMES
-        if n in item.coords
-    ]
-    units = item.attrs.get("wavelength_units")
-    return _Found(
-        lazy.data,
-        f"The DataArray {item.name!r}",
-        tuple(map(str, item.dims)),
-        tuple(max(sizes) for sizes in lazy.data.chunks),
-        dict(item.attrs),
-        coordinates + [(item.attrs.get(name), units) for name in WAVELENGTH_NAMES],
-        lambda names: Georeference.from_xarray(item, names),
-    )
-
-
-def _in_array(array: Any) -> _Found:
-    lazy = array if isinstance(array, da.Array) else da.from_array(array)
-    unit = tuple(max(sizes) for sizes in lazy.chunks)
-    return _Found(lazy, "The array", None, unit, {}, [], lambda names: NOWHERE)
-
-
-def _find(store: Any, variable: str | None) -> _Found:
-    if hasattr(store, "dims") and hasattr(store, "coords"):
-        found = _in_xarray(store, variable)
-    elif isinstance(store, da.Array | np.ndarray):
-        if variable is not None:
-            raise ValueError(f"variable={variable!r}, but an array is one; leave variable out.")
-        found = _in_array(store)
-    else:
-        return _in_zarr(open_store(store), variable)
-    if found.array.ndim != 3 or 0 in found.array.shape:
-        raise ValueError(
-            f"{found.title} has shape {found.array.shape}; expected three dimensions, y, x and "
-            "band, none of them empty."
-        )
-    if found.array.dtype.kind not in "iufb":
-        raise ValueError(f"{found.title} has dtype {found.array.dtype}; expected numbers.")
-    return found
 
 
 def open_cube(
     store: Any,
     *,
-    variable: str | None = None,
+    variable: str | Sequence[str] | None = None,
     nodata: float | Literal["auto"] | None = "auto",
     mask: Any = None,
-    bad_bands: ArrayLike | None = None,
+    bad_bands: ArrayLike | str | None = "auto",
+    bands: ArrayLike | None = None,
     scale: Literal["none", "standard", "unit", "angle", "whitened"]
     | tuple[ArrayLike, ArrayLike] = "none",
     dims: Sequence[str] | None = None,
     missing: Literal["mask", "nan"] = "mask",
     chunks: tuple[int, int] | None = None,
 ) -> Cube:
-    """Open an image cube in Zarr, or one that xarray or Dask holds.
+    """Open an image cube in a file or store, or one that xarray or Dask holds.
 
     Parameters
     ----------
-    store : str, path, zarr store, zarr.Group, zarr.Array, xarray object or array
+    store : str, path, list of paths, zarr store, group or array, xarray object, array
         Zarr v2 or v3; a ``.zip`` path is a zip store, and a URL is opened by fsspec
-        (whose package for the protocol must be installed).  With a distributed
-        cluster, workers must see it under the same path.  Or an ``xarray.Dataset`` or
-        ``DataArray``, whose values are read as xarray has them; or a Dask or NumPy
-        array, with `dims`.
-    variable : str, default=None
-        Array inside a group or Dataset; None takes the only three-dimensional one.
+        (whose package for the protocol must be installed).  With the extra ``raster``
+        also GeoTIFF, COG, VRT, ENVI (header or data), NetCDF and HDF5, and a list of band
+        files of one grid; and ``.npy`` files, with `dims`.  With a distributed cluster,
+        workers must see it under the same path.  Or an ``xarray.Dataset`` or
+        ``DataArray``; or a Dask or NumPy array, with `dims`.
+    variable : str or sequence of str, default=None
+        Array inside a group or Dataset, or the images that are its bands; None takes the
+        only one of three (or four) dimensions, else all images (y, x) in the order of
+        their names, B2 before B10.
     nodata : float, None or "auto", default="auto"
         Value that means "no data", besides NaN.  ``"auto"`` reads the attributes
-        ``_FillValue``, ``missing_value`` and ``nodata`` (never Zarr's own
-        ``fill_value``, which says how unwritten chunks read); None means no value does.
+        ``_FillValue``, ``missing_value`` and ``nodata``, and the range of valid values;
+        of Zarr's own ``fill_value``, which says how unwritten chunks read, only that of
+        version 2 as xarray writes it.  None means no value does.
     mask : array of shape (y, x), bool, default=None
         True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one.
-    bad_bands : array of bool, shape (band,), or of int, default=None
-        Bands to drop: True, or the numbers.
+    bad_bands : array of bool, shape (band,), array of int, str or None, default="auto"
+        Bands to drop: True, or the numbers, or text such as ``"0-3,107,400nm-450nm"``.
+        ``"auto"`` drops those that the file calls bad (``bad_bands``, ENVI's ``bbl``,
+        ``good_wavelengths``); None none.
+    bands : array of int, default=None
+        Exactly these bands, by their stored numbers, instead of `bad_bands`; such as
+        those that a model was fitted to.
     scale : {"none", "standard", "unit", "angle", "whitened"} or (mean, std), default="none"
         ``"standard"``: every band to mean 0 and variance 1 over the valid pixels;
         ``"unit"`` or ``"angle"``: every spectrum to length 1.  ``"whitened"``: to length
@@ -183,7 +82,8 @@ def open_cube(
         kept: minus the one, divided by the other; see :attr:`Cube.scaling`.
     dims : sequence of str, default=None
         Names of the dimensions in stored order, for an array that has none, or
-        other ones than the usual; for example ``("y", "x", "band")``.
+        other ones than the usual; for example ``("y", "x", "band")``.  Of four, two are
+        time and band: all their pairs become features.
     missing : {"mask", "nan"}, default="mask"
         What happens to a pixel with "no data" in some kept bands: excluded, or
         kept with NaN there (for estimators that accept NaN).
@@ -198,7 +98,9 @@ def open_cube(
     Raises
     ------
     FileNotFoundError
-        No Zarr store there.
+        Nothing there.
+    ImportError
+        A package that reads the format is missing; the message names the extra.
     KeyError
         No such `variable`.
     ValueError
@@ -213,8 +115,9 @@ def open_cube(
 
     Notes
     -----
-    Values are taken as stored: ``scale_factor`` and ``add_offset`` are not applied.
-    Opening reads metadata only.
+    Samples are ``stored * scale_factor + add_offset`` (one number, or one a band) of the
+    attributes, computed in float64; float32 where 16 bits or float32 are stored.
+    ``_Unsigned`` is followed.  Opening reads metadata only.
 
     Examples
     --------
@@ -236,44 +139,56 @@ def open_cube(
                 "pixel; use missing='mask', or another scale."
             )
     check_choice("missing", missing, ("mask", "nan"))
-    found = _find(store, variable)
+    found = find_cube(store, variable, dims)
     array = found.array
-    order, names = find_dimensions(dims or found.names, found.title, array.shape)
+    order, names = find_dimensions(found.names, found.title, array.shape)
     height, width, n_bands = (int(array.shape[axis]) for axis in order)
-    bands = kept_bands(bad_bands, n_bands)
+    wavelengths = find_wavelengths(found.wavelengths, n_bands)
+    if bands is None:
+        kept = kept_bands(bad_bands, n_bands, found.attributes, wavelengths)
+    else:
+        kept = chosen_bands(bands, n_bands)
     unit = found.unit[order[0]], found.unit[order[1]]
     grid = BlockGrid(
         (height, width), choose_block((height, width, n_bands), unit, array.dtype, chunks)
     )
     place = found.place(names)
+    meaning = meaning_of(found.attributes, array.dtype, n_bands, found.title)
+    dtype = array.dtype if meaning.dtype is None else meaning.dtype
     source = CubeSource(
         array=StoredArray(array) if isinstance(array, zarr.Array) else None,
         order=order,
-        dtype=array.dtype,
+        dtype=dtype,
         n_stored=n_bands,
-        bands=bands,
-        nodata=nodata_values(found.attributes, array.dtype, nodata),
+        bands=kept,
+        nodata=nodata_values(found.attributes, dtype, nodata),
         keep_incomplete=missing == "nan",
         grid=grid,
         masked=isinstance(array, da.Array) and np.ma.isMaskedArray(array._meta),
+        meaning=meaning if nodata is not None else replace(meaning, low=None, high=None),
     )
-    check_signs(found.attributes, array.dtype, found.title)
-    wavelengths = find_wavelengths(found.wavelengths, n_bands)
-    if wavelengths is not None and bands is not None:
-        wavelengths = wavelengths[bands]
+    if wavelengths is not None and kept is not None:
+        wavelengths = wavelengths[kept]
+    samples = sample_dtype(dtype)
+    if dtype == np.float64 and found.encoded is not None and found.encoded.kind in "iu":
+        # Decoded by xarray: the same samples as of the numbers that are stored.
+        samples = sample_dtype(found.encoded)
     return Cube(
         source,
         pixels=None if source.array is not None else flatten(array.transpose(order), grid),
         excluded=None if mask is None else flatten(_read_mask(mask, grid.shape, place), grid),
-        scale=scale if isinstance(scale, str) else _fixed_scaling(scale, source),
+        scale=scale if isinstance(scale, str) else _fixed_scaling(scale, source, samples),
         wavelengths=wavelengths,
         place=place,
         attributes=found.attributes,
         dimension_names=names,
+        dtype=samples,
+        bands_are_fixed=bands is not None,
+        files=found.files,
     )
 
 
-def _fixed_scaling(scale: Any, source: CubeSource) -> Scaling:
+def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scaling:
     try:
         mean, std = (np.asarray(part, dtype=np.float64) for part in scale)
     except (TypeError, ValueError) as error:
@@ -289,7 +204,7 @@ def _fixed_scaling(scale: Any, source: CubeSource) -> Scaling:
         )
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
         raise ValueError("scale holds values that are not finite, or standard deviations of 0.")
-    return Scaling("standard", sample_dtype(source.dtype), mean=mean, std=std)
+    return Scaling("standard", dtype, mean=mean, std=std)
 
 
 def _read_mask(mask: Any, shape: tuple[int, int], place: Georeference) -> Any:

@@ -36,9 +36,9 @@ def _objects(values: list[Any]) -> da.Array:
 def valid_rows(
     number: int, excluded: NDArray[np.bool_] | None, source: CubeSource
 ) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Read a block once: which pixels are valid, and all its pixels."""
-    valid, values, _ = source.valid(number, excluded)
-    return valid, source.read(number) if values is None else values
+    """Read a block once: which pixels are valid, and the samples of all its pixels."""
+    valid, values, missing = source.valid(number, excluded)
+    return valid, source.decoded(source.read(number) if values is None else values, missing)
 
 
 def _block_pixels(
@@ -100,7 +100,7 @@ def take_pixels(
         sizes=(1,) * cube._grid.count,
         dtype=object,
         token="daskclust-pixels",
-        scaling=cube._survey[1] if scaling is None else scaling,
+        scaling=cube._survey.scaling if scaling is None else scaling,
     ).compute()
     bounds = np.cumsum([0] + [len(part) for part in inside])
     kept = np.concatenate(

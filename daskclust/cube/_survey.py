@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import dask
 import numpy as np
+from numpy.typing import NDArray
 
 from daskclust.cube import _blocks
 from daskclust.cube._blocks import CubeSource, Scaling
 
-__all__ = ["sample_dtype", "take_survey"]
+__all__ = ["Surveyed", "sample_dtype", "take_survey"]
 
 # Rows of statistics merged by one task.
 _FOLD = 256
@@ -23,12 +25,31 @@ def sample_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if small else np.float64)
 
 
+@dataclass(frozen=True)
+class Surveyed:
+    """What one pass over a cube has found.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Valid pixels of each block.
+    scaling : Scaling
+    empty : ndarray of int
+        Which of the bands kept hold no data at all; they are left out.
+    """
+
+    counts: tuple[int, ...]
+    scaling: Scaling
+    empty: NDArray[np.intp]
+
+
 def take_survey(
     per_block: Callable[..., Any],
     source: CubeSource,
     scale: Literal["none", "standard", "unit", "whitened"] | Scaling,
-) -> tuple[tuple[int, ...], Scaling]:
-    """Count the valid pixels of each block, and for ``"standard"`` find the scaling.
+    dtype: np.dtype[Any],
+) -> Surveyed:
+    """Count the valid pixels of each block, find empty bands, and for ``"standard"`` the scaling.
 
     Parameters
     ----------
@@ -36,10 +57,16 @@ def take_survey(
         Runs a function on every block of the cube.
     source : CubeSource
     scale : {"none", "standard", "unit"} or Scaling
+    dtype : numpy.dtype
+        Of the samples.
+
+    Notes
+    -----
+    Two numbers a block reach the client; statistics of bands are merged in a tree.
     """
     moments = scale == "standard"
-    dtype = sample_dtype(source.dtype)
-    width = 1 + 3 * source.n_bands if moments else 1
+    p = source.n_bands
+    width = 2 + (4 if moments else 1) * p
     surveys = per_block(
         _blocks.block_survey,
         sizes=(1,) * source.grid.count,
@@ -49,22 +76,31 @@ def take_survey(
         moments=moments,
     )
     merged = surveys
-    while moments and merged.numblocks[0] > 1:
+    while True:
         merged = merged.rechunk({0: _FOLD})
         merged = merged.map_blocks(
             _blocks.merge_surveys,
+            n_bands=p,
+            keep_incomplete=source.keep_incomplete,
             chunks=((1,) * merged.numblocks[0], (width,)),
             dtype=np.float64,
             meta=np.empty((0, 0)),
         )
-    column, total = dask.compute(surveys[:, 0], merged if moments else None)
-    counts = tuple(int(count) for count in column)
+        if merged.numblocks[0] == 1:
+            break
+    heads, total = dask.compute(surveys[:, :2], merged)
+    # Where a band is missing that other blocks have, no pixel is complete.
+    whole = source.keep_incomplete | (heads[:, 1] == total[0, 1])
+    counts = tuple(int(count) for count in np.where(whole, heads[:, 0], 0))
+    present = total[0, 2 : 2 + p] > 0
+    if not present.any():
+        present[:] = True  # a scene without data has no band to blame
+    empty = np.flatnonzero(~present)
     if isinstance(scale, Scaling):
-        return counts, scale
+        return Surveyed(counts, scale.of_bands(present), empty)
     if not moments:
-        return counts, Scaling(scale, dtype)
-    p = source.n_bands
-    n, mean, squares = total[0, 1 : 1 + p], total[0, 1 + p : 1 + 2 * p], total[0, 1 + 2 * p :]
+        return Surveyed(counts, Scaling(scale, dtype), empty)
+    n, mean, squares = (part[present] for part in total[0, 2 + p :].reshape(3, p))
     std = np.sqrt(squares / np.maximum(n, 1.0))
     std[std == 0.0] = 1.0  # a constant band: centered, not divided by zero
-    return counts, Scaling("standard", dtype, mean=mean, std=std)
+    return Surveyed(counts, Scaling("standard", dtype, mean=mean, std=std), empty)

@@ -147,7 +147,7 @@ def count_graph(
         sizes=(1,) * grid.count,
         dtype=object,
         token="daskclust-graph",
-        scaling=cube._survey[1],
+        scaling=cube._survey.scaling,
         starts=starts,
         connectivity=connectivity,
         weighted=weight is not None,

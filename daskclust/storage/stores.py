@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,11 @@ def stamp(array: zarr.Array) -> str | None:
         files = sorted(Path(top) / name for top, _, names in os.walk(folder) for name in names)
     else:
         return None
+    return stamp_files(files)
+
+
+def stamp_files(files: Iterable[Path]) -> str:
+    """Digest of the names, sizes and times of files; see :func:`stamp`."""
     digest = hashlib.sha256()
     for file in files:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -135,7 +136,9 @@ def resolve(target: Any) -> tuple[Store, str]:
 
 
 @contextmanager
-def new_group(target: Any, *, kind: str, overwrite: bool = False) -> Iterator[zarr.Group]:
+def new_group(
+    target: Any, *, kind: str, overwrite: bool = False, consolidated: bool = False
+) -> Iterator[zarr.Group]:
     """Create a Zarr v3 group that is whole or absent.
 
     A local group is written into a hidden sibling folder and renamed at the
@@ -152,6 +155,8 @@ def new_group(target: Any, *, kind: str, overwrite: bool = False) -> Iterator[za
         What is written, such as ``"label map"``.
     overwrite : bool, default=False
         Replace what daskclust has written of the same kind; never anything else.
+    consolidated : bool, default=False
+        Keep the metadata of all arrays at the group, too, where xarray looks for them.
 
     Yields
     ------
@@ -168,8 +173,11 @@ def new_group(target: Any, *, kind: str, overwrite: bool = False) -> Iterator[za
     check_target(target, kind=kind, overwrite=overwrite)
     path = _local_target(target)
     if path is None:
-        with _marked_group(*resolve(target), kind=kind) as group:
+        store, inner = resolve(target)
+        with _marked_group(store, inner, kind=kind) as group:
             yield group
+        if consolidated:
+            _consolidate(store, inner)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = hidden_sibling(path, "partial")
@@ -177,6 +185,8 @@ def new_group(target: Any, *, kind: str, overwrite: bool = False) -> Iterator[za
         group = zarr.open_group(str(partial), mode="w-", zarr_format=3)
         yield group
         _sign(group, kind)
+        if consolidated:
+            _consolidate(group.store, group.path)
         # Checked again: writing may have taken hours.
         check_target(target, kind=kind, overwrite=overwrite)
         put_in_place(partial, path)
@@ -198,6 +208,13 @@ def _marked_group(store: Store, inner: str, *, kind: str) -> Iterator[zarr.Group
     except BaseException:
         sync(store.delete_dir(inner))
         raise
+
+
+def _consolidate(store: Store, inner: str) -> None:
+    with warnings.catch_warnings():
+        # Version 3 of Zarr leaves it to implementations; those who do not know it ignore it.
+        warnings.filterwarnings("ignore", message="Consolidated metadata")
+        zarr.consolidate_metadata(store, path=inner, zarr_format=3)
 
 
 def _sign(group: zarr.Group, kind: str) -> None:

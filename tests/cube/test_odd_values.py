@@ -107,8 +107,9 @@ def test_unsigned_fill_values_go_by_their_bits() -> None:
     assert open_cube(stored(values, _FillValue=-1, _Unsigned="true")).nodata == (255,)
     assert open_cube(stored(values.astype("u2"), _FillValue=-1)).nodata == (65535,)
     assert open_cube(stored(values, _FillValue=-300)).nodata == ()
-    with pytest.raises(ValueError, match=r"_Unsigned = true.*xarray"):
-        open_cube(stored(values.view("i1"), _FillValue=-1, _Unsigned="true"))
+    signed = open_cube(stored(values.view("i1"), _FillValue=-1, _Unsigned="true"))
+    assert signed.nodata == (255,)
+    assert signed.samples.compute().tolist() == [[254, 2]]
 
 
 @pytest.mark.parametrize(

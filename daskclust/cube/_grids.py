@@ -1,0 +1,81 @@
+"""Where pixels lie, as six numbers and a coordinate system, from however it was said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from daskclust.cube._georeference import Georeference
+from daskclust.cube.formats.vector import PixelGrid
+
+__all__ = ["pixel_grid"]
+
+_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+#: Steps of a regular coordinate differ by no more, as a share of a step.
+_UNEVEN = 1e-3
+
+
+def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, str]) -> PixelGrid:
+    """Return the grid of an image.
+
+    Parameters
+    ----------
+    place : Georeference
+    shape : tuple of int
+        Rows and columns.
+    names : tuple of str
+        Of the dimensions y and x.
+
+    Returns
+    -------
+    PixelGrid
+        By the coordinates where they are regular, else by a stated transform; rows and
+        columns themselves where nothing is said.
+
+    Examples
+    --------
+    >>> from daskclust.cube._georeference import NOWHERE
+    >>> pixel_grid(NOWHERE, (2, 3), ("y", "x")).crs is None
+    True
+    """
+    facts = place.facts()
+    found = _stated(facts) or _of_coordinates(place, names) or _IDENTITY
+    return PixelGrid((int(shape[0]), int(shape[1])), found, place.crs_text())
+
+
+def _stated(facts: Mapping[str, Any]) -> tuple[float, ...] | None:
+    for name in ("spatial:transform", "transform", "GeoTransform"):
+        value = facts.get(name)
+        if value is None:
+            continue
+        try:
+            parts = value.replace(",", " ").split() if isinstance(value, str) else value
+            numbers = tuple(float(part) for part in parts)[:6]
+        except (TypeError, ValueError):
+            continue
+        if len(numbers) < 6:
+            continue
+        if name == "GeoTransform":
+            c, a, b, f, d, e = numbers
+            numbers = (a, b, c, d, e, f)
+        return numbers
+    return None
+
+
+def _of_coordinates(place: Georeference, names: tuple[str, str]) -> tuple[float, ...] | None:
+    steps = []
+    for name in names:
+        found = place.coordinates.get(name)
+        if found is None or not found.dims:
+            return None
+        values = np.asarray(found.values[...], dtype=np.float64)
+        if len(values) < 2:
+            return None
+        step = (values[-1] - values[0]) / (len(values) - 1)
+        if step == 0 or np.abs(np.diff(values) - step).max() > _UNEVEN * abs(step):
+            return None
+        steps.append((float(values[0] - step / 2), float(step)))
+    (top, down), (left, right) = steps
+    return right, 0.0, left, 0.0, down, top

@@ -1,0 +1,146 @@
+"""Maps as cloud-optimized GeoTIFF, written strip by strip of blocks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cube._georeference import Georeference
+from daskclust.cube._grids import pixel_grid
+from daskclust.cube.formats.geotiff import MARK, Legend, check_cog, write_cog
+from daskclust.storage.urls import redact_all
+
+__all__ = ["write_label_tif", "write_value_tif"]
+
+#: Colors of the first clusters; more are spread over the wheel.
+_GOLDEN = 0.6180339887498949
+
+
+def _strips(
+    image: da.Array, convert: Callable[[NDArray[Any]], NDArray[Any]]
+) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
+    """Compute an image (y, x) or (m, y, x) by rows of blocks: what the client holds at once."""
+    ends = np.concatenate([[0], np.cumsum(image.chunks[-2])]).tolist()
+    columns = slice(0, image.shape[-1])
+    for start, stop in pairwise(ends):
+        yield slice(start, stop), columns, convert(image[..., start:stop, :].compute())
+
+
+def write_label_tif(
+    image: da.Array,
+    place: Georeference,
+    names: tuple[str, str],
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    overwrite: bool,
+    n_clusters: int | None,
+    class_names: Sequence[str] | None,
+    attributes: Mapping[str, Any] | None,
+    check: Callable[[], None],
+) -> None:
+    """Write labels (y, x), -1 for none, as 8 or 16 bits with a color table, else as 32.
+
+    Parameters
+    ----------
+    image : dask.array.Array
+    place, names
+        Of the cube.
+    n_clusters : int or None
+        None: up to 65 535 are written.
+    check : callable()
+        Raises where the map must not be kept.
+    """
+    check_cog(path, kind=kind, overwrite=overwrite)
+    if n_clusters is None and class_names is not None:
+        n_clusters = len(class_names)
+    dtype: np.dtype[Any] = np.dtype(np.int32)
+    for small in (np.uint8, np.uint16):
+        if n_clusters is not None and n_clusters <= np.iinfo(small).max:
+            dtype = np.dtype(small)
+            break
+    else:
+        if n_clusters is None:
+            dtype = np.dtype(np.uint16)
+    limit = int(np.iinfo(dtype).max) - 1
+    nodata = -1 if dtype.kind == "i" else limit + 1
+    found: set[int] = set(range(n_clusters or 0))
+
+    def convert(labels: NDArray[Any]) -> NDArray[Any]:
+        codes = np.unique(labels)
+        if len(codes) and (codes[0] < -1 or codes[-1] > limit):
+            raise ValueError(
+                f"Labels run from {codes[0]} to {codes[-1]}; expected -1 to {limit} ({dtype}). "
+                "For more clusters pass n_clusters= to write_labels."
+            )
+        found.update(codes[codes >= 0].tolist())
+        return np.where(labels < 0, nodata, labels).astype(dtype)
+
+    def legend() -> Legend:
+        codes = sorted(found)
+        given = list(class_names or ())
+        said = {k: str(given[k]) if k < len(given) else f"cluster_{k}" for k in codes}
+        return Legend(said, {k: _color(k) for k in codes})
+
+    write_cog(
+        path,
+        _strips(image, convert),
+        pixel_grid(place, image.shape, names),
+        dtype=dtype,
+        nodata=nodata,
+        legend=legend,
+        tags=_tags(kind, attributes),
+        check=check,
+    )
+
+
+def write_value_tif(
+    image: da.Array,
+    place: Georeference,
+    names: tuple[str, str],
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    overwrite: bool,
+    band_names: Sequence[str] | None,
+    attributes: Mapping[str, Any] | None,
+    check: Callable[[], None],
+) -> None:
+    """Write numbers (y, x) or (m, y, x), NaN for none, as float32 or float64 bands."""
+    check_cog(path, kind=kind, overwrite=overwrite)
+
+    def convert(values: NDArray[Any]) -> NDArray[Any]:
+        return values
+
+    write_cog(
+        path,
+        _strips(image, convert),
+        pixel_grid(place, image.shape[-2:], names),
+        dtype=image.dtype,
+        count=1 if image.ndim == 2 else image.shape[0],
+        nodata=float("nan"),
+        band_names=band_names,
+        tags=_tags(kind, attributes),
+        check=check,
+    )
+
+
+def _tags(kind: str, attributes: Mapping[str, Any] | None) -> dict[str, str]:
+    said = redact_all(dict(attributes or {}))
+    return {MARK: kind, **{key: json.dumps(value) for key, value in said.items()}}
+
+
+def _color(code: int) -> tuple[int, int, int]:
+    """Colors that differ between neighbors in number: steps of the golden ratio of the wheel."""
+    import colorsys
+
+    value = 0.95 - 0.25 * (code // 8 % 3)
+    red, green, blue = colorsys.hsv_to_rgb(code * _GOLDEN % 1.0, 0.65, value)
+    return round(255 * red), round(255 * green), round(255 * blue)

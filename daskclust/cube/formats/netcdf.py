@@ -1,0 +1,89 @@
+"""NetCDF and HDF5 by xarray: undecoded values in the file's own chunks."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from daskclust.cube.formats.found import BAD_BANDS, needs_extra
+from daskclust.cube.formats.wavelengths import in_nm, truth_values
+
+__all__ = ["open_netcdf"]
+
+_CENTERS = ("wavelengths", "wavelength", "center_wavelength", "center_wavelengths")
+#: Of EMIT and its like: 1 where a band is good.
+_GOOD = ("good_wavelengths", "good_bands")
+
+
+def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
+    """Open a NetCDF or HDF5 file as a lazy, undecoded ``xarray.Dataset``.
+
+    Parameters
+    ----------
+    path : str or path
+    classic : bool
+        Whether it is of the classic format (NetCDF 3), which is no HDF5 file.
+
+    Returns
+    -------
+    xarray.Dataset
+        Of the top group; wavelengths and lists of good bands are also looked for in
+        the groups below it (EMIT keeps them in ``sensor_band_parameters``).
+
+    Raises
+    ------
+    ImportError
+        Without the extra ``raster``.
+    OSError
+        The file is broken, or no such file.
+    """
+    engine = "scipy" if classic else "h5netcdf"
+    with needs_extra(f"{str(path)!r}"):
+        import xarray
+
+        if not classic:
+            import h5netcdf  # noqa: F401
+            import h5py  # noqa: F401
+    options: dict[str, Any] = {"engine": engine, "mask_and_scale": False, "decode_coords": "all"}
+    if not classic:
+        # HDF5 files that are not NetCDF have dimensions without names.
+        options["phony_dims"] = "access"
+    try:
+        found = xarray.open_dataset(path, chunks={}, **options)
+        groups = {} if classic else xarray.open_groups(path, **options)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise OSError(
+            f"{str(path)!r} cannot be read as NetCDF or HDF5: {error}. Is the file whole?"
+        ) from error
+    below = [group for name, group in groups.items() if name != "/"]
+    return _with_bands(found, below)
+
+
+def _with_bands(dataset: Any, groups: list[Any]) -> Any:
+    """Add wavelengths and bad bands from the groups below to the cubes that they fit."""
+    for name, cube in dataset.data_vars.items():
+        if cube.ndim != 3:
+            continue
+        # Of the lengths of the cube, the one that a list of wavelengths has is that of its bands.
+        for group in groups:
+            centers = _first(group, _CENTERS)
+            if centers is None or centers.ndim != 1 or centers.size not in cube.shape:
+                continue
+            n = centers.size
+            values = in_nm(np.asarray(centers.values), centers.attrs.get("units"), n)
+            dimension = cube.dims[[int(size) for size in cube.shape].index(n)]
+            if values is not None and "wavelength" not in cube.coords:
+                dataset = dataset.assign_coords(wavelength=(dimension, values, {"units": "nm"}))
+            good = _first(group, _GOOD)
+            stated = None if good is None else truth_values(np.asarray(good.values), n)
+            if stated is not None:
+                dataset[name].attrs[BAD_BANDS] = (~stated).tolist()
+    return dataset
+
+
+def _first(group: Any, names: tuple[str, ...]) -> Any:
+    return next((group[name] for name in names if name in group.variables), None)

@@ -1,0 +1,168 @@
+"""Tables of labeled pixels: CSV with row and column, or with x and y, and a class."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
+from daskclust.cube.formats.found import needs_extra
+from daskclust.cube.formats.vector import PixelGrid
+
+__all__ = ["points_image", "read_points"]
+
+_ROW = ("row", "line", "pixel_row")
+_COLUMN = ("column", "col", "sample", "pixel_column")
+_X = ("x", "easting", "lon", "longitude")
+_Y = ("y", "northing", "lat", "latitude")
+
+
+def read_points(
+    path: str | os.PathLike[str], grid: PixelGrid, *, class_column: str | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Classes]:
+    """Read labeled pixels from a CSV file.
+
+    Parameters
+    ----------
+    path : str or path
+        With a header line: ``row`` and ``column`` (from 0), or ``x`` and ``y`` in the
+        image's coordinate system; and a class.
+    grid : PixelGrid
+    class_column : str, optional
+
+    Returns
+    -------
+    rows, columns : ndarray of shape (m,), int64
+        Pixels of the lines with a class.
+    classes : Classes
+        Of these lines.
+
+    Raises
+    ------
+    ValueError
+        No such columns, a pixel outside the image (naming the line), or one pixel with
+        two classes.
+    """
+    with needs_extra(f"{str(path)!r}"):
+        import pandas
+    name = os.fspath(path)
+    try:
+        table = pandas.read_csv(name, skipinitialspace=True)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name!r} cannot be read as CSV: {error}") from error
+    rows, cols, used = _pixels(table, grid, name)
+    rest = [str(column) for column in table.columns if column not in used]
+    if not rest:
+        raise ValueError(f"{name!r} has no column with classes beside {used}.")
+    classes = read_classes(
+        table[class_column_of(rest, class_column, f"{name!r}")].to_numpy(), f"{name!r}"
+    )
+    known = classes.codes != -1
+    rows, cols, codes = rows[known], cols[known], classes.codes[known]
+    outside = (rows < 0) | (rows >= grid.shape[0]) | (cols < 0) | (cols >= grid.shape[1])
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        line = int(np.flatnonzero(known)[first]) + 2
+        raise ValueError(
+            f"{name!r}, line {line}: the pixel (row {rows[first]}, column {cols[first]}) lies "
+            f"outside the image of {grid.shape[0]} x {grid.shape[1]} pixels."
+        )
+    _refuse_contradictions(rows, cols, codes, grid, name)
+    return rows, cols, Classes(codes, classes.names)
+
+
+class _Points:
+    """Single pixels with values as an image, made block by block."""
+
+    def __init__(self, rows: Any, columns: Any, codes: Any, shape: tuple[int, int]) -> None:
+        order = np.lexsort((columns, rows))
+        self.rows, self.columns, self.codes = rows[order], columns[order], codes[order]
+        self.shape, self.dtype, self.ndim = shape, np.dtype(np.int64), 2
+
+    def __getitem__(self, key: tuple[slice, slice]) -> NDArray[np.int64]:
+        down, across = (part.indices(size) for part, size in zip(key, self.shape, strict=True))
+        out = np.full((down[1] - down[0], across[1] - across[0]), -1, dtype=np.int64)
+        first, last = np.searchsorted(self.rows, down[:2])
+        columns = self.columns[first:last]
+        inside = (columns >= across[0]) & (columns < across[1])
+        rows = self.rows[first:last][inside] - down[0]
+        out[rows, columns[inside] - across[0]] = self.codes[first:last][inside]
+        return out
+
+
+def points_image(
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+) -> da.Array:
+    """Put codes of single pixels into an image; lazy, -1 elsewhere.
+
+    Examples
+    --------
+    >>> one = np.array([1])
+    >>> points_image(one, one, np.array([7]), ((2,), (1, 1))).compute().tolist()
+    [[-1, -1], [-1, 7]]
+    """
+    held = _Points(rows, columns, codes, (sum(chunks[0]), sum(chunks[1])))
+    meta = np.empty((0, 0), np.int64)
+    return da.from_array(held, chunks=chunks, asarray=False, fancy=False, meta=meta)
+
+
+def _find(table: Any, names: tuple[str, ...]) -> str | None:
+    return next((str(c) for c in table.columns if str(c).strip().lower() in names), None)
+
+
+def _pixels(
+    table: Any, grid: PixelGrid, name: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+    row, column = _find(table, _ROW), _find(table, _COLUMN)
+    if row is not None and column is not None:
+        found = [_numbers(table[key], key, name) for key in (row, column)]
+        positions = [key for key in (_find(table, _X), _find(table, _Y)) if key is not None]
+        return found[0].astype(np.int64), found[1].astype(np.int64), [row, column, *positions]
+    x, y = _find(table, _X), _find(table, _Y)
+    if x is None or y is None:
+        raise ValueError(
+            f"{name!r} has the columns {list(map(str, table.columns))}; expected row and column, "
+            "or x and y, and a class."
+        )
+    a, b, c, d, e, f = grid.transform
+    east, north = _numbers(table[x], x, name) - c, _numbers(table[y], y, name) - f
+    cols, rows = np.linalg.solve([[a, b], [d, e]], np.stack([east, north]))
+    return np.floor(rows).astype(np.int64), np.floor(cols).astype(np.int64), [x, y]
+
+
+def _numbers(column: Any, key: str, name: str) -> NDArray[np.float64]:
+    import pandas
+
+    found = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+    bad = np.flatnonzero(~np.isfinite(found))
+    if len(bad):
+        raise ValueError(
+            f"{name!r}, line {int(bad[0]) + 2}: {key} is {column.iloc[int(bad[0])]!r}; expected a "
+            "number."
+        )
+    return found
+
+
+def _refuse_contradictions(
+    rows: NDArray[np.int64],
+    cols: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    grid: PixelGrid,
+    name: str,
+) -> None:
+    pixels = rows * grid.shape[1] + cols
+    order = np.argsort(pixels, kind="stable")
+    same = (np.diff(pixels[order]) == 0) & (np.diff(codes[order]) != 0)
+    if same.any():
+        at = order[int(np.flatnonzero(same)[0])]
+        raise ValueError(
+            f"{name!r} gives the pixel (row {rows[at]}, column {cols[at]}) two classes; expected "
+            "one a pixel. Remove the repeated lines."
+        )

@@ -1,0 +1,255 @@
+"""GeoTIFF, COG, VRT, ENVI and whatever else GDAL reads, by rasterio and rioxarray."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES, block_of, needs_extra
+from daskclust.cube.formats.wavelengths import in_nm, truth_values
+
+__all__ = ["envi_data_file", "open_raster", "open_rasters"]
+
+_ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
+_CENTER_UM = "CENTRAL_WAVELENGTH_UM"
+_WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
+_UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavelength units")
+
+
+def envi_data_file(header: Path) -> Path:
+    """Find the data that an ENVI header belongs to.
+
+    Raises
+    ------
+    FileNotFoundError
+        No file beside the header has its name.
+    """
+    stem = header.with_suffix("")
+    for ending in _ENVI_DATA:
+        found = stem.with_name(stem.name + ending)
+        if found.is_file():
+            return found
+    raise FileNotFoundError(
+        f"There is no data file beside the ENVI header {str(header)!r}; expected {stem.name!r}, "
+        f"alone or with one of the endings {', '.join(_ENVI_DATA[1:])}."
+    )
+
+
+def _centers(file: Any) -> Any:
+    """Band centers in nm, from wherever GDAL or a writer put them; None where there are none."""
+    n = file.count
+    envi = file.tags(ns="ENVI")
+    found = in_nm(envi.get("wavelength"), envi.get("wavelength_units"), n)
+    if found is not None:
+        return found
+    tags = [file.tags(i + 1) for i in range(n)]
+    imagery = [file.tags(i + 1, ns="IMAGERY").get(_CENTER_UM) for i in range(n)]
+    if None not in imagery:
+        return in_nm(imagery, "um", n)
+    dataset = file.tags()
+    for name in _WAVELENGTH_TAGS:
+        stated = [tag.get(name) for tag in tags]
+        units = {next((tag[u] for u in _UNIT_TAGS if u in tag), None) for tag in (*tags, dataset)}
+        unit = next((u for u in units if u), None)
+        values = stated if None not in stated else dataset.get(name)
+        found = None if values is None else in_nm(values, unit, n)
+        if found is not None:
+            return found
+    return None
+
+
+def _one_or_all(values: Sequence[Any]) -> Any:
+    """Return a single value where all are the same."""
+    return values[0] if len({repr(value) for value in values}) == 1 else list(values)
+
+
+def _attributes(file: Any) -> dict[str, Any]:
+    """Collect what the file says about its values, band by band."""
+    n = file.count
+    found: dict[str, Any] = {}
+    nodata = list(file.nodatavals)
+    if len({repr(value) for value in nodata}) > 1:
+        raise ValueError(
+            f"The bands of {file.name!r} state different nodata values ({nodata}); expected one "
+            "for all. Pass it as nodata=."
+        )
+    if nodata[0] is not None:
+        found["_FillValue"] = nodata[0]
+    if any(scale != 1.0 for scale in file.scales):
+        found["scale_factor"] = _one_or_all(file.scales)
+    if any(offset != 0.0 for offset in file.offsets):
+        found["add_offset"] = _one_or_all(file.offsets)
+    good = truth_values(file.tags(ns="ENVI").get("bbl"), n)
+    if good is not None:
+        found[BAD_BANDS] = (~good).tolist()
+    if any(file.descriptions):
+        found[BAND_NAMES] = [name or "" for name in file.descriptions]
+    colors = _colormap(file)
+    if colors:
+        found["flag_colors"] = colors
+    names = file.tags(1).get("flag_meanings"), file.tags(1).get("flag_values")
+    if all(names):
+        found["flag_meanings"] = names[0]
+        found["flag_values"] = [int(value) for value in names[1].strip("[]").split(",")]
+    return found
+
+
+def _colormap(file: Any) -> dict[str, list[int]] | None:
+    """Colors of the values of a single band, if it has a color table."""
+    if file.count != 1:
+        return None
+    try:
+        table = file.colormap(1)
+    except ValueError:
+        return None
+    return {str(value): list(color[:3]) for value, color in table.items()}
+
+
+def open_raster(path: str | os.PathLike[str]) -> Any:
+    """Open a raster file as a lazy, undecoded ``xarray.DataArray`` (band, y, x).
+
+    Parameters
+    ----------
+    path : str or path
+        A file that GDAL reads, the header of an ENVI file, or a URL for GDAL.
+
+    Returns
+    -------
+    xarray.DataArray
+        Chunked in multiples of the file's own blocks, all bands together.
+
+    Raises
+    ------
+    ImportError
+        Without the extra ``raster``.
+    OSError
+        GDAL cannot read it.
+    """
+    with needs_extra(f"{str(path)!r}"):
+        import rasterio
+        import rioxarray
+    name = str(path)
+    if name.lower().endswith(".hdr") and Path(name).is_file():
+        name = str(envi_data_file(Path(name)))
+    try:
+        with rasterio.open(name) as file:
+            if file.count == 0 and file.subdatasets:
+                raise ValueError(
+                    f"{name!r} holds {len(file.subdatasets)} images and no bands of its own; "
+                    f"expected one. Open one of them, such as {file.subdatasets[0]!r}."
+                )
+            if file.dtypes and len(set(file.dtypes)) > 1:
+                raise ValueError(
+                    f"The bands of {name!r} have different types ({sorted(set(file.dtypes))}); "
+                    "expected one. Convert them with gdal_translate -ot."
+                )
+            attributes = _attributes(file)
+            centers = _centers(file)
+            size = np.dtype(file.dtypes[0]).itemsize * file.count
+            rows, cols = block_of(file.block_shapes[0], file.shape, size)
+            unplaced = file.crs is None and file.transform.is_identity
+    except rasterio.errors.RasterioIOError as error:
+        raise OSError(
+            f"{name!r} cannot be read as an image: {error}. Is the file whole, and of a format "
+            "that GDAL knows?"
+        ) from error
+    # Without a lock: each thread opens the file for itself.
+    array: Any = rioxarray.open_rasterio(
+        name, chunks={"band": -1, "y": rows, "x": cols}, lock=False, masked=False
+    )
+    keep = {key: array.coords[key] for key in ("y", "x", "spatial_ref") if key in array.coords}
+    if unplaced:
+        keep = {}
+    encoding = {key: v for key, v in array.encoding.items() if key == "grid_mapping" and keep}
+    array = array.drop_vars(list(array.coords)).assign_coords(keep)
+    array.attrs = attributes
+    array.encoding = encoding
+    array.name = Path(name).stem
+    if centers is not None:
+        array = array.assign_coords(wavelength=("band", centers, {"units": "nm"}))
+    return array
+
+
+def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Any:
+    """Open several files of one grid as the bands of one ``xarray.DataArray``.
+
+    Raises
+    ------
+    ValueError
+        Files of another size, position, type, scale or nodata value than the first.
+    """
+    with needs_extra("A list of band files"):
+        import xarray
+    parts = [open_raster(path) for path in paths]
+    first = parts[0]
+    for path, part in zip(paths, parts, strict=True):
+        _check_same_grid(str(paths[0]), first, str(path), part)
+    joined = xarray.concat(
+        [part.drop_vars("wavelength", errors="ignore") for part in parts],
+        "band",
+        coords="minimal",
+        compat="override",
+        join="override",
+        combine_attrs="drop",
+    ).chunk({"band": -1})
+    joined.attrs = _joined_attributes(parts)
+    joined.encoding = dict(first.encoding)
+    joined.name = first.name
+    centers = [part.coords.get("wavelength") for part in parts]
+    if all(center is not None for center in centers):
+        values = np.concatenate([np.atleast_1d(center.values) for center in centers])
+        joined = joined.assign_coords(wavelength=("band", values, {"units": "nm"}))
+    names = [
+        name
+        for path, part in zip(paths, parts, strict=True)
+        for name in part.attrs.get(BAND_NAMES, [Path(str(path)).stem] * part.sizes["band"])
+    ]
+    joined.attrs[BAND_NAMES] = names
+    return joined
+
+
+def _joined_attributes(parts: Sequence[Any]) -> dict[str, Any]:
+    """Attributes of all bands: one value where all files agree, else one a band."""
+    found: dict[str, Any] = {}
+    for key, neutral in (("scale_factor", 1.0), ("add_offset", 0.0), (BAD_BANDS, False)):
+        if not any(key in part.attrs for part in parts):
+            continue
+        values: list[Any] = []
+        for part in parts:
+            value = part.attrs.get(key, neutral)
+            n = part.sizes["band"]
+            values += value if isinstance(value, list) else [value] * n
+        found[key] = values if key == BAD_BANDS else _one_or_all(values)
+    if "_FillValue" in parts[0].attrs:
+        found["_FillValue"] = parts[0].attrs["_FillValue"]
+    return found
+
+
+def _check_same_grid(first_path: str, first: Any, path: str, part: Any) -> None:
+    def refuse(what: str, mine: Any, theirs: Any) -> None:
+        raise ValueError(
+            f"The band files differ in {what}: {first_path!r} has {mine}, {path!r} has {theirs}. "
+            "Bring them to one grid first, for example with gdalwarp or rioxarray's "
+            "reproject_match."
+        )
+
+    sizes = [tuple(item.sizes[name] for name in ("y", "x")) for item in (first, part)]
+    if sizes[0] != sizes[1]:
+        refuse("size", *(f"{rows} x {cols} pixels" for rows, cols in sizes))
+    if first.dtype != part.dtype:
+        refuse("type", first.dtype, part.dtype)
+    if first.rio.crs != part.rio.crs:
+        refuse("coordinate system", first.rio.crs, part.rio.crs)
+    here, there = first.rio.transform(), part.rio.transform()
+    if not all(
+        math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9) for a, b in zip(here, there, strict=True)
+    ):
+        refuse("position", tuple(here)[:6], tuple(there)[:6])
+    mine, theirs = (item.attrs.get("_FillValue") for item in (first, part))
+    if repr(mine) != repr(theirs):
+        refuse("nodata value", mine, theirs)

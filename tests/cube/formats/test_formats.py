@@ -1,0 +1,339 @@
+"""Readers and writers of image files: what is in the file is what comes out, lazily."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+
+rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
+xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
+pytest.importorskip("pyogrio", reason="needs the extra `raster`")
+
+from pyproj import Transformer  # noqa: E402
+from rasterio.transform import from_origin  # noqa: E402
+
+from daskclust.cube.formats import kind_of, open_file, open_files  # noqa: E402
+from daskclust.cube.formats.geotiff import Legend, write_cog  # noqa: E402
+from daskclust.cube.formats.points import read_points  # noqa: E402
+from daskclust.cube.formats.vector import PixelGrid, rasterize_file  # noqa: E402
+
+SHAPE = 6, 40, 50
+GRID = PixelGrid((40, 50), (30.0, 0.0, 600_000.0, 0.0, -30.0, 5_200_000.0), "EPSG:32632")
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    found = np.random.default_rng(0).integers(0, 3000, SHAPE).astype("int16")
+    found[:, :5, :5] = -9999
+    return found
+
+
+def write_raster(path: Path, values: np.ndarray, driver: str = "GTiff", **more) -> Path:
+    options = {
+        "height": values.shape[1],
+        "width": values.shape[2],
+        "count": len(values),
+        "dtype": values.dtype.name,
+        "crs": "EPSG:32632",
+        "transform": from_origin(600_000, 5_200_000, 30, 30),
+        "nodata": -9999,
+        **more,
+    }
+    with rasterio.open(path, "w", driver=driver, **options) as file:
+        file.write(values)
+    return path
+
+
+def test_a_geotiff_comes_out_as_stored(tmp_path, values):
+    path = write_raster(tmp_path / "scene.tif", values, tiled=True, blockxsize=16, blockysize=16)
+    with rasterio.open(path, "r+") as file:
+        file.scales = [1e-4] * 6
+        for number in range(6):
+            file.update_tags(number + 1, wavelength=str(400 + 10 * number))
+            file.set_band_description(number + 1, f"B{number}")
+    found = open_file(path)
+    assert found.dims == ("band", "y", "x")
+    assert found.dtype == np.int16
+    assert found.chunks is not None
+    np.testing.assert_array_equal(found.values, values)
+    assert found.wavelength.values.tolist() == [400, 410, 420, 430, 440, 450]
+    assert found.attrs["_FillValue"] == -9999
+    assert found.attrs["scale_factor"] == 1e-4
+    assert "add_offset" not in found.attrs
+    assert found.attrs["band_names"] == [f"B{number}" for number in range(6)]
+    assert found.rio.crs.to_epsg() == 32632
+    assert found.x.values[0] == 600_015
+
+
+@pytest.mark.parametrize("interleave", ["bil", "bip", "bsq"])
+@pytest.mark.parametrize("open_as", ["scene.hdr", "scene.img"])
+def test_an_envi_file_is_opened_by_its_header_or_its_data(tmp_path, values, interleave, open_as):
+    write_raster(tmp_path / "scene.img", values, "ENVI", interleave=interleave)
+    header = tmp_path / "scene.hdr"
+    header.write_text(
+        header.read_text() + "wavelength units = Micrometers\n"
+        "wavelength = {0.40,0.41,0.42,0.43,0.44,0.45}\nbbl = {1,1,0,1,1,1}\n"
+    )
+    found = open_file(tmp_path / open_as)
+    np.testing.assert_array_equal(found.values, values)
+    assert found.wavelength.values.tolist() == [400, 410, 420, 430, 440, 450]
+    assert found.attrs["bad_bands"] == [False, False, True, False, False, False]
+    assert found.attrs["_FillValue"] == -9999
+
+
+def test_a_header_without_data_is_told(tmp_path):
+    (tmp_path / "scene.hdr").write_text("ENVI\n")
+    with pytest.raises(FileNotFoundError, match="no data file beside the ENVI header"):
+        open_file(tmp_path / "scene.hdr")
+
+
+def test_band_files_become_one_image(tmp_path, values):
+    paths = [
+        write_raster(tmp_path / f"B0{number}.tif", values[number : number + 1])
+        for number in range(3)
+    ]
+    found = open_files(paths)
+    np.testing.assert_array_equal(found.values, values[:3])
+    assert found.chunksizes["band"] == (3,)
+    assert found.attrs["band_names"] == ["B00", "B01", "B02"]
+    assert found.attrs["_FillValue"] == -9999
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"transform": from_origin(600_015, 5_200_000, 30, 30)}, "position"),
+        ({"crs": "EPSG:32633"}, "coordinate system"),
+        ({"nodata": 0}, "nodata value"),
+    ],
+)
+def test_band_files_of_another_grid_are_refused(tmp_path, values, change, message):
+    one = write_raster(tmp_path / "a.tif", values[:1])
+    other = write_raster(tmp_path / "b.tif", values[:1], **change)
+    with pytest.raises(ValueError, match=message) as caught:
+        open_files([one, other])
+    assert "a.tif" in str(caught.value)
+    assert "b.tif" in str(caught.value)
+    smaller = write_raster(tmp_path / "c.tif", values[:1, :20])
+    with pytest.raises(ValueError, match="size"):
+        open_files([one, smaller])
+
+
+def test_nothing_is_read_before_it_is_asked_for(tmp_path, values):
+    def fail(*_, **__):
+        raise AssertionError("something was computed")
+
+    path = write_raster(tmp_path / "scene.tif", values)
+    np.save(tmp_path / "scene.npy", values)
+    with dask.config.set(scheduler=fail):
+        open_file(path)
+        open_file(tmp_path / "scene.npy")
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_netcdf_comes_out_undecoded(tmp_path, values, engine):
+    path = tmp_path / "scene.nc"
+    attributes = {"scale_factor": 1e-4, "_FillValue": np.int16(-9999)}
+    dims = ("band", "y", "x")
+    xarray.Dataset({"reflectance": (dims, values, attributes)}).to_netcdf(path, engine=engine)
+    found = open_file(path)
+    assert found.reflectance.dtype == np.int16
+    np.testing.assert_array_equal(found.reflectance.values, values)
+    assert found.reflectance.attrs["scale_factor"] == 1e-4
+    assert found.reflectance.attrs["_FillValue"] == -9999
+
+
+def test_groups_below_tell_wavelengths_and_good_bands(tmp_path, values):
+    path = tmp_path / "EMIT.nc"
+    dims = ("downtrack", "crosstrack", "bands")
+    cube = xarray.Dataset({"reflectance": (dims, values.transpose(1, 2, 0))})
+    cube.to_netcdf(path, engine="h5netcdf")
+    parameters = xarray.Dataset(
+        {
+            "wavelengths": ("bands", np.arange(6) * 7.5 + 381, {"units": "nm"}),
+            "good_wavelengths": ("bands", np.array([1.0, 1, 0, 0, 1, 1])),
+        }
+    )
+    parameters.to_netcdf(path, mode="a", engine="h5netcdf", group="sensor_band_parameters")
+    found = open_file(path)
+    assert found.reflectance.attrs["bad_bands"] == [False, False, True, True, False, False]
+    np.testing.assert_allclose(found.reflectance.wavelength, np.arange(6) * 7.5 + 381)
+
+
+def test_an_npy_file_travels_as_its_path(tmp_path, values):
+    np.save(tmp_path / "scene.npy", values)
+    found = open_file(tmp_path / "scene.npy")
+    np.testing.assert_array_equal(found.compute(scheduler="processes"), values)
+    np.save(tmp_path / "scene.npy", values[:, :10])
+    with pytest.raises(OSError, match="another file than the one that was opened"):
+        found.compute()
+
+
+@pytest.mark.parametrize("name", ["scene.tif", "scene.nc", "scene.npy"])
+def test_files_cut_off_and_missing_are_told_in_one_line(tmp_path, values, name):
+    path = tmp_path / name
+    with pytest.raises(FileNotFoundError, match="There is no file"):
+        open_file(path)
+    if name == "scene.tif":
+        write_raster(path, values)
+    elif name == "scene.nc":
+        xarray.Dataset({"a": (("band", "y", "x"), values)}).to_netcdf(path, engine="h5netcdf")
+    else:
+        np.save(path, values)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises((OSError, ValueError), match="cannot be read") as caught:
+        open_file(path)
+    assert name in str(caught.value)
+
+
+def test_the_first_bytes_say_what_a_file_is(tmp_path, values):
+    np.save(tmp_path / "scene", values)
+    (tmp_path / "scene.npy").rename(tmp_path / "scene.dat")
+    assert kind_of(tmp_path / "scene.dat") == "npy"
+    write_raster(tmp_path / "image", values)
+    assert kind_of(tmp_path / "image") == "raster"
+
+
+# --- labels ------------------------------------------------------------------------------------
+
+
+def polygons(path: Path, *items: tuple[str | int | None, tuple[float, ...]]) -> Path:
+    """Write boxes (x0, y0, x1, y1 in the image's system) with a class, in WGS 84."""
+    to_degrees = Transformer.from_crs(32632, 4326, always_xy=True)
+
+    def ring(x0, y0, x1, y1):
+        corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)]
+        return [list(to_degrees.transform(*corner)) for corner in corners]
+
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"field": number, "class": name},
+            "geometry": {"type": "Polygon", "coordinates": [ring(*box)]},
+        }
+        for number, (name, box) in enumerate(items)
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+WHEAT = "wheat", (600_000, 5_199_700, 600_300, 5_200_000)
+MAIZE = "maize", (600_600, 5_199_000, 601_050, 5_199_700)
+
+
+@pytest.mark.parametrize("chunks", [((40,), (50,)), ((16, 16, 8), (32, 18)), ((1,) * 40, (50,))])
+def test_polygons_are_burnt_whatever_the_blocks(tmp_path, chunks):
+    path = polygons(tmp_path / "fields.geojson", WHEAT, (None, WHEAT[1]), MAIZE)
+    found, classes = rasterize_file(path, GRID, chunks)
+    assert found.chunks == chunks
+    assert classes.names == {0: "maize", 1: "wheat"}
+    expected = np.full((40, 50), -1)
+    expected[:10, :10] = 1
+    expected[10:34, 20:35] = 0
+    # The first cells that a border crosses may fall on either side: positions went through degrees.
+    burnt = found.compute()
+    assert (burnt != expected).mean() < 0.02
+    assert set(np.unique(burnt)) == {-1, 0, 1}
+    whole, _ = rasterize_file(path, GRID, ((40,), (50,)))
+    np.testing.assert_array_equal(burnt, whole.compute())
+
+
+def test_polygons_outside_are_told(tmp_path):
+    path = polygons(tmp_path / "far.geojson", ("wheat", (700_000, 5_100_000, 700_300, 5_100_300)))
+    with pytest.raises(ValueError, match="None of the 1 features"):
+        rasterize_file(path, GRID, ((40,), (50,)))
+
+
+def test_classes_of_features_need_a_column(tmp_path):
+    path = polygons(tmp_path / "fields.geojson", WHEAT)
+    with pytest.raises(KeyError, match="no column 'crop'"):
+        rasterize_file(path, GRID, ((40,), (50,)), class_column="crop")
+    text = path.read_text().replace('"class"', '"crop"')
+    path.write_text(text)
+    with pytest.raises(ValueError, match="--class-column"):
+        rasterize_file(path, GRID, ((40,), (50,)))
+    _, classes = rasterize_file(path, GRID, ((40,), (50,)), class_column="crop")
+    assert classes.names == {0: "wheat"}
+
+
+def test_points_are_pixels(tmp_path):
+    path = tmp_path / "few.csv"
+    path.write_text("row,column,class\n0,0,wheat\n3,49,maize\n1,1,\n")
+    rows, cols, classes = read_points(path, GRID)
+    assert rows.tolist(), cols.tolist() == ([0, 3], [0, 49])
+    assert classes.names == {0: "maize", 1: "wheat"}
+    assert classes.codes.tolist() == [1, 0]
+    path.write_text("x,y,class\n600015,5199985,3\n601485,5199895,7\n")
+    rows, cols, classes = read_points(path, GRID)
+    assert (rows.tolist(), cols.tolist()) == ([0, 3], [0, 49])
+    assert classes.codes.tolist() == [3, 7]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("row,column,class\n0,0,1\n40,0,1\n", "line 3: the pixel .row 40, column 0. lies outside"),
+        ("row,column,class\n0,0,1\n0,0,2\n", "two classes"),
+        ("row,column,class\n0,zero,1\n", "line 2: column is 'zero'"),
+        ("row,column,class\n0,0,1.5\n", "no whole numbers"),
+        ("row,column,class\n0,0,\n", "no item with a class"),
+        ("a,b,class\n0,0,1\n", "expected row and column, or x and y"),
+    ],
+)
+def test_bad_points_are_told(tmp_path, text, message):
+    path = tmp_path / "few.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_points(path, GRID)
+
+
+# --- maps --------------------------------------------------------------------------------------
+
+
+def blocks_of(image, step=16):
+    for top in range(0, image.shape[0], step):
+        rows = slice(top, min(top + step, image.shape[0]))
+        yield rows, slice(0, image.shape[1]), image[rows]
+
+
+def test_a_map_has_colors_names_nodata_and_a_place(tmp_path):
+    image = np.arange(2000).reshape(40, 50) // 500
+    image[0, 0] = 255
+    path = tmp_path / "map.tif"
+    write_cog(
+        path,
+        blocks_of(image),
+        GRID,
+        dtype="uint8",
+        nodata=255,
+        legend=lambda: Legend(
+            {0: "wheat", 1: "maize & beans", 3: "<none>"},
+            {0: (255, 0, 0), 1: (0, 255, 0), 2: (0, 0, 255), 3: (9, 9, 9)},
+        ),
+        tags={"daskclust": "label map"},
+    )
+    with rasterio.open(path) as file:
+        np.testing.assert_array_equal(file.read(1), image)
+        assert file.crs.to_epsg() == 32632
+        assert file.nodata == 255
+        assert file.colormap(1)[1] == (0, 255, 0, 255)
+        assert file.tags()["daskclust"] == "label map"
+        assert tuple(file.transform)[:6] == GRID.transform
+        assert file.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+    names = (tmp_path / "map.tif.aux.xml").read_text()
+    assert "<Category>maize &amp; beans</Category>" in names
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["map.tif", "map.tif.aux.xml"]
+
+
+def test_a_map_that_fails_leaves_nothing(tmp_path):
+    def broken():
+        yield slice(0, 20), slice(0, 50), np.zeros((20, 50), "uint8")
+        raise RuntimeError("a worker died")
+
+    with pytest.raises(RuntimeError, match="a worker died"):
+        write_cog(tmp_path / "map.tif", broken(), GRID, dtype="uint8", nodata=255)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,227 @@
+"""Labels from files of any kind, and maps that GIS open."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+
+rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
+xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
+pytest.importorskip("rioxarray", reason="needs the extra `raster`")
+pytest.importorskip("pyogrio", reason="needs the extra `raster`")
+
+from pyproj import CRS, Transformer  # noqa: E402
+from rasterio.transform import from_origin  # noqa: E402
+
+from daskclust import open_cube  # noqa: E402
+
+SHAPE = 40, 50
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Path:
+    values = np.random.default_rng(0).integers(0, 3000, (3, *SHAPE)).astype("int16")
+    values[:, :5, :5] = -9999
+    return write_raster(tmp_path / "scene.tif", values)
+
+
+def write_raster(path: Path, values: np.ndarray, **more: Any) -> Path:
+    options = {
+        "height": SHAPE[0],
+        "width": SHAPE[1],
+        "count": len(values),
+        "dtype": values.dtype.name,
+        "crs": "EPSG:32632",
+        "transform": from_origin(600_000, 5_200_000, 30, 30),
+        "nodata": -9999,
+        **more,
+    }
+    with rasterio.open(path, "w", driver="GTiff", **options) as file:
+        file.write(values)
+    return path
+
+
+# Maps
+
+
+def test_a_label_map_as_geotiff(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    labels = np.arange(cube.n_valid) % 3
+    path = cube.write_labels(
+        labels, tmp_path / "m.tif", class_names=["wheat", "sugar beet"], n_clusters=3
+    )
+    assert path == tmp_path / "m.tif"
+    with rasterio.open(path) as file:
+        image = file.read(1)
+        assert file.crs.to_epsg() == 32632
+        assert file.transform == from_origin(600_000, 5_200_000, 30, 30)
+        assert file.nodata == 255
+        assert file.tags()["daskclust"] == "label map"
+        assert len({file.colormap(1)[k] for k in range(3)}) == 3
+        assert file.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+    assert_array_equal(image, cube.to_map(labels, fill_value=255).compute())
+    # And back, with names.
+    rows, found = cube.rows_of(path)
+    assert_array_equal(found, labels)
+    assert_array_equal(rows, np.arange(cube.n_valid))
+    assert cube.open_map("map", path).meanings == {0: "wheat", 1: "sugar_beet", 2: "cluster_2"}
+    with pytest.raises(FileExistsError, match="exists already"):
+        cube.write_labels(labels, path)
+    cube.write_labels(labels[::-1].copy(), path, overwrite=True)
+    assert_array_equal(cube.rows_of(path)[1], labels[::-1])
+    before = scene.read_bytes()
+    with pytest.raises(FileExistsError, match="was not written by daskclust"):
+        cube.write_labels(labels, scene, overwrite=True)
+    assert scene.read_bytes() == before
+    with pytest.raises(ValueError, match="Labels run from"):
+        cube.write_labels(labels * 200, tmp_path / "n.tif", n_clusters=3)
+    assert not list(tmp_path.glob("*n.tif*"))
+
+
+def test_maps_of_numbers(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    values = np.random.default_rng(1).random((cube.n_valid, 2)).astype("float32")
+    wanted = np.stack([cube.to_map(values[:, k], fill_value=np.nan).compute() for k in (0, 1)])
+    cube.write_map(values, tmp_path / "p.tif", names=["one", "two"])
+    with rasterio.open(tmp_path / "p.tif") as file:
+        assert_array_equal(file.read(), wanted)
+        assert file.descriptions == ("one", "two")
+        assert np.isnan(file.nodata)
+    written = cube.write_map(values, tmp_path / "p.zarr")
+    assert_array_equal(written["values"][:], wanted)
+    assert_array_equal(cube.write_map(values[:, 0], tmp_path / "o.zarr")["values"][:], wanted[0])
+    with pytest.raises(FileExistsError, match="is a map of values"):
+        cube.write_labels(np.zeros(cube.n_valid, int), tmp_path / "p.zarr", overwrite=True)
+    with pytest.raises(ValueError, match="3 names for 2 bands"):
+        cube.write_map(values, tmp_path / "q.tif", names=["a", "b", "c"])
+    with pytest.raises(ValueError, match="labels for"):
+        cube.write_map(values[1:], tmp_path / "q.tif")
+
+
+def test_zarr_maps_open_without_warnings(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    labels = np.arange(cube.n_valid) % 3
+    cube.write_labels(labels, tmp_path / "m.zarr")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opened = xarray.open_zarr(tmp_path / "m.zarr", decode_coords="all")
+    assert opened.rio.crs.to_epsg() == 32632
+    assert int(opened.labels.isnull().sum()) == 25
+    assert "consolidated_metadata" in json.loads((tmp_path / "m.zarr" / "zarr.json").read_text())
+
+
+def gdal_version() -> tuple[int, int]:
+    if shutil.which("gdalinfo") is None:
+        return 0, 0
+    said = subprocess.run(["gdalinfo", "--version"], capture_output=True, text=True, check=True)
+    major, minor = said.stdout.split()[1].split(".")[:2]
+    return int(major), int(minor)
+
+
+@pytest.mark.skipif(gdal_version() < (3, 11), reason="older ones do not know Zarr 3 as it became")
+def test_gdal_reads_zarr_maps(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    cube.write_labels(np.arange(cube.n_valid) % 3, tmp_path / "m.zarr")
+    done = subprocess.run(
+        ["gdalinfo", "-stats", f'ZARR:"{tmp_path}/m.zarr":/labels'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ERROR" not in done.stderr
+    assert "STATISTICS_MAXIMUM=2" in done.stdout
+
+
+# Labels
+
+
+def test_labels_from_polygons_points_and_rasters(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    to_degrees = Transformer.from_crs("EPSG:32632", "EPSG:4326", always_xy=True)
+
+    def square(top: int, left: int, name: str) -> dict[str, Any]:
+        corners = [(left, top), (left + 4, top), (left + 4, top + 3), (left, top + 3), (left, top)]
+        ring = [to_degrees.transform(600_000 + 30 * x, 5_200_000 - 30 * y) for x, y in corners]
+        geometry = {"type": "Polygon", "coordinates": [ring]}
+        return {"type": "Feature", "properties": {"crop": name}, "geometry": geometry}
+
+    features = [square(10, 10, "wheat"), square(30, 40, "beet")]
+    vector = tmp_path / "fields.geojson"
+    vector.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    rows, labels = cube.rows_of(vector)
+    image = np.full(SHAPE, -1, "int16")
+    image[10:13, 10:14], image[30:33, 40:44] = 1, 0  # by name
+    wanted = cube.rows_of(image)
+    assert_array_equal(rows, wanted[0])
+    assert_array_equal(labels, wanted[1])
+    assert cube.open_map("labels", vector).meanings == {0: "beet", 1: "wheat"}
+    table = tmp_path / "pixels.csv"
+    y, x = np.nonzero(image >= 0)
+    table.write_text(
+        "row,column,kind\n" + "".join(f"{r},{c},{image[r, c]}\n" for r, c in zip(y, x, strict=True))
+    )
+    raster = write_raster(tmp_path / "few.tif", image[None], nodata=-1)
+    for source in (table, raster):
+        found = cube.rows_of(source)
+        assert_array_equal(found[0], wanted[0])
+        assert_array_equal(found[1], wanted[1])
+    with pytest.raises(KeyError, match="no column 'x'"):
+        cube.rows_of(table, class_column="x")
+    with pytest.raises(ValueError, match="has no columns"):
+        cube.rows_of(raster, class_column="kind")
+    far = write_raster(
+        tmp_path / "far.tif", image[None], nodata=-1, transform=from_origin(0, 0, 30, 30)
+    )
+    with pytest.raises(ValueError, match="lies elsewhere"):
+        cube.rows_of(far)
+    features[:] = [square(1000, 1000, "out")]
+    vector.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    with pytest.raises(ValueError, match="None of the 1 features"):
+        cube.rows_of(vector)
+
+
+# Coordinate systems
+
+
+def test_systems_are_compared_by_what_they_are(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene)
+    image = np.zeros(SHAPE, "int16")
+    group = zarr.open_group(zarr.storage.MemoryStore(), mode="w")
+    array = group.create_array("labels", data=image, dimension_names=("y", "x"))
+    for said in (
+        {"proj:code": "EPSG:32632"},
+        {"proj:projjson": CRS.from_epsg(32632).to_json_dict()},
+        {"proj:wkt2": CRS.from_epsg(32632).to_wkt(pretty=True)},
+        {"crs": "epsg:32632"},
+    ):
+        array.attrs.put(said)
+        assert len(cube.rows_of(group)[0]) == cube.n_valid
+    array.attrs.put({"proj:code": "EPSG:32633"})
+    with pytest.raises(ValueError, match="lies elsewhere than the cube: crs is 'EPSG:32633'"):
+        cube.rows_of(group)
+
+
+def test_a_system_that_xarray_made_a_variable_is_found(tmp_path: Path) -> None:
+    data = xarray.DataArray(
+        np.ones((4, 5, 2), "int16"),
+        dims=("y", "x", "band"),
+        coords={"y": np.arange(4.0), "x": np.arange(5.0)},
+        name="cube",
+    ).to_dataset()
+    data = data.rio.write_crs("EPSG:32632")
+    data.to_zarr(tmp_path / "s.zarr", zarr_format=3, consolidated=False)
+    opened = xarray.open_zarr(tmp_path / "s.zarr", consolidated=False)
+    assert "spatial_ref" in opened.data_vars
+    cube = open_cube(opened)
+    found = cube.to_xarray(np.zeros(20, "int16"))
+    assert found.rio.crs.to_epsg() == 32632
