@@ -20,6 +20,7 @@ __all__ = [
     "MemoryPlanError",
     "ModelFormatError",
     "PerformanceWarning",
+    "PrecisionWarning",
     "ReadError",
     "StoreError",
 ]
@@ -85,3 +86,7 @@ class ConstraintWarning(DaskclustWarning):
 
 class PerformanceWarning(DaskclustWarning):
     """A computation that is right but slower than it needs to be."""
+
+
+class PrecisionWarning(DaskclustWarning):
+    """Data whose offset is so large that float64 hardly holds their spread."""

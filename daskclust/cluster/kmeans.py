@@ -126,6 +126,8 @@ array of shape (k, p) or callable, default="k-means||"
     -----
     ConvergenceWarning
         If there are fewer distinct rows than clusters.
+    PrecisionWarning
+        If float64 hardly holds the spread of the data beside their offset.
     PerformanceWarning
         If chunks are cut along the features, or of unknown length.
 
@@ -145,6 +147,11 @@ array of shape (k, p) or callable, default="k-means||"
     but measure only rows that may win: their old distance bounds the odds.  The
     weights of candidates are counted on all rows up to 65 536 (or 50 a candidate),
     and on a sample of about so many beyond, which they hardly notice.
+
+    Sums of clusters are of the values as they are, in float64.  Where data lie so far
+    from 0 that the steps of float64 show beside their spread, centers are a few steps off,
+    and inertia is above that of scikit-learn, which subtracts the mean first (0.1 to 0.5 %
+    at an offset of 1e14 standard deviations).  A ``PrecisionWarning`` then asks for that.
 
     Labels are exact: a row whose two nearest centers cannot be told apart in the
     input's precision is decided by direct differences in float64.

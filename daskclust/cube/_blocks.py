@@ -455,6 +455,8 @@ def expand_block(
     """Spread the labels of one block's valid pixels over all its pixels; (pixels,)."""
     number = _number(ids)
     pixels = source.grid.pixels_of(number)
+    if np.ma.isMaskedArray(labels):
+        labels = np.ma.filled(labels, fill_value)
     if len(labels) == pixels:  # all valid, nothing to look up
         return labels
     out = np.full(pixels, fill_value, dtype=labels.dtype)
@@ -482,19 +484,23 @@ def write_block(
         The labels that occur, ascending, without -1.
     """
     limit = np.iinfo(target.dtype).max
-    largest = int(labels.max()) if len(labels) else -1
-    if largest > limit or (len(labels) and int(labels.min()) < -1):
+    shown = labels.compressed() if np.ma.isMaskedArray(labels) else labels
+    largest = int(shown.max()) if len(shown) else -1
+    if largest > limit or (len(shown) and int(shown.min()) < -1):
         raise ValueError(
-            f"Labels run from {labels.min()} to {largest}; expected -1 to {limit} "
+            f"Labels run from {shown.min()} to {largest}; expected -1 to {limit} "
             f"({target.dtype}). For more clusters pass n_clusters= to write_labels."
         )
     number = _number(ids)
-    full = expand_block(ids, labels, excluded, source=source, fill_value=-1)
+    # As int64, which holds -1, where something is masked.
+    plain = labels.astype(np.int64) if np.ma.isMaskedArray(labels) else labels
+    full = expand_block(ids, plain, excluded, source=source, fill_value=-1)
     rows, cols = source.grid.region(number)
     shape = rows.stop - rows.start, cols.stop - cols.start
     target[rows, cols] = full.reshape(shape).astype(target.dtype)
     found = np.empty(1, dtype=object)
-    found[0] = _codes(np.asarray(labels)[labels >= 0], largest)
+    shown = np.asarray(shown)
+    found[0] = _codes(shown[shown >= 0], largest)
     return found
 
 

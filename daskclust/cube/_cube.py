@@ -397,7 +397,7 @@ class Cube:
         labels : array of shape (n_valid,)
             NumPy, or Dask chunked like `samples` (another chunking costs a rechunk).
         fill_value : number, default=-1
-            Value of masked pixels.
+            Value of masked pixels, and of those whose labels are masked.
 
         Returns
         -------
@@ -591,7 +591,8 @@ class Cube:
         self._check_target(store)
         largest = None
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
-            largest = int(labels.max(initial=-1))
+            shown = np.ma.compressed(labels)
+            largest = int(shown.max()) if len(shown) else -1
         return write_label_map(
             self._grid,
             self._place,

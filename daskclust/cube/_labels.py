@@ -32,7 +32,8 @@ def align(labels: Any, counts: Sequence[int]) -> da.Array:
         Chunks of unknown length, of another number.
     """
     if not isinstance(labels, da.Array):
-        labels = np.asarray(labels)
+        # A mask stays: blocks put the fill value there.
+        labels = np.asanyarray(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels have shape {labels.shape}; expected one dimension.")
     if not isinstance(labels, da.Array):

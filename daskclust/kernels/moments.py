@@ -114,8 +114,10 @@ def merge_moments(a: Float, b: Float) -> Float:
     """
     weight = a[0] + b[0]
     share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
-    gap = b[1] - a[1]
-    return np.stack([weight, a[1] + gap * share, a[2] + b[2] + gap**2 * a[0] * share])
+    # Values whose squares overflow are refused by their range, once all rows are known.
+    with np.errstate(over="ignore", invalid="ignore"):
+        gap = b[1] - a[1]
+        return np.stack([weight, a[1] + gap * share, a[2] + b[2] + gap**2 * a[0] * share])
 
 
 def block_moments(

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, hstack, identity
+from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from daskclust.engine import as_label_vector, is_dask, open_label_pairs
 from daskclust.kernels.contingency import count_pairs
@@ -25,6 +26,10 @@ __all__ = [
 
 Counts = NDArray[np.int64]
 _MASKED = -1
+#: Cells up to which a table is matched as a dense matrix, and for each count beyond.
+_DENSE, _SPARSEST = 2**20, 8
+#: Largest label that clusters are renumbered for: the result holds a number for each below.
+_MOST_LABELS = 2**24
 
 
 def _check_flag(value: Any) -> None:
@@ -155,12 +160,27 @@ def _pairwise_f(margins: _Margins) -> float:
     return 2 * both / (2 * both + truth + found) if both + truth + found else 1.0
 
 
+def _matching(counts: csr_matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Classes and clusters matched one to one so that most rows agree."""
+    n_classes, n_clusters = counts.shape
+    if n_classes * n_clusters <= max(_DENSE, _SPARSEST * counts.nnz):
+        classes, clusters = linear_sum_assignment(counts.toarray(), maximize=True)
+    else:
+        # A class may stay alone, with a column of its own, where no row agrees: one more for
+        # each edge of a matching leaves their order as it is, and no edge is 0.
+        more = csr_matrix((counts.data + 1.0, counts.indices, counts.indptr), counts.shape)
+        table = hstack([more, identity(n_classes)], format="csr")
+        classes, clusters = min_weight_full_bipartite_matching(table, maximize=True)
+    agree = (clusters < n_clusters).nonzero()[0]
+    agree = agree[np.asarray(counts[classes[agree], clusters[agree]]).ravel() > 0]
+    return classes[agree], clusters[agree]
+
+
 def _accuracy(margins: _Margins) -> float:
     if not margins.n:
         return 1.0
-    counts = margins.matrix.toarray()
-    matched = counts[linear_sum_assignment(counts, maximize=True)]
-    return int(matched.sum()) / margins.n
+    counts = margins.matrix
+    return int(counts[_matching(counts)].sum()) / margins.n
 
 
 def adjusted_rand_score(
@@ -246,7 +266,8 @@ def clustering_accuracy(
 ) -> float:
     """Share of rows whose cluster is matched with their class (Hungarian method).
 
-    Clusters and classes are matched one to one so that most rows agree.  Where
+    Clusters and classes are matched one to one so that most rows agree, in memory of
+    the pairs that occur where these are few out of many.  Where
     there are more clusters than classes, or fewer, the surplus is matched with
     nothing and its rows count as wrong.
 
@@ -315,19 +336,30 @@ def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]
         New number of each cluster.  Clusters that match no class are numbered on
         from the classes.
 
+    Raises
+    ------
+    ValueError
+        For labels that are negative, or 2**24 and more.
+
     Examples
     --------
     >>> match_labels(np.array([0, 0, 1, 1]), np.array([2, 2, 0, 0])).tolist()
     [1, 2, 0]
     """
     table = contingency_table(truth, labels)
-    n_classes, n_clusters = (int(table[:, column].max()) + 1 for column in (0, 1))
-    counts = np.zeros((n_classes, n_clusters))
-    counts[table[:, 0], table[:, 1]] = table[:, 2]
-    classes, clusters = linear_sum_assignment(counts, maximize=True)
-    matched = counts[classes, clusters] > 0
+    if not len(table):
+        return np.empty(0, np.int64)
+    low, high = table[:, :2].min(), table[:, :2].max()
+    if low < 0 or high >= _MOST_LABELS:
+        raise ValueError(
+            f"truth and labels hold {low if low < 0 else high}; expected numbers from 0 to "
+            f"{_MOST_LABELS - 1}. Leave out what is masked, and number classes from 0."
+        )
+    margins = _Margins(table)
+    n_classes, n_clusters = int(margins.classes[-1]) + 1, int(margins.clusters[-1]) + 1
+    classes, clusters = _matching(margins.matrix)
     numbers = np.full(n_clusters, -1, dtype=np.int64)
-    numbers[clusters[matched]] = classes[matched]
+    numbers[margins.clusters[clusters]] = margins.classes[classes]
     free = numbers < 0
     numbers[free] = n_classes + np.arange(int(free.sum()))
     return numbers

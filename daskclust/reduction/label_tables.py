@@ -18,6 +18,7 @@ from daskclust.kernels.label_moments import LabelMoments, label_moments, merge_l
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.reduction.centroid_scores import split_labels
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
+from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST
 
 __all__ = ["CONTINGENCY", "LABEL_MOMENTS", "LabelMomentsRequest"]
 
@@ -109,15 +110,33 @@ def _counting_rows(rows: RowBlock, ignored: int | None) -> NDArray[np.bool_]:
     if ignored is not None:
         keep = rows.x[:, -1].astype(np.int64) != ignored
     if rows.weight is not None:
-        wrong = keep & ~(np.isfinite(rows.weight) & (rows.weight >= 0))
+        w = rows.weight
+        wrong = keep & ~((w == 0) | ((w >= LIGHTEST) & (w <= HEAVIEST)))
         if wrong.any():
             row = int(rows.numbers(np.flatnonzero(wrong)[:1])[0])
             raise ValueError(
-                f"sample_weight of row {row} is NaN, infinite or negative; weights must be finite "
-                "and non-negative."
+                f"sample_weight of row {row} is NaN, infinite or negative, or too small or "
+                "large to be summed; weights must be finite and non-negative. Divide them by "
+                "their mean."
             )
         keep &= rows.weight > 0
     return keep
+
+
+def _check_sizes(x: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
+    """Refuse values whose squares overflow."""
+    if not x.size:
+        return
+    largest = float(max(x.max(), -x.min()))
+    heaviest = 1.0 if weight is None else float(weight.max())
+    # By logarithms, since the product itself would overflow.
+    if largest > LARGEST_VALUE or (
+        largest > 0 and np.log(heaviest) + 2 * np.log(largest) > LOG_LARGEST
+    ):
+        raise ValueError(
+            f"X has values up to {largest:.3g} in size, with weights up to {heaviest:.3g}; squared "
+            "distances overflow. Mask such values if they stand for missing data, else rescale X."
+        )
 
 
 def _moments(rows: RowBlock, state: LabelMomentsRequest) -> Partial:
@@ -138,6 +157,7 @@ def _moments(rows: RowBlock, state: LabelMomentsRequest) -> Partial:
             f"Input X contains {x[row, column]} at row {number}, column {column}. Label such "
             "rows -1 and use ignore_masked=True to leave them out."
         )
+    _check_sizes(x, weight)
     found: LabelMoments | None = None
     for part in slices:
         if part.stop > part.start:

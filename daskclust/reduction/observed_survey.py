@@ -19,6 +19,7 @@ from daskclust.reduction.survey import (
     draw_picks,
     found_hash,
     note_bad,
+    note_idle,
     survey_fields,
     usable_weight,
 )
@@ -64,6 +65,7 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
     partial["sums"] = np.stack([found.hi, found.lo])
     partial["moments"] = found.moments
     partial["low"], partial["high"] = found.low, found.high
+    note_idle(partial, rows, weight)
     if state.n_picks:
         mass = np.ones(len(x)) if weight is None else weight.copy()
         # A row without any value is nowhere: nothing starts there.
@@ -85,6 +87,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> ObservedSurvey:
         variance=variance,
         low=partial["low"],
         high=partial["high"],
+        idle=partial["idle"],
         first_bad=None if bad["row"] < 0 else (int(bad["row"]), int(bad["x"][0]) - 1),
         bad_is_nan=False,
         bad_weight_row=bad_row(partial),

@@ -27,6 +27,10 @@ from daskclust.reduction.class_moments import (
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
 __all__ = [
+    "HEAVIEST",
+    "LARGEST_VALUE",
+    "LIGHTEST",
+    "LOG_LARGEST",
     "SURVEY",
     "Survey",
     "SurveyRequest",
@@ -35,12 +39,19 @@ __all__ = [
     "draw_picks",
     "found_hash",
     "note_bad",
+    "note_idle",
     "pick_rows",
     "survey_fields",
     "usable_weight",
 ]
 
 _NO_ROW = np.iinfo(np.int64).max
+#: Weights between which neither their inverses nor their sums leave the range of float64.
+LIGHTEST, HEAVIEST = 1e-140, 1e140
+#: Squares of larger values, summed over rows and features, may overflow.
+LARGEST_VALUE = 1e140
+#: Logarithm of the largest product of a weight and a squared value.
+LOG_LARGEST = float(np.log(1e300))
 
 
 @dataclass(frozen=True)
@@ -79,12 +90,16 @@ class Survey:
         Total weight of the rows.
     mean, variance, low, high : ndarray of shape (p,), float64
         Weighted moments and ranges of the columns; rows of weight 0 do not count.
+    idle : ndarray of shape (p,), float64
+        Largest absolute values of the columns over rows of weight 0, which get labels,
+        too; -inf without any.
     first_bad : tuple of (int, int), or None
         Row and column of the first NaN or infinity.
     bad_is_nan : bool
         Which of the two it is.
     bad_weight_row : int, or None
-        First row whose weight is NaN, infinite or negative.
+        First row whose weight is NaN, negative, or neither 0 nor between
+        :data:`LIGHTEST` and :data:`HEAVIEST`.
     picks : structured ndarray of shape (n_seeds, n_picks)
         The drawn rows (``row == -1`` where there were not enough).
     classes : ClassStatistics
@@ -98,6 +113,7 @@ class Survey:
     variance: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    idle: NDArray[np.float64]
     first_bad: tuple[int, int] | None
     bad_is_nan: bool
     bad_weight_row: int | None
@@ -147,6 +163,7 @@ def survey_fields(state: SurveyRequest, n_sums: int) -> dict[str, Field]:
         "moments": Field((3, p), "moments"),
         "low": Field((p,), "min"),
         "high": Field((p,), "max"),
+        "idle": Field((p,), "max"),
         # Row and column packed into one integer would overflow: smallest row, then its column.
         "bad": Field((1,), "top", top_dtype(1)),
         "bad_weight": Field((), "min", np.int64),
@@ -159,7 +176,8 @@ def usable_weight(rows: RowBlock, partial: Partial) -> NDArray[np.float64] | Non
     weight = rows.weight
     if weight is None:
         return None
-    usable = np.isfinite(weight) & (weight >= 0)
+    # NaN compares to nothing.
+    usable = (weight == 0) | ((weight >= LIGHTEST) & (weight <= HEAVIEST))
     if usable.all():
         return weight
     partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
@@ -182,6 +200,14 @@ def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
     partial["bad"]["row"] = rows.numbers(np.array([row]))
     partial["bad"]["key"] = partial["bad"]["row"]
     partial["bad"]["x"] = code
+
+
+def note_idle(partial: Partial, rows: RowBlock, weight: NDArray[np.float64] | None) -> None:
+    """Put the sizes of values in rows of weight 0 into the partial; NaN is none."""
+    if weight is None or weight.all():
+        return
+    sizes = np.abs(rows.x[weight == 0]).astype(np.float64)
+    partial["idle"] = np.fmax.reduce(sizes, axis=0, initial=0.0)
 
 
 def draw_picks(
@@ -215,6 +241,7 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
     partial["sums"] = np.stack([found.hi, found.lo])
     partial["moments"] = found.moments
     partial["low"], partial["high"] = found.low, found.high
+    note_idle(partial, rows, weight)
     if not found.finite:
         row, column = first_nonfinite(x)
         # NaN or infinity, by the sign of the column number.
@@ -246,6 +273,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
         variance=variance,
         low=partial["low"],
         high=partial["high"],
+        idle=partial["idle"],
         first_bad=None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
         bad_is_nan=code < 0,
         bad_weight_row=bad_row(partial),

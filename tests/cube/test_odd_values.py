@@ -98,6 +98,39 @@ def test_masked_labels_are_no_labels(lazy: bool) -> None:
         cube.rows_of(np.ma.masked_array(np.ones((4, 4)), mask))
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u1", "i2"])
+@pytest.mark.parametrize("kind", ["numpy", "dask", "hidden"])
+def test_masked_labels_are_no_values_of_a_map(dtype: str, kind: str) -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    plain = np.arange(16).astype(dtype) % 3
+    mask = np.arange(16) % 5 == 1
+    labels: Any = np.ma.masked_array(plain, mask)
+    if kind == "dask":
+        labels = da.from_array(labels, chunks=4)
+    elif kind == "hidden":
+        labels = da.from_array(plain, chunks=16).map_blocks(
+            lambda block: np.ma.masked_array(block, mask[: len(block)]),
+            dtype=dtype,
+            meta=plain[:0],
+        )
+    expected = cube.to_map(np.where(mask, -1, plain.astype(int))).compute()
+    found = cube.to_map(labels).compute()
+    assert not np.ma.isMaskedArray(found)
+    assert_array_equal(found, expected)
+    assert_array_equal(
+        cube.to_map(labels, fill_value=7).compute(), np.where(expected < 0, 7, expected)
+    )
+    written = cube.write_labels(labels, zarr.storage.MemoryStore())
+    assert_array_equal(written["labels"][:], expected)
+    assert list(written["labels"].attrs["flag_values"]) == [0, 1, 2]
+
+
+def test_unsigned_labels_are_written() -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    written = cube.write_labels(np.full(16, 3, "u1"), zarr.storage.MemoryStore())
+    assert (written["labels"][:] == 3).all()
+
+
 # Codes and fill values
 
 

@@ -107,3 +107,78 @@ def test_rows_without_a_direction_get_label_0_whatever_the_chunks(seed):
         labels = np.asarray(model.fit(make(x)).labels_)
         assert not labels[::7].any()
         assert not np.asarray(model.predict(make(x)))[::7].any()
+
+
+WEIGHTLESS = np.where(np.arange(90) == 3, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("value", [1e160, 1.7e308])
+@pytest.mark.parametrize("name", [name for name in models() if name != "pckid"])
+def test_huge_values_in_rows_of_weight_0_are_refused_as_in_others(name, value):
+    # Such a row gets a label, too, and 0 times infinity is NaN in all sums.
+    x = X.copy()
+    x[3, 1] = value
+    for rows in (x, da.from_array(x, chunks=(40, 3))):
+        with pytest.raises(
+            ValueError, match=r"Column 1 of X has values up to 1\.?7?e\+\d+ in size"
+        ):
+            models()[name].fit(rows, sample_weight=WEIGHTLESS)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_huge_values_have_a_direction():
+    x = X.copy()
+    x[3] = 1e160
+    model = daskclust.KMeans(2, metric="cosine", random_state=0).fit(x, sample_weight=WEIGHTLESS)
+    assert np.isfinite(model.inertia_)
+
+
+@pytest.mark.parametrize("weight", [5e-324, 1e-300, 1e300])
+@pytest.mark.parametrize("name", [name for name in models() if name != "pckid"])
+def test_weights_whose_inverse_or_sum_overflows_are_refused(name, weight):
+    weights = np.ones(90)
+    weights[7] = weight
+    with pytest.raises(ValueError, match=r"sample_weight of row 7 is .* too small or large"):
+        models()[name].fit(X, sample_weight=weights)
+
+
+def test_weights_times_squares_must_not_overflow():
+    with pytest.raises(ValueError, match=r"Weights of 9e\+101 in all.*Divide the weights by their"):
+        daskclust.KMeans(2, random_state=0).fit(X * 1e100, sample_weight=np.full(90, 1e100))
+
+
+@pytest.mark.parametrize("name", ["pckmeans", "mpckmeans"])
+def test_prices_of_constraints_must_not_overflow(name):
+    pair = [[0, 60]]
+    with pytest.raises(daskclust.exceptions.ConstraintError, match="prices of violations overflow"):
+        models()[name].fit(X * 1e100, must_link=pair, must_link_weight=1e120)
+    with pytest.raises(daskclust.exceptions.ConstraintError, match="prices of violations overflow"):
+        models()[name].fit(X, must_link=pair, must_link_weight=1e200)
+
+
+def test_huge_labeled_rows_end_in_the_error_not_in_a_warning():
+    x = X.copy()
+    x[1] = 1e160
+    y = np.where(np.arange(90) < 60, np.arange(90) // 45, -1)
+    for rows in (x, da.from_array(x, chunks=(40, 3))):
+        with pytest.raises(ValueError, match="has values up to"):
+            daskclust.SemiSupervisedKMeans(2, random_state=0).fit(rows, y)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_offset_that_swallows_the_spread_is_told():
+    with pytest.warns(
+        daskclust.exceptions.PrecisionWarning, match=r"Column 0 of X lies about 1e\+14"
+    ):
+        daskclust.KMeans(2, random_state=0).fit(X + np.array([1e14, 0.0, 0.0]))
+    # Nothing is said of an offset that leaves the digits, nor of rows that are all the same.
+    daskclust.KMeans(2, random_state=0).fit(X + 1e10)
+    daskclust.KMeans(1, random_state=0).fit(np.full((5, 2), 1e17))
+
+
+def test_the_kernel_of_blocks_of_another_width():
+    model = daskclust.PCKID(2, n_initializations=2, max_components=3, random_state=0).fit(X)
+    for change in WIDTHS:
+        for pair in ((lying(change), None), (X, lying(change)), (lying(change), X)):
+            with pytest.raises(ChunkError, match="promised 3 columns"):
+                model.kernel(*pair).compute()

@@ -101,6 +101,35 @@ def test_masked_labels_are_no_labels(model, y):
     np.testing.assert_array_equal(model.fit(X, y).labels_, want)
 
 
+@pytest.mark.parametrize("make", [np.asanyarray, lazy])
+def test_pairs_come_from_labels_that_are_not_masked(make):
+    plain = dc.pairs_from_labels(KNOWN)
+    for found, expected in zip(dc.pairs_from_labels(make(MASKED_Y)), plain, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["must_link", "cannot_link"])
+def test_masked_pairs_and_their_weights_are_refused(kind):
+    pairs = np.array([[0, 1], [2, 3]])
+    model = dc.PCKMeans(3, random_state=0)
+    with pytest.raises(ConstraintError, match=f"{kind} is a masked array with masked values"):
+        model.fit(X, **{kind: np.ma.masked_array(pairs, pairs == 3)})
+    weight = np.ma.masked_array([1.0, 2.0], [False, True])
+    with pytest.raises(ConstraintError, match=f"{kind}_weight is a masked array"):
+        model.fit(X, **{kind: pairs, f"{kind}_weight": weight})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [dc.MPCKMeans(3), dc.PCSKMeans(3), dc.COPKMeans(3), dc.SpectralClustering(3, n_prototypes=9)],
+    ids=lambda model: type(model).__name__,
+)
+def test_masked_blocks_are_an_error_that_names_the_row(model):
+    hidden = lazy(X).map_blocks(lambda b: np.ma.masked_array(b, b > b.max() - 1e-9), dtype=X.dtype)
+    with pytest.raises(ValueError, match=r"the first at row \d+, column \d"):
+        model.set_params(random_state=0).fit(hidden)
+
+
 def test_masked_rows_of_labels_are_refused():
     rows = np.ma.masked_array(np.arange(5), np.arange(5) == 2)
     with pytest.raises(ConstraintError, match="the first at position 2"):

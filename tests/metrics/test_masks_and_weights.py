@@ -128,3 +128,19 @@ def test_labels_that_no_integer_holds_are_refused(far):
         metrics.contingency_table([0.0, far], [0, 1])
     with pytest.raises(ValueError, match="below 2\\*\\*63"):
         metrics.contingency_table(np.array([0, 2**64 - 1], np.uint64), [0, 1])
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("value", [1e160, -1.7e308])
+def test_values_and_weights_whose_squares_overflow_are_refused(lazy, value):
+    def make(array):
+        return da.from_array(array, chunks=(10, *array.shape[1:])) if lazy else array
+
+    x, labels = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
+    x[4, 1] = value
+    with pytest.raises(ValueError, match="squared distances overflow"):
+        metrics.calinski_harabasz_score(make(x), make(labels))
+    with pytest.raises(ValueError, match="too small or large"):
+        metrics.davies_bouldin_score(
+            make(np.zeros((30, 2))), make(labels), sample_weight=make(np.full(30, 5e-324))
+        )

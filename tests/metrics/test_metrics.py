@@ -406,3 +406,32 @@ def test_centers_that_do_not_fit_are_refused(score):
     data[123, 1] = np.inf
     with pytest.raises(ValueError, match="contains inf at row 123, column 1"):
         score(data, LABELS, centers=MEANS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sparse_and_dense_matchings_agree(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    truth, labels = rng.integers(0, 12, 50), rng.integers(0, 9, 50)
+    dense = metrics.clustering_accuracy(truth, labels)
+    monkeypatch.setattr("daskclust.metrics._agreement._DENSE", 0)
+    monkeypatch.setattr("daskclust.metrics._agreement._SPARSEST", 0)
+    assert metrics.clustering_accuracy(truth, labels) == dense
+    assert metrics.clustering_accuracy(labels, truth) == dense
+
+
+def test_as_many_classes_as_rows_are_matched_without_a_table_of_all_pairs():
+    n = 20_000  # a dense table has 400 million cells
+    order = np.random.default_rng(0).permutation(n)
+    assert metrics.clustering_accuracy(np.arange(n), order) == 1.0
+    # Every second class is split in two; half of its rows count.
+    assert metrics.clustering_accuracy(np.arange(n) // 2, order) == 0.5
+
+
+@pytest.mark.parametrize("bad", [-1, 2**24, 2**62])
+def test_labels_that_no_table_of_numbers_holds_are_refused(bad):
+    with pytest.raises(ValueError, match=f"hold {bad}; expected numbers from 0"):
+        metrics.match_labels(np.array([0, 1]), np.array([0, bad]))
+
+
+def test_no_rows_have_no_numbers():
+    assert metrics.match_labels(np.empty(0, int), np.empty(0, int)).shape == (0,)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.rows import ConstrainedRows, RowAssignment
 from daskclust.estimator.fitting import OpenData
+from daskclust.exceptions import ConstraintError
 from daskclust.kernels.constraints import (
     ImpliedPairs,
     Penalty,
@@ -25,6 +26,8 @@ from daskclust.kernels.constraints import (
     pair_costs,
     pair_lengths,
 )
+from daskclust.reduction import Survey
+from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
 
 __all__ = ["SoftConstraints"]
 
@@ -37,6 +40,25 @@ class _Prices(NamedTuple):
 
     edge_costs: Float
     implied: ImpliedPairs | None
+
+
+def _check_prices(rows: ConstrainedRows, survey: Survey) -> None:
+    """Refuse weights of pairs whose products with squared distances leave float64."""
+    c = rows.constraints
+    heaviest = float(np.max(c.pair_weight, initial=0.0))
+    if c.n_classes:
+        heaviest = max(heaviest, c.implied_must_link_weight, c.implied_cannot_link_weight)
+    sizes = np.maximum(np.maximum(np.abs(survey.low), np.abs(survey.high)), survey.idle)
+    largest = float(sizes.max())
+    # By logarithms, since the product itself would overflow.
+    if max(heaviest, 1.0) > HEAVIEST or (
+        heaviest * largest > 0 and np.log(heaviest) + 2 * np.log(largest) > LOG_LARGEST
+    ):
+        raise ConstraintError(
+            f"Constraint weights up to {heaviest:.3g}, values of X up to {largest:.3g} in size: "
+            "prices of violations overflow. Use smaller weights (1 is the default; constraints "
+            "that must hold are for COPKMeans), or rescale X."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +92,7 @@ class SoftConstraints:
         cls, rows: ConstrainedRows, data: OpenData, penalty: str, *, from_origin: bool = False
     ) -> Self:
         """Return the rule for some data, whose box may be stretched to the origin."""
+        _check_prices(rows, data.survey)
         low, high = data.survey.low, data.survey.high
         low = np.minimum(low, 0.0) if from_origin else low
         return cls(rows, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
