@@ -61,7 +61,8 @@ class Case:
         chooses between clusters.
         """
         for column in np.asarray(self.x, dtype=np.float64).T:
-            there = column[np.isfinite(column) & (column != 0)]
+            # Halves, whose range does not overflow.
+            there = column[np.isfinite(column) & (column != 0)] / 2
             largest = np.abs(there).max(initial=0.0)
             gap = np.ptp(there) if len(there) else 0.0
             if 0 < gap < 1e4 * np.spacing(largest):
