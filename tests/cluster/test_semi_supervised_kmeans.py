@@ -904,8 +904,8 @@ def test_weights_with_several_clusters(clamp):
 def test_rows_without_weight_make_no_cluster():
     rows = np.array([[0.0], [1.0], [7.0], [20.0], [21.0]])
     y, weight = [0, 0, 0, -1, -1], [2.0, 2.0, 0.0, 1.0, 1.0]
+    model = SemiSupervisedKMeans(3, clusters_per_class=3, random_state=0)
     with pytest.warns(ConstraintWarning, match="the first is row 2"):
-        model = SemiSupervisedKMeans(3, clusters_per_class=3, random_state=0)
         model.fit(rows, y, sample_weight=weight)
     assert model.cluster_classes_.tolist() == [0, 0, -1]
     assert model.cluster_centers_.ravel().tolist() == [0.0, 1.0, 20.5]
