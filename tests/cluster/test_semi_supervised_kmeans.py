@@ -774,12 +774,13 @@ def sizes_of(rows, coded, weight, limit):
     seed=st.integers(0, 2**32 - 1),
     limit=st.integers(2, 4),
     n_others=st.integers(0, 2),
+    n_away=st.integers(0, 2),
     share=st.floats(0.05, 1.0),
     weighted=st.booleans(),
     max_iter=st.sampled_from([0, 1, 2, 100]),
 )
 def test_several_clusters_equal_the_serial_program(
-    clamp, seed, limit, n_others, share, weighted, max_iter
+    clamp, seed, limit, n_others, n_away, share, weighted, max_iter
 ):
     rng = np.random.default_rng(seed)
     rows, truth = mixture(60, 4, 2, 5.0, seed)
@@ -791,8 +792,10 @@ def test_several_clusters_equal_the_serial_program(
     n_others = n_others if sizes else 2
     of_class = np.repeat(np.arange(len(sizes)), sizes)
     of_cluster = np.concatenate([of_class, np.full(n_others, -1)]).astype(int)
-    # Any rows: clusters of a class are often empty at first.
     start = rows[rng.choice(60, len(of_cluster), replace=False)]
+    if clamp:
+        # Clusters of the first class that are empty at first.
+        start[: min(n_away, len(of_class))] += [[100.0, 200.0]]
     labels, centers, inertia, n_iter = constrained_kmeans(
         rows, codes, start, weight, clamp=clamp, max_iter=max_iter, cluster_classes=of_cluster
     )
