@@ -94,7 +94,8 @@ class LabeledRows:
         """Merge equal rows."""
         points, places = np.unique(x, axis=0, return_inverse=True)
         places = places.reshape(-1)
-        return cls(points, np.bincount(places, weights=weight), places)
+        mass: Float = np.bincount(places, weights=weight).astype(np.float64)
+        return cls(points, mass, places)
 
     @property
     def n_present(self) -> int:

@@ -773,11 +773,15 @@ def sizes_of(rows, coded, weight, limit):
 @given(
     seed=st.integers(0, 2**32 - 1),
     limit=st.integers(2, 4),
+    n_others=st.integers(0, 2),
+    n_away=st.integers(0, 2),
     share=st.floats(0.05, 1.0),
     weighted=st.booleans(),
     max_iter=st.sampled_from([0, 1, 2, 100]),
 )
-def test_several_clusters_equal_the_serial_program(clamp, seed, limit, share, weighted, max_iter):
+def test_several_clusters_equal_the_serial_program(
+    clamp, seed, limit, n_others, n_away, share, weighted, max_iter
+):
     rng = np.random.default_rng(seed)
     rows, truth = mixture(60, 4, 2, 5.0, seed)
     weight = rng.integers(1, 4, 60).astype(float) if weighted else np.ones(60)
@@ -785,9 +789,13 @@ def test_several_clusters_equal_the_serial_program(clamp, seed, limit, share, we
     codes = np.full(60, -1)
     codes[y >= 0] = np.unique(y[y >= 0], return_inverse=True)[1]
     sizes = sizes_of(rows, codes, weight, limit)
-    of_cluster = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), [-1, -1]]).astype(int)
-    # Any rows: clusters of a class are often empty at first.
+    n_others = n_others if sizes else 2
+    of_class = np.repeat(np.arange(len(sizes)), sizes)
+    of_cluster = np.concatenate([of_class, np.full(n_others, -1)]).astype(int)
     start = rows[rng.choice(60, len(of_cluster), replace=False)]
+    if clamp:
+        # Clusters of the first class that are empty at first.
+        start[: min(n_away, len(of_class))] += [[100.0, 200.0]]
     labels, centers, inertia, n_iter = constrained_kmeans(
         rows, codes, start, weight, clamp=clamp, max_iter=max_iter, cluster_classes=of_cluster
     )
@@ -803,7 +811,9 @@ def test_several_clusters_equal_the_serial_program(clamp, seed, limit, share, we
     np.testing.assert_array_equal(model.cluster_classes_, of_cluster)
     fetch = bool(len(sizes))
     if any(record["passes"] > i + 2 + fetch for i, record in enumerate(model.history_)):
-        return  # a cluster without labeled rows was empty, which the serial program leaves
+        # A cluster without labeled rows was empty, which the serial program leaves.
+        assert n_others or not clamp
+        return
     np.testing.assert_array_equal(model.labels_, labels)
     np.testing.assert_allclose(model.cluster_centers_, centers, rtol=1e-9, atol=1e-12)
     assert model.inertia_ == pytest.approx(inertia, rel=1e-9)
@@ -904,8 +914,8 @@ def test_weights_with_several_clusters(clamp):
 def test_rows_without_weight_make_no_cluster():
     rows = np.array([[0.0], [1.0], [7.0], [20.0], [21.0]])
     y, weight = [0, 0, 0, -1, -1], [2.0, 2.0, 0.0, 1.0, 1.0]
+    model = SemiSupervisedKMeans(3, clusters_per_class=3, random_state=0)
     with pytest.warns(ConstraintWarning, match="the first is row 2"):
-        model = SemiSupervisedKMeans(3, clusters_per_class=3, random_state=0)
         model.fit(rows, y, sample_weight=weight)
     assert model.cluster_classes_.tolist() == [0, 0, -1]
     assert model.cluster_centers_.ravel().tolist() == [0.0, 1.0, 20.5]
