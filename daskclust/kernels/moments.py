@@ -38,22 +38,26 @@ class BlockMoments(NamedTuple):
     finite: bool
 
 
+class _Columns(NamedTuple):
+    """What is added up of each column, all of shape (p,).
+
+    Weighted sums of the values minus ``shift`` and of their squares, smallest and
+    largest value, and a probe that is NaN once a row of weight 0 is not finite.
+    """
+
+    shift: Float
+    sums: Float
+    squares: Float
+    low: Float
+    high: Float
+    probe: Float
+
+
 @compiled(fastmath={"contract"})
-def _segment(
-    x: Any,
-    start: Any,
-    stop: Any,
-    weights: Any,
-    weighted: Any,
-    sums: Any,
-    squares: Any,
-    low: Any,
-    high: Any,
-    shift: Any,
-    probe: Any,
-) -> float:
-    """Add rows ``start .. stop - 1``: sums, squares about ``shift``, ranges; return weight."""
+def _segment(x: Any, start: Any, stop: Any, weights: Any, weighted: Any, columns: Any) -> float:
+    """Add rows ``start .. stop - 1`` to the columns; return their weight."""
     p = x.shape[1]
+    shift, sums, squares, low, high, probe = columns
     total = 0.0
     for i in range(start, stop):
         w = 1.0
@@ -162,9 +166,8 @@ def block_moments(
             # data; a row that counts, since one of weight 0 may lie anywhere.
             first = start if weight is None else start + int(np.argmax(weight[start:stop] != 0))
             shift = x[first].astype(np.float64)
-            total = _segment(
-                x, start, stop, weights, weight is not None, sums, squares, low, high, shift, probe
-            )
+            columns = _Columns(shift, sums, squares, low, high, probe)
+            total = _segment(x, start, stop, weights, weight is not None, columns)
             add_plain(hi, lo, np.append(sums + total * shift, total))
             if total:
                 mean = sums / total

@@ -22,6 +22,7 @@ from daskclust.kernels.constraints import (
     pair_lengths,
     violated_pairs,
 )
+from daskclust.kernels.constraints.ordered import _all_squares
 
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
@@ -111,6 +112,13 @@ def test_pair_lengths_read_only() -> None:
     x = np.arange(6.0).reshape(3, 2)
     x.flags.writeable = False
     assert_array_equal(pair_lengths(x, [0], [2], [1, 1]), [32.0])
+
+
+def test_all_squares_by_hand() -> None:
+    # (1, 2) to (0, 0) and (3, 2): 5 + 4; their sum is (3, 2), their squared lengths 0 + 13
+    assert _all_squares(5.0, 2, 7.0, 13.0) == 9.0
+    # Rounding says less than nothing of a point and itself.
+    assert _all_squares(1.0, 1, 1.0, 1.0 - 1e-15) == 0.0
 
 
 def test_pair_costs_by_hand() -> None:

@@ -13,12 +13,12 @@ stuck; only there a search is needed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.compiling import compiled
+from daskclust.kernels.compiling import compiled, inner
 
 __all__ = ["EXACT_SIZE", "color", "greedy", "improve", "search", "smallest_last", "solve_small"]
 
@@ -157,6 +157,170 @@ def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int)
             break
 
 
+class _Part(NamedTuple):
+    """The vertices that a search colors; as :func:`search` takes them."""
+
+    costs: Floats
+    indptr: Ints
+    neighbors: Ints
+    members: Ints
+    local: Ints
+    any_will_do: bool
+
+
+class _Tree(NamedTuple):
+    """Where a search of m vertices in k colors stands.
+
+    Attributes
+    ----------
+    now : int64 array of shape (m,)
+        Color of each member, -1 = none yet.
+    blocked : int64 array of shape (m, k)
+        Neighbors of each member that have the color.
+    used : int64 array of shape (k,)
+        Members that have the color.
+    stack : int64 array of shape (m,)
+        Members in the order in which they were colored.
+    tried : bool array of shape (m + 1, k)
+        Colors that the member of each depth has had.
+    spent : float64 array of shape (m + 1,)
+        Cost of the members colored at each depth.
+    """
+
+    now: Ints
+    blocked: Ints
+    used: Ints
+    stack: Ints
+    tried: NDArray[np.bool_]
+    spent: Floats
+
+
+#: Instead of the next vertex: all are colored; one has no color left.
+_COMPLETE, _DEAD = -1, -2
+
+
+@inner()
+def _two_cheapest(costs: Any, v: int, blocked: Any, i: int) -> tuple[int, float, float]:
+    """Colors that member i, vertex v, has left, and its two lowest costs among them."""
+    left = 0
+    first = np.inf
+    second = np.inf
+    for c in range(costs.shape[1]):
+        if blocked[i, c]:
+            continue
+        left += 1
+        cost = costs[v, c]
+        if cost < first:
+            second = first
+            first = cost
+        elif cost < second:
+            second = cost
+    return left, first, second
+
+
+@inner()
+def _next_vertex(part: Any, tree: Any, depth: int) -> tuple[int, float]:
+    """Member to color next, and a lower bound of what the coloring will cost.
+
+    That with the fewest colors left; of those the one that would lose most by its
+    second best, or has the most neighbors where costs do not matter.
+    """
+    costs, indptr, _, members, _, any_will_do = part
+    now, blocked = tree.now, tree.blocked
+    bound = tree.spent[depth]
+    pick, fewest, widest = _COMPLETE, costs.shape[1] + 1, -1.0
+    for i in range(members.size):
+        if now[i] >= 0:
+            continue
+        v = members[i]
+        left, first, second = _two_cheapest(costs, v, blocked, i)
+        if left == 0:
+            return _DEAD, np.inf
+        if any_will_do:
+            gap = float(indptr[v + 1] - indptr[v])
+        else:
+            bound += first
+            gap = second - first if left > 1 else np.inf
+        if left < fewest or (left == fewest and gap > widest):
+            pick, fewest, widest = i, left, gap
+    return pick, bound
+
+
+@inner()
+def _next_color(part: Any, tree: Any, depth: int) -> int:
+    """Color to try next for the member of this depth, -1 = all were tried."""
+    costs, any_will_do = part.costs, part.any_will_do
+    blocked, used, tried = tree.blocked, tree.used, tree.tried
+    i = tree.stack[depth]
+    v = part.members[i]
+    best = -1
+    for c in range(used.size):
+        if blocked[i, c] or tried[depth, c]:
+            continue
+        if best < 0 or (not any_will_do and costs[v, c] < costs[v, best]):
+            best = c
+    if best >= 0:
+        tried[depth, best] = True
+        if any_will_do and used[best] == 0:
+            # All colors that no vertex has yet are the same: one of them is tried.
+            for c in range(used.size):
+                if used[c] == 0:
+                    tried[depth, c] = True
+    return best
+
+
+@inner()
+def _count_color(part: Any, tree: Any, i: int, c: int, sign: int) -> None:
+    """Member i gets (sign 1) or gives back (sign -1) color ``c``."""
+    indptr, neighbors, local, blocked = part.indptr, part.neighbors, part.local, tree.blocked
+    v = part.members[i]
+    tree.now[i] = c if sign > 0 else -1
+    tree.used[c] += sign
+    for e in range(indptr[v], indptr[v + 1]):
+        j = local[neighbors[e]]
+        if j >= 0:
+            blocked[j, c] += sign
+
+
+@inner()
+def _search_tree(part: Any, tree: Any, labels: Any, best: float, budget: int) -> int:
+    """Search for colorings cheaper than ``best``; see :func:`search`.
+
+    Return the number of colorings that were found, or -1 when the budget ran out.
+    """
+    costs, members, any_will_do = part.costs, part.members, part.any_will_do
+    depth = 0
+    found = 0
+    for _ in range(budget):
+        pick, bound = _next_vertex(part, tree, depth)
+        cheaper = any_will_do or bound < best
+        if pick == _COMPLETE and cheaper:
+            best = bound
+            found += 1
+            labels[members] = tree.now
+            if any_will_do:
+                return found
+        color = -1
+        if pick >= 0 and cheaper:
+            tree.stack[depth] = pick
+            tree.tried[depth, :] = False
+            color = _next_color(part, tree, depth)
+        while color < 0:
+            # Back to the last member that has a color left to try.
+            if depth == 0:
+                return found
+            depth -= 1
+            i = tree.stack[depth]
+            _count_color(part, tree, i, tree.now[i], -1)
+            color = _next_color(part, tree, depth)
+        i = tree.stack[depth]
+        _count_color(part, tree, i, color, 1)
+        cost = 0.0 if any_will_do else costs[members[i], color]
+        tree.spent[depth + 1] = tree.spent[depth] + cost
+        depth += 1
+    return -1
+
+
 @compiled()
 def search(
     costs: Any,
@@ -195,116 +359,27 @@ def search(
         budget ran out, -1 when there is none: only if the members had none before.
     """
     m, k = members.size, costs.shape[1]
+    had_none = labels[members[0]] < 0
+    best = np.inf if had_none else 0.0
     for i in range(m):
         local[members[i]] = i
-    best = np.inf
-    found = labels[members[0]] >= 0
-    if found:
-        best = 0.0
-        for i in range(m):
+        if not had_none:
             best += costs[members[i], labels[members[i]]]
-    blocked = np.zeros((m, k), dtype=np.int64)
-    now = np.full(m, -1, dtype=np.int64)
-    stack = np.empty(m, dtype=np.int64)
-    tried = np.zeros((m + 1, k), dtype=np.bool_)
-    used = np.zeros(k, dtype=np.int64)
-    spent = np.zeros(m + 1)
-    depth = 0
-    nodes = 0
-    forward = True
-    state = 1
-    while True:
-        if forward:
-            nodes += 1
-            if nodes > budget:
-                state = 0
-                break
-            bound = spent[depth]
-            pick = -1
-            fewest = k + 1
-            widest = -1.0
-            dead = False
-            for i in range(m):
-                if now[i] >= 0:
-                    continue
-                left = 0
-                first = np.inf
-                second = np.inf
-                for c in range(k):
-                    if blocked[i, c]:
-                        continue
-                    left += 1
-                    cost = 0.0 if any_will_do else costs[members[i], c]
-                    if cost < first:
-                        second = first
-                        first = cost
-                    elif cost < second:
-                        second = cost
-                if left == 0:
-                    dead = True
-                    break
-                bound += first
-                gap = second - first if left > 1 else np.inf
-                if any_will_do:
-                    gap = float(indptr[members[i] + 1] - indptr[members[i]])
-                if left < fewest or (left == fewest and gap > widest):
-                    pick, fewest, widest = i, left, gap
-            if not dead and pick < 0 and (any_will_do or bound < best):
-                best = bound
-                found = True
-                for i in range(m):
-                    labels[members[i]] = now[i]
-                if any_will_do:
-                    break
-            if dead or pick < 0 or (not any_will_do and bound >= best):
-                forward = False
-            else:
-                stack[depth] = pick
-                tried[depth, :] = False
-        if not forward:
-            if depth == 0:
-                break
-            depth -= 1
-            i = stack[depth]
-            c = now[i]
-            now[i] = -1
-            used[c] -= 1
-            for e in range(indptr[members[i]], indptr[members[i] + 1]):
-                j = local[neighbors[e]]
-                if j >= 0:
-                    blocked[j, c] -= 1
-        i = stack[depth]
-        best_c = -1
-        for c in range(k):
-            if blocked[i, c] or tried[depth, c]:
-                continue
-            if best_c < 0 or (not any_will_do and costs[members[i], c] < costs[members[i], best_c]):
-                best_c = c
-        if best_c < 0:
-            forward = False
-            continue
-        tried[depth, best_c] = True
-        if any_will_do and used[best_c] == 0:
-            # All colors that no vertex has yet are the same: one of them is tried.
-            for c in range(k):
-                if used[c] == 0:
-                    tried[depth, c] = True
-        now[i] = best_c
-        used[best_c] += 1
-        spent[depth + 1] = spent[depth]
-        if not any_will_do:
-            spent[depth + 1] += costs[members[i], best_c]
-        for e in range(indptr[members[i]], indptr[members[i] + 1]):
-            j = local[neighbors[e]]
-            if j >= 0:
-                blocked[j, best_c] += 1
-        depth += 1
-        forward = True
+    part = _Part(costs, indptr, neighbors, members, local, any_will_do)
+    tree = _Tree(
+        np.full(m, -1, dtype=np.int64),
+        np.zeros((m, k), dtype=np.int64),
+        np.zeros(k, dtype=np.int64),
+        np.empty(m, dtype=np.int64),
+        np.zeros((m + 1, k), dtype=np.bool_),
+        np.zeros(m + 1),
+    )
+    found = _search_tree(part, tree, labels, best, budget)
     for i in range(m):
         local[members[i]] = -1
-    if state == 0:
+    if found < 0:
         return 0
-    return 1 if found else -1
+    return -1 if found == 0 and had_none else 1
 
 
 @compiled()

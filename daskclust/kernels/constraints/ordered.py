@@ -2,19 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from daskclust.kernels.compiling import compiled
-from daskclust.kernels.constraints._arrays import Ints, as_bools, as_floats, as_ints
+from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.constraints._arrays import (
+    Bools,
+    Floats,
+    Ints,
+    as_bools,
+    as_floats,
+    as_ints,
+)
 from daskclust.kernels.constraints.implied import ImpliedPairs
 
 __all__ = ["ordered_pass"]
 
 
-@compiled()
+class _Pairs(NamedTuple):
+    """Listed pairs; row i's are the entries ``indptr[i]:indptr[i + 1]`` of the other arrays."""
+
+    indptr: Ints
+    neighbors: Ints
+    costs: Floats
+    is_must_link: Bools
+
+
+class _Labeled(NamedTuple):
+    """Labeled rows: the fields of :class:`ImpliedPairs` that compiled code reads."""
+
+    slot: Ints
+    classes: Ints
+    points: Floats
+    lengths: Floats
+    n_classes: int
+    box_length: float
+    must_link_weight: float
+    cannot_link_weight: float
+    constant: bool
+
+
+class _Statistics(NamedTuple):
+    """Number, sum and sum of squared lengths of the labeled rows of each (class, cluster).
+
+    Of shape (n_classes + 1, K), (n_classes + 1, K, q) and (n_classes + 1, K); the
+    last class is all of them.
+    """
+
+    number: Ints
+    sums: Floats
+    squares: Floats
+
+
+class _Prices(NamedTuple):
+    """What one row would pay in each cluster.
+
+    Attributes
+    ----------
+    penalties : ndarray of shape (2, K)
+        :data:`_REPEL`: cannot-link price of joining the cluster; :data:`_ATTRACT`:
+        must-link cost towards it.
+    scores : ndarray of shape (K,)
+        Distance plus penalties.
+    dots : ndarray of shape (K,)
+        The row times the sum of the rows of its class in the cluster.
+    """
+
+    penalties: Floats
+    scores: Floats
+    dots: Floats
+
+
+#: Rows of ``penalties``; the kind of a listed pair, as a number.
+_REPEL, _ATTRACT = 0, 1
+
+# Compiled code counts the references to every array that it takes out of a tuple.  That is
+# dear beside the work on one cluster or pair: what is called for each takes plain arrays.
+
+
+@inner()
 def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
     """``points[row] . sums[c, k]`` in four chains, which do not wait for each other."""
     q = points.shape[1]
@@ -31,6 +99,16 @@ def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
 
 
 @compiled()
+def _all_squares(length: float, n: int, dot: float, squares: float) -> float:
+    """Sum of squared distances of a point to n others, never negative.
+
+    ``length`` is the point's squared length, ``dot`` its product with the others'
+    sum, ``squares`` the sum of their squared lengths.
+    """
+    return max(n * length - 2.0 * dot + squares, 0.0)
+
+
+@inner()
 def _add_row(
     points: Any,
     lengths: Any,
@@ -54,42 +132,32 @@ def _add_row(
             sums[c, k, j] = 0.0
 
 
-@compiled()
-def _repulsion(
+@inner()
+def _move_row(
     points: Any,
     lengths: Any,
     row: int,
     c: int,
-    k: int,
-    dot_same: float,
-    number: Any,
-    sums: Any,
-    squares: Any,
-    box_length: float,
-) -> float:
-    """Price of joining the rows of other classes in cluster ``k``; never negative."""
-    any_class = number.shape[0] - 1
-    other = number[any_class, k] - number[c, k]
-    if other == 0:
-        return 0.0
-    dot = _dot(points, row, sums, any_class, k) - dot_same
-    far = other * lengths[row] - 2.0 * dot + (squares[any_class, k] - squares[c, k])
-    return max(other * box_length - max(far, 0.0), 0.0)
-
-
-@compiled()
-def _count_rows(
-    labels: Any,
-    slot: Any,
-    classes: Any,
-    points: Any,
-    lengths: Any,
+    old: int,
+    new: int,
     number: Any,
     sums: Any,
     squares: Any,
 ) -> None:
-    """Statistics of the labeled rows of each (class, cluster); the last class is all of them."""
-    n_classes = number.shape[0] - 1
+    """Move a labeled row of class ``c`` from cluster ``old`` (-1 = none yet) to ``new``."""
+    any_class = number.shape[0] - 1
+    if old >= 0:
+        _add_row(points, lengths, row, c, old, -1.0, number, sums, squares)
+        _add_row(points, lengths, row, any_class, old, -1.0, number, sums, squares)
+    _add_row(points, lengths, row, c, new, 1.0, number, sums, squares)
+    _add_row(points, lengths, row, any_class, new, 1.0, number, sums, squares)
+
+
+@compiled()
+def _count_rows(labels: Any, labeled: Any, statistics: Any) -> None:
+    """Fill the statistics, which are 0, from the labels of all m rows."""
+    slot, classes, n_classes = labeled.slot, labeled.classes, labeled.n_classes
+    points, lengths, (number, sums, squares) = labeled.points, labeled.lengths, statistics
     for i in range(labels.size):
         if slot[i] >= 0 and labels[i] >= 0:
             s = slot[i]
@@ -101,133 +169,195 @@ def _count_rows(
 
 
 def _statistics(
-    implied: ImpliedPairs, labels: Ints, small: Any, n_clusters: int
-) -> tuple[Any, ...]:
+    implied: ImpliedPairs, labeled: _Labeled, labels: Ints, small: NDArray[Any], n_clusters: int
+) -> _Statistics:
     """Return the statistics of the labeled rows, those of the last pass where it moved none."""
     kept = implied.kept
     if "labels" in kept and np.array_equal(kept["labels"], labels):
-        statistics: tuple[Any, ...] = kept["statistics"]
-        if statistics[0].shape[1] == n_clusters:
+        statistics: _Statistics = kept["statistics"]
+        if statistics.number.shape[1] == n_clusters:
             return statistics
     shape = (implied.n_classes + 1, n_clusters)
-    statistics = (
+    statistics = _Statistics(
         np.zeros(shape, dtype=np.int64),
         np.zeros((*shape, implied.points.shape[1])),
         np.zeros(shape),
     )
-    _count_rows(small, implied.slot, implied.classes, implied.points, implied.lengths, *statistics)
+    _count_rows(small, labeled, statistics)
     return statistics
 
 
-@compiled()
-def _ordered_pass(
-    distances: Any,
+@inner()
+def _add_listed(
     labels: Any,
+    i: int,
     indptr: Any,
     neighbors: Any,
     costs: Any,
     is_must_link: Any,
-    slot: Any,
-    classes: Any,
-    points: Any,
-    lengths: Any,
-    n_classes: int,
-    box_length: float,
+    penalties: Any,
+) -> float:
+    """Add the costs of row i's listed pairs; return the must-link costs of them all."""
+    total = 0.0
+    for e in range(indptr[i], indptr[i + 1]):
+        k = labels[neighbors[e]]
+        if k < 0:
+            continue  # a partner without a label has no say
+        # Without a branch on the kind, which nobody could predict.
+        kind = np.int64(is_must_link[e])
+        penalties[kind, k] += costs[e]
+        total += kind * costs[e]
+    return total
+
+
+@inner()
+def _add_constant(
+    c: int,
+    old: int,
+    total: float,
     must_weight: float,
     cannot_weight: float,
-    constant: bool,
     number: Any,
-    sums: Any,
-    squares: Any,
+    penalties: Any,
+) -> float:
+    """Add the implied pairs of a row of class ``c``, 1 each; return ``total`` with them."""
+    any_class = number.shape[0] - 1
+    for k in range(number.shape[1]):
+        same = number[c, k]
+        # The row itself is among the rows of its class in its old cluster.
+        partners = same - 1 if k == old else same
+        penalties[_ATTRACT, k] += must_weight * partners
+        total += must_weight * partners
+        penalties[_REPEL, k] += cannot_weight * (number[any_class, k] - same)
+    return total
+
+
+@inner()
+def _add_attraction(
+    row: int, old: int, total: float, labeled: Any, statistics: Any, prices: Any
+) -> float:
+    """Add a labeled row's implied must-links by their lengths; return ``total`` with them."""
+    penalties, _, dots = prices
+    number, sums, squares = statistics
+    points, length, c = labeled.points, labeled.lengths[row], labeled.classes[row]
+    weight = labeled.must_link_weight
+    for k in range(number.shape[1]):
+        same = number[c, k]
+        # The row itself is among the rows of its class in its old cluster.
+        partners = same - 1 if k == old else same
+        dots[k] = 0.0
+        if same > 0:
+            dots[k] = _dot(points, row, sums, c, k)
+            if partners > 0:
+                near = weight * _all_squares(length, same, dots[k], squares[c, k])
+                penalties[_ATTRACT, k] += near
+                total += near
+    return total
+
+
+@inner()
+def _lowest(scores: Any) -> int:
+    """Cluster of the lowest score, the first of equals."""
+    best, lowest = 0, scores[0]
+    for k in range(1, scores.size):
+        if scores[k] < lowest:
+            best, lowest = k, scores[k]
+    return best
+
+
+@inner()
+def _score(distances: Any, i: int, k: int, total: float, penalties: Any) -> float:
+    """Distance plus penalties: the must-links towards other clusters, the cannot-links to k."""
+    return distances[i, k] + ((total - penalties[_ATTRACT, k]) + penalties[_REPEL, k])
+
+
+@inner()
+def _lowest_repelled(
+    distances: Any, i: int, old: int, total: float, labeled: Any, statistics: Any, prices: Any
 ) -> int:
+    """Cluster of the lowest score once implied cannot-links are added, the first of equals.
+
+    A labeled row mostly stays in its old cluster; without one it mostly joins its
+    class.  With that one's score known, most others are too dear before the rows of
+    other classes in them are counted.
+    """
+    penalties, scores, dots = prices
+    number, sums, squares = statistics
+    row, points = labeled.slot[i], labeled.points
+    c, any_class, length = labeled.classes[row], labeled.n_classes, labeled.lengths[row]
+    box_length, weight = labeled.box_length, labeled.cannot_link_weight
+    best = old if old >= 0 else _lowest(scores)
+    lowest = np.inf
+    for step in range(-1, scores.size):
+        k = best if step < 0 else step
+        if not (scores[k] < lowest or (scores[k] == lowest and k < best)):
+            continue
+        others = number[any_class, k] - number[c, k]
+        if others > 0:
+            dot = _dot(points, row, sums, any_class, k) - dots[k]
+            far = _all_squares(length, others, dot, squares[any_class, k] - squares[c, k])
+            penalties[_REPEL, k] += weight * max(others * box_length - far, 0.0)
+        scores[k] = _score(distances, i, k, total, penalties)
+        if scores[k] < lowest or (scores[k] == lowest and k < best):
+            lowest = scores[k]
+            best = k
+    return best
+
+
+@compiled()
+def _ordered_pass(
+    distances: Any, labels: Any, pairs: Any, labeled: Any, statistics: Any, prices: Any
+) -> int:
+    """Assign all rows in turn; ``prices`` is scratch.  Return how many labels changed."""
     m, n_clusters = distances.shape
-    # Per cluster, for one row: the price of joining it, and must-link cost towards it.
-    prices = np.zeros((2, n_clusters))
-    repel, attract = prices[0], prices[1]
-    scores = np.empty(n_clusters)
-    dots = np.zeros(n_clusters)
-    any_class = n_classes
+    indptr, neighbors, costs, is_must_link = pairs
+    penalties, scores, _ = prices
+    number, sums, squares = statistics
+    slot, classes, points, lengths, n_classes = labeled[:5]
+    constant, must_weight = labeled.constant, labeled.must_link_weight
+    cannot_weight = labeled.cannot_link_weight
     changed = 0
     for i in range(m):
-        old = labels[i]
+        old = np.int64(labels[i])
         row = slot[i] if n_classes > 0 else -1
         c = classes[row] if row >= 0 else 0
-        total = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            k = labels[neighbors[e]]
-            if k < 0:
-                continue  # a partner without a label has no say
-            # Without a branch on the kind, which nobody could predict.
-            kind = np.int64(is_must_link[e])
-            prices[kind, k] += costs[e]
-            total += kind * costs[e]
-        if row >= 0:
-            for k in range(n_clusters):
-                same = number[c, k]
-                # The row itself is among the rows of its class in its old cluster.
-                partners = same - 1 if k == old else same
-                dots[k] = 0.0
-                if constant:
-                    attract[k] += must_weight * partners
-                    total += must_weight * partners
-                    repel[k] += cannot_weight * (number[any_class, k] - same)
-                elif same > 0:
-                    dots[k] = _dot(points, row, sums, c, k)
-                    if partners > 0:
-                        near = same * lengths[row] - 2.0 * dots[k] + squares[c, k]
-                        near = must_weight * max(near, 0.0)
-                        attract[k] += near
-                        total += near
-
         for k in range(n_clusters):
-            scores[k] = distances[i, k] + ((total - attract[k]) + repel[k])
-        best = 0
+            penalties[_REPEL, k] = 0.0
+            penalties[_ATTRACT, k] = 0.0
+        total = _add_listed(labels, i, indptr, neighbors, costs, is_must_link, penalties)
+        if row >= 0 and constant:
+            total = _add_constant(c, old, total, must_weight, cannot_weight, number, penalties)
+        elif row >= 0:
+            total = _add_attraction(row, old, total, labeled, statistics, prices)
+        for k in range(n_clusters):
+            scores[k] = _score(distances, i, k, total, penalties)
         if row >= 0 and not constant:
-            # The row mostly stays in its old cluster; without one it mostly joins its class.  With
-            # that one's score known, most others are too dear before the rows of other classes in
-            # them are counted.
-            best = max(old, 0)
-            if old < 0:
-                for k in range(1, n_clusters):
-                    if scores[k] < scores[best]:
-                        best = k
-            lowest = np.inf
-            for step in range(-1, n_clusters):
-                k = best if step < 0 else step
-                if scores[k] < lowest or (scores[k] == lowest and k < best):
-                    repel[k] += cannot_weight * _repulsion(
-                        points, lengths, row, c, k, dots[k], number, sums, squares, box_length
-                    )
-                    scores[k] = distances[i, k] + ((total - attract[k]) + repel[k])
-                    if scores[k] < lowest or (scores[k] == lowest and k < best):
-                        lowest = scores[k]
-                        best = k
+            best = _lowest_repelled(distances, i, old, total, labeled, statistics, prices)
         else:
-            lowest = scores[0]
-            for k in range(1, n_clusters):
-                if scores[k] < lowest:
-                    lowest = scores[k]
-                    best = k
-        for k in range(n_clusters):
-            attract[k] = 0.0
-            repel[k] = 0.0
-
+            best = _lowest(scores)
         if best != old:
             changed += 1
             labels[i] = best
             if row >= 0:
-                if old >= 0:
-                    _add_row(points, lengths, row, c, old, -1.0, number, sums, squares)
-                    _add_row(points, lengths, row, any_class, old, -1.0, number, sums, squares)
-                _add_row(points, lengths, row, c, best, 1.0, number, sums, squares)
-                _add_row(points, lengths, row, any_class, best, 1.0, number, sums, squares)
+                _move_row(points, lengths, row, c, old, best, number, sums, squares)
     return changed
 
 
-_NO_INTS = np.empty(0, dtype=np.int64)
-_NO_FLOATS = np.empty(0)
-_NO_POINTS = np.empty((0, 0))
-_NO_STATISTICS = (np.zeros((1, 0), dtype=np.int64), np.zeros((1, 0, 0)), np.zeros((1, 0)))
+#: In place of labeled rows where there are none.
+_NONE_LABELED = _Labeled(
+    np.empty(0, dtype=np.int64),
+    np.empty(0, dtype=np.int64),
+    np.empty((0, 0)),
+    np.empty(0),
+    0,
+    0.0,
+    0.0,
+    0.0,
+    False,
+)
+_NO_STATISTICS = _Statistics(
+    np.zeros((1, 0), dtype=np.int64), np.zeros((1, 0, 0)), np.zeros((1, 0))
+)
 
 
 def ordered_pass(
@@ -295,45 +425,17 @@ def ordered_pass(
         )
     # Labels of partners are read all over the place: small ones stay in the processor's cache.
     small = new.astype(np.int8 if d.shape[1] <= np.iinfo(np.int8).max else np.int32)
-    # One call with every argument positional: Numba compiles a single version.
-    if implied is None:
-        tail: tuple[Any, ...] = (
-            _NO_INTS,
-            _NO_INTS,
-            _NO_POINTS,
-            _NO_FLOATS,
-            0,
-            0.0,
-            0.0,
-            0.0,
-            False,
-            *_NO_STATISTICS,
-        )
-    else:
-        tail = (
-            implied.slot,
-            implied.classes,
-            implied.points,
-            implied.lengths,
-            implied.n_classes,
-            implied.box_length,
-            implied.must_link_weight,
-            implied.cannot_link_weight,
-            implied.constant,
-            *_statistics(implied, new, small, d.shape[1]),
-        )
-    changed = _ordered_pass(
-        d,
-        small,
-        as_ints(indptr),
-        as_ints(neighbors),
-        as_floats(costs),
-        as_bools(is_must_link),
-        *tail,
-    )
+    n_clusters = d.shape[1]
+    labeled, statistics = _NONE_LABELED, _NO_STATISTICS
+    if implied is not None:
+        labeled = _Labeled(*(getattr(implied, name) for name in _Labeled._fields))
+        statistics = _statistics(implied, labeled, new, small, n_clusters)
+    pairs = _Pairs(as_ints(indptr), as_ints(neighbors), as_floats(costs), as_bools(is_must_link))
+    prices = _Prices(np.zeros((2, n_clusters)), np.empty(n_clusters), np.zeros(n_clusters))
+    changed = _ordered_pass(d, small, pairs, labeled, statistics, prices)
     if implied is not None:
         implied.kept.clear()
         if not changed:
             # Nothing was added or taken out: they are what they would be if built anew.
-            implied.kept.update(labels=new, statistics=tail[-3:])
+            implied.kept.update(labels=new, statistics=statistics)
     return small.astype(np.int64), int(changed)

@@ -69,6 +69,15 @@ class Conditioned(NamedTuple):
     order: NDArray[np.intp]
 
 
+class _Components(NamedTuple):
+    """D components with full covariances; those of model i are ``bounds[i]:bounds[i + 1]``."""
+
+    log_weights: Float
+    means: Float
+    covariances: Float
+    bounds: NDArray[np.int64]
+
+
 def group_patterns(x: NDArray[Any], weight: Float | None) -> Patterns:
     """Sort rows by what they miss, keeping their order within a pattern.
 
@@ -144,20 +153,11 @@ def _whiten(row: Any, mean: Any, there: Any, upper: Any, white: Any) -> float:
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
-def _condition(
-    x: Any,
-    weight: Any,
-    starts: Any,
-    log_weights: Any,
-    means: Any,
-    covariances: Any,
-    bounds: Any,
-    sums: Any,
-    likelihood: Any,
-    shares: Any,
-    rows_likelihood: Any,
-    filled: Any,
-) -> None:
+def _condition(rows: Any, components: Any, found: Any) -> None:
+    """Fill ``found``, whose sums and likelihood are 0; see :func:`condition_rows`."""
+    x, weight, _, starts = rows
+    log_weights, means, covariances, bounds = components
+    sums, likelihood, shares, rows_likelihood, filled, _ = found
     p = x.shape[1]
     d = len(means)
     upper, tied, white = np.empty((d, p, p)), np.empty((d, p, p)), np.empty((d, p))
@@ -251,14 +251,6 @@ def condition_rows(rows: Patterns, mixtures: Mixtures) -> Conditioned:
     )
     with np.errstate(divide="ignore"):
         log_weights = np.log(mixtures.weights)
-    _condition(
-        rows.x,
-        rows.weight,
-        rows.starts,
-        log_weights,
-        mixtures.means,
-        mixtures.covariances,
-        mixtures.bounds,
-        *found[:5],
-    )
+    components = _Components(log_weights, mixtures.means, mixtures.covariances, mixtures.bounds)
+    _condition(rows, components, found)
     return found
