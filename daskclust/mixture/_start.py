@@ -36,7 +36,8 @@ def _centers(data: OpenData, init_params: str, k: int) -> Float:
     fill = FillMissing(survey.mean)
     picks = survey.picks.copy()
     picks["x"] = np.where(np.isnan(picks["x"]), survey.mean, picks["x"])
-    filled = data.rows if survey.complete else data.rows.transformed(fill)
+    # Rows of weight 0, too: the survey does not see what they miss, and 0 times NaN is NaN.
+    filled = data.rows.transformed(fill)
     found = sample_centers(
         filled,
         replace(survey, picks=picks),

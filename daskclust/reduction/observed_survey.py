@@ -42,11 +42,6 @@ class ObservedSurvey(Survey):
     observed: NDArray[np.float64]
     n_informed: int
 
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is missing in rows of positive weight, but for rounding."""
-        return bool((self.observed >= self.weight * (1 - 1e-12)).all())
-
 
 def _fields(state: SurveyRequest) -> Mapping[str, Field]:
     return survey_fields(state, 2 * state.n_features + 2)

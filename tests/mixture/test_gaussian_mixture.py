@@ -527,3 +527,9 @@ def test_masked_values_of_blocks_are_missing_after_the_fit_too(method):
     rows = chunked(GAPS).map_blocks(masked, dtype=GAPS.dtype)
     want = values(getattr(model, method)(chunked(GAPS)))
     np.testing.assert_array_equal(values(getattr(model, method)(rows)), want)
+
+
+def test_absent_rows_may_miss_values():
+    x = np.array([[16.0, 1.0], [np.nan, 2.0], [0.5, 3.0]])
+    model = GaussianMixture(1, random_state=0).fit(x, sample_weight=[0.0, 0.0, 2.0])
+    np.testing.assert_allclose(model.means_, [[0.5, 3.0]])
