@@ -417,6 +417,7 @@ class Cube:
 
         Examples
         --------
+        >>> import zarr
         >>> from daskclust import open_cube
         >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
         >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
@@ -481,6 +482,7 @@ class Cube:
 
         Examples
         --------
+        >>> import zarr
         >>> from daskclust import open_cube
         >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
         >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
@@ -564,6 +566,7 @@ class Cube:
 
         Examples
         --------
+        >>> import zarr
         >>> from daskclust import open_cube
         >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
         >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
@@ -651,6 +654,7 @@ class Cube:
 
         Examples
         --------
+        >>> import zarr
         >>> from daskclust import open_cube
         >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
         >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
@@ -766,6 +770,7 @@ class Cube:
 
         Examples
         --------
+        >>> import zarr
         >>> from daskclust import open_cube
         >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
         >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
