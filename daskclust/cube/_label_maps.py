@@ -9,9 +9,9 @@ import dask.array as da
 import numpy as np
 import zarr
 
-from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._metadata import flags, label_dtype
+from daskclust.cube.layout import BlockGrid
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import encode_fill_value, open_store
 from daskclust.storage.targets import check_written, new_group
