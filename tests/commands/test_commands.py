@@ -541,9 +541,6 @@ def test_memory_plan_is_checked() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is another thing on Windows")
-# Slow for now: it failed in whole runs of this file, and passes alone; the cause is not known.
-# `test_ending.py` interrupts fits, too.
-@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_continues(
     folder: Path, tmp_path: Path
 ) -> None:
