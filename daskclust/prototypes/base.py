@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from daskclust.engine import Rows
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass
+from daskclust.estimator.fitting import FirstPass, draw_seeds
+from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_integer
-from daskclust.estimator.restarts import draw_seeds
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.state import PrototypeState, split

@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, is_dask, map_rows
 from daskclust.estimator.base import output_dtype
-from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import as_cube, check_rows
+from daskclust.estimator.inputs import Data, as_cube, check_rows
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.estimator.values import nonfinite_message

@@ -14,9 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import as_matrix, map_rows
 from daskclust.estimator.base import output_dtype, warn_few_distinct
-from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import OpenData, fit, row_labels
-from daskclust.estimator.inputs import as_cube, check_rows
+from daskclust.estimator.inputs import Data, as_cube, check_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.estimator.values import nonfinite_message
@@ -29,7 +28,7 @@ from daskclust.prototypes.pairs import NodePairs
 from daskclust.prototypes.references import near_weights
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState
 from daskclust.prototypes.views import Space, check_views
-from daskclust.starts.recluster import recluster
+from daskclust.starts.sampled import recluster
 
 __all__ = ["SpectralClustering"]
 
