@@ -11,11 +11,11 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike
 
+from daskclust._choices import check_choice
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import open_image
 from daskclust.cube._metadata import (
-    check_choice,
     choose_block,
     find_dimensions,
     find_wavelengths,
@@ -131,7 +131,7 @@ def open_cube(
     ((40, 60, 10), (4, 1), 2400)
     """
     if isinstance(scale, str):
-        check_choice("scale", scale, ("none", "standard", "unit", "angle", "whitened"))
+        check_choice(scale, "scale", ("none", "standard", "unit", "angle", "whitened"))
         # Spectral angles are distances between directions.
         scale = "unit" if scale == "angle" else scale
         if scale == "whitened" and missing == "nan":
@@ -139,7 +139,7 @@ def open_cube(
                 "scale='whitened' mixes the bands, so that one missing value would spoil a whole "
                 "pixel; use missing='mask', or another scale."
             )
-    check_choice("missing", missing, ("mask", "nan"))
+    check_choice(missing, "missing", ("mask", "nan"))
     found = find_cube(store, variable, dims)
     array = found.array
     order, names = find_dimensions(found.names, found.title, array.shape)
