@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.blas import one_blas_thread
-from daskclust.kernels.nearest.several import nearest_several
-from daskclust.prototypes.references import References, near_weights
+from daskclust.prototypes.references import References
 from daskclust.prototypes.ridge import KernelRidge
+from daskclust.prototypes.row_function import near_values
 from daskclust.prototypes.views import Space
 
-__all__ = ["Posterior", "SpacePosterior", "shares"]
+__all__ = ["Margin", "MostProbable", "Posterior", "SpacePosterior", "shares"]
 
 Float = NDArray[np.float64]
 
@@ -66,13 +66,7 @@ class SpacePosterior:
 
     def graph(self, z: Float, n_neighbors: int) -> Float:
         """Shares by the graph and the ridge."""
-        count = min(n_neighbors + 1, len(self.nodes))
-        indices, distances = nearest_several(z, self.nodes, count)
-        if count == 1:
-            weights = np.ones_like(distances)
-        else:
-            weights, indices = near_weights(distances), indices[:, :-1]
-        spread = np.einsum("im,imc->ic", weights, self.node_shares[indices])
+        spread = near_values(z, self.nodes, self.node_shares, n_neighbors)
         return shares(spread + self.ridge_share * self.ridge(z))
 
     def neighbors(self, z: Float, own: NDArray[np.int64] | None = None) -> Float:
@@ -97,6 +91,11 @@ class Posterior:
     n_neighbors: int
     neighbor_share: float = 0.0
 
+    @property
+    def ridge_share(self) -> float:
+        """Weight of the ridge beside the spreading, the same in all spaces."""
+        return self.spaces[0].ridge_share
+
     def __call__(self, x: NDArray[Any]) -> Float:
         """Return the probabilities of the classes, (n, c)."""
         n_classes = self.spaces[0].node_shares.shape[1]
@@ -118,3 +117,31 @@ class Posterior:
                 found = (1 - share) * found + share * voted
             total += found
         return shares(np.round(total / len(self.spaces), _DIGITS))
+
+
+@dataclass(frozen=True)
+class MostProbable:
+    """Names of the most probable classes of rows; ties go to the first."""
+
+    posterior: Posterior
+    classes: NDArray[Any]
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return classes, (n,)."""
+        return np.asarray(self.classes[self.posterior(x).argmax(axis=1)])
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Probabilities of the best classes of rows less those of the second best."""
+
+    posterior: Posterior
+
+    def __call__(self, x: NDArray[Any]) -> Float:
+        """Return margins, (n,); 1 where there is one class."""
+        found = self.posterior(x)
+        if found.shape[1] == 1:
+            return np.ones(len(found))
+        best = np.partition(found, found.shape[1] - 2, axis=1)[:, -2:]
+        margin: Float = best[:, 1] - best[:, 0]
+        return margin

@@ -1,0 +1,163 @@
+"""From counts and labeled rows to a posterior: labels travel, the ridge joins in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.prototypes.graph import normalized, spread, unreached
+from daskclust.prototypes.labeled import LabelPlan
+from daskclust.prototypes.left_out import (
+    RIDGE_SHARE,
+    balanced_loss,
+    ridge_share,
+    spread_left_out,
+)
+from daskclust.prototypes.posterior import Posterior, SpacePosterior, shares
+from daskclust.prototypes.references import References, best_share
+from daskclust.prototypes.ridge import fit_ridge
+from daskclust.prototypes.row_nodes import RowNodes
+from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeState
+
+__all__ = ["SpreadLabels", "SpreadingProblem", "spread_labels", "with_references"]
+
+Float = NDArray[np.float64]
+
+#: Labeled rows by which the share of the nearest ones is chosen, at most.
+_TRIED = 4096
+
+
+@dataclass(frozen=True)
+class SpreadingProblem(PrototypeProblem):
+    """The labeled rows, with what any fit on prototypes needs.
+
+    Parameters
+    ----------
+    plan : LabelPlan
+    nodes_of : RowNodes
+        Labeled rows that are nodes.
+    seeds : ndarray of shape (k, c)
+        Weights of the classes of these nodes.
+    """
+
+    plan: LabelPlan
+    nodes_of: RowNodes
+    seeds: Float
+
+
+class SpreadLabels(NamedTuple):
+    """What labels have become.
+
+    Attributes
+    ----------
+    posterior : Posterior
+    missed_nodes : list of int
+        Nodes of each view that no label reaches.
+    missed_rows : list of float
+        Weight of the rows that lie between these.
+    """
+
+    posterior: Posterior
+    missed_nodes: list[int]
+    missed_rows: list[float]
+
+
+def _travel(
+    counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float
+) -> tuple[Float, NDArray[np.bool_], Float]:
+    """Shares of the classes at the nodes, which nodes no label reaches, and shares left out.
+
+    The last are those of the labeled nodes by the labels of the others.
+    """
+    graph = normalized(counts.near)
+    if counts.adjacent is not None:
+        graph = normalized(graph + normalized(counts.adjacent))
+    counted = counts.classes
+    if not counted.size:
+        counted = np.zeros((n_prototypes, seeds.shape[1]))
+    given = np.concatenate([counted, seeds])
+    lost = unreached(graph, given.sum(axis=1) > 0)
+    totals = given.sum(axis=0)
+    # Classes count alike, however many labels they have.
+    given = np.divide(given, totals, out=np.zeros_like(given), where=totals > 0)
+    own = np.eye(len(graph), len(seeds), -n_prototypes)
+    reached = spread(graph, np.hstack([given, own]), alpha)
+    travelled, reached = shares(reached[:, : seeds.shape[1]]), reached[:, seeds.shape[1] :]
+    travelled[lost] = 1.0 / travelled.shape[1]
+    return travelled, lost, spread_left_out(reached[n_prototypes:], seeds)
+
+
+def spread_labels(
+    problem: SpreadingProblem, state: PrototypeState, alpha: float, n_neighbors: int
+) -> SpreadLabels:
+    """Let labels travel in each space, and weigh the kernel ridge beside them.
+
+    Parameters
+    ----------
+    problem : SpreadingProblem
+    state : PrototypeState
+        With counts.
+    alpha : float
+    n_neighbors : int
+        Nodes of which a row takes its classes.
+    """
+    found, missed, missed_rows, losses = [], [], [], []
+    seeds = problem.seeds
+    spaces = problem.spaces(state.space)
+    parts = zip(spaces, problem.nodes(state), problem.counts(state), state.sizes, strict=True)
+    for space, nodes, counts, size in parts:
+        travelled, lost, left_out = _travel(counts, seeds, int(size), alpha)
+        ridge, scores = fit_ridge(nodes[size:], shares(seeds), problem.nodes_of.weight)
+        found.append(SpacePosterior(space, nodes, int(size), travelled, ridge, RIDGE_SHARE))
+        losses.append([balanced_loss(left_out, seeds), balanced_loss(shares(scores), seeds)])
+        missed.append(int(lost.sum()))
+        missed_rows.append(float(counts.near[lost].sum() / 2))
+    if problem.plan.others is None:
+        by_graph, by_ridge = np.mean(losses, axis=0)
+        share = ridge_share(by_graph, by_ridge, len(seeds))
+        found = [replace(one, ridge_share=share) for one in found]
+    return SpreadLabels(Posterior(tuple(found), n_neighbors), missed, missed_rows)
+
+
+def with_references(posterior: Posterior, plan: LabelPlan) -> Posterior:
+    """Let the nearest labeled rows vote, where there are more labels than nodes."""
+    if plan.others is None:
+        return posterior
+    assert plan.x is not None
+    assert plan.weights is not None
+    rows = RowNodes(plan.x, plan.weights.sum(axis=1))
+    known = shares(rows.sums(plan.weights))
+    spaces = [
+        replace(
+            one,
+            references=References.build(one.space(rows.x), known, one.nodes[: one.n_prototypes]),
+        )
+        for one in posterior.spaces
+    ]
+    posterior = replace(posterior, spaces=tuple(spaces))
+    share = _choose_share(posterior, rows, known, rows.node[plan.is_node])
+    return replace(posterior, neighbor_share=share)
+
+
+def _choose_share(
+    posterior: Posterior, rows: RowNodes, known: Float, nodes: NDArray[np.intp]
+) -> float:
+    """Choose the share of the nearest labeled rows by those that are no nodes."""
+    others = np.ones(len(rows.x), bool)
+    others[nodes] = False
+    tried = np.flatnonzero(others)
+    tried = tried[:: -(-len(tried) // _TRIED) or 1]
+    if not len(tried):
+        return 0.0
+    graph, neighbors = np.zeros((2, len(tried), known.shape[1]))
+    for one in posterior.spaces:
+        z = one.space(rows.x[tried])
+        assert one.references is not None
+        place = np.argsort(one.references.order)
+        graph += one.graph(z, posterior.n_neighbors)
+        neighbors += shares(one.neighbors(z, place[tried]))
+    n = len(posterior.spaces)
+    return best_share(graph / n, neighbors / n, known[tried])
