@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._grids import pixel_grid
-from daskclust.cube._metadata import dimension_names, role_of
+from daskclust.cube._metadata import attributes_of, dimension_names, role_of
 from daskclust.cube._sources import open_path
 from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.opening import kind_of
@@ -231,7 +231,7 @@ def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
     if names is not None and len(names) == 2:
         upright = names if role_of(names[0]) != "x" else names[::-1]
         place = Georeference.from_zarr(array, group, upright)
-    return _described(values, place, upright, dict(array.attrs))
+    return _described(values, place, upright, attributes_of(array))
 
 
 def _from_xarray(array: Any) -> Image:

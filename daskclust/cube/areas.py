@@ -15,6 +15,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cube._grids import IDENTITY
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
 from daskclust.cube.label_map import open_label_map
@@ -28,7 +29,6 @@ _FEW = 4
 _DISTORTION = 0.01
 #: A projection's scale is found at so many points a block and axis, and linear in between.
 _NODES = 33
-_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class _Rule:
 
 
 def _rule_of(grid: PixelGrid) -> _Rule:
-    if grid.crs is None or grid.transform == _IDENTITY:
+    if grid.crs is None or grid.transform == IDENTITY:
         return _Rule("the map does not say where it lies: no areas")
     with needs_extra("An area in square meters"):
         import pyproj  # noqa: F401
