@@ -561,6 +561,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_continues(
     assert "the same command goes on from there" in run.err
     assert run.err.splitlines()[-1] == "daskclust: interrupted"
     assert "Traceback" not in run.err
+    assert "distributed" not in run.err
     assert run.left_behind() == []
     left = [path.name for path in tmp_path.iterdir()]
     assert left == [found[0].name]
