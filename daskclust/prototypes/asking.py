@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from daskclust.engine import Rows, open_rows
 from daskclust.estimator.inputs import as_cube, check_rows, cube_of_fit
 from daskclust.estimator.values import check_values
+from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
 from daskclust.prototypes.picks import spread_out, squared_gaps
 from daskclust.prototypes.posterior import Posterior
@@ -105,15 +106,24 @@ class Cells:
 
     Attributes
     ----------
+    space : Space
+        All views side by side.
     nodes : ndarray of shape (k, q), float64
     labeled : ndarray of shape (l, q), float64
         Points whose class is known.
     table : CellTable
     """
 
+    space: Space
     nodes: Float
     labeled: Float
     table: CellTable
+
+    def place(self, points: Float) -> NDArray[np.int64]:
+        """Return the cell of each point."""
+        if not len(points):
+            return np.empty(0, np.int64)
+        return nearest_several(points, self.nodes, 1)[0][:, 0].astype(np.int64)
 
     def choose(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Choose rows to ask about, and their cells.
@@ -125,8 +135,7 @@ class Cells:
         table = self.table
         cells = np.arange(len(self.nodes))
         asked_about = np.zeros(len(cells), bool)
-        for point in self.labeled:
-            asked_about[((self.nodes - point) ** 2).sum(axis=1).argmin()] = True
+        asked_about[self.place(self.labeled)] = True
         candidates = np.where(asked_about & (table.drawn >= 0), table.drawn, table.medoids)
         mass = np.where(candidates >= 0, table.doubts[:, 0], 0.0)
         picked = spread_out(self.nodes, mass, self.labeled, count)
@@ -200,4 +209,4 @@ def find_cells(data: OpenRows, known: NDArray[np.int64], count: int, seed: int) 
             "with are not in X; expected the data of the fit. Pass the X that model was fitted "
             "on, or leave out model and give y."
         )
-    return Cells(nodes, labeled, table)
+    return Cells(space, nodes, labeled, table)

@@ -35,8 +35,8 @@ def squared_gaps(points: Float, others: Float) -> Float:
 def spread_out(points: Float, mass: Float, known: Float, count: int) -> NDArray[np.int64]:
     """Choose heavy points far from those that are known and from each other.
 
-    Farthest-first with weights: the next point is the one whose mass times squared distance to
-    the nearest known or chosen one is the largest.
+    Farthest-first with weights: the next point is the one whose mass times distance to the
+    nearest known or chosen one is the largest.  (By squared distances outliers come first.)
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def spread_out(points: Float, mass: Float, known: Float, count: int) -> NDArray[
     --------
     >>> line = np.array([[0.0], [1.0], [5.0], [6.0]])
     >>> spread_out(line, np.array([3.0, 1.0, 1.0, 1.0]), np.empty((0, 1)), 3).tolist()
-    [0, 3, 2]
+    [0, 3, 1]
     >>> spread_out(line, np.ones(4), np.array([[6.0]]), 1).tolist()
     [0]
     """
@@ -69,7 +69,7 @@ def spread_out(points: Float, mass: Float, known: Float, count: int) -> NDArray[
     gaps = squared_gaps(points, known)
     chosen: list[int] = []
     while len(chosen) < count and (left > 0).any():
-        scores = left if np.isinf(gaps).all() else left * gaps
+        scores = left if np.isinf(gaps).all() else left * np.sqrt(gaps)
         if not (scores > 0).any():
             scores = left
         # Relative to the largest: equal scores differ in their last bits.

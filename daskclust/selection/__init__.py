@@ -8,6 +8,7 @@ from daskclust.selection._delta import suggest_delta
 from daskclust.selection._gain import ExpectedGain, expected_gain
 from daskclust.selection._labels import suggest_labels
 from daskclust.selection._n_clusters import choose_n_clusters
+from daskclust.selection._pairs import suggest_pairs
 from daskclust.selection._result import Selection
 from daskclust.selection._sparsity import choose_sparsity
 
@@ -19,4 +20,5 @@ __all__ = [
     "expected_gain",
     "suggest_delta",
     "suggest_labels",
+    "suggest_pairs",
 ]

@@ -147,8 +147,7 @@ def gain_of(questions: Questions) -> ExpectedGain:
     """Return what questions that were found with a model are expected to bring."""
     cells, table = questions.cells, questions.cells.table
     graph = normalized(table.near.matrix(len(cells.nodes)))
-    gaps = ((cells.labeled[:, None] - cells.nodes[None]) ** 2).sum(axis=2)
-    moves = influence(graph, gaps.argmin(axis=1), questions.places)
+    moves = influence(graph, cells.place(cells.labeled), questions.places)
     believed = shares(table.doubts[:, DOUBTS:])
     found = foresee(believed, table.counts, questions.places, moves, _DRAWS, questions.seed)
     total = table.counts.sum()

@@ -54,7 +54,7 @@ def suggest_labels(
     """Suggest the rows whose labels are worth the most, in the order in which to ask.
 
     Rows are summed up by prototypes.  Those of a doubtful neighborhood count the most, and of
-    these the ones far from whatever is labeled or asked about already: mass times squared
+    these the ones far from whatever is labeled or asked about already: mass times
     distance, one after another, so that a batch does not ask the same thing twice.  Without
     labels all rows are equally doubtful, and the data are explored.
 

@@ -46,9 +46,9 @@ def first_column(x: np.ndarray) -> np.ndarray:
 
 def test_heavy_points_far_from_the_known_come_first() -> None:
     points = np.array([[0.0], [2.0], [3.0], [10.0]])
-    # Squared distances to 0: 4, 9, 100; times mass: 40, 9, 100, then 4 x 10 (to 0), 9 x 1.
+    # Distances to 0: 2, 3, 10; times mass: 20, 3, 10; then 8 (to the point at 2) against 1.
     picked = spread_out(points, np.array([5.0, 10.0, 1.0, 1.0]), np.array([[0.0]]), 3)
-    assert picked.tolist() == [3, 1, 2]
+    assert picked.tolist() == [1, 3, 2]
 
 
 def test_points_without_mass_and_points_on_known_ones_are_last_or_not_chosen() -> None:
@@ -62,7 +62,7 @@ def test_greedy_choice_is_that_of_brute_force() -> None:
     near, expected = [*known], []
     for _ in range(12):
         scores = [
-            -1 if i in expected else mass[i] * min(((points[i] - q) ** 2).sum() for q in near)
+            -1 if i in expected else mass[i] * min(np.linalg.norm(points[i] - q) for q in near)
             for i in range(30)
         ]
         expected.append(int(np.argmax(scores)))
