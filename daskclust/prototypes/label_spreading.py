@@ -37,6 +37,8 @@ __all__ = ["LabelSpreading"]
 
 #: Nearest nodes of a row that count as connected.
 _CONNECTED = 2
+#: Sets of prototypes in each view, and prototypes of all its sets at most.
+_SETS, _MOST_PROTOTYPES = 3, 1200
 
 
 class _Read(NamedTuple):
@@ -55,13 +57,16 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     together: two are connected by each row whose two nearest nodes they are [1]_, and in
     images by each two adjacent pixels that lie nearest to them.  Labels travel along this
     graph [2]_, and are joined with a kernel ridge regression on the labeled rows; a row is
-    given what its nearest nodes have.  How much the regression counts is decided by leaving
-    out each label once, within bounds.
+    given what its nearest nodes have.  How sure of itself either is taken to be, and how
+    much the regression counts (within bounds), is decided by leaving out each label once.
+    Up to three sets of prototypes from different starts are averaged: where the borders of
+    their cells run is chance.
 
     Parameters
     ----------
     n_prototypes : int, default=400
-        Prototypes in each view; no more than a tenth of the rows.
+        Prototypes in each set, of which each view has three up to 400, two up to 600, and
+        one beyond; no more than a tenth of the rows.
     views : {"auto", "raw", "standard", "angle", "whitened"} or tuple of str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
         alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
@@ -91,7 +96,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         Class of each row, out of ``classes_``; labeled rows keep their label.  Lazy, and
         chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
-        Prototypes of all views, one view after another: rows of the data's kind, in the
+        Prototypes of all sets of all views, one after another: rows of the data's kind, in the
         views ``"angle"`` and ``"whitened"`` directions of length near 1.
     n_iter_ : int
         Iterations of k-means.
@@ -99,9 +104,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         As in scikit-learn.
     history_ : list of dict
         One record, with ``objective`` (number of connected pairs of nodes), ``passes``,
-        ``seconds``, ``nodes`` (of each view), ``unreached_nodes`` and ``unreached_rows``
-        (that no label reaches, of each view), ``ridge_share`` and ``neighbor_share`` (of the
-        kernel ridge, and of the nearest labeled rows).
+        ``seconds``, ``nodes`` (of each set, view by view), ``unreached_nodes`` and
+        ``unreached_rows`` (that no label reaches, likewise), ``ridge_share`` and
+        ``neighbor_share`` (of the kernel ridge, and of the nearest labeled rows).
 
     Raises
     ------
@@ -245,6 +250,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         plan, x, weight = plan.present(x, weight)
         nodes = RowNodes(x[plan.is_node], weight[plan.is_node])
         n_classes = len(read.labels.classes)
+        n_prototypes = self._count_prototypes(data.rows.n_rows, 2)
         one_hot = np.eye(n_classes)[plan.codes] * weight[:, None]
         return SpreadingProblem(
             rows=data.rows,
@@ -252,7 +258,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             weight=read.weight,
             views=read.views,
             joined=False,
-            n_prototypes=self._count_prototypes(data.rows.n_rows, 2),
+            n_sets=int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS)),
+            n_prototypes=n_prototypes,
             n_near=_CONNECTED,
             lloyd_iter=int(self.max_iter),
             seed=data.seeds[0],
@@ -287,14 +294,15 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             history,
             unreached_nodes=found.missed_nodes,
             unreached_rows=found.missed_rows,
-            ridge_share=posterior.ridge_share,
+            ridge_share=posterior.balance.ridge_share,
             neighbor_share=posterior.neighbor_share,
         )
         if any(found.missed_rows):
             worst = int(np.argmax(found.missed_rows))
             warn(
                 f"No label reaches {found.missed_nodes[worst]} of "
-                f"{len(posterior.spaces[worst].nodes)} nodes in view {problem.views[worst]!r} "
+                f"{self.history_[-1]['nodes'][worst]} nodes in view "
+                f"{problem.views[worst // problem.n_sets]!r} "
                 f"(about {found.missed_rows[worst]:.0f} rows): they are not connected with any "
                 "labeled row. These rows are decided by their distance to the labeled ones alone; "
                 "look at their margin, or label some of them.",

@@ -261,6 +261,7 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
             weight=read.weight,
             views=read.views,
             joined=True,
+            n_sets=1,
             n_prototypes=self._count_prototypes(data.rows.n_rows, 3 * int(self.n_clusters)),
             n_near=_CONNECTED,
             lloyd_iter=_LLOYD,

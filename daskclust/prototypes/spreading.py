@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from daskclust.prototypes.graph import normalized, spread, unreached
 from daskclust.prototypes.labeled import LabelPlan
-from daskclust.prototypes.left_out import (
-    RIDGE_SHARE,
-    balanced_loss,
-    ridge_share,
-    spread_left_out,
+from daskclust.prototypes.left_out import balance, spread_left_out
+from daskclust.prototypes.posterior import (
+    Balance,
+    NodeShares,
+    Posterior,
+    SpacePosterior,
+    shares,
 )
-from daskclust.prototypes.posterior import Posterior, SpacePosterior, shares
 from daskclust.prototypes.references import References, best_share
 from daskclust.prototypes.ridge import fit_ridge
 from daskclust.prototypes.row_nodes import RowNodes
@@ -55,7 +56,7 @@ class SpreadLabels(NamedTuple):
     ----------
     posterior : Posterior
     missed_nodes : list of int
-        Nodes of each view that no label reaches.
+        Nodes of each graph that no label reaches: sets of prototypes, view by view.
     missed_rows : list of float
         Weight of the rows that lie between these.
     """
@@ -104,21 +105,29 @@ def spread_labels(
     n_neighbors : int
         Nodes of which a row takes its classes.
     """
-    found, missed, missed_rows, losses = [], [], [], []
     seeds = problem.seeds
-    spaces = problem.spaces(state.space)
-    parts = zip(spaces, problem.nodes(state), problem.counts(state), state.sizes, strict=True)
-    for space, nodes, counts, size in parts:
-        travelled, lost, left_out = _travel(counts, seeds, int(size), alpha)
-        ridge, scores = fit_ridge(nodes[size:], shares(seeds), problem.nodes_of.weight)
-        found.append(SpacePosterior(space, nodes, int(size), travelled, ridge, RIDGE_SHARE))
-        losses.append([balanced_loss(left_out, seeds), balanced_loss(shares(scores), seeds)])
+    graphs, missed, missed_rows, by_spread = [], [], [], []
+    parts = zip(problem.nodes(state), problem.counts(state), state.sizes.tolist(), strict=True)
+    for nodes, counts, size in parts:
+        travelled, lost, left_out = _travel(counts, seeds, size, alpha)
+        graphs.append(NodeShares(nodes, size, travelled))
+        by_spread.append(left_out)
         missed.append(int(lost.sum()))
         missed_rows.append(float(counts.near[lost].sum() / 2))
+    found, by_ridge = [], []
+    n_sets = problem.n_sets
+    for v, space in enumerate(problem.spaces(state.space)[::n_sets]):
+        own = tuple(graphs[v * n_sets : (v + 1) * n_sets])
+        points = own[0].nodes[own[0].n_prototypes :]
+        ridge, scores = fit_ridge(points, shares(seeds), problem.nodes_of.weight)
+        by_ridge.append(shares(scores))
+        found.append(SpacePosterior(space, own, ridge, Balance()))
     if problem.plan.others is None:
-        by_graph, by_ridge = np.mean(losses, axis=0)
-        share = ridge_share(by_graph, by_ridge, len(seeds))
-        found = [replace(one, ridge_share=share) for one in found]
+        by_spread = [
+            np.mean(by_spread[v : v + n_sets], axis=0) for v in range(0, len(graphs), n_sets)
+        ]
+        joined = balance(by_spread, by_ridge, seeds)
+        found = [replace(one, balance=joined) for one in found]
     return SpreadLabels(Posterior(tuple(found), n_neighbors), missed, missed_rows)
 
 
