@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from daskclust._warnings import warn
 from daskclust.cube import _blocks
 from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._description import StoredCube
 from daskclust.cube._georeference import Georeference
+from daskclust.cube._html import cube_html
 from daskclust.cube._images import Image, open_image
 from daskclust.cube._label_maps import (
     LABEL_MAP,
@@ -27,13 +28,15 @@ from daskclust.cube._label_maps import (
     write_label_map,
     write_value_map,
 )
-from daskclust.cube._labels import align, with_room
+from daskclust.cube._labels import align, as_codes, with_room
 from daskclust.cube._layout import flatten, unflatten
 from daskclust.cube._pixels import whitened
 from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
 from daskclust.cube._tif_maps import write_label_tif, write_value_tif
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import is_geotiff
+from daskclust.cube.label_map import LabelMap
+from daskclust.cube.pictures import plot_cube
 from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import StoredArray, as_dask
 from daskclust.storage.stores import local_path, stamp, stamp_files
@@ -109,6 +112,94 @@ class Cube:
         y, x, p = self.shape
         down, across = self._grid.numblocks
         return f"<Cube {y} x {x} pixels, {p} bands, {down} x {across} blocks>"
+
+    def _repr_html_(self) -> str:
+        # Nothing is counted for a look.
+        return cube_html(self, self.n_valid if "_survey" in self.__dict__ else None)
+
+    def plot(
+        self, bands: int | Sequence[int] | None = None, *, ax: Any = None, title: str | None = None
+    ) -> Any:
+        """Draw the cube in colors, or one of its bands.
+
+        Parameters
+        ----------
+        bands : int or sequence of 3 int, default=None
+            Stored numbers: of one band, or of those for red, green and blue.  None takes
+            the bands nearest to red, green and blue light, three spread over the cube where
+            it has no wavelengths, and the first one where there are fewer than three.
+        ax : matplotlib Axes, default=None
+            None makes a new figure.
+        title : str, default=None
+            None names the bands.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        ValueError
+            No such bands.
+
+        Notes
+        -----
+        One pass over the chunks that hold these bands; large scenes are thinned out to 1500
+        pixels a side.  Axes are in the units of the coordinate system.
+
+        Examples
+        --------
+        >>> import zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> ax = open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
+        >>> ax.get_xlabel(), ax.get_title(loc="left")
+        ('column', 'band 0')
+        """
+        return plot_cube(self, bands, ax=ax, title=title)
+
+    def label_map(
+        self,
+        labels: Any,
+        *,
+        classes: ArrayLike | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> LabelMap:
+        """Make a map of labels to look at, with names, colors and areas of its classes.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,)
+            As for :meth:`to_map`; numbers, or text with `classes`.
+        classes : array of shape (k,), default=None
+            A model's ``classes_``, for labels that are text: these become the codes
+            0, ..., k - 1, and the names.
+        class_names : sequence of str, default=None
+            Meanings of the labels 0, 1, ...
+
+        Returns
+        -------
+        LabelMap
+            Lazy.
+
+        Examples
+        --------
+        >>> import zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> cube.label_map(np.array([1, 0, 1]), class_names=["wheat", "water"]).area()[1].pixels
+        2
+        """
+        codes, names = as_codes(labels, classes, class_names)
+        return LabelMap(
+            self.to_map(codes),
+            names=names,
+            place=self._place,
+            dimension_names=self.dimension_names,
+        )
 
     # How it is stored and where it lies
 
@@ -518,7 +609,7 @@ class Cube:
         class_names: Sequence[str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Write labels as an image into a new Zarr v3 group, or a GeoTIFF.
+        """Write labels as an image into a new Zarr group, or a GeoTIFF.
 
         Parameters
         ----------
@@ -628,7 +719,7 @@ class Cube:
             float32.
         store : str or path
             A name that ends in .tif becomes a cloud-optimized GeoTIFF of m bands, any
-            other one a Zarr v3 group with the array ``values``, (y, x) or (band, y, x).
+            other one a Zarr group with the array ``values``, (y, x) or (band, y, x).
         overwrite : bool, default=False
             Replace a map of values that daskclust has written; never anything else.
         names : sequence of str, default=None
