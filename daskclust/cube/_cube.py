@@ -165,7 +165,7 @@ class Cube:
         labels: Any,
         *,
         classes: ArrayLike | None = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | Mapping[int, str] | None = None,
     ) -> LabelMap:
         """Make a map of labels to look at, with names, colors and areas of its classes.
 
@@ -176,8 +176,8 @@ class Cube:
         classes : array of shape (k,), default=None
             A model's ``classes_``, for labels that are text: these become the codes
             0, ..., k - 1, and the names.
-        class_names : sequence of str, default=None
-            Meanings of the labels 0, 1, ...
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label.
 
         Returns
         -------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask.array as da
@@ -60,7 +60,7 @@ def _check_number(found: int, counts: Sequence[int]) -> None:
 
 
 def as_codes(
-    labels: Any, classes: ArrayLike | None, names: Sequence[str] | None
+    labels: Any, classes: ArrayLike | None, names: Sequence[str] | Mapping[int, str] | None
 ) -> tuple[Any, dict[int, str]]:
     """Return labels as integers, and what these mean.
 
@@ -70,8 +70,8 @@ def as_codes(
         Integers stay what they are.  Text becomes the number of its class, -1 where it
         is none of them.
     classes : array of shape (k,) or None
-    names : sequence of str or None
-        Of the labels 0, 1, ...
+    names : sequence of str, mapping of int to str, or None
+        Of the labels 0, 1, ..., or by label.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def as_codes(
     >>> as_codes(np.array(["b", "a", "c"]), ["a", "b"], None)
     (array([ 1,  0, -1]), {0: 'a', 1: 'b'})
     """
-    given = dict(enumerate(names or ()))
+    given = dict(names) if isinstance(names, Mapping) else dict(enumerate(names or ()))
     labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
     if labels.dtype.kind in "iub":
         return labels, given
