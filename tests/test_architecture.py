@@ -199,7 +199,7 @@ UNDOCUMENTED = {
 }
 REACHES = {"__dask_graph__", "__dask_keys__", "scheduler_info"}
 #: Asks whether a value is a collection, and gives the scheduler's report to people.
-ALLOWED_REACHES = {"persistence/schema.py", "commands/doctor.py"}
+ALLOWED_REACHES = {"persistence/schema.py", "commands/_examine.py"}
 
 
 @pytest.mark.parametrize("path", MODULES.values(), ids=lambda p: str(p.relative_to(PACKAGE)))

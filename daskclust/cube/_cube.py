@@ -8,14 +8,18 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from daskclust.cube import _blocks
+from daskclust.cube._html import cube_html
 from daskclust.cube._images import Image, open_image
 from daskclust.cube._label_maps import as_data_array
+from daskclust.cube._labels import as_codes
 from daskclust.cube._pixel_rows import PixelRows
 from daskclust.cube._writing import write_labels, write_values
+from daskclust.cube.label_map import LabelMap
 from daskclust.cube.layout import flatten
+from daskclust.cube.pictures import plot_cube
 
 __all__ = ["Cube"]
 
@@ -47,6 +51,94 @@ class Cube(PixelRows):
     The pass that counts finds bands without any data: from then on they are no longer
     among `shape`, `bands`, `wavelengths` and `samples`, and a warning names them.
     """
+
+    def _repr_html_(self) -> str:
+        # Nothing is counted for a look.
+        return cube_html(self, self.n_valid if "_survey" in self.__dict__ else None)
+
+    def plot(
+        self, bands: int | Sequence[int] | None = None, *, ax: Any = None, title: str | None = None
+    ) -> Any:
+        """Draw the cube in colors, or one of its bands.
+
+        Parameters
+        ----------
+        bands : int or sequence of 3 int, default=None
+            Stored numbers: of one band, or of those for red, green and blue.  None takes
+            the bands nearest to red, green and blue light, three spread over the cube where
+            it has no wavelengths, and the first one where there are fewer than three.
+        ax : matplotlib Axes, default=None
+            None makes a new figure.
+        title : str, default=None
+            None names the bands.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        ValueError
+            No such bands.
+
+        Notes
+        -----
+        One pass over the chunks that hold these bands; large scenes are thinned out to 1500
+        pixels a side.  Axes are in the units of the coordinate system.
+
+        Examples
+        --------
+        >>> import zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> ax = open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
+        >>> ax.get_xlabel(), ax.get_title(loc="left")
+        ('column', 'band 0')
+        """
+        return plot_cube(self, bands, ax=ax, title=title)
+
+    def label_map(
+        self,
+        labels: Any,
+        *,
+        classes: ArrayLike | None = None,
+        class_names: Sequence[str] | Mapping[int, str] | None = None,
+    ) -> LabelMap:
+        """Make a map of labels to look at, with names, colors and areas of its classes.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,)
+            As for :meth:`to_map`; numbers, or text with `classes`.
+        classes : array of shape (k,), default=None
+            A model's ``classes_``, for labels that are text: these become the codes
+            0, ..., k - 1, and the names.
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label.
+
+        Returns
+        -------
+        LabelMap
+            Lazy.
+
+        Examples
+        --------
+        >>> import zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> cube.label_map(np.array([1, 0, 1]), class_names=["wheat", "water"]).area()[1].pixels
+        2
+        """
+        codes, names = as_codes(labels, classes, class_names)
+        return LabelMap(
+            self.to_map(codes),
+            names=names,
+            place=self.georeference,
+            dimension_names=self.dimension_names,
+        )
 
     def open_map(
         self,
@@ -206,7 +298,7 @@ class Cube(PixelRows):
         class_names: Sequence[str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Write labels as an image into a new Zarr v3 group, or a GeoTIFF.
+        """Write labels as an image into a new Zarr group, or a GeoTIFF.
 
         Parameters
         ----------
@@ -290,7 +382,7 @@ class Cube(PixelRows):
             float32.
         store : str or path
             A name that ends in .tif becomes a cloud-optimized GeoTIFF of m bands, any
-            other one a Zarr v3 group with the array ``values``, (y, x) or (band, y, x).
+            other one a Zarr group with the array ``values``, (y, x) or (band, y, x).
         overwrite : bool, default=False
             Replace a map of values that daskclust has written; never anything else.
         names : sequence of str, default=None

@@ -17,7 +17,16 @@ from sklearn.utils.validation import validate_data
 from daskclust.engine import Rows, is_dask, open_rows, unwrap
 from daskclust.exceptions import ConstraintError
 
-__all__ = ["Data", "as_cube", "as_labels", "check_data", "check_rows", "check_weight", "unmasked"]
+__all__ = [
+    "Data",
+    "as_cube",
+    "as_labels",
+    "check_data",
+    "check_rows",
+    "check_weight",
+    "cube_of_fit",
+    "unmasked",
+]
 
 
 def as_cube(X: Any) -> Any:
@@ -94,24 +103,36 @@ def _check_dask(X: Any) -> Any:
     return X
 
 
+#: What an estimator keeps of its cube's scaling, by attribute.
+_SCALING = {
+    "_cube_scale": "kind",
+    "_cube_mean": "mean",
+    "_cube_std": "std",
+    "_cube_matrix": "matrix",
+}
+
+
+def cube_of_fit(estimator: Any, cube: Any) -> Any:
+    """Return a cube with its samples scaled as those that the estimator was fitted on."""
+    if not hasattr(estimator, "_cube_scale"):
+        return cube
+    known = {field: getattr(estimator, name, None) for name, field in _SCALING.items()}
+    return cube.scaled_as(replace(cube.sample_scaling, **known))
+
+
 def _samples(estimator: Any, X: Any, cube: Any, reset: bool) -> Any:
     """Return the samples of a cube, scaled as those that the estimator was fitted on."""
-    names = {"_cube_scale": "kind", "_cube_mean": "mean", "_cube_std": "std"}
-    names["_cube_matrix"] = "matrix"
-    if reset:
-        for name in names:
-            vars(estimator).pop(name, None)
-        if cube is None:
-            return X
-        for name, field in names.items():
-            value = getattr(cube.sample_scaling, field)
-            if value is not None:
-                setattr(estimator, name, value)
-        return cube.samples
-    if not hasattr(estimator, "_cube_scale"):
-        return cube.samples
-    known = {field: getattr(estimator, name, None) for name, field in names.items()}
-    return cube.scaled_as(replace(cube.sample_scaling, **known)).samples
+    if not reset:
+        return cube_of_fit(estimator, cube).samples
+    for name in _SCALING:
+        vars(estimator).pop(name, None)
+    if cube is None:
+        return X
+    for name, field in _SCALING.items():
+        value = getattr(cube.sample_scaling, field)
+        if value is not None:
+            setattr(estimator, name, value)
+    return cube.samples
 
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
