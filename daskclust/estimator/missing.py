@@ -17,6 +17,7 @@ from daskclust.reduction.partial_survey import PARTIAL_SURVEY, PartialSurvey
 
 __all__ = [
     "check_missing",
+    "check_observed_survey",
     "check_observed_values",
     "infinite_message",
     "is_partial",
@@ -72,7 +73,8 @@ def check_observed_values(survey: PartialSurvey) -> None:
     check_values(survey)
 
 
-def _check(survey: PartialSurvey) -> None:
+def check_observed_survey(survey: PartialSurvey) -> None:
+    """Raise for what no fit can use, columns without any value included."""
     check_observed_values(survey)
     if survey.weight > 0 and survey.informed <= 0:
         raise ValueError("X has no value at all: every entry is NaN.")
@@ -83,6 +85,10 @@ def _check(survey: PartialSurvey) -> None:
             f"{empty.tolist()}."
         )
     check_survey(survey)
+
+
+def _check(survey: PartialSurvey) -> None:
+    check_observed_survey(survey)
     if survey.n_unobserved:
         warn(
             f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "

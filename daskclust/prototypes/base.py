@@ -16,6 +16,8 @@ from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.restarts import draw_seeds
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
+from daskclust.prototypes.gaps import survey_of_gaps, takes_gaps
+from daskclust.prototypes.kept_gaps import GAP_ENTRIES, keep_gaps, kept_gaps
 from daskclust.prototypes.state import PrototypeState, split
 from daskclust.prototypes.views import Space, check_views
 
@@ -47,8 +49,10 @@ class RowNodes:
 
     def __init__(self, x: NDArray[Any], weight: Float) -> None:
         if len(x):
-            self.x, self.node = np.unique(x, axis=0, return_inverse=True)
-            self.node = self.node.ravel()
+            # What is missing comes first: NaN is in no order.
+            keys = np.where(np.isnan(x), -np.inf, x)
+            _, first, self.node = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+            self.x, self.node = x[first], self.node.ravel()
         else:
             self.x, self.node = x, np.empty(0, np.intp)
         sums = np.bincount(self.node, weights=weight, minlength=len(self.x))
@@ -69,8 +73,9 @@ class BasePrototypes(Saveable, BaseEstimator):
         "history_": Plain(list),
         "prototypes_": Array("m", "p"),
         "_units": Array("v", kind="b"),
-        "_view_centers": Array("v", "p"),
-        "_matrices": Array("v", "p", "q"),
+        "_view_centers": Array("v", "w"),
+        "_matrices": Array("v", "w", "q"),
+        **GAP_ENTRIES,
     }
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ()
@@ -92,7 +97,7 @@ class BasePrototypes(Saveable, BaseEstimator):
         """Nothing depends on the number of features."""
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
-        return FirstPass(draw_seeds(self.random_state, 1))
+        return survey_of_gaps(FirstPass(draw_seeds(self.random_state, 1)), self.views)
 
     def _count_prototypes(self, n_rows: int, least: int) -> int:
         """Return the number of prototypes: a tenth of the rows at most."""
@@ -102,18 +107,20 @@ class BasePrototypes(Saveable, BaseEstimator):
         """Set what all estimators on prototypes have."""
         self._units, self._view_centers = state.units, state.centers
         self._matrices = state.matrices
+        keep_gaps(self, [gap for space in spaces for gap in space.gaps])
         parts = zip(split(state.prototypes, state.sizes), spaces, strict=True)
         self.prototypes_ = np.concatenate([space.restore(own) for own, space in parts])
         self.n_iter_ = int(state.n_iter)
 
     @property
     def _space(self) -> Space:
-        return Space(self._units, self._view_centers, self._matrices)
+        return Space(self._units, self._view_centers, self._matrices, kept_gaps(self))
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = takes_gaps(self.views)
         return tags
 
 
@@ -121,4 +128,6 @@ def take_rows(rows: Rows, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], Flo
     """Fetch rows by (sorted, unique) number; no pass where there are none."""
     if not len(numbers):
         return np.empty((0, rows.n_features), rows.dtype), np.empty(0)
-    return rows.take(numbers)
+    x, weight = rows.take(numbers)
+    # A row without any value is nowhere.
+    return x, np.where(np.isnan(x).all(axis=1), 0.0, weight)

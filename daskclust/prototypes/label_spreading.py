@@ -20,11 +20,10 @@ from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import as_cube, check_rows
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
-from daskclust.estimator.values import nonfinite_message
 from daskclust.exceptions import ConstraintError, ConstraintWarning
-from daskclust.kernels.moments import first_nonfinite
 from daskclust.persistence.schema import Array, Classes, Entry, Number
 from daskclust.prototypes.base import BasePrototypes, RowNodes, take_rows
+from daskclust.prototypes.gaps import check_block, views_of_gaps
 from daskclust.prototypes.graph import normalized, spread, unreached
 from daskclust.prototypes.labeled import LabelPlan, plan_labels
 from daskclust.prototypes.left_out import (
@@ -88,9 +87,7 @@ class _Answer:
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Classes, probabilities or margins of the rows."""
         x = as_matrix(x, self.dtype)
-        row, column = first_nonfinite(x)
-        if row >= 0:
-            raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
+        check_block(x, start, gaps=all(one.space.takes_gaps for one in self.posterior.spaces))
         found = self.posterior(x)
         if self.kind == "probabilities":
             return found
@@ -118,7 +115,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     ----------
     n_prototypes : int, default=400
         Prototypes in each view; no more than a tenth of the rows.
-    views : {"auto", "raw", "standard", "angle", "whitened"} or tuple of str, default="auto"
+    views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
+str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
         alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
         deviation, or a quarter of their range where that is more (up to three standard
@@ -126,6 +124,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         the noise of the image made (softly) white, for a :class:`daskclust.Cube` only.
         Each is turned to 30 principal components at most.  ``"auto"`` is
         ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.
+        Where values are missing (NaN), it is ``("mixture", "pckid")``: conditional means under
+        a mixture of 8 diagonal components, and 15 coordinates of the kernel of
+        :class:`PCKID` (Q = 10, G = 15), both trained on the sample.
     alpha : float in [0, 1), default=0.9
         How far labels travel: 0 is not at all.
     n_neighbors : int, default=3
@@ -315,7 +316,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
-            views=read.views,
+            views=views_of_gaps(self.views, read.views, data.survey),
             joined=False,
             n_prototypes=self._count_prototypes(data.rows.n_rows, 2),
             n_near=_CONNECTED,

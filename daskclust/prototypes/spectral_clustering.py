@@ -19,11 +19,10 @@ from daskclust.estimator.fitting import OpenData, fit, row_labels
 from daskclust.estimator.inputs import as_cube, check_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
-from daskclust.estimator.values import nonfinite_message
-from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.schema import Array, Entry
 from daskclust.prototypes.base import BasePrototypes
+from daskclust.prototypes.gaps import check_block, views_of_gaps
 from daskclust.prototypes.graph import embed, normalized, propagate_pairs
 from daskclust.prototypes.pairs import NodePairs
 from daskclust.prototypes.references import near_weights
@@ -77,9 +76,7 @@ class _Vote:
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[np.int32]:
         """Clusters of the rows."""
         x = as_matrix(x, self.dtype)
-        row, column = first_nonfinite(x)
-        if row >= 0:
-            raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
+        check_block(x, start, gaps=self.space.takes_gaps)
         count = min(self.n_neighbors + 1, len(self.nodes))
         indices, distances = nearest_several(self.space(x), self.nodes, count)
         if count == 1:
@@ -88,7 +85,9 @@ class _Vote:
         votes = np.zeros((len(x), self.n_clusters))
         for j in range(count - 1):
             np.add.at(votes, (np.arange(len(x)), self.clusters[indices[:, j]]), weights[:, j])
-        return votes.argmax(axis=1).astype(np.int32)
+        # A row without any value belongs nowhere.
+        found = np.where(np.isnan(x).all(axis=1), -1, votes.argmax(axis=1))
+        return found.astype(np.int32)
 
 
 class SpectralClustering(ClusterMixin, BasePrototypes):
@@ -104,7 +103,8 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
     n_clusters : int, default=8
     n_prototypes : int, default=400
         No more than a tenth of the rows (but three for each cluster).
-    views : {"auto", "raw", "standard", "angle", "whitened"} or tuple of str, default="auto"
+    views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
+str, default="auto"
         Spaces in which rows are compared, as of :class:`LabelSpreading`; several count
         side by side, with the same prototypes.
     n_neighbors : int, default=5
@@ -301,7 +301,7 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
-            views=read.views,
+            views=views_of_gaps(self.views, read.views, data.survey),
             joined=True,
             n_prototypes=self._count_prototypes(data.rows.n_rows, 3 * int(self.n_clusters)),
             n_near=_CONNECTED,
