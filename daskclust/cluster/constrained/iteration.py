@@ -141,7 +141,7 @@ class RestartState:
 
     def split(self) -> list[Self]:
         """Return the restarts that were stacked."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         return [
             type(self)(
                 **{name: None if column is None else column[r] for name, column in columns.items()}
