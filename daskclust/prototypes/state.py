@@ -121,6 +121,8 @@ class PrototypeProblem:
     views : tuple of str
     joined : bool
         One space of all views side by side, or one space for each view.
+    n_sets : int
+        Sets of prototypes in each space, from different starts.
     n_prototypes, n_near : int
     lloyd_iter : int
         Iterations of k-means at most.
@@ -138,6 +140,7 @@ class PrototypeProblem:
     weight: Any
     views: tuple[str, ...]
     joined: bool
+    n_sets: int
     n_prototypes: int
     n_near: int
     lloyd_iter: int
@@ -155,7 +158,7 @@ class PrototypeProblem:
         return {
             "v": len(self.views),
             "p": self.n_columns,
-            "spaces": 1 if self.joined else len(self.views),
+            "spaces": self.n_sets * (1 if self.joined else len(self.views)),
         }
 
     @property
@@ -191,12 +194,13 @@ class PrototypeProblem:
         """Draw the sample, and find views and prototypes; one pass."""
         sample = self.sample
         space = find_views(self.views, sample, self.gaps)
-        found = [
-            find_prototypes(
-                one(sample.x), sample.weight, self.n_prototypes, self.lloyd_iter, self.seed
-            )
-            for one in self.spaces(space)
-        ]
+        found = []
+        for one in self.spaces(space)[:: self.n_sets]:
+            z = one(sample.x)
+            found += [
+                find_prototypes(z, sample.weight, self.n_prototypes, self.lloyd_iter, seed)
+                for seed in self._set_seeds()
+            ]
         return PrototypeState(
             space.units,
             space.centers,
@@ -206,10 +210,15 @@ class PrototypeProblem:
             max(n_iter for _, n_iter in found),
         )
 
+    def _set_seeds(self) -> list[int]:
+        further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
+        return [self.seed, *further.tolist()]
+
     def spaces(self, space: Space) -> list[Space]:
-        """Return the spaces in which there are prototypes."""
+        """Return the space of each set of prototypes; sets of one space follow each other."""
         space = replace(space, gaps=self.gaps)
-        return [space] if self.joined else space.alone()
+        own = [space] if self.joined else space.alone()
+        return [one for one in own for _ in range(self.n_sets)]
 
     def nodes(self, state: PrototypeState) -> list[Float]:
         """Prototypes and further nodes of each space."""
