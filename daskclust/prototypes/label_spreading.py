@@ -20,6 +20,7 @@ from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.persistence.schema import Classes, Entry
 from daskclust.prototypes.base import BasePrototypes
+from daskclust.prototypes.gaps import views_of_gaps
 from daskclust.prototypes.labeled import plan_labels
 from daskclust.prototypes.posterior import Margin, MostProbable, Posterior
 from daskclust.prototypes.row_function import RowFunction
@@ -67,7 +68,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     n_prototypes : int, default=400
         Prototypes in each set, of which each view has three up to 400, two up to 600, and
         one beyond; no more than a tenth of the rows.
-    views : {"auto", "raw", "standard", "angle", "whitened"} or tuple of str, default="auto"
+    views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
+str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
         alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
         deviation, or a quarter of their range where that is more (up to three standard
@@ -75,6 +77,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         the noise of the image made (softly) white, for a :class:`daskclust.Cube` only.
         Each is turned to 30 principal components at most.  ``"auto"`` is
         ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.
+        Where values are missing (NaN), it is ``("mixture", "pckid")``: conditional means under
+        a mixture of 8 diagonal components, and 15 coordinates of the kernel of
+        :class:`PCKID` (Q = 10, G = 15), both trained on the sample.
     alpha : float in [0, 1), default=0.9
         How far labels travel: 0 is not at all.
     n_neighbors : int, default=3
@@ -256,7 +261,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
-            views=read.views,
+            views=views_of_gaps(self.views, read.views, data.survey),
             joined=False,
             n_sets=int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS)),
             n_prototypes=n_prototypes,
@@ -310,7 +315,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             )
         self.labels_ = map_rows(
             data.X,
-            RowFunction(MostProbable(posterior, self.classes_), data.rows.dtype),
+            RowFunction(
+                MostProbable(posterior, self.classes_), data.rows.dtype, self._space.takes_gaps
+            ),
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
             patch=(labels.rows, labels.classes[labels.codes]),
