@@ -86,9 +86,10 @@ def choose_n_clusters(
         ``sqrt(1 + 1/B)`` of [1]_; for ``"silhouette"``, of a mean over
         independent rows; for ``"stability"``, of the mean over the halves; else NaN.
         The one-standard-error choice is the smallest k within a standard error of the
-        best; for ``"gap"`` that of [1]_, the smallest k with ``gap(k) >= gap(k+1) - se(k+1)`` over the ks that were
-        tried.  ``details`` for ``"gap"``: ``log_inertia`` (g,) and
-        ``log_reference`` (B, g); for ``"stability"``: ``agreement`` (B, g).
+        best; for ``"gap"`` that of [1]_, the smallest k with
+        ``gap(k) >= gap(k+1) - se(k+1)`` over the ks that were tried.  ``details`` for
+        ``"gap"``: ``log_inertia`` (g,) and ``log_reference`` (B, g); for
+        ``"stability"``: ``agreement`` (B, g).
 
     Raises
     ------
