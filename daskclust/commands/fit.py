@@ -28,6 +28,7 @@ from daskclust.commands._estimators import (
     make_estimator,
     takes_labels,
 )
+from daskclust.commands._examine import look_before_fit
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
 from daskclust.commands._label_sources import open_sources, sources_of
 from daskclust.commands._outputs import JOB, check_outputs
@@ -210,6 +211,7 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
     ):
         threads = client.nthreads()
         progress.say(f"Cluster: {len(threads)} workers, {sum(threads.values())} threads")
+        look_before_fit(client, progress)
         with progress.task("Valid pixels"):
             n_valid = cube.n_valid
         if n_valid == 0:

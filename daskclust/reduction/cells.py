@@ -13,7 +13,7 @@ from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.kernels.pair_counts import PairCounts, count_near
-from daskclust.kernels.starts.weighted_sampling import race_keys, smallest
+from daskclust.kernels.rng import race_keys, smallest
 from daskclust.reduction.connectivity import PAIR_COUNTS, PAIRS, packed, unpacked
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 

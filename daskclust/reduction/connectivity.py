@@ -57,7 +57,8 @@ class Connectivity:
     Parameters
     ----------
     spaces : tuple of callable(x) -> z
-        In which rows are compared with nodes.
+        In which rows are compared with nodes.  A space that follows itself, for another
+        set of nodes, is worked out once.
     nodes : tuple of ndarray of shape (k, q), float64
         In each space.
     n_near : int
@@ -85,10 +86,12 @@ class Connectivity:
     def count(self, rows: RowBlock) -> tuple[ConnectivityCounts, NDArray[np.int32]]:
         """Count the rows of a block; also return their nearest nodes, (spaces, n)."""
         found = self.identity()
-        near = []
+        near: list[PairCounts] = []
+        z = np.empty((0, 0))
         first = np.empty((len(self.spaces), len(rows.x)), np.int32)
         for v, (space, nodes) in enumerate(zip(self.spaces, self.nodes, strict=True)):
-            z = space(rows.x)
+            if v == 0 or space is not self.spaces[v - 1]:
+                z = space(rows.x)
             indices, _ = nearest_several(z, nodes, min(self.n_near, len(nodes)))
             first[v] = indices[:, 0]
             near.append(count_near(indices, rows.weight, len(nodes)))

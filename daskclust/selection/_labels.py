@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.engine import is_dask
+from daskclust.estimator.fitting import draw_seeds
 from daskclust.estimator.inputs import as_labels
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.partial_labels import read_labels
-from daskclust.estimator.restarts import draw_seeds
 from daskclust.exceptions import ConstraintError
 from daskclust.prototypes.asking import Cells, OpenRows, find_cells, open_for_questions
 from daskclust.prototypes.label_spreading import LabelSpreading

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.fitting import draw_seeds
 from daskclust.estimator.parameters import check_integer
-from daskclust.estimator.restarts import draw_seeds
 from daskclust.prototypes.asking import Cells, find_cells, open_for_questions
 from daskclust.prototypes.graph import normalized, spread
 from daskclust.prototypes.pair_questions import Answers, first_pairs, normalized_uncertainty
