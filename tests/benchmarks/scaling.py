@@ -9,29 +9,48 @@ from __future__ import annotations
 import argparse
 
 from _timing import print_table
+from distributed import Client, LocalCluster
 from simulated import simulated
 
 from daskclust.commands._cost_model import CostModel, Sample
-from daskclust.commands._scaling import measure_overhead
+from daskclust.commands._scaling import measure_overhead, measure_scaling, rows_for
 
 #: By how much a prediction may be wrong.
 TARGET = 0.3
 STATES = (400, 40_000)
+#: Of what two cores can show, two workers must show so much.
+TARGET_WEAK = 0.9
+
+
+def weak(rounds: int, seconds: float = 1.0, p: int = 32, k: int = 16) -> float:
+    """Return the weak scaling to two worker processes, as a share of what the cores can do."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        threads = dict(client.nthreads())
+        rows = rows_for(client, next(iter(threads)), 0, p, k, seconds)
+        table = measure_scaling(client, threads, rows, p, k, rounds, print)
+    (two,) = (line for line in table if line["kind"] == "weak" and line["workers"] == 2)
+    return float(two["share_of_possible"])
 
 
 def compare(
-    few: tuple[int, ...], many: tuple[int, ...], repeats: int = 5
+    few: tuple[int, ...],
+    many: tuple[int, ...],
+    repeats: int = 5,
+    states: tuple[int, ...] = STATES,
 ) -> list[tuple[Sample, CostModel]]:
     """Fit to few workers; measure many, and return these with the model."""
     with simulated() as cluster:
         samples: list[Sample] = []
         for count in few:
             workers = cluster.grow(count)
-            samples += measure_overhead(cluster.client, [workers], STATES, repeats, print)
+            samples += measure_overhead(cluster.client, [workers], states, repeats, print)
         found = []
         for count in many:
             workers = cluster.grow(count)
-            again = measure_overhead(cluster.client, [workers], STATES, repeats, print)
+            again = measure_overhead(cluster.client, [workers], states, repeats, print)
             found += [(sample, CostModel.fit(samples)) for sample in again]
         for sample in samples:
             print(sample)

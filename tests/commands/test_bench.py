@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
@@ -52,7 +53,7 @@ def test_the_model_finds_what_samples_were_made_of() -> None:
         assert (share >= 0.9) == good
 
 
-def test_made_rows_are_passed_over_like_any(tmp_path: Path) -> None:
+def test_made_rows_are_passed_over_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal sums on one worker and on two, and as many groups as asked for."""
     with (
         LocalCluster(
@@ -71,6 +72,20 @@ def test_made_rows_are_passed_over_like_any(tmp_path: Path) -> None:
             assert mine.tolist() == theirs.tolist()
         seconds = rows.alone(ASSIGN, state, 2)
         assert [len(found) for found in seconds] == [2, 2, 2]
+        # The model counts the tasks that a pass does submit.
+        submitted: list[Any] = []
+        submit = client.submit
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            submitted.append(kwargs["key"])
+            return submit(*args, **kwargs)
+
+        monkeypatch.setattr(client, "submit", counted)
+        for groups in (8, 20, 70):
+            many = MadeRows(client, [one, two] * (groups // 2), 5, 4)
+            submitted.clear()
+            assert many.reduce(ASSIGN, state).counts.sum() == 5 * groups
+            assert len(submitted) == n_tasks(groups)
 
 
 def test_scaling_is_measured_told_and_drawn(
