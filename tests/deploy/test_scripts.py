@@ -189,8 +189,8 @@ def test_the_pbs_job_starts_its_workers_by_pbsdsh(work, tmp_path):
         '[ "$1" = -n ] && [ "$3" = -- ] || exit 2\n'
         f"echo $2 >>{started}\n"
         "shift 3\n"
-        # As on another node: nothing of the job's environment but what PBS gives.
-        'exec env -i HOME="$HOME" PATH=/usr/bin:/bin "$@"\n'
+        # As on another node: nothing of the job's environment but what is installed there.
+        'exec env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$PYTHONPATH" "$@"\n'
     )
     pbsdsh.chmod(0o755)
     nodes = tmp_path / "nodes"
