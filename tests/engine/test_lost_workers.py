@@ -21,6 +21,9 @@ from daskclust.engine import on_notice, open_rows
 from daskclust.engine.executors import ClusterExecutor
 from daskclust.exceptions import ClusterError
 
+#: Fits are cut short, so that there are many of them.
+pytestmark = pytest.mark.filterwarnings("ignore:EM did not converge")
+
 N, P = 600, 4
 #: Seconds that a block takes to read: long enough to be killed in between.
 SLOW = 0.08
@@ -78,8 +81,17 @@ def fit_pckid(data):
     ).fit(data)
 
 
+def fit_spreading(data):
+    return daskclust.LabelSpreading(20, random_state=0).fit(data, Y)
+
+
+def fit_spectral(data):
+    return daskclust.SpectralClustering(3, n_prototypes=20, random_state=0).fit(data)
+
+
 def state_of(model) -> dict:
     names = ("cluster_centers_", "means_", "covariances_", "feature_weights_", "inertia_")
+    names += ("prototypes_", "classes_")
     found = {name: np.asarray(getattr(model, name)) for name in names if hasattr(model, name)}
     labels = getattr(model, "labels_", None)
     if labels is not None:
@@ -214,6 +226,8 @@ FITS = [
     fit_dpmeans,
     fit_mixture,
     fit_pckid,
+    fit_spreading,
+    fit_spectral,
 ]
 
 
