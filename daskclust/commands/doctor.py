@@ -64,7 +64,11 @@ def _run(options: argparse.Namespace) -> int:
     array = None if options.cube is None else open_cube_of(options, scale="none").stored.array
     stored = array if isinstance(array, StoredArray) else None
     workers: dict[str, dict[str, Any]] = {}
-    with Progress().task("Cluster"), open_client(options, useful_workers=CPU_COUNT) as client:
+    progress = Progress()
+    with (
+        progress.task("Cluster"),
+        open_client(options, useful_workers=CPU_COUNT, progress=progress) as client,
+    ):
         asked = time.time()
         scheduler = client.run_on_scheduler(look_around)
         around = client.run(look_around_worker)

@@ -34,6 +34,7 @@ from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
 from daskclust.cube._tif_maps import write_label_tif, write_value_tif
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import is_geotiff
+from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import StoredArray, as_dask
 from daskclust.storage.stores import local_path, stamp, stamp_files
@@ -91,7 +92,7 @@ class Cube:
     ) -> None:
         self._source = source
         self._grid = source.grid
-        self._pixels = pixels
+        self._pixels = None if pixels is None else read_again(pixels)
         self._excluded = excluded
         self._scale: Scale = scale
         self._stamp: str | None = None
@@ -216,7 +217,8 @@ class Cube:
             token="daskclust-count",
             moments=False,
         )
-        found = surveys.blocks[[int(number) for number in blocks]].compute()
+        some = surveys.blocks[[int(number) for number in blocks]]
+        (found,) = compute("the count of pixels", some)
         keep = self._source.keep_incomplete
         return int(_blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)[0, 0])
 
@@ -496,14 +498,15 @@ class Cube:
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
         values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
         values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
-        found = self._per_block(
+        rows_of = self._per_block(
             _blocks.block_rows_of,
             flatten(image, self._grid),
             sizes=(1,) * self._grid.count,
             dtype=object,
             token="daskclust-rows-of",
             unlabeled=values,
-        ).compute()
+        )
+        (found,) = compute("the reading of labels", rows_of)
         offsets = accumulate(self.block_counts, initial=0)
         rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
         return np.concatenate(rows), np.concatenate([block[1] for block in found])
@@ -717,14 +720,15 @@ class Cube:
 
     def _write_blocks(self, aligned: da.Array, target: StoredArray) -> list[int]:
         """Write all blocks and return the labels that occur."""
-        found = self._per_block(
+        written = self._per_block(
             _blocks.write_block,
             aligned,
             sizes=(1,) * self._grid.count,
             dtype=object,
             token="daskclust-write",
             target=target,
-        ).compute()
+        )
+        (found,) = compute("the writing of the label map", written)
         self._check_unchanged()
         return sorted({int(code) for codes in found for code in codes})
 

@@ -12,6 +12,7 @@ import zarr
 from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._metadata import flags, label_dtype
+from daskclust.engine import compute
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import encode_fill_value, open_store
 from daskclust.storage.targets import check_written, new_group
@@ -111,7 +112,8 @@ def write_value_map(
             target.attrs["band_names"] = [str(name) for name in band_names]
         group.attrs.update(redact_all(attributes or {}))
         place.write(group)
-        da.store(image, StoredArray(target), lock=False)  # type: ignore[arg-type]
+        stored = da.store(image, StoredArray(target), lock=False, compute=False)  # type: ignore[arg-type]
+        compute("the writing of the map", stored)
         check_written(target)
         check()
     written = open_store(store)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from daskclust.cube._blocks import CubeSource, Scaling
 from daskclust.cube._cube import Cube
 from daskclust.cube._pixels import one_object, sample_pixels, take_pixels, valid_rows
+from daskclust.engine import compute
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
 from daskclust.reduction.connectivity import (
     Connectivity,
@@ -171,5 +172,6 @@ def count_graph(
         )
         if merged.numblocks[0] == 1:
             break
-    counts, adjacent = merged.compute()[0]
+    (found,) = compute("the count of neighbors", merged)
+    counts, adjacent = found[0]
     return counts, adjacent

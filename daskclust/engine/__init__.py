@@ -2,6 +2,7 @@
 
 from daskclust.engine.blocks import as_matrix
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
+from daskclust.engine.computing import compute, read_again
 from daskclust.engine.driver import Fitted, Step, iterate
 from daskclust.engine.handle import Rows
 from daskclust.engine.independent import map_independent
@@ -20,6 +21,7 @@ __all__ = [
     "Step",
     "as_label_vector",
     "as_matrix",
+    "compute",
     "is_dask",
     "iterate",
     "labeled_rows",
@@ -32,6 +34,7 @@ __all__ = [
     "open_labeled_rows",
     "open_rows",
     "pair_rows",
+    "read_again",
     "run_together",
     "unwrap",
 ]

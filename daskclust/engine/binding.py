@@ -33,10 +33,10 @@ from daskclust.engine.executors import (
 from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
 from daskclust.engine.memory import check_blocks, free_memory, measure
 from daskclust.engine.placement import by_location, deal_out, share_out
-from daskclust.engine.reads import Retries, is_passing
 from daskclust.engine.tasks import Crew, Slot, Task, arrive, discard, gather, gather_futures
 from daskclust.engine.workers import workers_of
 from daskclust.exceptions import ChunkError, PerformanceWarning
+from daskclust.storage.reads import Retries, is_passing
 
 __all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "working_dtype"]
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
-from daskclust.engine import as_matrix, is_dask, map_rows
+from daskclust.engine import as_matrix, compute, is_dask, map_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import OpenData, fit
@@ -561,7 +561,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             n = predicted.shape[0]
         labels = read_labels(y, n)
         found = predicted[labels.rows]
-        found = np.asarray(found.compute() if is_dask(found) else found)
+        found = compute("the labels of rows", found)[0] if is_dask(found) else found
         right = found == labels.classes[labels.codes]
         weight = None if sample_weight is None else np.asarray(sample_weight)[labels.rows]
         return float(np.average(right, weights=weight))
