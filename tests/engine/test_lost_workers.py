@@ -27,7 +27,7 @@ N, P = 600, 4
 #: Seconds that a block takes to read: long enough to be killed in between.
 SLOW = 0.08
 #: Seconds after which a fit counts as one that never ends.
-ENDLESS = 90
+ENDLESS = 300
 
 
 def make_rows() -> np.ndarray:
