@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from daskclust.exceptions import StoreError
+from daskclust.exceptions import MemoryPlanError, StoreError
 from daskclust.storage.reads import Retries, persistently
 from daskclust.storage.urls import redact
 
@@ -30,6 +30,8 @@ __all__ = ["StoredArray", "as_dask", "metadata_digest"]
 
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
+#: Bytes of metadata that are believed to be metadata.
+_MOST_METADATA = 2**26
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
 
@@ -44,7 +46,13 @@ def metadata_digest(array: zarr.Array) -> str | None:
         if type(store) is zarr.storage.LocalStore:
             # Opening such a store creates its folder: that must not happen here.
             try:
-                content = (Path(store.root) / name).read_bytes()
+                file = Path(store.root) / name
+                if file.stat().st_size > _MOST_METADATA:
+                    raise ValueError(
+                        f"{str(file)!r} holds {file.stat().st_size} bytes, more than any metadata; "
+                        "the store is damaged."
+                    )
+                content = file.read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 return None
         else:
@@ -156,7 +164,14 @@ class StoredArray:
 
     def _read(self, selection: Any) -> NDArray[Any]:
         self.check()
-        values = np.asarray(self.array[selection])
+        try:
+            values = np.asarray(self.array[selection])
+        except MemoryError as error:
+            raise MemoryPlanError(
+                f"{self._part(selection)} does not fit in memory: the array has shape {self.shape} "
+                f"and dtype {self.dtype}, in chunks of {self.array.chunks}. Use a store with "
+                "smaller chunks; if it should have them, its metadata are damaged."
+            ) from error
         if self._is_empty(values):
             # What a store that is gone since would answer.
             self.check(again=True)

@@ -129,7 +129,7 @@ def opening_errors(store: Any) -> Iterator[None]:
             f"{shown!r} cannot be opened: {redact(error)}. URLs need the fsspec package of "
             "their protocol, for example s3fs for s3:// or aiohttp for https://."
         ) from error
-    except (TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+    except (TypeError, AttributeError, LookupError, MemoryError, RecursionError) as error:
         # What parsers say of metadata that are no metadata.
         raise ValueError(
             f"{shown!r} cannot be opened: its metadata are damaged, or of a format that this "

@@ -121,7 +121,7 @@ def change_map(rng: np.random.Generator, source: Path, folder: Path) -> str:
 def change_job(rng: np.random.Generator, folder: Path) -> str:
     """Change a job file, and ask for the plan of the job."""
     job = json.loads(json.dumps(JOB))
-    for _ in range(int(rng.integers(1, 4))):
+    for _ in range(int(rng.integers(1, 3))):
         key = list(job)[rng.integers(len(job))] if job else "x"
         action = rng.integers(6)
         if action == 0:
@@ -133,6 +133,8 @@ def change_job(rng: np.random.Generator, folder: Path) -> str:
         else:
             pool = NUMBERS + OTHERS
             job[key] = pool[rng.integers(len(pool))]
+            if key in JOB and rng.integers(2):
+                job[key] = type(JOB[key])([pool[3]] if isinstance(JOB[key], list) else 3)
     file = folder / f"job.{rng.choice(['yaml', 'yml', 'json'])}"
     text = yaml.safe_dump(job) if rng.integers(2) else json.dumps(job)
     content = bytearray(text.encode())
