@@ -247,7 +247,7 @@ def largest_read(graphs: Sequence[Mapping[Any, Any]]) -> int:
 def _read_by(graph: Mapping[Any, Any]) -> int:
     stores: list[Any] = []
     slices: list[tuple[slice, ...]] = []
-    _search(graph, stores, slices, 6)
+    _search(graph, stores, slices, 12)
     largest = 0
     for store in stores:
         shape, itemsize = tuple(store.shape), np.dtype(store.dtype).itemsize
