@@ -83,13 +83,14 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_reading(options: argparse.Namespace) -> int:
     from daskclust import KMeans, on_iteration
+    from daskclust.engine import compute
 
     progress = Progress()
     cube = open_cube_of(options)
     stored = cube.stored.values
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     with (
-        open_client(options, useful_workers=blocks) as client,
+        open_client(options, useful_workers=blocks, progress=progress) as client,
         # Reading is what is measured.
         dask.config.set({"daskclust.persist": False}),
     ):
@@ -97,7 +98,7 @@ def _run_reading(options: argparse.Namespace) -> int:
         client.run(_import)
         with progress.task("Bare sum"):
             began = time.perf_counter()
-            stored.sum(dtype=np.float64).compute()
+            compute("the bare sum", stored.sum(dtype=np.float64))
             bare = time.perf_counter() - began
         with progress.task("Valid pixels"):
             n_valid = cube.n_valid

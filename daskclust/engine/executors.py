@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
 from daskclust.engine.dask_surface import sending_once, submit_graph, task
+from daskclust.engine.memory import MemoryPlan
 from daskclust.engine.tasks import Crew, Slot, Task, gather, gather_futures
 from daskclust.reduction import Partial, Reduction
 
@@ -331,8 +332,15 @@ class ClusterExecutor(Executor):
     means that blocks are computed again elsewhere.
     """
 
-    def __init__(self, crew: Crew, groups: list[Task], ranges: Sequence[Sequence[Range]]) -> None:
+    def __init__(
+        self,
+        crew: Crew,
+        groups: list[Task],
+        ranges: Sequence[Sequence[Range]],
+        plan: MemoryPlan | None = None,
+    ) -> None:
         self.crew = crew
+        self.plan = plan
         self.groups = groups
         #: Rows of each group.
         self.ranges = ranges
@@ -377,6 +385,10 @@ class ClusterExecutor(Executor):
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
         """Run one task a group, merge in a tree, gather one partial."""
+        if self.plan is not None:
+            size = reduction.nbytes(state)
+            if size > _SENT_ONCE:
+                self.plan.check(reduction.name, size, _n_bytes(state))
         self.crew.settle(self.groups)
         sent = self._to_send(state)
         folded = [
@@ -414,7 +426,7 @@ class ClusterExecutor(Executor):
         groups = [
             self._submit("bind", _exclude, group, rows, slot=group.slot) for group in self.groups
         ]
-        return ClusterExecutor(self.crew, groups, self.ranges)
+        return ClusterExecutor(self.crew, groups, self.ranges, self.plan)
 
     def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
         """Keep some rows; only groups that hold some of them are asked from now on."""
@@ -425,4 +437,4 @@ class ClusterExecutor(Executor):
             if overlap(held, ranges)
         ]
         groups = [self._submit("bind", _only, group, ranges, slot=group.slot) for group in kept]
-        return ClusterExecutor(self.crew, groups, [list(ranges) for _ in kept])
+        return ClusterExecutor(self.crew, groups, [list(ranges) for _ in kept], self.plan)

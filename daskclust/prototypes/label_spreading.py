@@ -12,7 +12,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
-from daskclust.engine import is_dask, map_rows
+from daskclust.engine import compute, is_dask, map_rows
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import Data, as_cube
 from daskclust.estimator.parameters import check_integer, check_real
@@ -401,7 +401,7 @@ str, default="auto"
             n = predicted.shape[0]
         labels = read_labels(y, n)
         found = predicted[labels.rows]
-        found = np.asarray(found.compute() if is_dask(found) else found)
+        found = compute("the labels of rows", found)[0] if is_dask(found) else found
         right = found == labels.classes[labels.codes]
         weight = None if sample_weight is None else np.asarray(sample_weight)[labels.rows]
         return float(np.average(right, weights=weight))
