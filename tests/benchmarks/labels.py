@@ -2,13 +2,18 @@
 
 ``python tests/benchmarks/labels.py`` fits each set with defaults, ``--draws`` times with
 other labels and seeds, and prints adjusted Rand indices (of the rows without a label) beside
-their targets.  All pixels of a scene are data; it is judged where the class is known.
+their targets; they are kept in ``labels.json`` beside it, set by set.  ``--scale`` measures
+time and memory instead.  All pixels of a scene are data; it is judged where the class is
+known.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import platform
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +40,15 @@ FILES = {
     "shuttle": "uci_shuttle",
     "segment": "uci_segment",
 }
+#: Further sets, without targets.
+MORE_FILES = {
+    "forest": "hsi_forest_pixels_varsel",
+    "vehicle": "uci_vehicle",
+    "modis": "ts_samples_modis_ndvi",
+    "cerrado": "ts_cerrado_2classes",
+    "ionosphere": "uci_ionosphere",
+    "wine": "uci_wine",
+}
 #: Adjusted Rand index, by set and by what is known.
 TARGETS = {
     ("salinas", "1 %"): 0.965,
@@ -55,6 +69,7 @@ TARGETS = {
     ("salinas", "AUC, 1 %"): 0.93,
     ("jasper", "AUC, 1 %"): 0.93,
 }
+RESULTS = Path(__file__).with_suffix(".json")
 #: Of no labels, below k-means on the same view, at most.
 LOSS = 0.08
 
@@ -63,12 +78,12 @@ class Data:
     """One set: its rows, its classes (-1 where unknown), and the cube of a scene."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        with np.load(folder / "data" / f"{FILES[name]}.npz") as file:
+        with np.load(folder / "data" / f"{(FILES | MORE_FILES)[name]}.npz") as file:
             self.is_scene = "cube" in file
             if self.is_scene:
                 image, truth = file["cube"], file["gt"].astype(int)
                 self.x: NDArray[Any] = image.reshape(-1, image.shape[2]).astype(np.float64)
-                self.y = truth.ravel()
+                self.y, self.shape = truth.ravel(), truth.shape
                 if name == "salinas":
                     self.y = np.where(self.y == 0, -1, self.y)
                 self.rows: Any = open_cube(image, dims=("y", "x", "band"), chunks=(40, 40))
@@ -98,8 +113,10 @@ def supervised(data: Data, labels: str, seed: int) -> dict[str, float]:
     rows = data.draw(labels, seed)
     test = np.setdiff1d(data.known, rows)
     model = LabelSpreading(random_state=seed).fit(data.rows, (rows, data.y[rows]))
-    found = np.asarray(model.predict(data.rows))[test]
-    margin = np.asarray(model.margin(data.rows))[test]
+    # Prediction and margin of new rows, by one pass instead of two.
+    proba = np.asarray(model.predict_proba(data.rows))[test]
+    found, best = model.classes_[proba.argmax(axis=1)], np.sort(proba, axis=1)
+    margin = best[:, -1] - best[:, -2]
     nearest = KNeighborsClassifier(1).fit(data.x[rows], data.y[rows]).predict(data.x[test])
     return {
         labels: adjusted_rand_score(data.y[test], found),
@@ -148,6 +165,55 @@ def verdicts(name: str, scores: dict[str, list[float]]) -> Iterator[list[str]]:
         yield [name, key, f"{mean:.3f}", f"{np.std(values):.3f}", goal, verdict]
 
 
+def keep(path: Path, name: str, found: dict[str, Any]) -> None:
+    """Put what was found for a set into the file of results, in place of what was there."""
+    results = json.loads(path.read_text())["results"] if path.exists() else {}
+    results[name] = found
+    about = {
+        "command": "python tests/benchmarks/labels.py",
+        "measure": "adjusted Rand index of the rows without a label; mean and deviation of draws",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, other work beside it",
+        "daskclust": daskclust.__version__,
+        "results": dict(sorted(results.items())),
+    }
+    path.write_text(json.dumps(about, indent=1) + "\n")
+
+
+def summary(scores: dict[str, list[float]]) -> dict[str, Any]:
+    """Mean, deviation and number of draws of each score."""
+    return {
+        key: {
+            "mean": round(float(np.mean(values)), 4),
+            "std": round(float(np.std(values)), 4),
+            "draws": len(values),
+        }
+        for key, values in scores.items()
+    }
+
+
+def scale(n: int = 1_000_000, p: int = 50) -> dict[str, float]:
+    """Seconds of whole fits, labels included, and of k-means with as many centers."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(scale=3.0, size=(30, p))
+    classes = rng.integers(0, 30, n)
+    x = (centers[classes] + rng.normal(size=(n, p))).astype(np.float32)
+    rows = np.arange(0, n, 5000)
+    # Kernels are compiled before.
+    LabelSpreading(random_state=0).fit(x[:5000], ([0, 1], [0, 1]))
+    daskclust.KMeans(400, max_iter=2, random_state=0).fit(x[:5000])
+    fits = {
+        "LabelSpreading": lambda: LabelSpreading(random_state=0).fit(x, (rows, classes[rows])),
+        "SpectralClustering": lambda: SpectralClustering(30, random_state=0).fit(x),
+        "KMeans(400)": lambda: daskclust.KMeans(400, random_state=0).fit(x),
+    }
+    seconds = {}
+    for name, fit in fits.items():
+        begin = time.perf_counter()
+        fit()
+        seconds[name] = round(time.perf_counter() - begin, 1)
+    return seconds
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -157,14 +223,19 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
     )
+    parser.add_argument("--scale", action="store_true", help="time of n=1e6, p=50")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.scale:
+        keep(options.output, "seconds, n=1e6, p=50", scale())
+        return
     # Small groups without a label are no news here.
     warnings.simplefilter("ignore", ConstraintWarning)
     lines = []
     for name in options.sets:
-        found = list(
-            verdicts(name, measure(Data(name, options.data), options.draws, options.labels))
-        )
+        scores = measure(Data(name, options.data), options.draws, options.labels)
+        keep(options.output, name, summary(scores))
+        found = list(verdicts(name, scores))
         print_table(["set", "known", "mean", "std", "target", ""], found)
         lines += found
     missed = [line for line in lines if line[-1] == "MISSED"]
