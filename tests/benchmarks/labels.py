@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _timing import print_table
+from _timing import peak_memory, print_table
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
+from daskclust.prototypes.graph import normalized, spread
+from daskclust.prototypes.node_clusters import cluster_nodes
 
 FILES = {
     "salinas": "hsi_salinas_a",
@@ -192,7 +194,10 @@ def summary(scores: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def scale(n: int = 1_000_000, p: int = 50) -> dict[str, float]:
-    """Seconds of whole fits, labels included, and of k-means with as many centers."""
+    """Seconds of processor time of whole fits, and of k-means with as many centers.
+
+    The sample costs the same for any n: the ratio falls with n.
+    """
     rng = np.random.default_rng(0)
     centers = rng.normal(scale=3.0, size=(30, p))
     classes = rng.integers(0, 30, n)
@@ -208,10 +213,35 @@ def scale(n: int = 1_000_000, p: int = 50) -> dict[str, float]:
     }
     seconds = {}
     for name, fit in fits.items():
-        begin = time.perf_counter()
+        begin = time.process_time()
         fit()
-        seconds[name] = round(time.perf_counter() - begin, 1)
+        seconds[name] = round(time.process_time() - begin, 1)
     return seconds
+
+
+def client(k: int = 2000) -> dict[str, float]:
+    """Seconds of processor time and MiB of what the client does with so many nodes."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(k, 5))
+    near = NearestNeighbors(n_neighbors=8).fit(points).kneighbors(return_distance=False)[:, 1:]
+    counts = np.zeros((k, k))
+    counts[np.repeat(np.arange(k), 7), near.ravel()] = rng.integers(1, 50, 7 * k)
+    counts += counts.T
+    seeds = np.zeros((k, 10))
+    seeds[np.arange(100), np.arange(100) % 10] = 1
+    wanted = np.zeros((k, k))
+    wanted[:50, :50] = 1
+    tasks = {
+        "spreading": lambda: spread(normalized(counts), np.hstack([seeds, np.eye(k, 100)]), 0.9),
+        "clusters": lambda: cluster_nodes(counts, 5, 10, 0),
+        "clusters, pairs": lambda: cluster_nodes(counts, 5, 10, 0, wanted),
+    }
+    before, seconds = peak_memory(), {}
+    for name, task in tasks.items():
+        begin = time.process_time()
+        task()
+        seconds[name] = round(time.process_time() - begin, 2)
+    return {**seconds, "MiB": round(peak_memory() - before)}
 
 
 def main() -> None:
@@ -223,11 +253,20 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
     )
-    parser.add_argument("--scale", action="store_true", help="time of n=1e6, p=50")
+    parser.add_argument("--scale", action="store_true", help="time, for p=50")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of --scale")
+    parser.add_argument("--client", action="store_true", help="cost of 2000 nodes on the client")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.scale:
-        keep(options.output, "seconds, n=1e6, p=50", scale())
+        keep(
+            options.output,
+            f"fits, n={options.rows}, p=50, seconds of processor",
+            scale(options.rows),
+        )
+        return
+    if options.client:
+        keep(options.output, "client, 2000 nodes, seconds of processor", client())
         return
     # Small groups without a label are no news here.
     warnings.simplefilter("ignore", ConstraintWarning)
