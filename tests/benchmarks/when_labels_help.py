@@ -31,6 +31,7 @@ from labels import Data
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import daskclust
@@ -95,7 +96,8 @@ def _pcsk_means(task: Task) -> Any:
 def _svm(task: Task) -> Any:
     if len(np.unique(task.classes)) == 1:
         return np.full(len(task.x), task.classes[0])
-    return SVC(C=10.0).fit(task.x[task.labeled], task.classes).predict(task.x)
+    x = StandardScaler().fit_transform(task.x)
+    return SVC(C=10.0).fit(x[task.labeled], task.classes).predict(x)
 
 
 METHODS: Mapping[str, Callable[[Task], Any]] = {
@@ -231,8 +233,8 @@ def score_table(results: Mapping[str, Any]) -> str:
     """Give the scores of ``labels.json`` as a table, mean and deviation."""
     lines = ["| set | " + " | ".join(SCORES) + " |", "|---" * (len(SCORES) + 1) + "|"]
     for name in (name for name in SETS if name in results):
-        found = [results[name][key] for key in SCORES]
-        cells = [f"{one['mean']:.3f} ± {one['std']:.3f}" for one in found]
+        found = [results[name].get(key) for key in SCORES]
+        cells = ["" if one is None else f"{one['mean']:.3f} ± {one['std']:.3f}" for one in found]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
