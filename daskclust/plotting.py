@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from colorsys import hsv_to_rgb
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
+from daskclust.colors import N_DISTINCT, NODATA_COLOR, label_colors, rgb_bands, stretch
 from daskclust.metrics import match_labels
 
 __all__ = [
@@ -27,49 +27,6 @@ __all__ = [
     "rgb_composite",
     "stretch",
 ]
-
-# Okabe & Ito's colors, told apart with any color vision; then a few more.
-_COLORS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#f0e442",
-    "#332288",
-    "#999933",
-    "#882255",
-    "#44aa99",
-    "#aaaaaa",
-)
-_NODATA = "#1a1a1a"
-# Red, green and blue light in nm: what a composite shows if there are wavelengths.
-_RGB = (660.0, 550.0, 470.0)
-
-
-#: Turn of the color wheel from one further color to the next: never near the last ones.
-_GOLDEN = 0.618034
-
-
-def label_colors(count: int) -> list[str]:
-    """Return a color for each label, as ``#rrggbb``.
-
-    The first twelve are told apart with any color vision; further ones are spread
-    over the color wheel.
-
-    Examples
-    --------
-    >>> label_colors(2), len(set(label_colors(40)))
-    (['#0072b2', '#e69f00'], 40)
-    """
-    out = list(_COLORS[:count])
-    for i in range(len(out), count):
-        red, green, blue = hsv_to_rgb(
-            i * _GOLDEN % 1.0, (0.45, 0.7, 0.95)[i % 3], 0.9 - i % 2 * 0.25
-        )
-        out.append(f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}")
-    return out
 
 
 def _require_matplotlib() -> None:
@@ -140,7 +97,7 @@ def draw_label_map(
     if like is not None:
         labels = _renumbered(labels, np.asarray(like))
     count = max(1, int(labels.max()) + 1, n_labels or 0)
-    colors = [_NODATA, *label_colors(count)]
+    colors = [NODATA_COLOR, *label_colors(count)]
     image = ax.imshow(
         labels,
         cmap=ListedColormap(colors),
@@ -180,23 +137,6 @@ def rgb_composite(values: NDArray[Any], wavelengths: NDArray[np.float64] | None)
         From 0 to 1, each band stretched between its 2nd and 98th percentile.
     """
     return stretch(values[:, :, rgb_bands(values.shape[2], wavelengths)])
-
-
-def rgb_bands(n_bands: int, wavelengths: NDArray[np.float64] | None) -> NDArray[np.intp]:
-    """Return the bands nearest to red, green and blue light, or spread over the cube."""
-    if wavelengths is None:
-        return np.linspace(n_bands - 1, 0, 3).astype(np.intp)
-    return np.array([np.abs(wavelengths - light).argmin() for light in _RGB])
-
-
-def stretch(picture: NDArray[Any]) -> NDArray[Any]:
-    """Stretch each band of a picture (y, x, 3) between its 2nd and 98th percentile."""
-    values = np.asarray(picture, dtype=float)
-    if np.isnan(values).all():
-        return np.full(values.shape, 0.1)
-    low, high = np.nanpercentile(values, [2, 98], axis=(0, 1))
-    values = np.clip((values - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
-    return np.nan_to_num(values, nan=0.1)
 
 
 def draw_bands(
@@ -294,7 +234,7 @@ def draw_spectra(
     ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
     ax.set_ylabel("value")
     _open_frame(ax, title)
-    if len(values) <= 2 * len(_COLORS):
+    if len(values) <= 2 * N_DISTINCT:
         ax.legend(
             frameon=False,
             ncols=max(1, len(values) // 8 + 1),
@@ -475,11 +415,11 @@ def draw_selection(ax: Any, selection: Any) -> None:
     """
     grid, scores = selection.grid, selection.scores
     errors = np.nan_to_num(selection.standard_errors, nan=0.0)
-    ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=_COLORS[0], capsize=2.0)
+    ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=label_colors(1)[0], capsize=2.0)
     marks = [(selection.best_index, "o", "best")]
     if selection.one_se_index != selection.best_index:
         marks.append((selection.one_se_index, "s", "one standard error"))
-    for (index, marker, text), color in zip(marks, _COLORS[1:3], strict=False):
+    for (index, marker, text), color in zip(marks, label_colors(3)[1:], strict=False):
         ax.plot(
             grid[index],
             scores[index],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +16,18 @@ from numpy.typing import NDArray
 
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._grids import pixel_grid
-from daskclust.cube._metadata import dimension_names, role_of
+from daskclust.cube._metadata import attributes_of, dimension_names, role_of
 from daskclust.cube._sources import open_path
 from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.opening import kind_of
-from daskclust.cube.formats.points import points_image, read_points
+from daskclust.cube.formats.points import points_image, read_points, says_pixels
 from daskclust.cube.formats.vector import PixelGrid, rasterize_file
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import decode_fill_value
 
-__all__ = ["Image", "open_image"]
+__all__ = ["Image", "open_image", "read_image"]
+
+_IS_COLOR = re.compile("#[0-9a-fA-F]{6}")
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,18 @@ class Image:
     place : Georeference
     meanings : dict of int to str, or None
         ``flag_meanings``, by value.
+    colors : dict of int to str, or None
+        ``flag_colors`` or a color table, by value, as ``#rrggbb``.
+    names : tuple of str
+        Of the dimensions y and x.
     """
 
     values: Any
     nodata: tuple[int, ...] = ()
     place: Georeference = NOWHERE
     meanings: dict[int, str] | None = None
+    colors: dict[int, str] | None = None
+    names: tuple[str, str] = ("y", "x")
 
 
 def open_image(
@@ -88,7 +98,7 @@ def open_image(
         return _from_features(image, pixel_grid(place, shape, names), chunks, class_column)
     if class_column is not None:
         raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
-    opened = _open(name, image, variable)
+    opened = read_image(name, image, variable)
     if opened.values.shape != shape:
         raise ValueError(f"{name} has shape {opened.values.shape}; expected the image's {shape}.")
     found = place.differences(opened.place)
@@ -100,7 +110,8 @@ def open_image(
     return opened
 
 
-def _open(name: str, image: Any, variable: str | None) -> Image:
+def read_image(name: str, image: Any, variable: str | None = None) -> Image:
+    """Open an image of any size; see :func:`open_image`."""
     if isinstance(image, Image):
         return image
     if isinstance(image, str | os.PathLike):
@@ -180,7 +191,7 @@ def _from_features(
 ) -> Image:
     """Make an image of the classes of polygons, or of single pixels, on the cube's grid."""
     cut = chunks or ((grid.shape[0],), (grid.shape[1],))
-    if kind_of(path) == "table":
+    if kind_of(path) == "table" or (grid.crs is None and says_pixels(path)):
         rows, columns, classes = read_points(path, grid, class_column=class_column)
         values: Any = points_image(rows, columns, classes.codes, cut)
     else:
@@ -216,11 +227,11 @@ def _upright(values: Any, names: Any) -> Any:
 def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
     names = dimension_names(array)
     values = _upright(as_dask(array), names)
-    place = NOWHERE
+    place, upright = NOWHERE, ("y", "x")
     if names is not None and len(names) == 2:
-        y, x = names if role_of(names[0]) != "x" else names[::-1]
-        place = Georeference.from_zarr(array, group, (y, x))
-    return Image(values, _nodata(array.attrs), place, _meanings(array.attrs))
+        upright = names if role_of(names[0]) != "x" else names[::-1]
+        place = Georeference.from_zarr(array, group, upright)
+    return _described(values, place, upright, attributes_of(array))
 
 
 def _from_xarray(array: Any) -> Image:
@@ -241,12 +252,19 @@ def _from_xarray(array: Any) -> Image:
             else np.where(missing, -1, values)
         )
         values = values.astype(np.int64)
-    place = NOWHERE
+    place, upright = NOWHERE, ("y", "x")
     if len(names) == 2:
-        y, x = names if role_of(names[0]) != "x" else names[::-1]
-        place = Georeference.from_xarray(array, (y, x))
-    attributes = {**array.encoding, **array.attrs}
-    return Image(values, _nodata(attributes), place, _meanings(attributes))
+        upright = names if role_of(names[0]) != "x" else names[::-1]
+        place = Georeference.from_xarray(array, upright)
+    return _described(values, place, upright, {**array.encoding, **array.attrs})
+
+
+def _described(
+    values: Any, place: Georeference, names: tuple[str, str], attributes: Mapping[str, Any]
+) -> Image:
+    return Image(
+        values, _nodata(attributes), place, _meanings(attributes), _colors(attributes), names
+    )
 
 
 def _nodata(attributes: Any) -> tuple[int, ...]:
@@ -255,10 +273,24 @@ def _nodata(attributes: Any) -> tuple[int, ...]:
 
 
 def _meanings(attributes: Any) -> dict[int, str] | None:
-    values, meanings = attributes.get("flag_values"), attributes.get("flag_meanings")
-    if values is None or not isinstance(meanings, str):
+    return _by_value(attributes, "flag_meanings")
+
+
+def _colors(attributes: Any) -> dict[int, str] | None:
+    """Read a color table, or the colors that are said of ``flag_values``, as ``#rrggbb``."""
+    stated = attributes.get("flag_colors")
+    if isinstance(stated, Mapping):
+        return {int(k): f"#{r:02x}{g:02x}{b:02x}" for k, (r, g, b) in stated.items()}
+    found = _by_value(attributes, "flag_colors") or {}
+    return {k: c.lower() for k, c in found.items() if _IS_COLOR.fullmatch(c)} or None
+
+
+def _by_value(attributes: Any, name: str) -> dict[int, str] | None:
+    """Read a list of words, one for each of ``flag_values``."""
+    values, said = attributes.get("flag_values"), attributes.get(name)
+    if values is None or not isinstance(said, str):
         return None
-    names = meanings.split()
+    words = said.split()
     if isinstance(values, str):
         values = values.replace(",", " ").split()
     try:
@@ -266,4 +298,4 @@ def _meanings(attributes: Any) -> dict[int, str] | None:
         numbers = [int(value) for value in np.atleast_1d(np.asarray(values)).tolist()]
     except (TypeError, ValueError, OverflowError):
         return None
-    return dict(zip(numbers, names, strict=True)) if len(names) == len(numbers) else None
+    return dict(zip(numbers, words, strict=True)) if len(words) == len(numbers) else None

@@ -10,10 +10,13 @@ import zarr
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
+from daskclust.colors import class_colors
+from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.exceptions import PerformanceWarning
 
 __all__ = [
     "WAVELENGTH_NAMES",
+    "attributes_of",
     "check_choice",
     "choose_block",
     "dimension_names",
@@ -68,6 +71,20 @@ def dimension_names(array: zarr.Array) -> tuple[str, ...] | None:
     if not isinstance(names, list | tuple) or any(name is None for name in names):
         return None
     return tuple(map(str, names))
+
+
+def attributes_of(array: zarr.Array) -> dict[str, Any]:
+    """Return the attributes of an array; xarray's version 2 keeps nodata in the metadata."""
+    found = dict(array.attrs)
+    if (
+        array.metadata.zarr_format == 2
+        and "_ARRAY_DIMENSIONS" in found
+        and not any(name in found for name in NODATA_ATTRIBUTES)
+        and array.metadata.fill_value is not None
+    ):
+        # zarr gives 0 where the metadata say null.
+        found["_FillValue"] = array.metadata.fill_value
+    return found
 
 
 def find_dimensions(
@@ -152,4 +169,5 @@ def flags(codes: Iterable[int], names: Sequence[str] | None) -> dict[str, Any]:
         "flag_values": values,
         # CF separates meanings by blanks, hence none inside.
         "flag_meanings": " ".join("_".join(meaning.split()) for meaning in meanings),
+        "flag_colors": " ".join(class_colors(values).values()),
     }

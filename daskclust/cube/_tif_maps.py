@@ -12,15 +12,13 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.colors import class_colors
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube.formats.geotiff import MARK, Legend, check_cog, write_cog
 from daskclust.storage.urls import redact_all
 
 __all__ = ["write_label_tif", "write_value_tif"]
-
-#: Colors of the first clusters; more are spread over the wheel.
-_GOLDEN = 0.6180339887498949
 
 
 def _strips(
@@ -87,7 +85,7 @@ def write_label_tif(
         codes = sorted(found)
         given = list(class_names or ())
         said = {k: str(given[k]) if k < len(given) else f"cluster_{k}" for k in codes}
-        return Legend(said, {k: _color(k) for k in codes})
+        return Legend(said, {k: _rgb(color) for k, color in class_colors(codes).items()})
 
     write_cog(
         path,
@@ -137,10 +135,6 @@ def _tags(kind: str, attributes: Mapping[str, Any] | None) -> dict[str, str]:
     return {MARK: kind, **{key: json.dumps(value) for key, value in said.items()}}
 
 
-def _color(code: int) -> tuple[int, int, int]:
-    """Colors that differ between neighbors in number: steps of the golden ratio of the wheel."""
-    import colorsys
-
-    value = 0.95 - 0.25 * (code // 8 % 3)
-    red, green, blue = colorsys.hsv_to_rgb(code * _GOLDEN % 1.0, 0.65, value)
-    return round(255 * red), round(255 * green), round(255 * blue)
+def _rgb(color: str) -> tuple[int, int, int]:
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
+    return red, green, blue

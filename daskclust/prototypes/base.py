@@ -11,11 +11,9 @@ from sklearn.base import BaseEstimator
 
 from daskclust.engine import map_rows
 from daskclust.estimator.base import output_dtype
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass
-from daskclust.estimator.inputs import check_rows
+from daskclust.estimator.fitting import FirstPass, draw_seeds
+from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_integer
-from daskclust.estimator.restarts import draw_seeds
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.row_function import RowFunction

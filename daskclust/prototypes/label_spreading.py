@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
 from daskclust.engine import is_dask, map_rows
-from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import as_cube, labels_for
+from daskclust.estimator.inputs import Data, as_cube, labels_for
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning

@@ -12,7 +12,7 @@ from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.graph import Embedding, embed, normalized, propagate_pairs
 from daskclust.prototypes.row_function import near_values
 from daskclust.prototypes.views import Space
-from daskclust.starts.recluster import recluster
+from daskclust.starts.sampled import recluster
 
 __all__ = ["ClusterVote", "cluster_nodes"]
 

@@ -12,9 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.base import warn_few_distinct
-from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import OpenData, fit, row_labels
-from daskclust.estimator.inputs import as_cube
+from daskclust.estimator.inputs import Data, as_cube
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.persistence.schema import Array, Entry
