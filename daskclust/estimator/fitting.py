@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import Checkpoint, Fingerprint, Rows, Step, iterate, map_rows
-from daskclust.estimator.inputs import Data, check_data
+from daskclust.estimator.inputs import Data, check_data, labels_for
 from daskclust.estimator.values import check_survey
 from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
 
@@ -170,6 +170,8 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     draft = _draft(estimator)
     draft._check_parameters()
     data = check_data(X, sample_weight, draft)
+    if "y" in given:
+        given["y"] = labels_for(X, given["y"])
     _fit(draft, data, given)
     _adopt(estimator, draft)
     return estimator

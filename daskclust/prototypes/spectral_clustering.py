@@ -202,7 +202,8 @@ str, default="auto"
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube
             Rows, of shape (n, p); of a cube its `samples`.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, -1 = none; or global row numbers and their labels.  Two
+            Partial labels, -1 = none; or global row numbers and their labels; of a cube
+            also a label map of shape (y, x), or its path.  Two
             labeled rows are must-linked when their labels agree, else cannot-linked.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.
