@@ -8,7 +8,7 @@ from daskclust.engine.independent import map_independent
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lazy import labeled_rows, map_rows, pair_rows
 from daskclust.engine.lockstep import Job, run_together
-from daskclust.engine.progress import on_iteration, on_notice
+from daskclust.engine.progress import on_iteration, on_notice, showing_progress
 from daskclust.engine.rows import is_dask, open_blank, open_rows, unwrap
 
 __all__ = [
@@ -33,5 +33,6 @@ __all__ = [
     "open_rows",
     "pair_rows",
     "run_together",
+    "showing_progress",
     "unwrap",
 ]

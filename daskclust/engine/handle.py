@@ -55,6 +55,11 @@ class Rows(ABC):
         """Precision of the distance work: float32 or float64."""
 
     @property
+    def dashboard(self) -> str | None:
+        """Address of the dashboard of the cluster that makes the passes, if there is one."""
+        return None
+
+    @property
     def passes(self) -> int:
         """Passes over the data so far, by all views of them."""
         return self.ledger.passes

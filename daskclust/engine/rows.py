@@ -71,6 +71,12 @@ class BoundRows(Rows):
         """Precision of the distance work."""
         return self._prepare.dtype
 
+    @property
+    def dashboard(self) -> str | None:
+        """Address of the dashboard of the cluster that makes the passes, if there is one."""
+        client = getattr(self._executor, "client", None)
+        return None if client is None else client.dashboard_link
+
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes.
 
