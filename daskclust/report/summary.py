@@ -10,8 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cube._blocks import BlockGrid
-from daskclust.cube._layout import flatten
+from daskclust.cube.layout import BlockGrid, flatten
 
 __all__ = ["MapSummary", "agreement_of", "as_classes", "n_clusters_of", "summarize"]
 
