@@ -309,6 +309,11 @@ class Data:
             self._rows = open_rows(self.X, self.weight)
         return self._rows
 
+    @property
+    def opened(self) -> Rows | None:
+        """The same rows, where they were asked for."""
+        return self._rows
+
     def through(self, rows: Rows) -> Data:
         """Return the same data, read through another handle."""
         return Data(self.X, self.weight, self.feature_names, rows)

@@ -42,6 +42,7 @@ class BasePrototypes(Saveable, BaseEstimator):
     }
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ()
+    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     checkpoint: Any
     n_neighbors: int
