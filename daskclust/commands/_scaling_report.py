@@ -33,7 +33,7 @@ def run_scaling(options: argparse.Namespace) -> int:
     if options.picture is not None:
         _check_picture(options.picture)
     p, k = options.features, options.n_clusters
-    with open_client(options, useful_workers=CPU_COUNT) as client:
+    with open_client(options, useful_workers=CPU_COUNT, progress=progress) as client:
         threads = dict(client.nthreads())
         with progress.task("Rows"):
             limit = _memory_a_thread(client, threads)

@@ -63,8 +63,8 @@ def test_a_fit_sees_its_half_only() -> None:
     x = blobs()
     kept = row_uniforms(7, 0, 0, N) <= 0.5
     from daskclust.engine import Job, run_together
-    from daskclust.estimator.data import Data
     from daskclust.estimator.fitting import fit_opened
+    from daskclust.estimator.inputs import Data
 
     def fit(rows):
         return fit_opened(KMeans(5, random_state=1), Data(x).through(rows))
