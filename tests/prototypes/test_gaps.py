@@ -14,7 +14,6 @@ from daskclust import LabelSpreading, SpectralClustering
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.prototypes.gaps import GAP_VIEWS, find_gap_views, views_of_gaps
 
-
 #: A few rows may hang together with no labeled one.
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
 
