@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ from daskclust.starts.sampled import (
 __all__ = ["KMeans"]
 
 Float = NDArray[np.float64]
+#: "sam" is another name of "cosine".
+MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
 
 
 class KMeans(LloydClusterer):
@@ -73,9 +75,10 @@ array of shape (k, p) or callable, default="k-means||"
         candidates than clusters.
     algorithm : {"auto", "lloyd"}, default="auto"
         Both are Lloyd's algorithm, the only one so far.
-    metric : {"euclidean", "cosine", "mahalanobis"}, default="euclidean"
-        ``"cosine"`` clusters directions (spectral angles): rows and centers are
-        scaled to unit length and squared distances are ``2 - 2 cos(angle)``.
+    metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
+        ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
+        squared distances are ``2 - 2 cos(angle)``.  ``"sam"`` (spectral angle mapper) is
+        another name of it, with the same models and checkpoints.
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
     missing : {"error", "partial"}, default="error"
@@ -189,6 +192,8 @@ array of shape (k, p) or callable, default="k-means||"
     ((25, 25, 25, 25),)
     """
 
+    _synonyms = {"metric": {"sam": "cosine"}}  # noqa: RUF012
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -199,9 +204,9 @@ array of shape (k, p) or callable, default="k-means||"
         tol: float = 1e-4,
         oversampling_factor: float = 2.0,
         init_rounds: int = 5,
-        algorithm: str = "auto",
-        metric: str = "euclidean",
-        missing: str = "error",
+        algorithm: Literal["auto", "lloyd"] = "auto",
+        metric: MetricName = "euclidean",
+        missing: Literal["error", "partial"] = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -222,9 +227,13 @@ array of shape (k, p) or callable, default="k-means||"
         super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 1)
         check_choice(self.algorithm, "algorithm", ("auto", "lloyd"))
-        check_choice(self.metric, "metric", ("euclidean", "cosine", "mahalanobis"))
+        check_choice(self.metric, "metric", get_args(MetricName))
         if isinstance(self.init, str):
             check_choice(self.init, "init", STRING_INITS)
+
+    @property
+    def _is_angular(self) -> bool:
+        return self.metric in ("cosine", "sam")
 
     def _n_restarts(self) -> int:
         chance = isinstance(self.init, str) and self.init not in DETERMINISTIC_INITS
@@ -256,7 +265,7 @@ array of shape (k, p) or callable, default="k-means||"
         first = FirstPass(
             draw_seeds(self.random_state, self._n_restarts()),
             n_survey_picks(self.init, self.n_clusters, data.X.shape[0]),
-            transform=UnitSphere() if self.metric == "cosine" else None,
+            transform=UnitSphere() if self._is_angular else None,
         )
         return observing(self, first)
 
@@ -264,7 +273,7 @@ array of shape (k, p) or callable, default="k-means||"
         survey, rows = data.survey, data.rows
         metric: Metric = EUCLIDEAN
         tolerance = float(self.tol * survey.variance.mean())
-        if self.metric == "cosine":
+        if self._is_angular:
             metric = UnitSphere()
         elif self.metric == "mahalanobis":
             covariance = rows.reduce(COVARIANCE, MeanState(survey.mean))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from daskclust.cluster.constrained.base import (
     CONSTRAINED_ATTRIBUTES,
@@ -144,7 +144,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         *,
         init: Any = "auto",
         n_init: Any = "auto",
-        penalty: str = "distance",
+        penalty: Literal["distance", "constant"] = "distance",
         max_iter: int = 100,
         tol: float = 0.0,
         missing: str = "error",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,7 +218,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         penalized_scores: bool | str = False,
         init: Any = "auto",
         n_init: Any = "auto",
-        penalty: str = "distance",
+        penalty: Literal["distance", "constant"] = "distance",
         max_iter: int = 25,
         max_outer_iter: int = 25,
         tol: float = 1e-4,

@@ -11,12 +11,12 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike
 
+from daskclust._choices import check_choice
 from daskclust.cube._clouds import without_clouds
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import open_image
 from daskclust.cube._metadata import (
-    check_choice,
     choose_block,
     find_dimensions,
     find_wavelengths,
@@ -137,7 +137,7 @@ def open_cube(
     ((40, 60, 10), (4, 1), 2400)
     """
     if isinstance(scale, str):
-        check_choice("scale", scale, ("none", "standard", "unit", "angle", "whitened"))
+        check_choice(scale, "scale", ("none", "standard", "unit", "angle", "whitened"))
         # Spectral angles are distances between directions.
         scale = "unit" if scale == "angle" else scale
         if scale == "whitened" and incomplete == "keep":
@@ -145,7 +145,7 @@ def open_cube(
                 "scale='whitened' mixes the bands, so that one missing value would spoil a whole "
                 "pixel; use incomplete='mask', or another scale."
             )
-    check_choice("incomplete", incomplete, ("mask", "keep"))
+    check_choice(incomplete, "incomplete", ("mask", "keep"))
     if not 0 <= min_observed <= 1:
         raise ValueError(f"min_observed={min_observed!r}; expected a share of the bands, 0 to 1.")
     found = find_cube(store, variable, dims)

@@ -118,6 +118,7 @@ class BaseClusterer(
 
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ()
+    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     # Set by fit; the space in which rows and centers are compared.
     _metric: Metric

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import sklearn.metrics
@@ -133,6 +133,9 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
         raise ValueError(
             f"X has shape {X.shape} and dtype {X.dtype}; expected real numbers of shape (n, p)."
         )
+    if ignore_masked and np.ma.is_masked(sample_weight):
+        # As of Dask arrays: the first pass refuses it where the row counts.
+        sample_weight = np.ma.filled(sample_weight.astype(np.float64), np.nan)
     sample_weight = check_weight(sample_weight, X)
     labels = as_label_vector(labels, "labels")
     return open_labeled_rows(X, labels, sample_weight)
@@ -230,7 +233,7 @@ def silhouette_score(
     X: Any,
     labels: Any,
     *,
-    method: str = "centroid",
+    method: Literal["centroid", "exact"] = "centroid",
     centers: Any = None,
     sample_weight: Any = None,
     ignore_masked: bool = False,

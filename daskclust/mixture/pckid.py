@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,7 +211,7 @@ class PCKID(
         subsample: float = 0.5,
         max_samples: Any = None,
         em_iter: int = 10,
-        covariance_type: str = "diag",
+        covariance_type: Literal["full", "diag"] = "diag",
         n_init: int = 100,
         embedding_dim: Any = None,
         max_iter: int = 300,

@@ -34,7 +34,8 @@ class BasePrototypes(Saveable, BaseEstimator):
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_iter_": Number(int, low=0),
         "history_": Plain(list),
-        "prototypes_": Array("m", "p"),
+        # Coordinates of a kernel are those of no row: NaN.
+        "prototypes_": Array("m", "p", finite=False),
         "_units": Array("v", kind="b"),
         "_view_centers": Array("v", "w"),
         "_matrices": Array("v", "w", "q"),
@@ -42,6 +43,7 @@ class BasePrototypes(Saveable, BaseEstimator):
     }
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ()
+    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     checkpoint: Any
     n_neighbors: int

@@ -61,12 +61,18 @@ def kept_gaps(estimator: Any) -> tuple[GapView | None, ...]:
 def _restored(estimator: Any, kind: int) -> GapView | None:
     if not kind:
         return None
-    parts = [
+    weights, means, variances = (
         getattr(estimator, f"{_PREFIXES[kind]}_{name}")
         for name in ("weights", "means", "variances")
-    ]
-    sizes, basis = (len(parts[0]),), None
+    )
+    sizes: tuple[int, ...] = (len(weights),)
+    basis = None
     if kind == 2:
         sizes = tuple(int(size) for size in estimator._kernel_sizes)
         basis = estimator._kernel_basis
-    return GapView(estimator._gap_center, estimator._gap_scale, Mixtures(*parts, sizes), basis)
+    return GapView(
+        estimator._gap_center,
+        estimator._gap_scale,
+        Mixtures(weights, means, variances, sizes),
+        basis,
+    )

@@ -12,9 +12,9 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
-from daskclust.engine import is_dask, map_rows
+from daskclust.engine import compute, is_dask, map_rows
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data, as_cube
+from daskclust.estimator.inputs import Data, as_cube, labels_for
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
@@ -102,7 +102,8 @@ str, default="auto"
         chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
         Prototypes of all sets of all views, one after another: rows of the data's kind, in the
-        views ``"angle"`` and ``"whitened"`` directions of length near 1.
+        views ``"angle"`` and ``"whitened"`` directions of length near 1;
+        NaN in ``"pckid"``.
     n_iter_ : int
         Iterations of k-means.
     n_features_in_, feature_names_in_
@@ -219,7 +220,7 @@ str, default="auto"
             Partial labels: integers, whole floats, or text; -1 (or a mask, and among text
             also None or what pandas has for a missing value) where there is none.  Or
             global row numbers and their labels, as :meth:`daskclust.Cube.rows_of` makes
-            of a map.
+            of a map; of a cube also such a map itself, of shape (y, x), or its path.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows, 0 for absence.
 
@@ -233,8 +234,8 @@ str, default="auto"
         views = check_views(self.views, is_cube=cube is not None)
         if y is None:
             raise ConstraintError(
-                "LabelSpreading requires y to be passed, but the target y is None. Give labels, "
-                "-1 where there is none, or use SpectralClustering or KMeans without."
+                "LabelSpreading requires y to be passed, but the target y is None. Give labels "
+                "(--labels), -1 where there is none, or use SpectralClustering or KMeans without."
             )
         if len(getattr(y, "shape", ())) == 2:
             warn(
@@ -399,9 +400,9 @@ str, default="auto"
         if np.isnan(n):
             predicted = predicted.compute_chunk_sizes()
             n = predicted.shape[0]
-        labels = read_labels(y, n)
+        labels = read_labels(labels_for(X, y), n)
         found = predicted[labels.rows]
-        found = np.asarray(found.compute() if is_dask(found) else found)
+        found = compute("the labels of rows", found)[0] if is_dask(found) else found
         right = found == labels.classes[labels.codes]
         weight = None if sample_weight is None else np.asarray(sample_weight)[labels.rows]
         return float(np.average(right, weights=weight))

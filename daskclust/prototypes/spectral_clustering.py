@@ -81,7 +81,8 @@ str, default="auto"
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
-        Rows of the data's kind; in the views ``"angle"`` and ``"whitened"`` directions.
+        Rows of the data's kind; in the views ``"angle"`` and ``"whitened"`` directions;
+        NaN in ``"pckid"``.
     embedding_ : ndarray of shape (m, d), float64
         The prototypes in the space of the eigenvectors, each of length 1.
     eigenvalues_ : ndarray of shape (d,), float64
@@ -202,7 +203,8 @@ str, default="auto"
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube
             Rows, of shape (n, p); of a cube its `samples`.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, -1 = none; or global row numbers and their labels.  Two
+            Partial labels, -1 = none; or global row numbers and their labels; of a cube
+            also a label map of shape (y, x), or its path.  Two
             labeled rows are must-linked when their labels agree, else cannot-linked.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.

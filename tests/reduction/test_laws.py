@@ -39,6 +39,7 @@ from daskclust.reduction import (
     SpreadRequest,
     SurveyRequest,
 )
+from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.cells import CELLS, CellRequest
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
@@ -224,6 +225,22 @@ def _as_float64(x):
 def connectivity_states(rng, x):
     nodes = (rng.normal(size=(5, x.shape[1])), rng.normal(size=(4, 1)))
     return [Connectivity((_as_float64, _first_column), nodes, 2)], everything
+
+
+def _sign(x):
+    return (x[:, 0] > 0).astype(np.int32)
+
+
+def _large(x):
+    return (np.abs(x[:, -1]) > 1) + 1
+
+
+@law(AGREEMENT)
+def agreement_states(rng, x):
+    return [
+        AgreementRequest(_sign, (_large, _sign), 3),
+        AgreementRequest(_large, (), 3),
+    ], everything
 
 
 def _distance_to_one(x):

@@ -257,8 +257,9 @@ class PairwiseFit:
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
             Partial labels: integers, whole floats, or text; -1 (or a mask, and among
             text also None or what pandas has for a missing value) = none; or global
-            row numbers and their labels.  Two labeled rows are must-linked when their
-            labels agree, else cannot-linked; labels are not names of clusters.
+            row numbers and their labels; of a cube also a label map of shape (y, x), or
+            its path.  Two labeled rows are must-linked when their labels agree, else
+            cannot-linked; labels are not names of clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.  A repeated pair counts repeatedly.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional

@@ -142,12 +142,11 @@ class RestartState:
     def split(self) -> list[Self]:
         """Return the restarts that were stacked."""
         columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        return [
-            type(self)(
-                **{name: None if column is None else column[r] for name, column in columns.items()}
-            )
-            for r in range(len(self.centers))
-        ]
+
+        def restart(r: int) -> dict[str, Any]:
+            return {name: None if column is None else column[r] for name, column in columns.items()}
+
+        return [type(self)(**restart(r)) for r in range(len(self.centers))]
 
 
 @dataclass(frozen=True)
