@@ -217,7 +217,7 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
             raise ValueError(
                 f"All {cube.n_masked} pixels are masked, by nodata "
                 f"({', '.join(map(str, (*cube.nodata, 'NaN')))}) or "
-                "--mask; check --nodata, --bad-bands and --mask, or use --missing nan."
+                "--mask; check --nodata, --bad-bands and --mask, or use --incomplete keep."
             )
         arguments = dict(job.pairs)
         if "labels" in job.maps and takes_labels(model):
