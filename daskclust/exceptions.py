@@ -98,6 +98,10 @@ class ConstraintWarning(DaskclustWarning):
     """Constraints that are usable but probably not what was meant."""
 
 
+class MissingValuesWarning(DaskclustWarning):
+    """Rows have no value at all, so that nothing can be said of them."""
+
+
 class PerformanceWarning(DaskclustWarning):
     """A computation that is right but slower than it needs to be."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data
+from daskclust.estimator.missing import misses_values, observing
 from daskclust.estimator.parameters import check_choice, check_integer, given_centers
 from daskclust.estimator.spaces import (
     COVARIANCE,
@@ -32,6 +33,8 @@ from daskclust.starts.sampled import (
 __all__ = ["KMeans"]
 
 Float = NDArray[np.float64]
+#: "sam" is another name of "cosine".
+MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
 
 
 class KMeans(LloydClusterer):
@@ -72,11 +75,18 @@ array of shape (k, p) or callable, default="k-means||"
         candidates than clusters.
     algorithm : {"auto", "lloyd"}, default="auto"
         Both are Lloyd's algorithm, the only one so far.
-    metric : {"euclidean", "cosine", "mahalanobis"}, default="euclidean"
-        ``"cosine"`` clusters directions (spectral angles): rows and centers are
-        scaled to unit length and squared distances are ``2 - 2 cos(angle)``.
+    metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
+        ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
+        squared distances are ``2 - 2 cos(angle)``.  ``"sam"`` (spectral angle mapper) is
+        another name of it, with the same models and checkpoints.
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
+    missing : {"error", "partial"}, default="error"
+        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
+        means are over what is observed (no row is filled in), which never raises the sum
+        of squares over the observed values, as k-POD [6]_; inertia is that sum.  Data without
+        missing values are clustered the same, to the last bit, and as fast.  Rows with
+        no value at all get label -1 and a warning.
     random_state : int, RandomState, Generator or None, default=None
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
@@ -167,6 +177,8 @@ array of shape (k, p) or callable, default="k-means||"
     .. [5] Al Hasan, M., Chaoji, V., Salem, S., Zaki, M. (2009). Robust partitional
        clustering by outlier and density insensitive seeding. Pattern Recognition
        Letters 30.
+    .. [6] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
+       of missing data. The American Statistician 70.
 
     Examples
     --------
@@ -180,6 +192,8 @@ array of shape (k, p) or callable, default="k-means||"
     ((25, 25, 25, 25),)
     """
 
+    _synonyms = {"metric": {"sam": "cosine"}}  # noqa: RUF012
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -190,8 +204,9 @@ array of shape (k, p) or callable, default="k-means||"
         tol: float = 1e-4,
         oversampling_factor: float = 2.0,
         init_rounds: int = 5,
-        algorithm: str = "auto",
-        metric: str = "euclidean",
+        algorithm: Literal["auto", "lloyd"] = "auto",
+        metric: MetricName = "euclidean",
+        missing: Literal["error", "partial"] = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -204,6 +219,7 @@ array of shape (k, p) or callable, default="k-means||"
         self.init_rounds = init_rounds
         self.algorithm = algorithm
         self.metric = metric
+        self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
 
@@ -211,9 +227,13 @@ array of shape (k, p) or callable, default="k-means||"
         super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 1)
         check_choice(self.algorithm, "algorithm", ("auto", "lloyd"))
-        check_choice(self.metric, "metric", ("euclidean", "cosine", "mahalanobis"))
+        check_choice(self.metric, "metric", get_args(MetricName))
         if isinstance(self.init, str):
             check_choice(self.init, "init", STRING_INITS)
+
+    @property
+    def _is_angular(self) -> bool:
+        return self.metric in ("cosine", "sam")
 
     def _n_restarts(self) -> int:
         chance = isinstance(self.init, str) and self.init not in DETERMINISTIC_INITS
@@ -242,17 +262,18 @@ array of shape (k, p) or callable, default="k-means||"
         return fit(self, X, sample_weight)
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
-        return FirstPass(
+        first = FirstPass(
             draw_seeds(self.random_state, self._n_restarts()),
             n_survey_picks(self.init, self.n_clusters, data.X.shape[0]),
-            transform=UnitSphere() if self.metric == "cosine" else None,
+            transform=UnitSphere() if self._is_angular else None,
         )
+        return observing(self, first)
 
     def _problem(self, data: OpenData, read: None) -> LloydProblem:
         survey, rows = data.survey, data.rows
         metric: Metric = EUCLIDEAN
         tolerance = float(self.tol * survey.variance.mean())
-        if self.metric == "cosine":
+        if self._is_angular:
             metric = UnitSphere()
         elif self.metric == "mahalanobis":
             covariance = rows.reduce(COVARIANCE, MeanState(survey.mean))
@@ -261,7 +282,15 @@ array of shape (k, p) or callable, default="k-means||"
             rows, tolerance = rows.transformed(metric), float(self.tol)
         shift = survey.mean if metric.is_identity else None
         start = partial(self._start, data, rows, metric, shift)
-        return LloydProblem(rows, start, int(self.max_iter), tolerance, metric, shift)
+        return LloydProblem(
+            rows,
+            start,
+            int(self.max_iter),
+            tolerance,
+            metric,
+            shift,
+            missing=misses_values(survey),
+        )
 
     def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Float:
         """Find the starting centers of all restarts, in the metric's space."""
@@ -281,6 +310,7 @@ array of shape (k, p) or callable, default="k-means||"
             oversampling_factor=self.oversampling_factor,
             init_rounds=self.init_rounds,
             shift=shift,
+            missing=misses_values(survey),
         ).centers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
@@ -151,10 +151,10 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         *,
         init: Any = "auto",
         n_init: Any = "auto",
-        penalty: str = "distance",
+        penalty: Literal["distance", "constant"] = "distance",
         metric_scale: float = 1.0,
         box: str = "data",
-        criterion: str = "shift",
+        criterion: Literal["shift", "objective"] = "shift",
         max_iter: int = 100,
         tol: float = 0.0,
         random_state: Any = None,

@@ -222,6 +222,9 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
         arguments = dict(job.pairs)
         if "labels" in job.maps and takes_labels(model):
             arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
+        elif takes_labels(model):
+            # An estimator that cannot do without labels says so itself.
+            arguments["y"] = None
         with progress.task(type(model).__name__, rows=n_valid):
             with daskclust.on_iteration(progress.iteration):
                 # Views of an image need to know which pixels lie side by side.

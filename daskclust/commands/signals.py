@@ -58,6 +58,10 @@ class _State:
         self.lock = threading.Lock()
         self.words: list[Callable[[], None]] = []
 
+    def begin(self) -> None:
+        """Forget the signals of an earlier command."""
+        self.received = self.watchdog = None
+
 
 _state = _State()
 
@@ -141,7 +145,7 @@ def handled(*, is_program: bool) -> Iterator[None]:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, _on_signal)
-    _state.received, _state.watchdog = None, None
+    _state.begin()
     try:
         # Windows takes sockets only.
         with contextlib.nullcontext() if os.name == "nt" else _noticed_at_once(set(before)):

@@ -9,9 +9,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cube._blocks import CubeSource, Scaling
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._pixels import one_object, valid_rows
+from daskclust.cube._reading import CubeSource
+from daskclust.cube._scaling import Scaling
 from daskclust.cube.formats.points import points_image
 from daskclust.engine import compute
 

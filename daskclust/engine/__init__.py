@@ -3,7 +3,7 @@
 from daskclust.engine.blocks import as_matrix
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
 from daskclust.engine.computing import compute, read_again
-from daskclust.engine.driver import Fitted, Step, iterate, on_iteration
+from daskclust.engine.driver import Fitted, Step, iterate, on_iteration, showing_progress
 from daskclust.engine.independent import map_independent
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lazy import labeled_rows, map_rows, pair_rows
@@ -35,5 +35,6 @@ __all__ = [
     "pair_rows",
     "read_again",
     "run_together",
+    "showing_progress",
     "unwrap",
 ]

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from daskclust.engine.bars import advance, showing
 from daskclust.engine.checkpoint import Checkpoint
 from daskclust.engine.rows import Rows
 from daskclust.engine.start_log import LoopKeeper
@@ -21,6 +22,7 @@ __all__ = [
     "Step",
     "iterate",
     "on_iteration",
+    "showing_progress",
 ]
 
 S = TypeVar("S")
@@ -177,6 +179,18 @@ def on_iteration(listener: Listener) -> Iterator[None]:
         ``record`` is a mapping with ``iteration``, ``objective``,
         ``center_shift``, ``moved``, ``seconds`` and ``passes``.
 
+    Notes
+    -----
+    Where nobody listens, a fit that takes longer than two seconds shows a bar on a terminal
+    or in a notebook, with the address of the dashboard; never in logs. The setting
+    ``daskclust.progress: false`` of Dask's configuration switches it off.
+
+    *Cancelling.* Ctrl-C (in a notebook: interrupt the kernel) ends a fit where it is, and so
+    does any exception that a listener raises.  The estimator is what it was before ``fit``;
+    a ``checkpoint`` keeps the last iteration, from which the same fit goes on; a target that
+    was being written is absent, or what it was before.  On a cluster, the tasks of the pass
+    are given up, and workers are free for others when those that run have ended.
+
     Examples
     --------
     >>> import numpy as np, daskclust
@@ -194,6 +208,35 @@ def on_iteration(listener: Listener) -> Iterator[None]:
         _listeners.reset(token)
 
 
+@contextmanager
+def showing_progress(estimator: Any, rows: Callable[[], Rows | None]) -> Iterator[None]:
+    """Show a bar while an estimator is fitted, where nobody listens.
+
+    Parameters
+    ----------
+    estimator
+        Its ``max_iter``, if it has one, is the length of the bar.
+    rows : callable() -> Rows or None
+        For the count of passes, and the dashboard.
+    """
+    if _listeners.get():
+        yield
+        return
+
+    def of_rows(name: str, otherwise: Any) -> Any:
+        opened = rows()
+        return otherwise if opened is None else getattr(opened, name)
+
+    total = getattr(estimator, "max_iter", None)
+    with showing(
+        type(estimator).__name__,
+        int(total) if isinstance(total, int) else None,
+        lambda: of_rows("passes", 0),
+        lambda: of_rows("dashboard", None),
+    ):
+        yield
+
+
 def _announce(estimator: str, record: Mapping[str, Any]) -> None:
     """Log a record and hand it to the listeners."""
     logger.info(
@@ -205,5 +248,8 @@ def _announce(estimator: str, record: Mapping[str, Any]) -> None:
         record["passes"],
         record["seconds"],
     )
-    for listener in _listeners.get():
+    listeners = _listeners.get()
+    if not listeners:
+        advance(record)
+    for listener in listeners:
         listener(record)

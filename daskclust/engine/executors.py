@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import dask
@@ -168,6 +168,10 @@ def _fold_chunk(
 
 def _merge_results(reduction: Reduction, state: Any, results: Sequence[Any]) -> Partial:
     return merge(reduction, state, list(results))
+
+
+def _merge_folded(reduction: Reduction, state: Any, folded: Sequence[Any]) -> Partial:
+    return merge(reduction, state, [partial for partial, _ in folded])
 
 
 class GraphExecutor(Executor):
@@ -397,10 +401,15 @@ class ClusterExecutor(Executor):
             results = self._gather(reduction.name, folded)
             return merge(reduction, state, [result[0] for result in results]), None
         name = f"{reduction.name}-merge"
-        level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
+        level, join = folded, cast("Callable[..., Partial]", _merge_folded)
+        if reduction.carries:
+            # What blocks keep must not travel with their partials.
+            level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
+            join = _merge_results
         while len(level) > _SPLIT_EVERY:
             parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
-            level = [self._submit(name, _merge_results, reduction, sent, part) for part in parts]
+            level = [self._submit(name, join, reduction, sent, part) for part in parts]
+            join = _merge_results
         partials = self._gather(reduction.name, level, folded)
         merged = merge(reduction, state, partials)
         if not reduction.carries:

@@ -81,6 +81,11 @@ class Rows(ABC):
         """Precision of the distance work: float32 or float64."""
 
     @property
+    def dashboard(self) -> str | None:
+        """Address of the dashboard of the cluster that makes the passes, if there is one."""
+        return None
+
+    @property
     def passes(self) -> int:
         """Passes over the data so far, by all views of them."""
         return self.ledger.passes
@@ -220,6 +225,12 @@ class BoundRows(Rows):
     def dtype(self) -> np.dtype[Any]:
         """Precision of the distance work."""
         return self._prepare.dtype
+
+    @property
+    def dashboard(self) -> str | None:
+        """Address of the dashboard of the cluster that makes the passes, if there is one."""
+        client = getattr(self._executor, "client", None)
+        return None if client is None else client.dashboard_link
 
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes.

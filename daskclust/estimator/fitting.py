@@ -20,8 +20,16 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import Checkpoint, Fingerprint, Rows, Step, iterate, map_rows
-from daskclust.estimator.inputs import Data, check_data
+from daskclust.engine import (
+    Checkpoint,
+    Fingerprint,
+    Rows,
+    Step,
+    iterate,
+    map_rows,
+    showing_progress,
+)
+from daskclust.estimator.inputs import Data, check_data, labels_for
 from daskclust.estimator.values import check_survey
 from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
 
@@ -123,6 +131,8 @@ class Fittable(Protocol):
     checkpoint: Any
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]]
+    #: Values of parameters that are other names of one.
+    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """As of scikit-learn."""
@@ -170,6 +180,8 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     draft = _draft(estimator)
     draft._check_parameters()
     data = check_data(X, sample_weight, draft)
+    if "y" in given:
+        given["y"] = labels_for(X, given["y"])
     _fit(draft, data, given)
     _adopt(estimator, draft)
     return estimator
@@ -204,6 +216,11 @@ def _adopt(estimator: Fittable, draft: Fittable) -> None:
 
 
 def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
+    with showing_progress(draft, lambda: data.opened):
+        _fit_in_steps(draft, data, given)
+
+
+def _fit_in_steps(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
     # What is known without a pass is checked without one; counting rows may take one.
     draft._check_features(data.n_features)
     n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
@@ -255,6 +272,8 @@ def open_checkpoint(
     params = estimator.get_params(deep=False)
     for name in ("checkpoint", *estimator._resumes_with):
         params.pop(name)
+    for name, synonyms in estimator._synonyms.items():
+        params[name] = synonyms.get(params[name], params[name])
     params.update(identity)
     name = type(estimator).__name__
     return Checkpoint(

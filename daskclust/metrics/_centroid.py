@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import sklearn.metrics
@@ -233,7 +233,7 @@ def silhouette_score(
     X: Any,
     labels: Any,
     *,
-    method: str = "centroid",
+    method: Literal["centroid", "exact"] = "centroid",
     centers: Any = None,
     sample_weight: Any = None,
     ignore_masked: bool = False,

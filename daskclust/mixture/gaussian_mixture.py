@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,7 +178,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         self,
         n_components: int = 1,
         *,
-        covariance_type: str = "full",
+        covariance_type: Literal["full", "diag"] = "full",
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
         max_iter: int = 100,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,7 +211,7 @@ class PCKID(
         subsample: float = 0.5,
         max_samples: Any = None,
         em_iter: int = 10,
-        covariance_type: str = "diag",
+        covariance_type: Literal["full", "diag"] = "diag",
         n_init: int = 100,
         embedding_dim: Any = None,
         max_iter: int = 300,
@@ -395,6 +395,16 @@ class PCKID(
     def _mixtures(self) -> Mixtures:
         sizes = tuple(int(size) for size in self._sizes)
         return Mixtures(self._weights, self._means, self._covariances, sizes)
+
+    @property
+    def ensemble_(self) -> Mixtures:
+        """The models of the ensemble, one after another."""
+        return self._mixtures()
+
+    @property
+    def basis_(self) -> Float:
+        """What the posteriors of all models are multiplied by for coordinates, (D, d)."""
+        return self._basis
 
     def _embedding(self, row_dtype: Any, centers: Float | None = None) -> Embedding:
         dtype = np.dtype(np.float32 if self._single else np.float64)

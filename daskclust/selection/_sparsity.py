@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ def choose_sparsity(
     X: Any,
     y: Any = None,
     *,
-    method: str = "gap",
+    method: Literal["gap", "f-score"] = "gap",
     grid: Any = None,
     n_references: int = 10,
     n_folds: int = 5,

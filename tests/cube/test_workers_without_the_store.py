@@ -145,14 +145,14 @@ def test_a_block_that_vanishes_is_named(tmp_path: Path) -> None:
     cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(6, 6))
 
     def lose(block: np.ndarray) -> np.ndarray:
-        for path in tmp_path.glob(".l.zarr.*.partial/labels/[0-9]*.*"):
+        for path in tmp_path.glob(".l.zarr.*.partial/labels/?.?"):
             path.unlink()
         return block
 
     rows = da.zeros(144, chunks=(cube.samples.chunks[0],), dtype=np.int32).map_blocks(
         lose, dtype=np.int32, meta=np.empty(0, np.int32)
     )
-    with pytest.raises(StoreError, match=r"of 4 blocks .* \(such as [0-9]+\.[0-9]"):
+    with pytest.raises(StoreError, match=r"of 4 blocks .* \(such as \d\.\d"):
         with dask.config.set(scheduler="sync"):
             cube.write_labels(rows, tmp_path / "l.zarr")
     assert list(tmp_path.iterdir()) == []
