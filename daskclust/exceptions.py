@@ -51,11 +51,21 @@ class MemoryPlanError(DaskclustError, MemoryError):
 
 
 class ClusterError(DaskclustError, RuntimeError):
-    """A cluster that cannot go on: without workers, with workers that die, or out of reach."""
+    """A cluster that cannot go on: without workers, with workers that die, or out of reach.
+
+    A fit waits for workers as long as ``daskclust.worker-timeout`` says (10 minutes by
+    default), and tells :func:`daskclust.engine.on_notice` so.  The message names the
+    checkpoint, if there is one.
+    """
 
 
 class ReadError(DaskclustError, OSError):
-    """A chunk that cannot be read, however often it is tried."""
+    """A chunk that cannot be read, however often it is tried.
+
+    As often as ``daskclust.read-retries`` says (7 by default), with pauses that begin at
+    ``daskclust.read-backoff`` (100 ms) and double.  The message names chunk and store;
+    ``__cause__`` is the last error.
+    """
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         # One argument: with two, an OSError takes the first for its number.
@@ -73,7 +83,11 @@ class ReadError(DaskclustError, OSError):
 
 
 class StoreError(DaskclustError, OSError):
-    """A store that some processes do not see, or in which written blocks are missing."""
+    """A store that some processes do not see, that cannot be written to, or that lacks blocks.
+
+    Workers read and write by themselves, so each must reach every store under the
+    same path; Zarr alone would answer with fill values.
+    """
 
 
 class DaskclustWarning(UserWarning):
@@ -82,6 +96,10 @@ class DaskclustWarning(UserWarning):
 
 class ConstraintWarning(DaskclustWarning):
     """Constraints that are usable but probably not what was meant."""
+
+
+class MissingValuesWarning(DaskclustWarning):
+    """Rows have no value at all, so that nothing can be said of them."""
 
 
 class PerformanceWarning(DaskclustWarning):

@@ -166,10 +166,10 @@ class SeveralClusters:
                 counts[r, own] += total[:, p]
                 inertia[r, own] += total[:, p + 1]
                 if (counts[r, own] <= 0).any():
-                    sums[r, own], counts[r, own] = found_clusters(
+                    sums[r, own], counts[r, own], _ = found_clusters(
                         sums[r, own], counts[r, own], rows.founders(near)
                     )
-        return ClusterStatistics(sums, counts, inertia)
+        return ClusterStatistics(sums, counts, inertia, stats.masses)
 
     def assigned(self, centers: Float) -> RowLabels:
         """Nearest cluster of its class for each labeled row."""

@@ -13,6 +13,7 @@ from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data
+from daskclust.estimator.missing import misses_values, observing
 from daskclust.estimator.parameters import check_choice, check_integer, given_centers
 from daskclust.estimator.spaces import (
     COVARIANCE,
@@ -80,6 +81,12 @@ array of shape (k, p) or callable, default="k-means||"
         another name of it, with the same models and checkpoints.
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
+    missing : {"error", "partial"}, default="error"
+        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
+        means are over what is observed (no row is filled in), which never raises the sum
+        of squares over the observed values, as k-POD [6]_; inertia is that sum.  Data without
+        missing values are clustered the same, to the last bit, and as fast.  Rows with
+        no value at all get label -1 and a warning.
     random_state : int, RandomState, Generator or None, default=None
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
@@ -170,6 +177,8 @@ array of shape (k, p) or callable, default="k-means||"
     .. [5] Al Hasan, M., Chaoji, V., Salem, S., Zaki, M. (2009). Robust partitional
        clustering by outlier and density insensitive seeding. Pattern Recognition
        Letters 30.
+    .. [6] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
+       of missing data. The American Statistician 70.
 
     Examples
     --------
@@ -197,6 +206,7 @@ array of shape (k, p) or callable, default="k-means||"
         init_rounds: int = 5,
         algorithm: Literal["auto", "lloyd"] = "auto",
         metric: MetricName = "euclidean",
+        missing: Literal["error", "partial"] = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -209,6 +219,7 @@ array of shape (k, p) or callable, default="k-means||"
         self.init_rounds = init_rounds
         self.algorithm = algorithm
         self.metric = metric
+        self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
 
@@ -251,11 +262,12 @@ array of shape (k, p) or callable, default="k-means||"
         return fit(self, X, sample_weight)
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
-        return FirstPass(
+        first = FirstPass(
             draw_seeds(self.random_state, self._n_restarts()),
             n_survey_picks(self.init, self.n_clusters, data.X.shape[0]),
             transform=UnitSphere() if self._is_angular else None,
         )
+        return observing(self, first)
 
     def _problem(self, data: OpenData, read: None) -> LloydProblem:
         survey, rows = data.survey, data.rows
@@ -270,7 +282,15 @@ array of shape (k, p) or callable, default="k-means||"
             rows, tolerance = rows.transformed(metric), float(self.tol)
         shift = survey.mean if metric.is_identity else None
         start = partial(self._start, data, rows, metric, shift)
-        return LloydProblem(rows, start, int(self.max_iter), tolerance, metric, shift)
+        return LloydProblem(
+            rows,
+            start,
+            int(self.max_iter),
+            tolerance,
+            metric,
+            shift,
+            missing=misses_values(survey),
+        )
 
     def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Float:
         """Find the starting centers of all restarts, in the metric's space."""
@@ -290,6 +310,7 @@ array of shape (k, p) or callable, default="k-means||"
             oversampling_factor=self.oversampling_factor,
             init_rounds=self.init_rounds,
             shift=shift,
+            missing=misses_values(survey),
         ).centers
 
 

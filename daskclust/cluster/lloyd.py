@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import OpenData, best_restart, row_labels
+from daskclust.estimator.missing import check_missing
 from daskclust.estimator.parameters import check_given_centers, check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
@@ -84,15 +85,31 @@ class LloydState:
         )
 
 
+class Clusters(NamedTuple):
+    """Sums of clusters.
+
+    Attributes
+    ----------
+    sums, counts : ndarray of shape (k, p) and (k,), float64
+    masses : ndarray of shape (k, p), float64, or None
+        Weight of the values of each feature; None where nothing is missing.
+    """
+
+    sums: Float
+    counts: Float
+    masses: Float | None
+
+
 def relocate_empty(
     rows: Rows,
     centers: Float,
     sums: Float,
     counts: Float,
     *,
+    masses: Float | None = None,
     feature_weights: Float | None = None,
     shift: Float | None = None,
-) -> tuple[Float, Float]:
+) -> Clusters:
     """Give empty clusters the rows farthest from their centers.
 
     Parameters
@@ -102,12 +119,14 @@ def relocate_empty(
         By which rows were assigned.
     sums, counts : ndarray of shape (k, p) and (k,), float64
         Statistics of that assignment.
+    masses : ndarray of shape (k, p), float64, optional
+        Weight of the values of each feature, where some are missing.
     feature_weights, shift
         As in :class:`daskclust.reduction.CenterSets`.
 
     Returns
     -------
-    sums, counts : ndarray
+    Clusters
         With each empty cluster made of one row (ties by row number), taken from
         the cluster it was in.  A cluster stays empty where every row lies on
         its center: there are fewer distinct rows than clusters.
@@ -118,15 +137,21 @@ def relocate_empty(
     """
     empty = np.flatnonzero(counts <= 0)
     if not len(empty):
-        return sums, counts
-    request = FarthestRequest(centers, _SPARE * len(empty), feature_weights, shift)
+        return Clusters(sums, counts, masses)
+    missing = masses is not None
+    request = FarthestRequest(centers, _SPARE * len(empty), feature_weights, shift, missing)
     far = rows.reduce(FARTHEST, request)["x"]
-    return found_clusters(sums, counts, ((v[:-2], v[-2], int(v[-1])) for v in far))
+    founders = ((v[:-2], v[-2], int(v[-1])) for v in far)
+    return found_clusters(sums, counts, founders, masses, centers)
 
 
 def found_clusters(
-    sums: Float, counts: Float, founders: Iterable[tuple[Float, float, int]]
-) -> tuple[Float, Float]:
+    sums: Float,
+    counts: Float,
+    founders: Iterable[tuple[Float, float, int]],
+    masses: Float | None = None,
+    centers: Float | None = None,
+) -> Clusters:
     """Make each empty cluster of one row, taken from the cluster it was in.
 
     Parameters
@@ -134,13 +159,18 @@ def found_clusters(
     sums, counts : ndarray of shape (k, p) and (k,), float64
     founders : iterable of (row, weight, cluster)
         Best first; the only row of a cluster is passed over.
+    masses : ndarray of shape (k, p), float64, optional
+        Weight of the values of each feature, where some are missing.
+    centers : ndarray of shape (k, p), float64
+        With ``masses``: what a founder misses is taken from the center it had.
 
     Returns
     -------
-    sums, counts : ndarray
+    Clusters
         New arrays; clusters stay empty where there are too few founders.
     """
     sums, counts = sums.copy(), counts.copy()
+    masses = None if masses is None else masses.copy()
     waiting = np.flatnonzero(counts <= 0).tolist()
     for row, weight, donor in founders:
         if not waiting:
@@ -149,14 +179,26 @@ def found_clusters(
             # The only row of its cluster: moving it would empty that one.
             continue
         k = waiting.pop(0)
-        sums[k], counts[k] = weight * row, weight
-        sums[donor] -= sums[k]
+        counts[k] = weight
         counts[donor] -= weight
-    return sums, counts
+        if masses is None or centers is None:
+            sums[k] = weight * row
+            sums[donor] -= sums[k]
+            continue
+        gone = np.isnan(row)
+        sums[k], masses[k] = weight * np.where(gone, centers[donor], row), weight
+        sums[donor] -= np.where(gone, 0.0, sums[k])
+        masses[donor] -= np.where(gone, 0.0, weight)
+    return Clusters(sums, counts, masses)
 
 
-def means(centers: Float, sums: Float, counts: Float) -> Float:
-    """Means of the clusters; a cluster without rows keeps its center."""
+def means(centers: Float, sums: Float, counts: Float, masses: Float | None = None) -> Float:
+    """Means of the clusters; a cluster without rows keeps its center.
+
+    With ``masses``, of what is observed: a feature that no row of a cluster has keeps its value.
+    """
+    if masses is not None:
+        return np.divide(sums, masses, out=centers.copy(), where=masses > 0)
     filled = counts > 0
     moved = centers.copy()
     moved[filled] = sums[filled] / counts[filled, None]
@@ -213,6 +255,8 @@ class LloydProblem:
     clamp : bool
         Whether labeled rows, which ``rows`` leaves out then, keep to the clusters of their
         class whatever their distance.
+    missing : bool
+        Whether values are missing.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
@@ -225,6 +269,7 @@ class LloydProblem:
     shift: Float | None = None
     classes: ClassClusters | None = None
     clamp: bool = False
+    missing: bool = False
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -245,7 +290,9 @@ class LloydProblem:
         return self.classes if self.clamp else None
 
     def _assign(self, centers: Float) -> ClusterStatistics:
-        stats: ClusterStatistics = self.rows.reduce(ASSIGN, CenterSets(centers, shift=self.shift))
+        stats: ClusterStatistics = self.rows.reduce(
+            ASSIGN, CenterSets(centers, shift=self.shift, missing=self.missing)
+        )
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
     def step(self, state: LloydState) -> Step[LloydState]:
@@ -257,10 +304,15 @@ class LloydProblem:
         n_iter = state.n_iter.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
-            sums, counts = relocate_empty(
-                self.rows, state.centers[r], stats.sums[at], stats.counts[at], shift=self.shift
+            found = relocate_empty(
+                self.rows,
+                state.centers[r],
+                stats.sums[at],
+                stats.counts[at],
+                masses=None if stats.masses is None else stats.masses[at],
+                shift=self.shift,
             )
-            centers[r] = self.metric.project(means(state.centers[r], sums, counts))
+            centers[r] = self.metric.project(means(state.centers[r], *found))
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - state.centers[r]) ** 2).sum())
             shifts.append(moved)
@@ -297,6 +349,7 @@ class LloydClusterer(BaseClusterer):
         check_integer(self.init_rounds, "init_rounds", 1)
         if self.n_init != "auto":
             check_integer(self.n_init, "n_init", 1)
+        check_missing(self)
 
     def _check_features(self, n_features: int) -> None:
         check_given_centers(self.init, self.n_clusters, n_features)

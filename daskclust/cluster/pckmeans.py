@@ -54,6 +54,12 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         The fit has converged when the squared shift of all centers is at most
         ``tol`` times the mean variance of the features; 0: when a pass changes
         nothing at all.
+    missing : {"error", "partial"}, default="error"
+        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
+        means are over what is observed (no row is filled in), which never raises the sum
+        of squares over the observed values, as k-POD [3]_; inertia is that sum.  Data without
+        missing values are clustered the same, to the last bit, and as fast.  Rows with
+        no value at all get label -1 and a warning.
     random_state : int, RandomState, Generator or None, default=None
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
@@ -116,6 +122,8 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
        pairwise constrained clustering. SDM.
     .. [2] Vouros, A., Vasilaki, E. (2021). A semi-supervised sparse K-Means
        algorithm. Pattern Recognition Letters 142.
+    .. [3] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
+       of missing data. The American Statistician 70.
 
     Examples
     --------
@@ -139,6 +147,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         penalty: Literal["distance", "constant"] = "distance",
         max_iter: int = 100,
         tol: float = 0.0,
+        missing: str = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -148,6 +157,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         self.penalty = penalty
         self.max_iter = max_iter
         self.tol = tol
+        self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
 

@@ -88,6 +88,12 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         Rounds (weights) at most.
     tol : float, default=1e-4
         The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
+    missing : {"error", "partial"}, default="error"
+        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
+        means are over what is observed (no row is filled in), which never raises the sum
+        of squares over the observed values, as k-POD [3]_; inertia is that sum.  Data without
+        missing values are clustered the same, to the last bit, and as fast.  Rows with
+        no value at all get label -1 and a warning.
     random_state : int, RandomState, Generator or None, default=None
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
@@ -183,6 +189,8 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
        algorithm. Pattern Recognition Letters 142.
     .. [2] Witten, D., Tibshirani, R. (2010). A framework for feature selection in
        clustering. JASA 105.
+    .. [3] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
+       of missing data. The American Statistician 70.
 
     Examples
     --------
@@ -214,6 +222,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         max_iter: int = 25,
         max_outer_iter: int = 25,
         tol: float = 1e-4,
+        missing: str = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -226,6 +235,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         self.max_iter = max_iter
         self.max_outer_iter = max_outer_iter
         self.tol = tol
+        self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -14,10 +15,12 @@ from daskclust.cluster.lloyd import ClassClusters, LloydClusterer, LloydProblem,
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data
+from daskclust.estimator.missing import misses_values, observing
 from daskclust.estimator.parameters import check_choice, check_integer, given_centers
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError
 from daskclust.persistence.schema import Array, Classes, Entry
+from daskclust.reduction import ClassStatistics
 from daskclust.starts.sampled import n_survey_picks, sample_centers
 
 __all__ = ["SemiSupervisedKMeans"]
@@ -28,6 +31,11 @@ _SAMPLERS = {
     "ss-k-means++": "k-means++",
     "seeded-random": "random",
 }
+
+
+def _filled(statistics: ClassStatistics, mean: NDArray[np.float64]) -> ClassStatistics:
+    """Centroids of classes, with the mean of a feature that no labeled row of a class has."""
+    return replace(statistics, mean=statistics.filled(mean))
 
 
 class SemiSupervisedKMeans(LloydClusterer):
@@ -83,6 +91,12 @@ callable, default="ss-k-means||"
     init_rounds : int, default=5
         Rounds of ``"ss-k-means||"``; more follow only while there are too few
         candidates.
+    missing : {"error", "partial"}, default="error"
+        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
+        means are over what is observed (no row is filled in), which never raises the sum
+        of squares over the observed values, as k-POD [3]_; inertia is that sum.  Data without
+        missing values are clustered the same, to the last bit, and as fast.  Rows with
+        no value at all get label -1 and a warning.
     random_state : int, RandomState, Generator or None, default=None
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
@@ -160,6 +174,8 @@ callable, default="ss-k-means||"
        Statistical Computation and Simulation 87.
     .. [2] Basu, S., Banerjee, A., Mooney, R. (2002). Semi-supervised clustering by
        seeding. ICML.
+    .. [3] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
+       of missing data. The American Statistician 70.
 
     Examples
     --------
@@ -203,6 +219,7 @@ callable, default="ss-k-means||"
         tol: float = 1e-4,
         oversampling_factor: float = 2.0,
         init_rounds: int = 5,
+        missing: str = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -215,6 +232,7 @@ callable, default="ss-k-means||"
         self.tol = tol
         self.oversampling_factor = oversampling_factor
         self.init_rounds = init_rounds
+        self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
 
@@ -250,7 +268,8 @@ callable, default="ss-k-means||"
             Partial labels: integers, whole floats, or text; -1 (or a mask, and among
             text also None or what pandas has for a missing value) where there is
             none; chunked however they are.  Or global row numbers and their labels,
-            so that no y as long as X is needed.
+            so that no y as long as X is needed; of a cube also a label map of shape
+            (y, x), or its path.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows: an integer weight equals repetition, 0 absence.
 
@@ -266,16 +285,25 @@ callable, default="ss-k-means||"
 
     def _first_pass(self, data: Data, read: PartialLabels) -> FirstPass:
         sampler = _SAMPLERS[self.init] if isinstance(self.init, str) else None
-        return FirstPass(
+        first = FirstPass(
             draw_seeds(self.random_state, self._n_restarts(read.n_classes)),
             n_survey_picks(sampler, self.n_clusters),
             labels=read,
         )
+        return observing(self, first)
 
     def _problem(self, data: OpenData, read: PartialLabels) -> LloydProblem:
         survey = data.survey
         labels, statistics = read.present(survey.classes)
-        classes = class_clusters(data.rows, labels, statistics, int(self.clusters_per_class))
+        if statistics.masses is not None and self.clusters_per_class > 1:
+            raise ValueError(
+                f"clusters_per_class={self.clusters_per_class} clusters the labeled rows of a "
+                "class, and some of them miss values; expected complete labeled rows. Use "
+                "clusters_per_class=1, or leave such labels out."
+            )
+        classes = class_clusters(
+            data.rows, labels, _filled(statistics, survey.mean), int(self.clusters_per_class)
+        )
         self._check_room(classes)
         unlabeled = data.rows.excluding(labels.rows)
         return LloydProblem(
@@ -286,6 +314,7 @@ callable, default="ss-k-means||"
             shift=survey.mean,
             classes=classes,
             clamp=bool(self.clamp),
+            missing=misses_values(survey),
         )
 
     def _check_room(self, classes: ClassClusters) -> None:
@@ -317,6 +346,7 @@ callable, default="ss-k-means||"
             init_rounds=self.init_rounds,
             shift=data.survey.mean,
             fixed=fixed,
+            missing=misses_values(data.survey),
         ).centers
 
     def _finish(

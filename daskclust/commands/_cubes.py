@@ -54,10 +54,17 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         help="bands to leave out, as in 0-3,107,400nm-450nm; none (default: as the file says)",
     )
     group.add_argument(
-        "--missing",
-        choices=("mask", "nan"),
+        "--incomplete",
+        choices=("mask", "keep"),
         default="mask",
         help="pixels with some bands missing: left out, or kept with NaN (default: mask)",
+    )
+    group.add_argument(
+        "--min-observed",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="of the bands or dates that kept pixels must have (default: 0, one at least)",
     )
     group.add_argument(
         "--chunks", type=_chunks, metavar="ROWSxCOLUMNS", help="of a block (default: as stored)"
@@ -162,7 +169,8 @@ def open_cube_of(options: argparse.Namespace, *, scale: Any = None, bands: Any =
         "variable": options.variable,
         "nodata": options.nodata,
         "dims": options.dims,
-        "missing": options.missing,
+        "incomplete": options.incomplete,
+        "min_observed": options.min_observed,
         "bad_bands": "auto" if options.bad_bands is None else options.bad_bands,
         "bands": bands,
         "chunks": options.chunks,

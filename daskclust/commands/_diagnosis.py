@@ -79,6 +79,20 @@ def _versions(
                 "same version everywhere."
             )
 
+    mine = client["code"], client["versions"]["daskclust"]
+    others = [
+        place
+        for place, around in places.items()
+        if around is not None
+        and around["versions"].get("daskclust") == mine[1]
+        and around.get("code") != mine[0]
+    ]
+    if others:
+        yield (
+            f"daskclust is {mine[1]} here and on {_some(others)}, but its files differ: install "
+            "the same working copy everywhere."
+        )
+
 
 def _each(workers: Mapping[str, Around]) -> Iterator[str]:
     for address, worker in workers.items():

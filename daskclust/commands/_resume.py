@@ -23,7 +23,18 @@ __all__ = ["checkpoint_path", "job_mark", "resumable"]
 #: Options that decide what a job computes, besides the parameters of the estimator.  How it is
 #: run, told about, and compared with the truth makes it no other.
 _COMPUTED_BY = (
-    *("cube", "variable", "dims", "nodata", "mask", "bad_bands", "missing", "chunks", "scale"),
+    *(
+        "cube",
+        "variable",
+        "dims",
+        "nodata",
+        "mask",
+        "bad_bands",
+        "chunks",
+        "scale",
+        "incomplete",
+        "min_observed",
+    ),
     *(
         "labels",
         "class_column",

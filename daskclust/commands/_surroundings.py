@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -9,6 +10,7 @@ import shutil
 import sys
 import time
 import uuid
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ def look_around() -> dict[str, Any]:
         "python": platform.python_version(),
         "host": platform.node(),
         "versions": versions,
+        "code": code_digest(),
         "cores": CPU_COUNT,
         "memory": int(psutil.virtual_memory().total),
         "control_group": group,
@@ -75,6 +78,16 @@ def look_around_worker(dask_worker: Any) -> dict[str, Any]:
         "disk_free": shutil.disk_usage(folder).free,
         "has_nanny": dask_worker.nanny is not None,
     }
+
+
+@cache
+def code_digest() -> str:
+    """Digest of the package's modules: working copies of one version number may differ."""
+    root = Path(__file__).resolve().parents[1]
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def control_group(

@@ -1,4 +1,4 @@
-"""``daskclust bench``: how fast a cube is read, bare and for clustering."""
+"""``daskclust bench``: how a cluster scales, or how fast a cube is read for clustering."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
+from daskclust.commands._scaling_report import run_scaling
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
 
 __all__ = ["add_command"]
@@ -22,9 +23,12 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         usage="%(prog)s [options] [CUBE]",
-        help="measure how fast a cube is read, bare and for clustering",
-        description="Measure a bare Dask sum over the stored cube and passes of KMeans over its "
-        "pixels, on the same workers, and tell both in bytes a second.",
+        help="measure how a cluster scales, or how fast a cube is read",
+        description="With CUBE: measure a bare Dask sum over the stored cube and passes of KMeans "
+        "over its pixels, on the same workers, and tell both in bytes a second. Without: measure "
+        "passes over made-up rows on 1, 2, 4, ... workers, with rows that grow with them (weak "
+        "scaling) and that do not (strong), and what tasks cost scheduler and client; and say how "
+        "far one scheduler carries.",
         allow_abbrev=False,
     )
     add_cube_arguments(parser)
@@ -34,9 +38,35 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--passes", type=natural, default=3, metavar="N", help="to time (default: %(default)s)"
     )
+    group = parser.add_argument_group("without CUBE")
+    group.add_argument(
+        "--features", type=natural, default=32, metavar="P", help="default: %(default)s"
+    )
+    group.add_argument(
+        "--seconds",
+        type=_positive,
+        default=0.5,
+        metavar="SECONDS",
+        help="that a pass keeps each worker busy in weak scaling (default: %(default)s)",
+    )
+    group.add_argument(
+        "--rows",
+        type=_positive,
+        default=1e9,
+        metavar="NUMBER",
+        help="of the data to forecast for, such as 1e11 (default: %(default)g)",
+    )
+    group.add_argument("--picture", metavar="FILE", help="draw the scaling: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     add_cluster_arguments(parser)
     parser.set_defaults(run=_run, parser=parser)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no positive number")
+    return value
 
 
 def _import() -> None:
@@ -44,14 +74,23 @@ def _import() -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.cube is None:
+        return run_scaling(options)
+    if options.picture is not None:
+        options.parser.error("--picture is of scaling, which is measured without CUBE")
+    return _run_reading(options)
+
+
+def _run_reading(options: argparse.Namespace) -> int:
     from daskclust import KMeans, on_iteration
+    from daskclust.engine import compute
 
     progress = Progress()
     cube = open_cube_of(options)
     stored = cube.stored.values
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     with (
-        open_client(options, useful_workers=blocks) as client,
+        open_client(options, useful_workers=blocks, progress=progress) as client,
         # Reading is what is measured.
         dask.config.set({"daskclust.persist": False}),
     ):
@@ -59,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
         client.run(_import)
         with progress.task("Bare sum"):
             began = time.perf_counter()
-            stored.sum(dtype=np.float64).compute()
+            compute("the bare sum", stored.sum(dtype=np.float64))
             bare = time.perf_counter() - began
         with progress.task("Valid pixels"):
             n_valid = cube.n_valid

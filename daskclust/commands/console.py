@@ -72,7 +72,9 @@ def _size(text: str) -> str:
 
 
 @contextmanager
-def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator[Any]:
+def open_client(
+    options: argparse.Namespace, *, useful_workers: int, progress: Progress
+) -> Iterator[Any]:
     """Yield a client of the cluster that was asked for.
 
     A local cluster has processes of one thread each and ends with the context,
@@ -84,6 +86,8 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
         With the arguments of :func:`add_cluster_arguments`.
     useful_workers : int
         More workers than this are not started unless ``--local`` says so.
+    progress : Progress
+        Says inside the context what people should know, such as that there are no workers.
 
     Raises
     ------
@@ -93,6 +97,8 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
+    from daskclust.engine import on_notice
+
     # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
     # task, or with the connection, is raised here.  After Ctrl-C asyncio would name whatever was
     # under way.
@@ -101,7 +107,7 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
         if name.split(".")[0] in ("asyncio", "distributed"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
     if options.scheduler is not None or options.scheduler_file is not None:
-        with _connect(options) as client:
+        with _connect(options) as client, on_notice(progress.say):
             _wait_for_workers(client)
             yield client
         return
@@ -117,7 +123,7 @@ def open_client(options: argparse.Namespace, *, useful_workers: int) -> Iterator
             silence_logs=logging.CRITICAL,
         )
     try:
-        with Client(cluster, set_as_default=True) as client:
+        with Client(cluster, set_as_default=True) as client, on_notice(progress.say):
             _wait_for_workers(client)
             yield client
     finally:

@@ -197,11 +197,12 @@ def _is_demo(folder: Path) -> bool:
 def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[str, Any]:
     """Make the scene, cluster it and write everything into `folder`."""
     import daskclust
+    from daskclust.engine import compute
 
     rows, columns, bands = options.size
     blocks = -(-rows // _BLOCK[0]) * -(-columns // _BLOCK[1])
     progress.show("Cluster ...")
-    with open_client(options, useful_workers=blocks) as client:
+    with open_client(options, useful_workers=blocks, progress=progress) as client:
         dashboard = dashboard_link(client)
         workers = client.nthreads()
         progress.say(
@@ -224,7 +225,7 @@ def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> d
         label_map = _read(written, "labels")
         plain = daskclust.KMeans(_N_CLASSES, random_state=options.seed)
         results["KMeans"] = _fit(plain, cube, None, progress)
-        plain_map = cube.to_map(plain.labels_).compute()
+        (plain_map,) = compute("the map", cube.to_map(plain.labels_))
     judged = truth.judged
     for name, found in (("PCSKMeans", label_map), ("KMeans", plain_map)):
         results[name].update(agreement_scores(truth.classes[judged], found[judged]))

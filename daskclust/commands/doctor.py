@@ -46,7 +46,11 @@ def _run(options: argparse.Namespace) -> int:
     client_side = look_around()
     array = None if options.cube is None else open_cube_of(options, scale="none").stored.array
     stored = array if isinstance(array, StoredArray) else None
-    with Progress().task("Cluster"), open_client(options, useful_workers=CPU_COUNT) as client:
+    progress = Progress()
+    with (
+        progress.task("Cluster"),
+        open_client(options, useful_workers=CPU_COUNT, progress=progress) as client,
+    ):
         scheduler = client.run_on_scheduler(look_around)
         workers = ask_workers(client)
         unseen = {} if stored is None else client.run(partial(sees, stored))

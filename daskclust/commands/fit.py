@@ -199,14 +199,13 @@ def _pairs(path: str) -> Any:
 def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict[str, Any]:
     """Run a job and return what became of it, as JSON values."""
     import daskclust
-    from daskclust.engine import on_notice
 
     began = time.perf_counter()
     job = open_job(options, model)
     check_memory(job.plan)
     cube = job.cube
     with (
-        open_client(options, useful_workers=job.plan["blocks"]) as client,
+        open_client(options, useful_workers=job.plan["blocks"], progress=progress) as client,
         resumable(options, model, job.mark, progress),
     ):
         threads = client.nthreads()
@@ -223,8 +222,11 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
         arguments = dict(job.pairs)
         if "labels" in job.maps and takes_labels(model):
             arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
+        elif takes_labels(model):
+            # An estimator that cannot do without labels says so itself.
+            arguments["y"] = None
         with progress.task(type(model).__name__, rows=n_valid):
-            with daskclust.on_iteration(progress.iteration), on_notice(progress.say):
+            with daskclust.on_iteration(progress.iteration):
                 # Views of an image need to know which pixels lie side by side.
                 model.fit(cube if hasattr(model, "views") else cube.samples, **arguments)
         config = effective(options, model.get_params(deep=False), _flags(options))

@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2) if options.json else plan_as_text(plan))
         return 0
     check_memory(plan)
-    with open_client(options, useful_workers=plan["blocks"]):
+    with open_client(options, useful_workers=plan["blocks"], progress=progress):
         with progress.task("Valid pixels"):
             n_valid = cube.n_valid
         if n_valid == 0:

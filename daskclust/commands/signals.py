@@ -13,14 +13,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 __all__ = ["Stopped", "deferred", "handled", "last_words"]
 
-#: Seconds for cleaning up before the process ends without.
-_PATIENCE = 3.5
+#: Seconds from a signal to the end without cleaning up; people are promised five.
+_PATIENCE = 3.25
 _WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
 #: Signals that a terminal sends to all processes of a command, its workers included.
 _OF_TERMINALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
@@ -55,7 +55,12 @@ class _State:
         self.received: int | None = None
         self.deferring = 0
         self.watchdog: threading.Timer | None = None
+        self.lock = threading.Lock()
         self.words: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Forget the signals of an earlier command."""
+        self.received = self.watchdog = None
 
 
 _state = _State()
@@ -65,11 +70,44 @@ def _on_signal(signum: int, frame: FrameType | None) -> None:
     if _state.received is not None:  # already on the way out
         return
     _state.received = signum
-    _state.watchdog = threading.Timer(_PATIENCE, _end, [signum])
-    _state.watchdog.daemon = True
-    _state.watchdog.start()
+    _watch(signum)
     if not _state.deferring:
         raise Stopped(signum)
+
+
+def _watch(signum: int) -> None:
+    """Begin to count the seconds, once."""
+    with _state.lock:
+        if _state.watchdog is None:
+            _state.watchdog = threading.Timer(_PATIENCE, _end, [signum])
+            _state.watchdog.daemon = True
+            _state.watchdog.start()
+
+
+@contextmanager
+def _noticed_at_once(signals: Collection[int]) -> Iterator[None]:
+    """Count from the moment of a signal, not from when the main thread comes to handle it.
+
+    That may be seconds later, on a busy machine or inside a library's long call.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def listen() -> None:
+        while numbers := os.read(reading, 64):
+            for number in numbers:
+                if number in signals:
+                    _watch(number)
+        os.close(reading)
+
+    threading.Thread(target=listen, name="daskclust-signals", daemon=True).start()
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        # The end of the pipe ends the thread.
+        os.close(writing)
 
 
 def _end(signum: int) -> None:
@@ -107,9 +145,11 @@ def handled(*, is_program: bool) -> Iterator[None]:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, _on_signal)
-    _state.received = None
+    _state.begin()
     try:
-        yield
+        # Windows takes sockets only.
+        with contextlib.nullcontext() if os.name == "nt" else _noticed_at_once(set(before)):
+            yield
     finally:
         stopped = _state.received is not None
         if _state.watchdog is not None and not is_program:

@@ -169,7 +169,7 @@ def _suggest(
         image = open_sources(
             cube, "--labels", options.labels, options.class_column, options.unlabeled
         )
-    with open_client(options, useful_workers=cube.blocks.count):
+    with open_client(options, useful_workers=cube.blocks.count, progress=progress):
         with progress.task("Valid pixels"):
             n_valid = cube.n_valid
         if n_valid == 0:

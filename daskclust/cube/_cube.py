@@ -20,6 +20,7 @@ from daskclust.cube._writing import write_labels, write_values
 from daskclust.cube.label_map import LabelMap
 from daskclust.cube.layout import flatten
 from daskclust.cube.pictures import plot_cube
+from daskclust.engine import compute
 
 __all__ = ["Cube"]
 
@@ -276,14 +277,15 @@ class Cube(PixelRows):
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
         values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
         values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
-        found = self._per_block(
+        rows_of = self._per_block(
             _blocks.block_rows_of,
             flatten(image, self._grid),
             sizes=(1,) * self._grid.count,
             dtype=object,
             token="daskclust-rows-of",
             unlabeled=values,
-        ).compute()
+        )
+        (found,) = compute("the reading of labels", rows_of)
         offsets = accumulate(self.block_counts, initial=0)
         rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
         return np.concatenate(rows), np.concatenate([block[1] for block in found])

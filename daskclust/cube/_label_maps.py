@@ -13,6 +13,7 @@ from daskclust.cube._georeference import Georeference
 from daskclust.cube._metadata import flags, label_dtype
 from daskclust.cube._zarr_images import new_image
 from daskclust.cube.layout import BlockGrid
+from daskclust.engine import compute
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import open_store
 from daskclust.storage.targets import check_written, new_group
@@ -115,7 +116,13 @@ def write_value_map(
         if band_names is not None:
             target.attrs["band_names"] = [str(name) for name in band_names]
         group.attrs.update(redact_all(attributes or {}))
-        da.store(image, StoredArray(target), lock=False)  # type: ignore[arg-type]
+        stored = da.store(
+            image,
+            StoredArray(target),  # type: ignore[arg-type]
+            lock=False,
+            compute=False,
+        )
+        compute("the writing of the map", stored)
         check_written(target)
         check()
     written = open_store(store)

@@ -17,7 +17,6 @@ from daskclust.exceptions import PerformanceWarning
 __all__ = [
     "WAVELENGTH_NAMES",
     "attributes_of",
-    "check_choice",
     "choose_block",
     "dimension_names",
     "find_dimensions",
@@ -51,11 +50,6 @@ _IN_NM = {
 # A limit of its own rather than dask's `array.chunk-size`: blocks define the row
 # numbers, which must not change with somebody's configuration.
 _BLOCK_BYTES = 256 * 2**20
-
-
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name}={value!r}; expected one of {', '.join(map(repr, choices))}.")
 
 
 def role_of(name: object) -> str | None:

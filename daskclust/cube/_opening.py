@@ -11,11 +11,12 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike
 
+from daskclust._choices import check_choice
+from daskclust.cube._clouds import without_clouds
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import open_image
 from daskclust.cube._metadata import (
-    check_choice,
     choose_block,
     find_dimensions,
     find_wavelengths,
@@ -43,7 +44,8 @@ def open_cube(
     scale: Literal["none", "standard", "unit", "angle", "whitened"]
     | tuple[ArrayLike, ArrayLike] = "none",
     dims: Sequence[str] | None = None,
-    missing: Literal["mask", "nan"] = "mask",
+    incomplete: Literal["mask", "keep"] = "mask",
+    min_observed: float = 0.0,
     chunks: tuple[int, int] | None = None,
 ) -> Cube:
     """Open an image cube in a file or store, or one that xarray or Dask holds.
@@ -66,8 +68,10 @@ def open_cube(
         ``_FillValue``, ``missing_value`` and ``nodata``, and the range of valid values;
         of Zarr's own ``fill_value``, which says how unwritten chunks read, only that of
         version 2 as xarray writes it.  None means no value does.
-    mask : array of shape (y, x), bool, default=None
-        True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one.
+    mask : array of shape (y, x) or (date, y, x), bool, default=None
+        True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one.  Of
+        three dimensions (an array only): clouds, True where a pixel has no data on a date,
+        in any band; dates come before bands in the stored order of a series of both.
     bad_bands : array of bool, shape (band,), array of int, str or None, default="auto"
         Bands to drop: True, or the numbers, or text such as ``"0-3,107,400nm-450nm"``.
         ``"auto"`` drops those that the file calls bad (``bad_bands``, ENVI's ``bbl``,
@@ -85,9 +89,11 @@ def open_cube(
         Names of the dimensions in stored order, for an array that has none, or
         other ones than the usual; for example ``("y", "x", "band")``.  Of four, two are
         time and band: all their pairs become features.
-    missing : {"mask", "nan"}, default="mask"
+    incomplete : {"mask", "keep"}, default="mask"
         What happens to a pixel with "no data" in some kept bands: excluded, or
-        kept with NaN there (for estimators that accept NaN).
+        kept with NaN there, for estimators that take NaN.
+    min_observed : float in [0, 1], default=0.0
+        With ``"keep"``: share of the bands (or dates) that a pixel must have; one at least.
     chunks : tuple of int, default=None
         Rows and columns of a block; None takes those of the store (its shards, if
         it has any).  Row numbers depend on it.
@@ -131,25 +137,30 @@ def open_cube(
     ((40, 60, 10), (4, 1), 2400)
     """
     if isinstance(scale, str):
-        check_choice("scale", scale, ("none", "standard", "unit", "angle", "whitened"))
+        check_choice(scale, "scale", ("none", "standard", "unit", "angle", "whitened"))
         # Spectral angles are distances between directions.
         scale = "unit" if scale == "angle" else scale
-        if scale == "whitened" and missing == "nan":
+        if scale == "whitened" and incomplete == "keep":
             raise ValueError(
                 "scale='whitened' mixes the bands, so that one missing value would spoil a whole "
-                "pixel; use missing='mask', or another scale."
+                "pixel; use incomplete='mask', or another scale."
             )
-    check_choice("missing", missing, ("mask", "nan"))
+    check_choice(incomplete, "incomplete", ("mask", "keep"))
+    if not 0 <= min_observed <= 1:
+        raise ValueError(f"min_observed={min_observed!r}; expected a share of the bands, 0 to 1.")
     found = find_cube(store, variable, dims)
     array = found.array
     order, names = find_dimensions(found.names, found.title, array.shape)
     height, width, n_bands = (int(array.shape[axis]) for axis in order)
+    unit = found.unit[order[0]], found.unit[order[1]]
+    if np.ndim(mask) == 3:
+        array = without_clouds(array, order, mask)
+        mask, order = None, (0, 1, 2)
     wavelengths = find_wavelengths(found.wavelengths, n_bands)
     if bands is None:
         kept = kept_bands(bad_bands, n_bands, found.attributes, wavelengths)
     else:
         kept = chosen_bands(bands, n_bands)
-    unit = found.unit[order[0]], found.unit[order[1]]
     grid = BlockGrid(
         (height, width), choose_block((height, width, n_bands), unit, array.dtype, chunks)
     )
@@ -163,7 +174,8 @@ def open_cube(
         n_stored=n_bands,
         bands=kept,
         nodata=nodata_values(found.attributes, dtype, nodata),
-        keep_incomplete=missing == "nan",
+        keep_incomplete=incomplete == "keep",
+        min_observed=float(min_observed),
         grid=grid,
         masked=isinstance(array, da.Array) and np.ma.isMaskedArray(array._meta),
         meaning=meaning if nodata is not None else replace(meaning, low=None, high=None),

@@ -24,6 +24,7 @@ from daskclust.cube._scaling import Scaling
 from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.layout import BlockGrid, unflatten
+from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import stamp, stamp_files
@@ -54,7 +55,7 @@ class PixelRows:
     ) -> None:
         self._source = source
         self._grid = source.grid
-        self._pixels = pixels
+        self._pixels = None if pixels is None else read_again(pixels)
         self._excluded = excluded
         self._scale: Scale = scale
         self._stamp: str | None = None
@@ -143,7 +144,8 @@ class PixelRows:
             token="daskclust-count",
             moments=False,
         )
-        found = surveys.blocks[[int(number) for number in blocks]].compute()
+        some = surveys.blocks[[int(number) for number in blocks]]
+        (found,) = compute("the count of pixels", some)
         keep = self._source.keep_incomplete
         return int(_blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)[0, 0])
 

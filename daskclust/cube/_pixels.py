@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.cube.layout import BlockGrid
+from daskclust.engine import compute
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.noise import noise_whitening
 from daskclust.kernels.rng import draw_numbers
@@ -96,14 +97,15 @@ def take_pixels(
     One pass that reads only the blocks concerned.
     """
     order, inside = _by_block(places, cube._grid)
-    found = cube._per_block(
+    pixels = cube._per_block(
         _block_pixels,
         _objects(inside),
         sizes=(1,) * cube._grid.count,
         dtype=object,
         token="daskclust-pixels",
         scaling=cube._survey.scaling if scaling is None else scaling,
-    ).compute()
+    )
+    (found,) = compute("the reading of pixels", pixels)
     bounds = np.cumsum([0] + [len(part) for part in inside])
     kept = np.concatenate(
         [order[start + own] for start, (own, _) in zip(bounds, found, strict=False)]

@@ -35,6 +35,8 @@ class CubeSource:
         Values that mean "no data"; NaN always does.
     keep_incomplete : bool
         A pixel with some bands missing is kept, its missing values NaN.
+    min_observed : float
+        Share of the bands that it must have for that.
     grid : BlockGrid
     masked : bool
         Values may be hidden by a NumPy mask, which means "no data".
@@ -51,6 +53,7 @@ class CubeSource:
     bands: NDArray[np.intp] | None
     nodata: tuple[float, ...]
     keep_incomplete: bool
+    min_observed: float
     grid: BlockGrid
     masked: bool = False
     meaning: Meaning = PLAIN
@@ -101,6 +104,11 @@ class CubeSource:
             found = outside if found is None else found | outside
         return np.zeros(values.shape, bool) if found is None else found
 
+    def _too_few(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether pixels have less than the least share of their values, or none."""
+        least = max(self.min_observed * missing.shape[1], 1.0)
+        return np.asarray(np.count_nonzero(~missing, axis=1) < least)
+
     def valid(
         self, number: int, excluded: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.bool_] | None]:
@@ -121,7 +129,7 @@ class CubeSource:
             return np.ones(pixels, bool) if wanted is None else wanted, None, None
         values = self.read(number)
         missing = self.missing(values)
-        absent = np.asarray(missing.all(axis=1)) if self.keep_incomplete else _any_by_row(missing)
+        absent = self._too_few(missing) if self.keep_incomplete else _any_by_row(missing)
         valid = ~absent if wanted is None else wanted & ~absent
         return valid, values, missing
 
@@ -155,7 +163,7 @@ class CubeSource:
         if not present.any():
             return (*nothing, np.empty((0, self.n_bands)))
         if self.keep_incomplete:
-            absent = np.asarray(missing.all(axis=1))
+            absent = self._too_few(missing)
         else:
             absent = _any_by_row(missing if present.all() else missing[:, present])
         valid = ~absent if wanted is None else wanted & ~absent

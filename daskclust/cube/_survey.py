@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube import _blocks
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
+from daskclust.engine import compute
 
 __all__ = ["Surveyed", "sample_dtype", "take_survey"]
 
@@ -89,7 +89,7 @@ def take_survey(
         )
         if merged.numblocks[0] == 1:
             break
-    heads, total = dask.compute(surveys[:, :2], merged)
+    heads, total = compute("the count of pixels", surveys[:, :2], merged)
     # Where a band is missing that other blocks have, no pixel is complete.
     whole = source.keep_incomplete | (heads[:, 1] == total[0, 1])
     counts = tuple(int(count) for count in np.where(whole, heads[:, 0], 0))

@@ -16,6 +16,7 @@ from daskclust.colors import class_colors
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube.formats.geotiff import MARK, Legend, check_cog, write_cog
+from daskclust.engine import compute
 from daskclust.storage.urls import redact_all
 
 __all__ = ["write_label_tif", "write_value_tif"]
@@ -28,7 +29,8 @@ def _strips(
     ends = np.concatenate([[0], np.cumsum(image.chunks[-2])]).tolist()
     columns = slice(0, image.shape[-1])
     for start, stop in pairwise(ends):
-        yield slice(start, stop), columns, convert(image[..., start:stop, :].compute())
+        (strip,) = compute("the writing of the map", image[..., start:stop, :])
+        yield slice(start, stop), columns, convert(strip)
 
 
 def write_label_tif(

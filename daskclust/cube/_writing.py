@@ -14,6 +14,7 @@ from daskclust.cube._label_maps import LABEL_MAP, VALUE_MAP, write_label_map, wr
 from daskclust.cube._pixel_rows import PixelRows
 from daskclust.cube._tif_maps import write_label_tif, write_value_tif
 from daskclust.cube.formats.geotiff import is_geotiff
+from daskclust.engine import compute
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
@@ -56,14 +57,15 @@ def write_labels(
         largest = int(shown.max()) if len(shown) else -1
 
     def write_blocks(target: StoredArray) -> list[int]:
-        found = cube._per_block(
+        written = cube._per_block(
             _blocks.write_block,
             aligned,
             sizes=(1,) * cube.blocks.count,
             dtype=object,
             token="daskclust-write",
             target=target,
-        ).compute()
+        )
+        (found,) = compute("the writing of the label map", written)
         cube._check_unchanged()
         return sorted({int(code) for codes in found for code in codes})
 

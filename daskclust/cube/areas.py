@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from daskclust.cube._grids import IDENTITY
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
+from daskclust.engine import compute
 from daskclust.storage.atomic import new_file
 
 if TYPE_CHECKING:
@@ -162,14 +163,15 @@ class AreaTable(Sequence[ClassArea]):
 def areas_of(label_map: LabelMap) -> AreaTable:
     """Return the table of an open map; see :func:`daskclust.cube.area_table`."""
     rule = _rule_of(label_map.grid)
-    blocks = da.map_blocks(
+    counted = da.map_blocks(
         _block_areas,
         label_map.values,
         rule=rule,
         dtype=object,
         chunks=tuple((1,) * count for count in label_map.values.numblocks),
         meta=np.empty((0, 0), object),
-    ).compute()
+    )
+    (blocks,) = compute("the measuring of areas", counted)
     pixels: dict[int, int] = {}
     areas: dict[int, list[float]] = {}
     for codes, counts, covered in blocks.ravel():

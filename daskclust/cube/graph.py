@@ -17,6 +17,7 @@ from daskclust.cube._cube import Cube
 from daskclust.cube._pixels import one_object, sample_pixels, take_pixels, valid_rows
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
+from daskclust.engine import compute
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
 from daskclust.reduction.connectivity import (
     Connectivity,
@@ -172,5 +173,6 @@ def count_graph(
         )
         if merged.numblocks[0] == 1:
             break
-    counts, adjacent = merged.compute()[0]
+    (found,) = compute("the count of neighbors", merged)
+    counts, adjacent = found[0]
     return counts, adjacent

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from daskclust.colors import NODATA_COLOR, rgb_bands, stretch
 from daskclust.cube._grids import IDENTITY
 from daskclust.cube.formats.vector import PixelGrid
+from daskclust.engine import compute
 
 if TYPE_CHECKING:
     from daskclust.cube._cube import Cube
@@ -35,7 +36,8 @@ def plot_cube(
     """Draw a color picture of a cube, or one band; see :meth:`daskclust.Cube.plot`."""
     chosen, single = _chosen(cube, bands)
     step = _step(cube.shape[:2])
-    picture = np.ma.getdata(cube.stored_bands(chosen)[::step, ::step].compute()).astype(float)
+    (found,) = compute("a picture of the scene", cube.stored_bands(chosen)[::step, ::step])
+    picture = np.ma.getdata(found).astype(float)
     for value in cube.nodata:
         picture[picture == float(value)] = np.nan
     ax = _axes(ax)
@@ -63,7 +65,7 @@ def plot_label_map(label_map: LabelMap, *, ax: Any = None, title: str | None = N
     from matplotlib.patches import Patch
 
     step = _step(label_map.shape)
-    codes = label_map.values[::step, ::step].compute()
+    (codes,) = compute("a picture of the map", label_map.values[::step, ::step])
     present = np.unique(codes)
     shown = np.unique([-1, *present.tolist()])
     colors = [NODATA_COLOR if code < 0 else label_map.color_of(int(code)) for code in shown]

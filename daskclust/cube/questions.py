@@ -9,10 +9,12 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cube._blocks import CubeSource, Scaling
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._pixels import one_object, valid_rows
+from daskclust.cube._reading import CubeSource
+from daskclust.cube._scaling import Scaling
 from daskclust.cube.formats.points import points_image
+from daskclust.engine import compute
 
 __all__ = ["Questions", "questions_of", "rows_of_pixels"]
 
@@ -117,7 +119,8 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
         scaling=plain,
     )
     concerned = np.flatnonzero(np.diff(bounds))
-    parts = found.blocks[concerned].compute() if len(concerned) else []
+    some = found.blocks[concerned]
+    parts = compute("the reading of pixels", some)[0] if len(concerned) else []
     lines, columns = np.empty((2, len(rows)), np.int64)
     spectra = np.empty((len(rows), cube.shape[2]), plain.dtype)
     if len(concerned):

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from daskclust.datasets._random import seed_of
 from daskclust.datasets._rows import positive
 from daskclust.datasets._scene import Scene, make_scene, render
+from daskclust.engine import compute
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import encode_fill_value, open_store
 from daskclust.storage.targets import check_written, new_group
@@ -286,7 +287,8 @@ def _write(
         shared = dask.delayed(scene, traverse=False)
         writer = dask.delayed(_write_chunk, pure=False)
         targets = StoredArray(cube), StoredArray(truth)
-        dask.compute(*(writer(shared, region, *targets) for region in _regions(scene.shape, block)))
+        tasks = [writer(shared, region, *targets) for region in _regions(scene.shape, block)]
+        compute("the writing of the scene", *tasks)
         for array in (cube, truth):
             check_written(array)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from daskclust.datasets._random import seed_of, stream
-from daskclust.engine import is_dask
+from daskclust.engine import compute, is_dask
 from daskclust.exceptions import ChunkError
 
 __all__ = ["remove_values"]
@@ -81,7 +81,7 @@ def remove_values(
         raise ValueError(f"fraction={fraction!r}; expected a number from 0 to 1.")
     if is_dask(X) and mechanism == "mcar":
         return _lazy_mcar(X, fraction, seed_of(random_state))
-    source = X.compute() if is_dask(X) else np.asanyarray(X)
+    source = compute("the values of X", X)[0] if is_dask(X) else np.asanyarray(X)
     dtype = np.dtype(np.float32 if source.dtype == np.float32 else np.float64)
     out = _floats(source, dtype)
     if out.ndim != 2:

@@ -2,6 +2,7 @@
 
 from daskclust.engine.blocks import as_matrix
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
+from daskclust.engine.computing import compute, read_again
 from daskclust.engine.driver import Fitted, Step, iterate, on_iteration, showing_progress
 from daskclust.engine.independent import map_independent
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
@@ -19,6 +20,7 @@ __all__ = [
     "Step",
     "as_label_vector",
     "as_matrix",
+    "compute",
     "is_dask",
     "iterate",
     "labeled_rows",
@@ -31,6 +33,7 @@ __all__ = [
     "open_labeled_rows",
     "open_rows",
     "pair_rows",
+    "read_again",
     "run_together",
     "showing_progress",
     "unwrap",

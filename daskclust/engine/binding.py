@@ -31,12 +31,18 @@ from daskclust.engine.executors import (
     bind_group,
 )
 from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
-from daskclust.engine.memory import check_blocks, free_memory, measure
+from daskclust.engine.memory import (
+    MemoryPlan,
+    check_blocks,
+    free_memory,
+    largest_read,
+    measure,
+)
 from daskclust.engine.placement import by_location, deal_out
-from daskclust.engine.reads import Retries, is_passing
 from daskclust.engine.tasks import Crew, Slot, Task, arrive, discard, gather, gather_futures
 from daskclust.engine.workers import workers_of
 from daskclust.exceptions import ChunkError, PerformanceWarning
+from daskclust.storage.reads import Retries, is_passing
 
 __all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "working_dtype"]
 
@@ -305,6 +311,10 @@ def _bind_cluster(
         if weight_futures is not None:
             keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weight_futures))]
             named = ArrayGraph(keys, dict(zip(keys, weight_futures, strict=True)))
+        largest, n_present = max(lengths, default=0), sum(1 for n in lengths if n)
+        itemsize = working_dtype(X.dtype).itemsize
+        read = largest_read([behind.graph])
+        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, itemsize, n_present, read)
         return Bound(_whole_graph(behind, named, lengths, client.get, client), lengths, room)
 
     present = [i for i, n in enumerate(lengths) if n]
@@ -326,7 +336,8 @@ def _bind_cluster(
         parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
         itemsize = working_dtype(X.dtype).itemsize
         largest = max(lengths, default=0)
-        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, itemsize, len(parts))
+        read = largest_read([chunk.graph for chunk in chunks])  # type: ignore[union-attr]
+        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, itemsize, len(parts), read)
 
     position = {block.start: i for i, block in enumerate(blocks)}
     groups, ranges = [], []
@@ -338,7 +349,10 @@ def _bind_cluster(
         groups.append(Task("bind", bind_group, (part, values, weights), slot).submit(client))
         ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
     crew = Crew(client, [group.slot for group in groups if group.slot is not None], threads)
-    return Bound(ClusterExecutor(crew, groups, ranges), lengths, room)
+    # Kept blocks are counted with the memory that is taken.
+    block = 0 if futures is not None else max(lengths) * X.shape[1] * X.dtype.itemsize
+    plan = MemoryPlan(rooms, len(groups), block)
+    return Bound(ClusterExecutor(crew, groups, ranges, plan), lengths, room)
 
 
 def _arrived(client: Any, futures: list[Any]) -> None:

@@ -18,10 +18,10 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from daskclust.engine.reads import NEVER_AGAIN, Retries, read
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Partial, Reduction, RowBlock
+from daskclust.storage.reads import NEVER_AGAIN, Retries, read
 
 __all__ = [
     "Block",
@@ -62,6 +62,10 @@ class LazyChunk:
     def load(self) -> Any:
         """Compute the chunk here and now, in this thread."""
         return read(self._compute, self.key, self.graph, self.retries)
+
+    def load_with(self, names: Sequence[Any], *values: Any) -> Any:
+        """Compute the chunk from values that its graph lacks."""
+        return replace(self, graph={**self.graph, **dict(zip(names, values, strict=True))}).load()
 
     def _compute(self) -> Any:
         return dask.get(self.graph, self.key)

@@ -20,6 +20,7 @@ from dask.optimization import cull
 __all__ = [
     "WorkerInfo",
     "client_behind",
+    "compute_by",
     "graph_of",
     "inputs_of",
     "is_future",
@@ -109,6 +110,26 @@ def client_behind(get: Any) -> Any:
 def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> list[Any]:
     """Send a graph to a cluster and return the futures of some keys."""
     return list(client.get(dict(graph), list(keys), sync=False))
+
+
+def compute_by(
+    wait: Callable[[list[Any]], list[Any]], client: Any, collections: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Compute collections as ``dask.compute`` does, but wait for the cluster's futures oneself.
+
+    Parameters
+    ----------
+    wait : callable(futures) -> results
+    client : distributed.Client
+    collections : sequence
+    """
+
+    def get(graph: Any, keys: Any, **options: Any) -> list[Any]:
+        # A graph, or an expression that becomes one.
+        return wait(list(client.get(graph, list(keys), sync=False)))
+
+    found: tuple[Any, ...] = dask.compute(*collections, scheduler=get)
+    return found
 
 
 @contextmanager

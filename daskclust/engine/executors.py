@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import dask
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
 from daskclust.engine.dask_surface import sending_once, submit_graph, task
+from daskclust.engine.memory import MemoryPlan
 from daskclust.engine.tasks import Crew, Slot, Task, gather, gather_futures
 from daskclust.reduction import Partial, Reduction
 
@@ -167,6 +168,10 @@ def _fold_chunk(
 
 def _merge_results(reduction: Reduction, state: Any, results: Sequence[Any]) -> Partial:
     return merge(reduction, state, list(results))
+
+
+def _merge_folded(reduction: Reduction, state: Any, folded: Sequence[Any]) -> Partial:
+    return merge(reduction, state, [partial for partial, _ in folded])
 
 
 class GraphExecutor(Executor):
@@ -327,8 +332,15 @@ class ClusterExecutor(Executor):
     means that blocks are computed again elsewhere.
     """
 
-    def __init__(self, crew: Crew, groups: list[Task], ranges: Sequence[Sequence[Range]]) -> None:
+    def __init__(
+        self,
+        crew: Crew,
+        groups: list[Task],
+        ranges: Sequence[Sequence[Range]],
+        plan: MemoryPlan | None = None,
+    ) -> None:
         self.crew = crew
+        self.plan = plan
         self.groups = groups
         #: Rows of each group.
         self.ranges = ranges
@@ -373,6 +385,10 @@ class ClusterExecutor(Executor):
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
         """Run one task a group, merge in a tree, gather one partial."""
+        if self.plan is not None:
+            size = reduction.nbytes(state)
+            if size > _SENT_ONCE:
+                self.plan.check(reduction.name, size, _n_bytes(state))
         self.crew.settle(self.groups)
         sent = self._to_send(state)
         folded = [
@@ -385,10 +401,15 @@ class ClusterExecutor(Executor):
             results = self._gather(reduction.name, folded)
             return merge(reduction, state, [result[0] for result in results]), None
         name = f"{reduction.name}-merge"
-        level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
+        level, join = folded, cast("Callable[..., Partial]", _merge_folded)
+        if reduction.carries:
+            # What blocks keep must not travel with their partials.
+            level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
+            join = _merge_results
         while len(level) > _SPLIT_EVERY:
             parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
-            level = [self._submit(name, _merge_results, reduction, sent, part) for part in parts]
+            level = [self._submit(name, join, reduction, sent, part) for part in parts]
+            join = _merge_results
         partials = self._gather(reduction.name, level, folded)
         merged = merge(reduction, state, partials)
         if not reduction.carries:
@@ -405,7 +426,7 @@ class ClusterExecutor(Executor):
         groups = [
             self._submit("bind", _exclude, group, rows, slot=group.slot) for group in self.groups
         ]
-        return ClusterExecutor(self.crew, groups, self.ranges)
+        return ClusterExecutor(self.crew, groups, self.ranges, self.plan)
 
     def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
         """Keep some rows; only groups that hold some of them are asked from now on."""
@@ -416,4 +437,4 @@ class ClusterExecutor(Executor):
             if overlap(held, ranges)
         ]
         groups = [self._submit("bind", _only, group, ranges, slot=group.slot) for group in kept]
-        return ClusterExecutor(self.crew, groups, [list(ranges) for _ in kept])
+        return ClusterExecutor(self.crew, groups, [list(ranges) for _ in kept], self.plan)

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 from dask.sizeof import sizeof
 
 from daskclust.engine.blocks import LazyChunk
@@ -30,7 +32,7 @@ from daskclust.engine.dask_surface import (
     task,
     value_of,
 )
-from daskclust.engine.reads import Retries
+from daskclust.storage.reads import Retries
 
 __all__ = ["ArrayGraph", "cut", "graph_behind"]
 
@@ -39,6 +41,8 @@ Key = Any
 _CONSTANT_SHARE = 0.5
 #: and what has at most so many bytes; anything larger is data, not a statistic.
 _CONSTANT_BYTES = 2**24
+#: Values beyond that are not copied into every task that refers to them.
+_CARRIED_BYTES = 2**16
 #: Reads, and whatever else tasks begin with, may be repeated this often on average.
 _MAX_REPETITION = 2.5
 
@@ -204,12 +208,21 @@ def _guarded(
     leaves: set[Key],
     retries: Retries,
 ) -> dict[Key, Any]:
-    """Return a graph whose reads are tried again, each by itself, where they fail."""
+    """Return a graph whose reads are tried again, each by itself, where they fail.
+
+    What a read refers to travels inside it; large values stay where they are, once.
+    """
     guarded = dict(graph)
     for key in _reads(graph, dependencies, leaves):
-        part = {name: graph[name] for name in (key, *dependencies[key])}
-        guarded[key] = task(LazyChunk(part, key, retries).load)
+        outside = [name for name in dependencies[key] if _is_large(graph[name])]
+        inside = (key, *(name for name in dependencies[key] if name not in outside))
+        chunk = LazyChunk({name: graph[name] for name in inside}, key, retries)
+        guarded[key] = task(partial(chunk.load_with, outside), *outside)
     return guarded
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.nbytes > _CARRIED_BYTES
 
 
 def _repetition(

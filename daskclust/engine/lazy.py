@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from daskclust.engine.binding import fetch_chunks
 from daskclust.engine.blocks import check_width
+from daskclust.engine.computing import read_again
+from daskclust.engine.dask_surface import graph_of, task
 from daskclust.engine.rows import is_dask
 
 __all__ = ["labeled_rows", "map_rows", "pair_rows"]
@@ -65,23 +68,29 @@ class _Patch:
             out[np.unpackbits(self.rows, count=self.n_rows).astype(bool)] = self.values
 
 
-def _patch_table(lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]) -> Any:
-    """Cut (row, value) pairs by chunk: a Dask array of one object a chunk."""
+def _patches(
+    lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]
+) -> list[_Patch]:
+    """Cut (row, value) pairs by chunk."""
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    table = np.empty(len(lengths), dtype=object)
-    for i, n in enumerate(lengths):
-        first, last = np.searchsorted(rows, starts[i : i + 2])
-        table[i] = _Patch.of(int(starts[i]), n, rows[first:last] - starts[i], values[first:last])
-    return da.from_array(table, chunks=1, name=f"daskclust-patches-{uuid4().hex}")
+    bounds = np.searchsorted(rows, starts)
+    return [
+        _Patch.of(int(start), n, rows[first:last] - start, values[first:last])
+        for start, n, first, last in zip(starts, lengths, bounds[:-1], bounds[1:], strict=False)
+    ]
 
 
-def _labels_of(
+def _labels_of(x: NDArray[Any], patch: _Patch, function: Callable[..., Any], width: int) -> Any:
+    check_width(x, patch.start, width)
+    out = function(x, patch.start)
+    patch.put(out)
+    return out
+
+
+def _labels_by(
     x: NDArray[Any], patch: NDArray[Any], function: Callable[..., Any], width: int
 ) -> Any:
-    check_width(x, patch[0].start, width)
-    out = function(x, patch[0].start)
-    patch[0].put(out)
-    return out
+    return _labels_of(x, patch[0], function, width)
 
 
 def map_rows(
@@ -126,6 +135,7 @@ def map_rows(
         return out
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
+    X = read_again(X)
     dtype = np.dtype(dtype)
     if lengths is None:
         known = X.chunks[0]
@@ -133,13 +143,40 @@ def map_rows(
         lengths = (0,) * len(known) if unknown else tuple(int(n) for n in known)
     if patch is None:
         patch = (np.empty(0, np.int64), np.empty(0, dtype))
+    patches, label = _patches(lengths, *patch), partial(_labels_of, function=function)
+    if hasattr(X, "expr"):
+        return _blockwise(X, patches, function, dtype, n_columns, name)
+    # A patch inside its task, not beside it: then tasks have one input, the read, and are
+    # fused with it.
+    names = f"daskclust-{name}-{uuid4().hex}"
+    last = () if n_columns is None else (0,)
+    layer = {
+        (names, i, *last): task(partial(label, patch=own, width=X.shape[1]), (X.name, i, 0))
+        for i, own in enumerate(patches)
+    }
+    graph = {**graph_of(X), **layer}
+    chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
+    return da.Array(graph, names, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
+
+
+def _blockwise(
+    X: Any,
+    patches: list[_Patch],
+    function: Callable[..., Any],
+    dtype: np.dtype[Any],
+    n_columns: int | None,
+    name: str,
+) -> Any:
+    """Apply a function to the rows of an array of expressions, which takes no graphs."""
+    table = np.empty(len(patches), dtype=object)
+    table[:] = patches
     out_index, new_axes = ("i", {}) if n_columns is None else ("ik", {"k": n_columns})
     return da.blockwise(
-        _labels_of,
+        _labels_by,
         out_index,
         X,
         "ij",
-        _patch_table(lengths, *patch),
+        da.from_array(table, chunks=1, name=f"daskclust-patches-{uuid4().hex}"),
         "i",
         function=function,
         width=X.shape[1],
@@ -182,7 +219,10 @@ def pair_rows(
     """
     if not (is_dask(X) or is_dask(Y)):
         return function(X, Y)
-    X, Y = (A.rechunk({1: -1}) if is_dask(A) else da.from_array(A, chunks=A.shape) for A in (X, Y))
+    X, Y = (
+        read_again(A.rechunk({1: -1})) if is_dask(A) else da.from_array(A, chunks=A.shape)
+        for A in (X, Y)
+    )
     return da.blockwise(
         _pairs_of,
         "ij",

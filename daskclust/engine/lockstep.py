@@ -234,7 +234,7 @@ def _taken(base: Rows, question: _Take) -> tuple[NDArray[Any], NDArray[np.float6
     for view in question.views:
         if not isinstance(view, WithoutRows):
             rows = view(rows)
-    return rows.x, weight
+    return rows.x, weight if rows.weight is None else rows.weight
 
 
 def run_together(rows: Rows, jobs: Sequence[Job]) -> list[Any]:

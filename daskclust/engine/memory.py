@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 from dask.utils import format_bytes
 
@@ -15,7 +16,7 @@ from daskclust.engine.dask_surface import WorkerInfo, worker_infos
 from daskclust.engine.tasks import Slot, Task, gather
 from daskclust.exceptions import MemoryPlanError
 
-__all__ = ["Room", "check_blocks", "free_memory", "measure"]
+__all__ = ["MemoryPlan", "Room", "check_blocks", "free_memory", "largest_read", "measure"]
 
 #: Share of its limit at which a nanny ends a worker.
 _DEADLY = 0.95
@@ -109,6 +110,7 @@ def check_blocks(
     stored: int,
     worked: int,
     n_groups: int,
+    read: int = 0,
 ) -> None:
     """Raise where the blocks that are in memory at the same time do not fit.
 
@@ -125,26 +127,34 @@ def check_blocks(
         Bytes of a value as it is read, and as it is worked on.
     n_groups : int
         Tasks of a pass.
+    read : int
+        Bytes of the largest array that a task reads to make a block of it.
 
     Raises
     ------
     MemoryPlanError
     """
     row = n_columns * (2 * stored if stored == worked else stored + 2 * worked)
+    # What is cut into blocks is read as a whole.
+    more = max(0, read - n_rows * n_columns * stored)
     most = math.ceil(n_groups / max(1, len(rooms)))
     for room in sorted(rooms, key=lambda room: room.free / max(1, room.n_threads)):
         busy = max(1, min(room.n_threads, most))
-        need = busy * n_rows * row
+        need = busy * (n_rows * row + more)
         if need <= room.free or not room.strict:
             continue
+        if busy * more > room.free // 2:
+            raise MemoryPlanError(
+                f"The input does not fit worker {room.address}: {busy} thread(s) at a time read "
+                f"arrays of {format_bytes(read)} each, of which blocks of {n_rows} rows are cut; "
+                f"of its {format_bytes(room.limit)} {format_bytes(room.free)} are left. A "
+                "rechunk does not help: use smaller chunks in the store, or "
+                f"{'; or '.join(_larger(room, need, busy))}."
+            )
         fitting = room.free // (busy * row)
-        mib = 2**20
-        limit = math.ceil((room.used + need) / _DEADLY / (16 * mib)) * 16
-        advice = [f"a memory_limit of at least {limit} MiB a worker"]
+        advice = _larger(room, need, busy)
         if fitting >= 1:
             advice.insert(0, f"X = X.rechunk({{0: {fitting}}}), or smaller chunks in the store")
-        if busy > 1:
-            advice.append("fewer threads a worker")
         raise MemoryPlanError(
             f"Blocks do not fit worker {room.address}: {busy} thread(s) at a time hold two blocks "
             f"of {n_rows} rows and {n_columns} columns each, {format_bytes(need)} in all; of its "
@@ -152,3 +162,124 @@ def check_blocks(
             f"at {_DEADLY:.0%} it is killed, which leaves {format_bytes(room.free)}. Use "
             f"{'; or '.join(advice)}."
         )
+
+
+def _larger(room: Room, need: int, busy: int) -> list[str]:
+    limit = math.ceil((room.used + need) / _DEADLY / (16 * 2**20)) * 16
+    advice = [f"a memory_limit of at least {limit} MiB a worker"]
+    return [*advice, "fewer threads a worker"] if busy > 1 else advice
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What workers have left beside the blocks, for what passes carry along.
+
+    Parameters
+    ----------
+    rooms : list of Room
+    n_groups : int
+        Tasks of a pass.
+    block : int
+        Bytes of the blocks that a thread holds; 0 for data that are kept.
+    merged : int
+        Partials that one task merges at most.
+    """
+
+    rooms: list[Room]
+    n_groups: int
+    block: int = 0
+    merged: int = 8
+
+    def check(self, name: str, partial: int, state: int) -> None:
+        """Raise where a pass does not fit, before it is made.
+
+        Each thread holds the running partial, that of a block and their sum; a task of the
+        tree of merges holds all that it merges.
+
+        Parameters
+        ----------
+        name : str
+            Of the pass.
+        partial, state : int
+            Bytes of what a group returns, and of what it is given.
+
+        Raises
+        ------
+        MemoryPlanError
+        """
+        most = math.ceil(self.n_groups / max(1, len(self.rooms)))
+        at_once = self.merged + 1 if self.n_groups > self.merged else 0
+        for room in self.rooms:
+            busy = max(1, min(room.n_threads, most))
+            need = max(busy * (self.block + 3 * partial), at_once * partial) + state
+            if need <= room.free or not room.strict:
+                continue
+            raise MemoryPlanError(
+                f"The pass {name!r} does not fit worker {room.address}: what {busy} thread(s) add "
+                f"up takes {format_bytes(need)} (a partial result {format_bytes(partial)}, what is "
+                f"given to it {format_bytes(state)}); of the worker's "
+                f"{format_bytes(room.limit)} {format_bytes(room.free)} are left. Use fewer "
+                f"clusters, components or features; or {'; or '.join(_larger(room, need, busy))}."
+            )
+
+
+#: Chunks whose reads are looked at; more would cost time where there are many.
+_LOOKED_AT = 64
+
+
+def largest_read(graphs: Sequence[Mapping[Any, Any]]) -> int:
+    """Return the bytes of the largest array that is read at once, as far as metadata tell.
+
+    Parameters
+    ----------
+    graphs : sequence of mapping
+        What is behind each chunk.
+
+    Notes
+    -----
+    A slice of a stored array takes at least one chunk of the store.  What functions of the
+    user read is not known.
+    """
+    step = max(1, len(graphs) // _LOOKED_AT)
+    return max((_read_by(graph) for graph in graphs[::step]), default=0)
+
+
+def _read_by(graph: Mapping[Any, Any]) -> int:
+    stores: list[Any] = []
+    slices: list[tuple[slice, ...]] = []
+    _search(graph, stores, slices, 12)
+    largest = 0
+    for store in stores:
+        shape, itemsize = tuple(store.shape), np.dtype(store.dtype).itemsize
+        chunk = getattr(getattr(store, "array", store), "chunks", None)
+        if isinstance(chunk, tuple) and all(isinstance(size, int) for size in chunk):
+            whole = (min(size, most) for size, most in zip(chunk, shape, strict=False))
+            largest = max(largest, math.prod(whole) * itemsize)
+        for part in slices:
+            if len(part) == len(shape):
+                sizes = (len(range(*s.indices(n))) for s, n in zip(part, shape, strict=True))
+                largest = max(largest, math.prod(sizes) * itemsize)
+    return largest
+
+
+def _search(value: Any, stores: list[Any], slices: list[tuple[slice, ...]], depth: int) -> None:
+    """Find arrays of a store, and what is cut out of them, among what tasks are given."""
+    if isinstance(value, np.ndarray) or depth < 0:
+        return
+    if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "__getitem__"):
+        if isinstance(getattr(value, "dtype", None), np.dtype):
+            stores.append(value)
+    elif isinstance(value, tuple) and value and all(isinstance(s, slice) for s in value):
+        slices.append(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            _search(item, stores, slices, depth - 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _search(item, stores, slices, depth - 1)
+    else:
+        # Task objects of Dask, and whatever holds a stored array.
+        for name in ("args", "kwargs", "value", "array"):
+            inner = getattr(value, name, None)
+            if inner is not None and not callable(inner):
+                _search(inner, stores, slices, depth - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,13 +21,17 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_rows
 from daskclust.estimator.inputs import Data, check_rows, check_weight
+from daskclust.estimator.missing import check_observed_values, infinite_message, is_partial
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.estimator.values import check_values, nonfinite_message
+from daskclust.kernels.mixtures.observed_moments import first_infinite
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
+from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 
 __all__ = [
     "BaseClusterer",
@@ -46,6 +51,7 @@ class RowFunction:
     feature_weights: Float | None
     dtype: np.dtype[Any]
     distances: bool = False
+    missing: bool = False
 
     def with_centers(self, centers: Float, feature_weights: Float | None) -> RowFunction:
         """Return the same function for other centers and weights."""
@@ -54,20 +60,26 @@ class RowFunction:
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Labels of the rows, or their distances to all centers."""
         x = as_matrix(x, self.dtype)
-        row, column = first_nonfinite(x)
+        row, column = first_infinite(x) if self.missing else first_nonfinite(x)
         if row >= 0:
             is_nan = bool(np.isnan(x[row, column]))
-            raise ValueError(nonfinite_message(is_nan, start + row, column))
+            message = infinite_message if self.missing else partial(nonfinite_message, is_nan)
+            raise ValueError(message(start + row, column))
         x = self.metric(x)
+        measure = nearest_observed if self.missing else nearest
         if not self.distances:
-            labels, squared = nearest(x, self.centers, feature_weights=self.feature_weights)
+            labels, squared = measure(x, self.centers, feature_weights=self.feature_weights)
             self._check_squares(squared, start)
             return self.metric.break_ties(x, labels)
         out = np.empty((len(x), len(self.centers)), dtype=self.dtype)
         for k in range(len(self.centers)):
-            squared = nearest(x, self.centers[k : k + 1], feature_weights=self.feature_weights)[1]
+            labels, squared = measure(
+                x, self.centers[k : k + 1], feature_weights=self.feature_weights
+            )
             self._check_squares(squared, start)
             out[:, k] = np.sqrt(squared)
+            # A row that observes nothing is at no distance from anything.
+            out[labels < 0, k] = np.nan
         return out
 
     def _check_squares(self, squared: Float, start: int) -> None:
@@ -128,7 +140,12 @@ class BaseClusterer(
 
     def _row_function(self, dtype: Any, *, distances: bool = False) -> RowFunction:
         return RowFunction(
-            self._centers, self._metric, self._prediction_weights(), dtype, distances
+            self._centers,
+            self._metric,
+            self._prediction_weights(),
+            dtype,
+            distances,
+            is_partial(self),
         )
 
     def _prediction_weights(self) -> Float | None:
@@ -168,7 +185,8 @@ class BaseClusterer(
         Raises
         ------
         ValueError
-            For NaN or infinity, and another number of features.
+            For infinity, for NaN unless ``missing="partial"``, and another number of
+            features.
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
@@ -176,6 +194,8 @@ class BaseClusterer(
 
     def transform(self, X: Any) -> Any:
         """Distance of each row to each center, in the metric of the fit.
+
+        Over what the row observes, where values may be missing; NaN for a row without any.
 
         Parameters
         ----------
@@ -218,12 +238,16 @@ class BaseClusterer(
         )
         weights = self._prediction_weights()
         state = CenterSets(
-            self._centers[None], feature_weights=None if weights is None else weights[None]
+            self._centers[None],
+            feature_weights=None if weights is None else weights[None],
+            missing=is_partial(self),
         )
         inertia = float(rows.reduce(ASSIGN, state).inertia.sum())
         if not np.isfinite(inertia):
             # Only now is a second look worth its pass: to say where the fault lies.
-            check_values(rows.reduce(SURVEY, SurveyRequest(X.shape[1])))
+            check_found = check_observed_values if is_partial(self) else check_values
+            survey = PARTIAL_SURVEY if is_partial(self) else SURVEY
+            check_found(rows.reduce(survey, SurveyRequest(X.shape[1])))
         return -inertia
 
     @property
@@ -234,6 +258,7 @@ class BaseClusterer(
         """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = is_partial(self)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

@@ -29,7 +29,7 @@ from daskclust.engine import (
     map_rows,
     showing_progress,
 )
-from daskclust.estimator.inputs import Data, check_data
+from daskclust.estimator.inputs import Data, check_data, labels_for
 from daskclust.estimator.values import check_survey
 from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
 
@@ -180,6 +180,8 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     draft = _draft(estimator)
     draft._check_parameters()
     data = check_data(X, sample_weight, draft)
+    if "y" in given:
+        given["y"] = labels_for(X, given["y"])
     _fit(draft, data, given)
     _adopt(estimator, draft)
     return estimator

@@ -25,6 +25,7 @@ __all__ = [
     "check_rows",
     "check_weight",
     "cube_of_fit",
+    "labels_for",
     "unmasked",
 ]
 
@@ -49,6 +50,29 @@ def unmasked(y: Any) -> Any:
     if y.dtype.kind in "USO":
         return np.ma.filled(y.astype(object), "-1")
     return np.ma.getdata(y)  # refused for its type
+
+
+def labels_for(X: Any, y: Any) -> Any:
+    """Return partial labels as they are; of a cube a label map as ``(rows, labels)``.
+
+    Parameters
+    ----------
+    X : array-like or Cube
+    y : array-like, (rows, labels), label map or None
+        A label map is what :meth:`daskclust.Cube.rows_of` takes: of shape (y, x), or a
+        path or group of one.
+
+    Raises
+    ------
+    ValueError
+        For a label map of another shape, or place, than the cube.
+    """
+    cube = as_cube(X)
+    if cube is None or y is None or isinstance(y, tuple | list | numbers.Number):
+        return y
+    n_dims = len(getattr(y, "shape", ())) or None
+    is_map = n_dims == 2 and (y.shape[1] != 1 or cube.shape[1] == 1)
+    return cube.rows_of(y) if n_dims is None or is_map else y
 
 
 def as_labels(y: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_scalar
+
+from daskclust._choices import check_choice
 
 __all__ = [
     "check_choice",
@@ -41,13 +42,6 @@ def check_real(
     )
     if not np.isfinite(value):
         raise ValueError(f"{name} == {value}, must be finite.")
-
-
-def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
-    """Raise unless ``value`` is one of the strings."""
-    if value not in choices:
-        options = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name}={value!r} is not known; it must be one of {options}.")
 
 
 def check_penalty(value: Any) -> None:

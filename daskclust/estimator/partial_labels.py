@@ -62,7 +62,7 @@ class PartialLabels(RowLabels):
         kept = statistics.weight > 0
         gone = ", ".join(str(name) for name in self.classes[~kept].tolist())
         warn(
-            f"Some labeled rows have sample_weight 0, the first is row "
+            f"Some labeled rows have sample_weight 0 or no value at all, the first is row "
             f"{statistics.first_weightless}: they count as absent"
             + (f", and so do the classes without other rows ({gone})." if gone else "."),
             ConstraintWarning,
@@ -76,8 +76,9 @@ class PartialLabels(RowLabels):
             n_classes=int(kept.sum()),
             classes=self.classes[kept],
         )
+        masses = None if statistics.masses is None else statistics.masses[kept]
         return labels, ClassStatistics(
-            statistics.weight[kept], statistics.mean[kept], statistics.scatter[kept]
+            statistics.weight[kept], statistics.mean[kept], statistics.scatter[kept], masses=masses
         )
 
     def digest(self) -> str:

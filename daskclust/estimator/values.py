@@ -24,9 +24,15 @@ _COARSE = 1e-3
 def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
     """Say where the first NaN or infinity is."""
     what = "NaN" if is_nan else "infinity"
+    remedy = (
+        'if NaN means missing, use missing="partial" (KMeans, SemiSupervisedKMeans, SparseKMeans, '
+        "PCKMeans, PCSKMeans) or an estimator that models missing values (GaussianMixture, PCKID)."
+        if is_nan
+        else "or use an estimator that models missing values, with NaN in its place."
+    )
     return (
         f"Input X contains {what}: the first at row {row}, column {column}. Drop or mask such "
-        "rows, or use an estimator that models missing values."
+        f"rows, {remedy}"
     )
 
 

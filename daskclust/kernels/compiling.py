@@ -1,11 +1,13 @@
 """How kernels are compiled, and the choice between emitted and plain ones.
 
-The innermost loops of the nearest-center search are emitted as LLVM vector code.
-Each has a plain counterpart, which loops over scalars and serves as its oracle.
+The innermost loops of the nearest-center search are emitted as LLVM vector code, and
+the exponential of the mixtures is written for vectors.  Each has a plain counterpart,
+which loops over scalars and serves as its oracle.
 ``DASKCLUST_KERNELS=plain`` in the environment, read once when the package is
 imported, makes a process use the plain ones; ``emitted`` is the default.  Labels
 and distances are the same to the last bit, and so are sums but for the traces of
-rows that the emitted kernel first puts in a wrong cluster and then moves.  Plain
+rows that the emitted kernel first puts in a wrong cluster and then moves; posteriors
+are the same to about a unit in the last place.  Plain
 kernels take 10 to 100 times as long.  They need none of llvmlite, and with
 ``NUMBA_DISABLE_JIT=1`` they run as Python, for debuggers.
 

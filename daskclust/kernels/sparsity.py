@@ -79,7 +79,8 @@ def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> NDArr
         Sum of the rows of each cluster.
     counts : array of shape (k,)
         Rows, or total sample weight, of each cluster; an empty cluster
-        contributes nothing.
+        contributes nothing.  Of shape (k, p) where values are missing: the weight of
+        the values of each feature.
     mean : array of shape (p,)
         Mean of all rows.
 
@@ -94,6 +95,10 @@ def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> NDArr
     """
     sums = np.asarray(sums, dtype=np.float64)
     counts = np.asarray(counts, dtype=np.float64)
+    if counts.ndim == 2:
+        means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+        of_observed: NDArray[np.float64] = np.sum(counts * (means - np.asarray(mean)) ** 2, axis=0)
+        return of_observed
     filled = counts > 0
     weights = counts[filled]
     shifts = sums[filled] / weights[:, None] - np.asarray(mean, dtype=np.float64)

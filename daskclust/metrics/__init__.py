@@ -9,6 +9,7 @@ mixed; nothing as long as the data reaches the client.
 from daskclust.metrics._agreement import (
     adjusted_rand_score,
     agreement_scores,
+    ari_of_table,
     clustering_accuracy,
     contingency_table,
     match_labels,
@@ -27,6 +28,7 @@ __all__ = [
     "CentroidScores",
     "adjusted_rand_score",
     "agreement_scores",
+    "ari_of_table",
     "calinski_harabasz_score",
     "centroid_scores",
     "clustering_accuracy",

@@ -17,6 +17,7 @@ from daskclust.reduction.label_tables import CONTINGENCY
 __all__ = [
     "adjusted_rand_score",
     "agreement_scores",
+    "ari_of_table",
     "clustering_accuracy",
     "contingency_table",
     "match_labels",
@@ -206,6 +207,24 @@ def adjusted_rand_score(
     return _adjusted_rand(
         _Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
     )
+
+
+def ari_of_table(table: NDArray[Any]) -> float:
+    """Return the adjusted Rand index of two labelings, from their table.
+
+    Parameters
+    ----------
+    table : ndarray of shape (classes, clusters)
+        Number of rows of each class and cluster.
+
+    Examples
+    --------
+    >>> ari_of_table(np.array([[0, 3], [2, 0]]))
+    1.0
+    """
+    rows, columns = np.nonzero(table)
+    counts = np.rint(table[rows, columns]).astype(np.int64)
+    return _adjusted_rand(_Margins(np.column_stack([rows, columns, counts])))
 
 
 def normalized_mutual_info_score(

@@ -133,6 +133,9 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
         raise ValueError(
             f"X has shape {X.shape} and dtype {X.dtype}; expected real numbers of shape (n, p)."
         )
+    if ignore_masked and np.ma.is_masked(sample_weight):
+        # As of Dask arrays: the first pass refuses it where the row counts.
+        sample_weight = np.ma.filled(sample_weight.astype(np.float64), np.nan)
     sample_weight = check_weight(sample_weight, X)
     labels = as_label_vector(labels, "labels")
     return open_labeled_rows(X, labels, sample_weight)

@@ -396,6 +396,16 @@ class PCKID(
         sizes = tuple(int(size) for size in self._sizes)
         return Mixtures(self._weights, self._means, self._covariances, sizes)
 
+    @property
+    def ensemble_(self) -> Mixtures:
+        """The models of the ensemble, one after another."""
+        return self._mixtures()
+
+    @property
+    def basis_(self) -> Float:
+        """What the posteriors of all models are multiplied by for coordinates, (D, d)."""
+        return self._basis
+
     def _embedding(self, row_dtype: Any, centers: Float | None = None) -> Embedding:
         dtype = np.dtype(np.float32 if self._single else np.float64)
         return Embedding(self._mixtures(), self._shift, self._basis, row_dtype, dtype, centers)

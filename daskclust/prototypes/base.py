@@ -16,6 +16,8 @@ from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
+from daskclust.prototypes.gaps import survey_of_gaps, takes_gaps
+from daskclust.prototypes.kept_gaps import GAP_ENTRIES, keep_gaps, kept_gaps
 from daskclust.prototypes.row_function import RowFunction
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import Space, check_views
@@ -34,8 +36,9 @@ class BasePrototypes(Saveable, BaseEstimator):
         "history_": Plain(list),
         "prototypes_": Array("m", "p"),
         "_units": Array("v", kind="b"),
-        "_view_centers": Array("v", "p"),
-        "_matrices": Array("v", "p", "q"),
+        "_view_centers": Array("v", "w"),
+        "_matrices": Array("v", "w", "q"),
+        **GAP_ENTRIES,
     }
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ()
@@ -58,7 +61,7 @@ class BasePrototypes(Saveable, BaseEstimator):
         """Nothing depends on the number of features."""
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
-        return FirstPass(draw_seeds(self.random_state, 1))
+        return survey_of_gaps(FirstPass(draw_seeds(self.random_state, 1)), self.views)
 
     def _count_prototypes(self, n_rows: int, least: int) -> int:
         """Return the number of prototypes: a tenth of the rows at most."""
@@ -78,6 +81,7 @@ class BasePrototypes(Saveable, BaseEstimator):
         self.history_ = [*history[:-1], last]
         self._units, self._view_centers = state.units, state.centers
         self._matrices = state.matrices
+        keep_gaps(self, problem.gaps)
         parts = zip(split(state.prototypes, state.sizes), problem.spaces(state.space), strict=True)
         self.prototypes_ = np.concatenate([space.restore(own) for own, space in parts])
         self.n_iter_ = int(state.n_iter)
@@ -92,7 +96,7 @@ class BasePrototypes(Saveable, BaseEstimator):
     ) -> Any:
         """Apply a function to new rows: now, or lazily for Dask input."""
         X = check_rows(self, X, reset=False)
-        of_rows = RowFunction(function, np.dtype(output_dtype(X)))
+        of_rows = RowFunction(function, np.dtype(output_dtype(X)), self._space.takes_gaps)
         return map_rows(X, of_rows, dtype=dtype, n_columns=n_columns, name=name)
 
     def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
@@ -101,10 +105,11 @@ class BasePrototypes(Saveable, BaseEstimator):
 
     @property
     def _space(self) -> Space:
-        return Space(self._units, self._view_centers, self._matrices)
+        return Space(self._units, self._view_centers, self._matrices, kept_gaps(self))
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = takes_gaps(self.views)
         return tags

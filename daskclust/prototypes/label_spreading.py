@@ -12,14 +12,15 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
-from daskclust.engine import is_dask, map_rows
+from daskclust.engine import compute, is_dask, map_rows
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data, as_cube
+from daskclust.estimator.inputs import Data, as_cube, labels_for
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.persistence.schema import Classes, Entry
 from daskclust.prototypes.base import BasePrototypes
+from daskclust.prototypes.gaps import views_of_gaps
 from daskclust.prototypes.labeled import plan_labels
 from daskclust.prototypes.posterior import Margin, MostProbable, Posterior
 from daskclust.prototypes.row_function import RowFunction
@@ -67,7 +68,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     n_prototypes : int, default=400
         Prototypes in each set, of which each view has three up to 400, two up to 600, and
         one beyond; no more than a tenth of the rows.
-    views : {"auto", "raw", "standard", "angle", "whitened"} or tuple of str, default="auto"
+    views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
+str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
         alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
         deviation, or a quarter of their range where that is more (up to three standard
@@ -75,6 +77,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         the noise of the image made (softly) white, for a :class:`daskclust.Cube` only.
         Each is turned to 30 principal components at most.  ``"auto"`` is
         ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.
+        Where values are missing (NaN), it is ``("mixture", "pckid")``: conditional means under
+        a mixture of 8 diagonal components, and 15 coordinates of the kernel of
+        :class:`PCKID` (Q = 10, G = 15), both trained on the sample.
     alpha : float in [0, 1), default=0.9
         How far labels travel: 0 is not at all.
     n_neighbors : int, default=3
@@ -214,7 +219,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             Partial labels: integers, whole floats, or text; -1 (or a mask, and among text
             also None or what pandas has for a missing value) where there is none.  Or
             global row numbers and their labels, as :meth:`daskclust.Cube.rows_of` makes
-            of a map.
+            of a map; of a cube also such a map itself, of shape (y, x), or its path.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows, 0 for absence.
 
@@ -228,8 +233,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         views = check_views(self.views, is_cube=cube is not None)
         if y is None:
             raise ConstraintError(
-                "LabelSpreading requires y to be passed, but the target y is None. Give labels, "
-                "-1 where there is none, or use SpectralClustering or KMeans without."
+                "LabelSpreading requires y to be passed, but the target y is None. Give labels "
+                "(--labels), -1 where there is none, or use SpectralClustering or KMeans without."
             )
         if len(getattr(y, "shape", ())) == 2:
             warn(
@@ -256,7 +261,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
-            views=read.views,
+            views=views_of_gaps(self.views, read.views, data.survey),
             joined=False,
             n_sets=int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS)),
             n_prototypes=n_prototypes,
@@ -310,7 +315,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             )
         self.labels_ = map_rows(
             data.X,
-            RowFunction(MostProbable(posterior, self.classes_), data.rows.dtype),
+            RowFunction(
+                MostProbable(posterior, self.classes_), data.rows.dtype, self._space.takes_gaps
+            ),
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
             patch=(labels.rows, labels.classes[labels.codes]),
@@ -392,9 +399,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         if np.isnan(n):
             predicted = predicted.compute_chunk_sizes()
             n = predicted.shape[0]
-        labels = read_labels(y, n)
+        labels = read_labels(labels_for(X, y), n)
         found = predicted[labels.rows]
-        found = np.asarray(found.compute() if is_dask(found) else found)
+        found = compute("the labels of rows", found)[0] if is_dask(found) else found
         right = found == labels.classes[labels.codes]
         weight = None if sample_weight is None else np.asarray(sample_weight)[labels.rows]
         return float(np.average(right, weights=weight))

@@ -181,6 +181,8 @@ class Posterior:
                 share = np.where(voted.sum(axis=1, keepdims=True) > 0, self.neighbor_share, 0.0)
                 found = (1 - share) * found + share * voted
             total += found
+        # Of a row without any value nothing is known: all classes alike.
+        total[np.isnan(x).all(axis=1)] = 0.0
         return shares(np.round(total / len(self.spaces), _DIGITS))
 
 

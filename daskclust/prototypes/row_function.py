@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import as_matrix
-from daskclust.estimator.values import nonfinite_message
-from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.nearest.several import nearest_several
+from daskclust.prototypes.gaps import check_block
 from daskclust.prototypes.references import near_weights
 
 __all__ = ["RowFunction", "near_values"]
@@ -29,10 +28,13 @@ class RowFunction:
     function : callable(x) -> ndarray
     dtype : numpy.dtype
         In which rows are taken.
+    gaps : bool
+        Whether rows may miss values.
     """
 
     function: Callable[[NDArray[Any]], NDArray[Any]]
     dtype: np.dtype[Any]
+    gaps: bool = False
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Apply the function to a block whose first row has this number.
@@ -40,12 +42,10 @@ class RowFunction:
         Raises
         ------
         ValueError
-            For NaN or infinity.
+            For infinity, and for NaN unless rows may miss values.
         """
         x = as_matrix(x, self.dtype)
-        row, column = first_nonfinite(x)
-        if row >= 0:
-            raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
+        check_block(x, start, gaps=self.gaps)
         return self.function(x)
 
 

@@ -34,8 +34,10 @@ class RowNodes:
 
     def __init__(self, x: NDArray[Any], weight: Float) -> None:
         if len(x):
-            self.x, self.node = np.unique(x, axis=0, return_inverse=True)
-            self.node = self.node.ravel()
+            # What is missing comes first: NaN is in no order.
+            keys = np.where(np.isnan(x), -np.inf, x)
+            _, first, self.node = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+            self.x, self.node = x[first], self.node.ravel()
         else:
             self.x, self.node = x, np.empty(0, np.intp)
         sums = np.bincount(self.node, weights=weight, minlength=len(self.x))
@@ -52,4 +54,6 @@ def take_rows(rows: Rows, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], Flo
     """Fetch rows by (sorted, unique) number; no pass where there are none."""
     if not len(numbers):
         return np.empty((0, rows.n_features), rows.dtype), np.empty(0)
-    return rows.take(numbers)
+    x, weight = rows.take(numbers)
+    # A row without any value is nowhere.
+    return x, np.where(np.isnan(x).all(axis=1), 0.0, weight)

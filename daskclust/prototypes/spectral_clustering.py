@@ -18,6 +18,7 @@ from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.persistence.schema import Array, Entry
 from daskclust.prototypes.base import BasePrototypes
+from daskclust.prototypes.gaps import views_of_gaps
 from daskclust.prototypes.node_clusters import ClusterVote, cluster_nodes
 from daskclust.prototypes.pairs import NodePairs
 from daskclust.prototypes.row_function import RowFunction
@@ -62,7 +63,8 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
     n_clusters : int, default=8
     n_prototypes : int, default=400
         No more than a tenth of the rows (but three for each cluster).
-    views : {"auto", "raw", "standard", "angle", "whitened"} or tuple of str, default="auto"
+    views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
+str, default="auto"
         Spaces in which rows are compared, as of :class:`LabelSpreading`; several count
         side by side, with the same prototypes.
     n_neighbors : int, default=5
@@ -200,7 +202,8 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube
             Rows, of shape (n, p); of a cube its `samples`.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
-            Partial labels, -1 = none; or global row numbers and their labels.  Two
+            Partial labels, -1 = none; or global row numbers and their labels; of a cube
+            also a label map of shape (y, x), or its path.  Two
             labeled rows are must-linked when their labels agree, else cannot-linked.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.
@@ -259,7 +262,7 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
-            views=read.views,
+            views=views_of_gaps(self.views, read.views, data.survey),
             joined=True,
             n_sets=1,
             n_prototypes=self._count_prototypes(data.rows.n_rows, 3 * int(self.n_clusters)),
@@ -292,7 +295,9 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
         self.embedding_, self.eigenvalues_ = embedding.vectors[:size], embedding.values
         self._keep(problem, state, history)
         warn_few_distinct(len(np.unique(self._clusters)), k)
-        self.labels_ = row_labels(data, RowFunction(self._vote(), data.rows.dtype))
+        self.labels_ = row_labels(
+            data, RowFunction(self._vote(), data.rows.dtype, self._space.takes_gaps)
+        )
 
     def _vote(self) -> ClusterVote:
         return ClusterVote(self._space, self._nodes, self._clusters, int(self.n_neighbors))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from daskclust.engine import Rows, Step
 from daskclust.kernels.pair_counts import PairCounts
+from daskclust.prototypes.gaps import GAP_VIEWS, GapView, find_gap_views
 from daskclust.prototypes.sample import find_prototypes, sample_cube, sample_rows, sample_size
-from daskclust.prototypes.views import Space, find_views
+from daskclust.prototypes.views import SampleRows, Space, find_views
 from daskclust.reduction import RowLabels
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 
@@ -155,9 +157,29 @@ class PrototypeProblem:
         """Lengths of axes that a stored state must have."""
         return {
             "v": len(self.views),
-            "p": self.rows.n_features,
+            "p": self.n_columns,
             "spaces": self.n_sets * (1 if self.joined else len(self.views)),
         }
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the rows that views turn, the most of all views."""
+        return max(self.rows.n_features if gap is None else gap.n_columns for gap in self.gaps)
+
+    @cached_property
+    def sample(self) -> SampleRows:
+        """The sample; one pass."""
+        count = sample_size(self.n_prototypes)
+        if self.cube is None:
+            return sample_rows(self.rows, count, self.seed)
+        return sample_cube(self.cube, count, self.seed)
+
+    @cached_property
+    def gaps(self) -> tuple[GapView | None, ...]:
+        """What makes complete rows of incomplete ones, for each view."""
+        if not set(self.views) & set(GAP_VIEWS):
+            return (None,) * len(self.views)
+        return find_gap_views(self.views, self.sample.x, self.seed)
 
     @property
     def cube_passes(self) -> int:
@@ -170,12 +192,8 @@ class PrototypeProblem:
 
     def begin(self) -> PrototypeState:
         """Draw the sample, and find views and prototypes; one pass."""
-        count = sample_size(self.n_prototypes)
-        if self.cube is None:
-            sample = sample_rows(self.rows, count, self.seed)
-        else:
-            sample = sample_cube(self.cube, count, self.seed)
-        space = find_views(self.views, sample)
+        sample = self.sample
+        space = find_views(self.views, sample, self.gaps)
         found = []
         for one in self.spaces(space)[:: self.n_sets]:
             z = one(sample.x)
@@ -198,6 +216,7 @@ class PrototypeProblem:
 
     def spaces(self, space: Space) -> list[Space]:
         """Return the space of each set of prototypes; sets of one space follow each other."""
+        space = replace(space, gaps=self.gaps)
         own = [space] if self.joined else space.alone()
         return [one for one in own for _ in range(self.n_sets)]
 

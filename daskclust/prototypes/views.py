@@ -7,7 +7,7 @@ and scaled so that its total variance is 1; distances in different views compare
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from daskclust.estimator.parameters import check_choice
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.noise import noise_whitening
 from daskclust.kernels.projection import project_rows, unit_rows
+from daskclust.prototypes.gaps import GAP_VIEWS, GapView
 
 __all__ = [
     "MAX_DIMENSIONS",
@@ -29,7 +30,7 @@ __all__ = [
 
 Float = NDArray[np.float64]
 
-VIEWS = ("raw", "standard", "angle", "whitened")
+VIEWS = ("raw", "standard", "angle", "whitened", *GAP_VIEWS)
 #: Principal components that a view keeps at most.
 MAX_DIMENSIONS = 30
 #: Directions whose variance is below this share of the largest carry no information.
@@ -72,11 +73,19 @@ class Space:
     centers : ndarray of shape (v, p), float64
     matrices : ndarray of shape (v, p, q), float64
         Columns beyond the dimensions of a view are 0.
+    gaps : tuple of GapView or None, optional
+        What makes complete rows of incomplete ones, for each view.
     """
 
     units: NDArray[np.bool_]
     centers: Float
     matrices: Float
+    gaps: tuple[GapView | None, ...] = ()
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Whether rows may miss values."""
+        return bool(self.gaps) and all(gap is not None for gap in self.gaps)
 
     @property
     def n_dimensions(self) -> int:
@@ -85,22 +94,39 @@ class Space:
 
     def __call__(self, x: NDArray[Any]) -> Float:
         """Return the rows in the space, (n, v q): the same bits in whatever block."""
-        parts = [
-            project_rows(x, bool(unit), center, matrix)
-            for unit, center, matrix in zip(self.units, self.centers, self.matrices, strict=True)
-        ]
+        gaps = self.gaps or (None,) * len(self.units)
+        parts = []
+        for unit, center, matrix, gap in zip(
+            self.units, self.centers, self.matrices, gaps, strict=True
+        ):
+            rows = x if gap is None else gap(x)
+            p = rows.shape[1]
+            parts.append(project_rows(rows, bool(unit), center[:p], matrix[:p]))
         return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def restore(self, z: Float) -> Float:
         """Return points of the space as rows of the first view's kind (lengths stay lost)."""
         matrix, q = self.matrices[0], self.matrices.shape[2]
         found: Float = self.centers[0] + z[:, :q] @ np.linalg.pinv(matrix)
-        return found
+        gap = self.gaps[0] if self.gaps else None
+        if gap is None:
+            return found
+        p = len(gap.center)
+        if gap.basis is not None:
+            # Coordinates of a kernel are those of no row.
+            return np.full((len(z), p), np.nan)
+        scale = np.divide(1.0, gap.scale, out=np.zeros_like(gap.scale), where=gap.scale > 0)
+        return gap.center + found[:, :p] * scale
 
     def alone(self) -> list[Space]:
         """Return one space for each view."""
         return [
-            Space(self.units[v : v + 1], self.centers[v : v + 1], self.matrices[v : v + 1])
+            Space(
+                self.units[v : v + 1],
+                self.centers[v : v + 1],
+                self.matrices[v : v + 1],
+                self.gaps[v : v + 1],
+            )
             for v in range(len(self.units))
         ]
 
@@ -196,7 +222,9 @@ def _view(name: str, sample: SampleRows) -> tuple[bool, Float, Float]:
     return True, mean, whitening @ _components(whitening @ scatter @ whitening, whitening @ mean)
 
 
-def find_views(names: Sequence[str], sample: SampleRows) -> Space:
+def find_views(
+    names: Sequence[str], sample: SampleRows, gaps: Sequence[GapView | None] = ()
+) -> Space:
     """Find the parameters of views from a sample.
 
     Parameters
@@ -205,6 +233,8 @@ def find_views(names: Sequence[str], sample: SampleRows) -> Space:
         Out of :data:`VIEWS`.
     sample : SampleRows
         With neighbors for ``"whitened"``.
+    gaps : sequence of GapView or None, optional
+        For each view.
 
     Notes
     -----
@@ -212,11 +242,20 @@ def find_views(names: Sequence[str], sample: SampleRows) -> Space:
     the same on whatever machine the client runs with however many cores.
     """
     with one_blas_thread():
-        found = [_view(name, sample) for name in names]
+        found = [
+            _view("raw", replace(sample, x=gap(sample.x))) if gap else _view(name, sample)
+            for name, gap in zip(names, gaps or (None,) * len(names), strict=True)
+        ]
     width = max(matrix.shape[1] for _, _, matrix in found)
-    matrices = [np.pad(matrix, ((0, 0), (0, width - matrix.shape[1]))) for _, _, matrix in found]
+    # Kernels may have more coordinates than there are features.
+    p = max(len(center) for _, center, _ in found)
+    matrices = [
+        np.pad(matrix, ((0, p - len(matrix)), (0, width - matrix.shape[1])))
+        for _, _, matrix in found
+    ]
     return Space(
         np.array([unit for unit, _, _ in found]),
-        np.stack([center for _, center, _ in found]),
+        np.stack([np.pad(center, (0, p - len(center))) for _, center, _ in found]),
         np.stack(matrices),
+        tuple(gaps),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.nearest.assign import accumulate, nearest
+from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
 from daskclust.kernels.rng import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
@@ -30,11 +31,14 @@ class CenterSets:
         Weights of the squared distance, a row for each set.
     shift : ndarray of shape (p,), float64, optional
         A point amid the data.
+    missing : bool, default=False
+        Whether NaN is a missing value: distances are over what is observed.
     """
 
     centers: Float
     feature_weights: Float | None = None
     shift: Float | None = None
+    missing: bool = False
 
     def weights(self, r: int) -> Float | None:
         """Return the feature weights of one set; None where they are ones."""
@@ -54,22 +58,27 @@ class ClusterStatistics(NamedTuple):
         Weight of each cluster.
     inertia : ndarray of shape (r, k), float64
         Weighted squared distances to the centers that were given.
+    masses : ndarray of shape (r, k, p), float64, or None
+        Weight of the values of each feature that are observed; None where nothing is
+        missing, and it is that of the rows.
     """
 
     sums: Float
     counts: Float
     inertia: Float
+    masses: Float | None = None
 
 
 def _assign_fields(state: CenterSets) -> Mapping[str, Field]:
     r, k, p = state.centers.shape
-    return {"stats": Field((2, r, k, p + 2))}
+    return {"stats": Field((2, r, k, 2 * p + 2 if state.missing else p + 2))}
 
 
 def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
     segments = rows.segments()
+    measure = accumulate_observed if state.missing else accumulate
     parts = [
-        accumulate(
+        measure(
             rows.x,
             centers,
             weight=rows.weight,
@@ -85,7 +94,8 @@ def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
 def _assign_finalize(partial: Partial, state: CenterSets) -> ClusterStatistics:
     stats = partial["stats"][0]
     p = state.centers.shape[-1]
-    return ClusterStatistics(stats[..., :p], stats[..., p], stats[..., p + 1])
+    masses = stats[..., p : 2 * p] if state.missing else None
+    return ClusterStatistics(stats[..., :p], stats[..., -2], stats[..., -1], masses)
 
 
 #: Nearest center of every row; sums, weights and squared distances by cluster.
@@ -101,7 +111,7 @@ class FarthestRequest:
     centers : ndarray of shape (k, p), float64
     count : int
         How many rows.
-    feature_weights, shift
+    feature_weights, shift, missing
         As in :class:`CenterSets`.
     """
 
@@ -109,6 +119,7 @@ class FarthestRequest:
     count: int
     feature_weights: Float | None = None
     shift: Float | None = None
+    missing: bool = False
 
 
 def _farthest_fields(state: FarthestRequest) -> Mapping[str, Field]:
@@ -118,7 +129,8 @@ def _farthest_fields(state: FarthestRequest) -> Mapping[str, Field]:
 
 
 def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
-    labels, distances = nearest(
+    measure = nearest_observed if state.missing else nearest
+    labels, distances = measure(
         rows.x, state.centers, feature_weights=state.feature_weights, shift=state.shift
     )
     keys = -distances

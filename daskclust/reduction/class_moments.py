@@ -66,12 +66,19 @@ class ClassStatistics:
         Weighted squared distances of the rows to the mean.
     first_weightless : int, or None
         First labeled row of weight 0.
+    masses : ndarray of shape (n_classes, p), float64, or None
+        Weight of the values of each feature; None where nothing is missing.
     """
 
     weight: Float
     mean: Float
     scatter: Float
     first_weightless: int | None = None
+    masses: Float | None = None
+
+    def filled(self, values: Float) -> Float:
+        """Return the means, with these values where a class has none."""
+        return self.mean if self.masses is None else np.where(self.masses > 0, self.mean, values)
 
     def joined(self, stats: ClusterStatistics, centers: Float) -> ClusterStatistics:
         """Return statistics of clusters with the rows of class c added to cluster c.
@@ -85,11 +92,19 @@ class ClassStatistics:
         """
         n = len(self.weight)
         sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
-        sums[:, :n] += self.weight[:, None] * self.mean
         counts[:, :n] += self.weight
-        gaps = ((self.mean - centers[:, :n]) ** 2).sum(axis=-1)
-        inertia[:, :n] += self.scatter + self.weight * gaps
-        return ClusterStatistics(sums, counts, inertia)
+        own = self.weight[:, None] if self.masses is None else self.masses
+        sums[:, :n] += own * self.mean
+        gaps = (self.mean - centers[:, :n]) ** 2
+        if self.masses is None:
+            inertia[:, :n] += self.scatter + self.weight * gaps.sum(axis=-1)
+        else:
+            inertia[:, :n] += self.scatter + (self.masses * gaps).sum(axis=-1)
+        masses = stats.masses
+        if masses is not None:
+            masses = masses.copy()
+            masses[:, :n] += own
+        return ClusterStatistics(sums, counts, inertia, masses)
 
 
 def class_fields(labels: RowLabels | None, p: int) -> Mapping[str, Field]:

@@ -244,7 +244,8 @@ def _finalize(partial: Partial, state: FoundingRequest) -> Founding:
     k = len(state.means)
     own = partial["founders"]
     founders = Founders(own["row"], own["x"])
-    hi, lo = partial["stats"]
+    # One group alone has never been merged, and its sums are not rounded yet.
+    hi, lo = add_pairs(tuple(partial["stats"]), (np.zeros(()), np.zeros(())))
     stats = hi
     if np.array_equal(founders.rows, state.guess.rows):
         told = add_pairs((hi[k:], lo[k:]), (own["hi"], own["lo"]))[0]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 
@@ -32,10 +33,13 @@ class FarthestFirst:
         they know the distance to the others.
     shift : ndarray of shape (p,), float64, optional
         A point amid the data.
+    missing : bool, default=False
+        Whether NaN is a missing value: distances are over what is observed.
     """
 
     points: Float
     shift: Float | None = None
+    missing: bool = False
 
 
 def _fields(state: FarthestFirst) -> Mapping[str, Field]:
@@ -53,7 +57,8 @@ def _block(rows: RowBlock, state: FarthestFirst, carry: _Carry | None) -> tuple[
     seen = 0 if carry is None else carry.seen
     distances = np.full(len(rows.x), np.inf) if carry is None else carry.distance
     if seen < len(state.points):
-        found = nearest(rows.x, state.points[seen:], shift=state.shift)[1]
+        measure = nearest_observed if state.missing else nearest
+        found = measure(rows.x, state.points[seen:], shift=state.shift)[1]
         distances = np.minimum(distances, found)
     # A row on a chosen point is none to choose; a row of no weight is absent.
     usable = distances > 0

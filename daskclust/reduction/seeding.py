@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.nearest.observed import incomplete_rows, nearest_observed
 from daskclust.kernels.rng import race_keys
-from daskclust.kernels.starts.d2_sampling import approach
+from daskclust.kernels.starts.d2_sampling import approach, approach_observed
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 
@@ -55,6 +56,8 @@ class CandidateRound:
     n_picks : int
         Rows to draw for each restart.
     shift : ndarray of shape (p,), float64, optional
+    missing : bool, default=False
+        Whether NaN is a missing value: distances are over what is observed.
     """
 
     candidates: tuple[Float, ...]
@@ -62,6 +65,7 @@ class CandidateRound:
     round: int
     n_picks: int
     shift: Float | None = None
+    missing: bool = False
 
 
 class _Carry(NamedTuple):
@@ -81,11 +85,14 @@ class _Race:
         uniforms: Float,
         shift: Float | None,
         before: _Carry | None,
+        incomplete: NDArray[np.bool_] | None,
     ) -> None:
         self._x, self._weight, self._shift = rows.x, rows.weight, shift
         self._candidates, self._uniforms = candidates, uniforms
+        self._incomplete = incomplete
         if before is None:
-            distance = nearest(rows.x, candidates[:1], shift=shift)[1]
+            measure = nearest if incomplete is None else nearest_observed
+            distance = measure(rows.x, candidates[:1], shift=shift)[1]
             self.carry = _Carry(distance, np.ones(len(rows.x), dtype=np.int32))
         else:
             self.carry = _Carry(before.distance.copy(), before.seen.copy())
@@ -101,7 +108,14 @@ class _Race:
         distance, seen = self.carry
         # A little early: what rounding might still bring before the limit is measured, too.
         arrival = keys[places] * distance[places] * _CERTAIN
-        approach(self._x, self._candidates, places, arrival, limit, distance, seen)
+        if self._incomplete is None:
+            approach(self._x, self._candidates, places, arrival, limit, distance, seen)
+        else:
+            gaps = self._incomplete[places]
+            for function, part in ((approach, ~gaps), (approach_observed, gaps)):
+                function(
+                    self._x, self._candidates, places[part], arrival[part], limit, distance, seen
+                )
         keys[places] = self._keys(places)
 
     def run(self, count: int) -> tuple[NDArray[np.intp], Float]:
@@ -144,6 +158,7 @@ def _round_block(
 ) -> tuple[Partial, list[_Carry]]:
     partial = {name: field.identity() for name, field in _round_fields(state).items()}
     kept = []
+    incomplete = incomplete_rows(rows.x) if state.missing else None
     for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
         race = _Race(
             rows,
@@ -151,6 +166,7 @@ def _round_block(
             rows.uniforms(seed, state.round),
             state.shift,
             None if carry is None else carry[r],
+            incomplete,
         )
         front, keys = race.run(state.n_picks)
         partial["picks"][r] = pick_rows(rows, keys, state.n_picks, front)
@@ -183,12 +199,15 @@ class Attraction:
         rows are looked at when omitted.  A power of two, so that sums of equal
         weights are exact.
     shift : ndarray of shape (p,), float64, optional
+    missing : bool, default=False
+        Whether NaN is a missing value: distances are over what is observed.
     """
 
     candidates: tuple[Float, ...]
     seeds: tuple[int, ...]
     rate: float | None = None
     shift: Float | None = None
+    missing: bool = False
 
 
 def _attraction_fields(state: Attraction) -> Mapping[str, Field]:
@@ -209,7 +228,10 @@ def _attraction_block(rows: RowBlock, state: Attraction) -> Partial:
             taken &= rows.uniforms(seed, _WEIGHING) <= share
         mass, owner = np.zeros(len(share)), np.zeros(len(share), dtype=np.int32)
         mass[taken] = weight[taken] / share[taken]
-        owner[taken] = nearest(rows.x[taken], candidates, shift=state.shift)[0]
+        measure = nearest_observed if state.missing else nearest
+        owner[taken] = measure(rows.x[taken], candidates, shift=state.shift)[0]
+        # Rows that observe nothing are nowhere, and attracted by none.
+        mass[owner < 0], owner[owner < 0] = 0.0, 0
         partial["mass"][:, r] = sum_terms(
             np.bincount(owner[s], weights=mass[s], minlength=most).astype(np.float64)
             for s in rows.slices()

@@ -31,6 +31,7 @@ __all__ = [
     "LARGEST_VALUE",
     "LIGHTEST",
     "LOG_LARGEST",
+    "NO_ROW",
     "SURVEY",
     "Survey",
     "SurveyRequest",
@@ -45,7 +46,7 @@ __all__ = [
     "usable_weight",
 ]
 
-_NO_ROW = np.iinfo(np.int64).max
+NO_ROW = np.iinfo(np.int64).max
 #: Weights between which neither their inverses nor their sums leave the range of float64.
 LIGHTEST, HEAVIEST = 1e-140, 1e140
 #: Squares of larger values, summed over rows and features, may overflow.
@@ -225,7 +226,7 @@ def draw_picks(
 def bad_row(partial: Partial) -> int | None:
     """Return the first row whose weight is none."""
     row = int(partial["bad_weight"])
-    return None if row == _NO_ROW else row
+    return None if row == NO_ROW else row
 
 
 def _fields(state: SurveyRequest) -> Mapping[str, Field]:

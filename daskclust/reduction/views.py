@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from daskclust.kernels.null_data import permuted_rows, uniform_rows
 from daskclust.reduction.contract import RowBlock
 
-__all__ = ["PermutedColumns", "Transformed", "UniformBox", "View", "WithoutRows"]
+__all__ = ["PermutedColumns", "Subsampled", "Transformed", "UniformBox", "View", "WithoutRows"]
 
 
 class View(Protocol):
@@ -74,6 +74,34 @@ class WithoutRows:
                 weight[self.rows[first:last] - start + offset] = 0.0
             offset += size
         return rows if weight is None else rows._replace(weight=weight)
+
+
+@dataclass(frozen=True)
+class Subsampled:
+    """Some of the rows, drawn by their number; the others have weight 0.
+
+    Parameters
+    ----------
+    share : float
+        Probability of each row.
+    seed, number : int
+        Of the draw.
+    """
+
+    share: float
+    seed: int
+    number: int
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for the same draw."""
+        return "subsampled", self.share, self.seed, self.number
+
+    def __call__(self, rows: RowBlock) -> RowBlock:
+        """Return the rows with new weights."""
+        kept = rows.uniforms(self.seed, self.number) <= self.share
+        weight = kept.astype(np.float64)
+        return rows._replace(weight=weight if rows.weight is None else weight * rows.weight)
 
 
 @dataclass(frozen=True)

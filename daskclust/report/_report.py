@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust import plotting
+from daskclust.engine import compute
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import map_png, photo_png, svg
 from daskclust.report.summary import MapSummary, agreement_of, as_classes, n_clusters_of, summarize
@@ -215,7 +216,7 @@ def _photo(cube: Any, preview: NDArray[Any], step: int) -> NDArray[Any] | None:
     if cube.stored.nbytes > _PHOTO_BYTES:
         return None
     bands = cube.bands[plotting.rgb_bands(n_bands, cube.wavelengths)]
-    shown = cube.stored_bands(bands.tolist())[::step, ::step].compute()
+    (shown,) = compute("a picture of the scene", cube.stored_bands(bands.tolist())[::step, ::step])
     picture = np.ma.getdata(shown).astype(float)
     picture[preview < 0] = np.nan
     return plotting.stretch(picture)

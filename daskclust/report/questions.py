@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust import plotting
+from daskclust.engine import compute
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import svg
 from daskclust.report.written import report_mark
@@ -95,9 +96,10 @@ def _photo(cube: Any) -> tuple[NDArray[Any] | None, int]:
     if cube.stored.nbytes > _PHOTO_BYTES:
         return None, step
     bands = cube.bands[plotting.rgb_bands(n_bands, cube.wavelengths)]
-    shown = cube.stored_bands(bands.tolist())[::step, ::step].compute()
+    small = cube.stored_bands(bands.tolist())[::step, ::step]
+    shown, valid = compute("a picture of the scene", small, cube.valid[::step, ::step])
     picture = np.ma.getdata(shown).astype(float)
-    picture[~cube.valid[::step, ::step].compute()] = np.nan
+    picture[~valid] = np.nan
     return plotting.stretch(picture), step
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube.layout import BlockGrid, flatten
+from daskclust.engine import compute
 
 __all__ = ["MapSummary", "agreement_of", "as_classes", "n_clusters_of", "summarize"]
 
@@ -53,7 +53,8 @@ def summarize(image: da.Array, n_clusters: int) -> MapSummary:
         meta=np.empty((0, 0, 0), np.int64),
     )
     step = max(1, -(-max(image.shape) // _SIDE))
-    sizes, preview = dask.compute(counts.sum(axis=(0, 1)), image[::step, ::step])
+    small = image[::step, ::step]
+    sizes, preview = compute("the summary of the map", counts.sum(axis=(0, 1)), small)
     return MapSummary(sizes, preview, step)
 
 

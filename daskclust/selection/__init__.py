@@ -11,13 +11,16 @@ from daskclust.selection._n_clusters import choose_n_clusters
 from daskclust.selection._pairs import suggest_pairs
 from daskclust.selection._result import Selection
 from daskclust.selection._sparsity import choose_sparsity
+from daskclust.selection._stability import Stability, stability
 
 __all__ = [
     "ExpectedGain",
     "Selection",
+    "Stability",
     "choose_n_clusters",
     "choose_sparsity",
     "expected_gain",
+    "stability",
     "suggest_delta",
     "suggest_labels",
     "suggest_pairs",

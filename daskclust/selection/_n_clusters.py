@@ -24,6 +24,7 @@ from daskclust.selection._grid import (
     open_grid,
     overrides,
 )
+from daskclust.selection._halves import fit_halves
 from daskclust.selection._result import Selection, one_standard_error
 
 __all__ = ["choose_n_clusters"]
@@ -63,15 +64,17 @@ def choose_n_clusters(
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
     ks : array-like of int
         Numbers to try, ``1 <= k <= n``.
-    criterion : {"silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic"}, \
-default="silhouette"
+    criterion : {"silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", \
+"stability"}, default="silhouette"
         The first three as in :mod:`daskclust.metrics`, centroid-based, in the
         metric and under the feature weights of the estimator; NaN for a single
         cluster.  ``"gap"``: ``mean_b log W_b(k) - log W(k)`` of [1]_, with W the
         ``inertia_`` on the data and W_b that on data drawn uniformly from their
-        bounding box.  ``"bic"``: the estimator's ``bic``, for mixtures.
+        bounding box.  ``"bic"``: the estimator's ``bic``, for mixtures.  ``"stability"``:
+        mean adjusted Rand index between the fit and fits to random halves of the rows
+        (:func:`stability`), for any estimator with ``predict``; NaN for a single cluster.
     n_references : int, default=10
-        Draws from the box, for ``"gap"``.
+        Draws from the box, for ``"gap"``; halves, for ``"stability"``.
     random_state : int, RandomState, Generator or None, default=None
         An int fixes the result, whatever the chunks, the scheduler and the number
         of workers.
@@ -81,11 +84,12 @@ default="silhouette"
     Selection
         ``standard_errors``: for ``"gap"``, of the references, with the factor
         ``sqrt(1 + 1/B)`` of [1]_; for ``"silhouette"``, of a mean over
-        independent rows; else NaN.  The one-standard-error choice is the smallest
-        k within a standard error of the best; for ``"gap"`` that of [1]_, the
-        smallest k with ``gap(k) >= gap(k+1) - se(k+1)`` over the ks that were
-        tried.  ``details`` for ``"gap"``: ``log_inertia`` (g,) and
-        ``log_reference`` (B, g).
+        independent rows; for ``"stability"``, of the mean over the halves; else NaN.
+        The one-standard-error choice is the smallest k within a standard error of the
+        best; for ``"gap"`` that of [1]_, the smallest k with
+        ``gap(k) >= gap(k+1) - se(k+1)`` over the ks that were tried.  ``details`` for
+        ``"gap"``: ``log_inertia`` (g,) and ``log_reference`` (B, g); for
+        ``"stability"``: ``agreement`` (B, g).
 
     Raises
     ------
@@ -96,7 +100,7 @@ default="silhouette"
     Notes
     -----
     *Passes* over the data: those of the longest fit, and one for the criterion
-    (none for ``"gap"``), as all fits share them.  References read nothing: their
+    (none for ``"gap"``), as all fits share them, halves included.  References read nothing: their
     rows are drawn where they are needed.
 
     An estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as
@@ -121,7 +125,7 @@ default="silhouette"
     >>> choose_n_clusters(daskclust.KMeans(), X, range(1, 6), random_state=0).best
     3
     """
-    check_choice(criterion, "criterion", (*_CENTROID, "gap", "bic"))
+    check_choice(criterion, "criterion", (*_CENTROID, "gap", "bic", "stability"))
     check_integer(n_references, "n_references", 2)
     parameter = "n_components" if hasattr(estimator, "n_components") else "n_clusters"
     _check_fit(estimator, criterion)
@@ -129,6 +133,8 @@ default="silhouette"
     values = _check_ks(ks, grid.data.rows.n_rows)
     if criterion == "gap":
         return _by_gap(grid, values, int(n_references))
+    if criterion == "stability":
+        return _by_stability(grid, values, int(n_references))
     judge = _bic if criterion == "bic" else _spread
     found = grid.run([Job(partial(_fit_and, judge, grid, k)) for k in values.tolist()])
     models = [model for model, _ in found]
@@ -146,6 +152,8 @@ def _check_fit(estimator: Any, criterion: str) -> None:
     """Raise for a criterion that the estimator has nothing for."""
     if criterion == "bic":
         fits, what = hasattr(estimator, "bic"), "a method bic, as mixtures have"
+    elif criterion == "stability":
+        fits, what = hasattr(estimator, "predict"), "a method predict"
     else:
         fits, what = isinstance(estimator, BaseClusterer), "centers, as the k-means family has"
         if fits and criterion == "gap":
@@ -218,6 +226,17 @@ def _by_gap(grid: Grid, values: NDArray[np.int64], n_references: int) -> Selecti
     errors = reference.std(axis=0) * np.sqrt(1 + 1 / n_references)
     details = {"log_inertia": observed, "log_reference": reference}
     return _selection(grid, "gap", values, scores, errors, models, details)
+
+
+def _by_stability(grid: Grid, values: NDArray[np.int64], n_draws: int) -> Selection:
+    found = fit_halves(grid, values.tolist(), n_draws)
+    agreement = np.column_stack([one.agreement for one in found])
+    # A single cluster is always the same.
+    agreement[:, values == 1] = np.nan
+    scores, errors = agreement.mean(axis=0), agreement.std(axis=0, ddof=1) / np.sqrt(n_draws)
+    models = [one.estimator for one in found]
+    details = {"agreement": agreement}
+    return _selection(grid, "stability", values, scores, errors, models, details)
 
 
 def _log_inertia(model: Any) -> float:

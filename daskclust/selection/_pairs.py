@@ -41,8 +41,9 @@ def suggest_pairs(
     Rows are summed up by prototypes, and asked about at the row nearest to one.  Where nothing
     is known, all pairs among a few heavy points far from each other are asked (*Explore* of
     [1]_).  Then must-linked groups that are known to differ are neighborhoods; each further
-    point is compared with the one it most probably belongs to, and, if the answer is no, with
-    the next one in the following batch.  Points come in turn from two lists: those farthest
+    point is compared with the one it most probably belongs to, at the row of it that is
+    farthest away (so that must-links join what no distance would), and, if the answer is no,
+    with the next one in the following batch.  Points come in turn from two lists: those farthest
     from all that were asked (the min-max criterion of [2]_), and those whose neighborhood is
     the most uncertain by the questions it takes to resolve it (NPU [3]_), both by their mass.
 
@@ -77,6 +78,10 @@ def suggest_pairs(
 
     Notes
     -----
+    What to expect: :class:`PCKMeans` and :class:`PCSKMeans` gain by asked pairs over as many
+    random ones; :class:`SpectralClustering` carries links along the data by itself, and does
+    about as well with random pairs (``tests/benchmarks/asking_pairs.py``).
+
     A batch uses what is known before it, not its own answers: of small batches each question
     is worth more.
 
@@ -163,10 +168,10 @@ class _Asked:
         """Positions of the points of a component."""
         return np.flatnonzero(self.answers.component == component)
 
-    def nearest_member(self, component: int, point: Float) -> int:
-        """Row of a component that is nearest to a point."""
+    def farthest_member(self, component: int, point: Float) -> int:
+        """Row of a component that is farthest from a point: such a link says the most."""
         members = self.members(component)
-        return int(self.rows[members[((self.z[members] - point) ** 2).sum(axis=1).argmin()]])
+        return int(self.rows[members[((self.z[members] - point) ** 2).sum(axis=1).argmax()]])
 
     def shares(self) -> Float:
         """Probabilities of the neighborhoods in each cell."""
@@ -225,7 +230,7 @@ def _of_neighborhoods(asked: _Asked, mass: Float, n: int) -> Iterator[tuple[int,
             if component >= 0:
                 order = order[~answers.apart[component, answers.neighborhoods[order]]]
             if turn < len(order):
-                yield row, asked.nearest_member(int(answers.neighborhoods[order[turn]]), point)
+                yield row, asked.farthest_member(int(answers.neighborhoods[order[turn]]), point)
 
 
 def _distinct_pairs(asked: _Asked, pairs: Iterator[tuple[int, int]], n: int) -> Ints:

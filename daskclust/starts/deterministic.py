@@ -8,6 +8,7 @@ uniform sample of so many rows beyond that.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,7 +170,7 @@ def robin_rows(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
     return np.sort(np.array(chosen))
 
 
-def maximin_centers(rows: Rows, k: int, shift: Float | None) -> Float:
+def maximin_centers(rows: Rows, k: int, shift: Float | None, missing: Float | None = None) -> Float:
     """Choose the row of the largest norm, then always the row farthest from those chosen.
 
     Parameters
@@ -178,6 +179,8 @@ def maximin_centers(rows: Rows, k: int, shift: Float | None) -> Float:
     k : int
     shift : ndarray of shape (p,), optional
         A point amid the data.
+    missing : ndarray of shape (p,), optional
+        Where values are missing: what a chosen row takes for them.
 
     Returns
     -------
@@ -194,17 +197,23 @@ def maximin_centers(rows: Rows, k: int, shift: Float | None) -> Float:
     .. [1] Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization
        technique for generalized Lloyd iteration. IEEE Signal Processing Letters 1.
     """
+    gaps = missing is not None
+
+    def chosen(found: NDArray[Any]) -> Float:
+        x: Float = found["x"].astype(np.float64)
+        return x if missing is None else np.where(np.isnan(x), missing, x)
+
     origin = np.zeros((1, rows.n_features))
-    found = rows.reduce(FARTHEST_FIRST.without_carry(), FarthestFirst(origin, shift))
+    found = rows.reduce(FARTHEST_FIRST.without_carry(), FarthestFirst(origin, shift, gaps))
     # Rows of norm 0 are not found; where all rows are such, one of them is the start.
-    centers = found["x"].astype(np.float64) if len(found) else origin
+    centers = chosen(found) if len(found) else origin
     keep = rows.can_keep(FARTHEST_FIRST_BYTES)
     search = FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
     carry = None
     while len(centers) < k:
-        state = FarthestFirst(centers, shift)
+        state = FarthestFirst(centers, shift, gaps)
         found, carry = rows.scan(search, state, carry)
         if not len(found):
             break
-        centers = np.concatenate([centers, found["x"].astype(np.float64)])
+        centers = np.concatenate([centers, chosen(found)])
     return centers

@@ -89,8 +89,10 @@ def _padded(found: list[Float], k: int) -> Start:
     return Start(np.stack(centers), min(len(c) for c in found))
 
 
-def _picked(picks: NDArray[Any]) -> Float:
-    return picks["x"][picks["row"] >= 0].astype(np.float64)
+def _picked(picks: NDArray[Any], mean: Float) -> Float:
+    """Return the rows that were drawn, with the mean of what they miss."""
+    found: Float = picks["x"][picks["row"] >= 0].astype(np.float64)
+    return np.where(np.isnan(found), mean, found)
 
 
 def sample_centers(
@@ -104,6 +106,7 @@ def sample_centers(
     init_rounds: int,
     shift: Float | None,
     fixed: Float | None = None,
+    missing: bool = False,
 ) -> Start:
     """Find starting centers.
 
@@ -123,6 +126,9 @@ def sample_centers(
     fixed : ndarray of shape (m, p), m <= n_clusters, optional
         Centers known before a start that samples: they come first, stay as they are,
         and the others are sampled away from them.
+    missing : bool, default=False
+        Whether values are missing: distances are over what is observed, and a row that
+        becomes a center takes the means of the columns for what it misses.
 
     Returns
     -------
@@ -138,12 +144,12 @@ def sample_centers(
     """
     if init in DETERMINISTIC_INITS:
         only = (
-            maximin_centers(rows, n_clusters, shift)
+            maximin_centers(rows, n_clusters, shift, survey.mean if missing else None)
             if init == "maximin"
             else density_centers(rows, survey, init, n_clusters)
         )
         return _padded([only] * len(seeds), n_clusters)
-    picks = [_picked(picks) for picks in survey.picks]
+    picks = [_picked(picks, survey.mean) for picks in survey.picks]
     known = picks[0][:0] if fixed is None else fixed
     if len(known) == n_clusters:
         return _padded([known] * len(seeds), n_clusters)
@@ -151,15 +157,14 @@ def sample_centers(
         return _padded([np.concatenate([known, p])[:n_clusters] for p in picks], n_clusters)
     first = [known] * len(seeds) if len(known) else picks
     if init == "k-means++":
-        return _padded(_sequential(rows, first, n_clusters, seeds, shift), n_clusters)
+        rounds = _Rounds(rows, first, seeds, shift, survey.mean, missing)
+        return _padded(_sequential(rounds, n_clusters), n_clusters)
     found = _oversampled(
-        rows,
-        first,
+        _Rounds(rows, first, seeds, shift, survey.mean, missing),
         n_clusters,
         seeds,
         oversampling_factor,
         init_rounds,
-        shift,
         len(known),
         survey.weight,
     )
@@ -176,15 +181,26 @@ class _Rounds:
         What the candidates of each restart begin with.
     seeds : tuple of int
     shift : ndarray of shape (p,), optional
+    mean : ndarray of shape (p,)
+        Of the columns.
+    missing : bool
+        Whether values are missing.
     """
 
     def __init__(
-        self, rows: Rows, first: list[Float], seeds: tuple[int, ...], shift: Float | None
+        self,
+        rows: Rows,
+        first: list[Float],
+        seeds: tuple[int, ...],
+        shift: Float | None,
+        mean: Float,
+        missing: bool,
     ) -> None:
         self.candidates = list(first)
         #: Rounds so far.
         self.made = 0
         self._rows, self._seeds, self._shift = rows, seeds, shift
+        self._mean, self._missing = mean, missing
         keep = rows.can_keep(CARRY_BYTES * len(seeds))
         self._sampling = CANDIDATES if keep else CANDIDATES.without_carry()
         self._carry: Any = None
@@ -193,10 +209,15 @@ class _Rounds:
         """Draw rows for each restart by ``w D^2``; return whether there were any left."""
         self.made += 1
         state = CandidateRound(
-            tuple(self.candidates), self._seeds, self.made, n_picks, shift=self._shift
+            tuple(self.candidates),
+            self._seeds,
+            self.made,
+            n_picks,
+            shift=self._shift,
+            missing=self._missing,
         )
         found, self._carry = self._rows.scan(self._sampling, state, self._carry)
-        drawn = [_picked(picks) for picks in found]
+        drawn = [_picked(picks, self._mean) for picks in found]
         self.candidates = [
             np.concatenate(pair) for pair in zip(self.candidates, drawn, strict=True)
         ]
@@ -208,29 +229,24 @@ class _Rounds:
         rate = None
         if self._rows.n_rows > enough:
             rate = float(2.0 ** np.floor(np.log2(enough / total)))
-        state = Attraction(tuple(self.candidates), self._seeds, rate, shift=self._shift)
+        state = Attraction(tuple(self.candidates), self._seeds, rate, self._shift, self._missing)
         mass: list[Float] = self._rows.reduce(ATTRACTED, state)
         return mass
 
 
-def _sequential(
-    rows: Rows, first: list[Float], k: int, seeds: tuple[int, ...], shift: Float | None
-) -> list[Float]:
+def _sequential(rounds: _Rounds, k: int) -> list[Float]:
     """Draw one row after another with probability ``w D^2`` (Algorithm 2 of the notes)."""
-    rounds = _Rounds(rows, first, seeds, shift)
     while max(len(c) for c in rounds.candidates) < k and rounds.draw(1):
         pass
     return rounds.candidates
 
 
 def _oversampled(
-    rows: Rows,
-    first: list[Float],
+    rounds: _Rounds,
     k: int,
     seeds: tuple[int, ...],
     factor: float,
     n_rounds: int,
-    shift: Float | None,
     n_fixed: int,
     total: float,
 ) -> list[Float]:
@@ -239,7 +255,6 @@ def _oversampled(
     Bahmani et al. (2012), with draws of an exact number of rows by a race.
     """
     per_round = max(1, round(factor * (k - n_fixed)))
-    rounds = _Rounds(rows, first, seeds, shift)
     left = True
     # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
     while left and (rounds.made < n_rounds or any(len(c) < k for c in rounds.candidates)):

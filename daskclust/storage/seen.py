@@ -22,13 +22,16 @@ from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from daskclust.exceptions import StoreError
+from daskclust.exceptions import MemoryPlanError, StoreError
+from daskclust.storage.reads import Retries, persistently
 from daskclust.storage.urls import redact
 
 __all__ = ["StoredArray", "as_dask", "metadata_digest"]
 
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
+#: Bytes of metadata that are believed to be metadata.
+_MOST_METADATA = 2**26
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
 
@@ -43,7 +46,13 @@ def metadata_digest(array: zarr.Array) -> str | None:
         if type(store) is zarr.storage.LocalStore:
             # Opening such a store creates its folder: that must not happen here.
             try:
-                content = (Path(store.root) / name).read_bytes()
+                file = Path(store.root) / name
+                if file.stat().st_size > _MOST_METADATA:
+                    raise ValueError(
+                        f"{str(file)!r} holds {file.stat().st_size} bytes, more than any metadata; "
+                        "the store is damaged."
+                    )
+                content = file.read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 return None
         else:
@@ -66,13 +75,20 @@ def _where() -> str:
         return place
 
 
+def _failed(message: str, cause: Exception) -> StoreError:
+    return StoreError(message)
+
+
 class StoredArray:
     """A Zarr array, for tasks: reads and writes of another store are errors.
+
+    What fails in a way that may pass is tried again, in whatever graph the task is: a
+    fit, labels that the user computes, a label map that is written.
 
     Parameters
     ----------
     array : zarr.Array
-        As the client opened it.
+        As the client opened it.  How often it is tried is what the configuration says then.
 
     Notes
     -----
@@ -86,7 +102,10 @@ class StoredArray:
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype: np.dtype[Any] = array.dtype
         self.ndim: int = array.ndim
-        self.digest = metadata_digest(array)
+        self.retries = Retries.configured()
+        self.digest = persistently(
+            lambda: metadata_digest(array), lambda: f"The metadata of {self.name!r}", self.retries
+        )
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
 
@@ -128,8 +147,31 @@ class StoredArray:
         )
 
     def __getitem__(self, selection: Any) -> NDArray[Any]:
+        return persistently(
+            lambda: self._read(selection), lambda: self._part(selection), self.retries
+        )
+
+    def _part(self, selection: Any) -> str:
+        """Name a part of the array, in numbers of elements."""
+        parts = selection if isinstance(selection, tuple) else (selection,)
+        shown = (
+            f"{part.start or 0}:{'' if part.stop is None else part.stop}"
+            if isinstance(part, slice)
+            else str(part)
+            for part in parts
+        )
+        return f"{self.name!r} at [{', '.join(shown)}]"
+
+    def _read(self, selection: Any) -> NDArray[Any]:
         self.check()
-        values = np.asarray(self.array[selection])
+        try:
+            values = np.asarray(self.array[selection])
+        except MemoryError as error:
+            raise MemoryPlanError(
+                f"{self._part(selection)} does not fit in memory: the array has shape {self.shape} "
+                f"and dtype {self.dtype}, in chunks of {self.array.chunks}. Use a store with "
+                "smaller chunks; if it should have them, its metadata are damaged."
+            ) from error
         if self._is_empty(values):
             # What a store that is gone since would answer.
             self.check(again=True)
@@ -143,6 +185,15 @@ class StoredArray:
         return bool(_same(values, fill).all())
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
+        persistently(
+            lambda: self._write(selection, values),
+            lambda: self._part(selection),
+            self.retries,
+            _failed,
+            "written",
+        )
+
+    def _write(self, selection: Any, values: NDArray[Any]) -> None:
         self.check(again=True)
         self.array[selection] = values
 

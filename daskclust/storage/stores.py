@@ -129,6 +129,12 @@ def opening_errors(store: Any) -> Iterator[None]:
             f"{shown!r} cannot be opened: {redact(error)}. URLs need the fsspec package of "
             "their protocol, for example s3fs for s3:// or aiohttp for https://."
         ) from error
+    except (TypeError, AttributeError, LookupError, MemoryError, RecursionError) as error:
+        # What parsers say of metadata that are no metadata.
+        raise ValueError(
+            f"{shown!r} cannot be opened: its metadata are damaged, or of a format that this "
+            f"version of Zarr does not know ({type(error).__name__}: {redact(error)})."
+        ) from error
 
 
 def stamp(array: zarr.Array) -> str | None:

@@ -2,28 +2,35 @@
 
 ``python tests/benchmarks/labels.py`` fits each set with defaults, ``--draws`` times with
 other labels and seeds, and prints adjusted Rand indices (of the rows without a label) beside
-their targets.  All pixels of a scene are data; it is judged where the class is known.
+their targets; they are kept in ``labels.json`` beside it, set by set.  ``--scale`` measures
+time and memory instead.  All pixels of a scene are data; it is judged where the class is
+known.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import platform
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _timing import print_table
+from _timing import peak_memory, print_table
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
+from daskclust.prototypes.graph import normalized, spread
+from daskclust.prototypes.node_clusters import cluster_nodes
 
 FILES = {
     "salinas": "hsi_salinas_a",
@@ -34,6 +41,15 @@ FILES = {
     "mnist": "mnist_5v6",
     "shuttle": "uci_shuttle",
     "segment": "uci_segment",
+}
+#: Further sets, without targets.
+MORE_FILES = {
+    "forest": "hsi_forest_pixels_varsel",
+    "vehicle": "uci_vehicle",
+    "modis": "ts_samples_modis_ndvi",
+    "cerrado": "ts_cerrado_2classes",
+    "ionosphere": "uci_ionosphere",
+    "wine": "uci_wine",
 }
 #: Adjusted Rand index, by set and by what is known.
 TARGETS = {
@@ -55,6 +71,7 @@ TARGETS = {
     ("salinas", "AUC, 1 %"): 0.93,
     ("jasper", "AUC, 1 %"): 0.93,
 }
+RESULTS = Path(__file__).with_suffix(".json")
 #: Of no labels, below k-means on the same view, at most.
 LOSS = 0.08
 
@@ -63,12 +80,12 @@ class Data:
     """One set: its rows, its classes (-1 where unknown), and the cube of a scene."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        with np.load(folder / "data" / f"{FILES[name]}.npz") as file:
+        with np.load(folder / "data" / f"{(FILES | MORE_FILES)[name]}.npz") as file:
             self.is_scene = "cube" in file
             if self.is_scene:
                 image, truth = file["cube"], file["gt"].astype(int)
                 self.x: NDArray[Any] = image.reshape(-1, image.shape[2]).astype(np.float64)
-                self.y = truth.ravel()
+                self.y, self.shape = truth.ravel(), truth.shape
                 if name == "salinas":
                     self.y = np.where(self.y == 0, -1, self.y)
                 self.rows: Any = open_cube(image, dims=("y", "x", "band"), chunks=(40, 40))
@@ -98,8 +115,10 @@ def supervised(data: Data, labels: str, seed: int) -> dict[str, float]:
     rows = data.draw(labels, seed)
     test = np.setdiff1d(data.known, rows)
     model = LabelSpreading(random_state=seed).fit(data.rows, (rows, data.y[rows]))
-    found = np.asarray(model.predict(data.rows))[test]
-    margin = np.asarray(model.margin(data.rows))[test]
+    # Prediction and margin of new rows, by one pass instead of two.
+    proba = np.asarray(model.predict_proba(data.rows))[test]
+    found, best = model.classes_[proba.argmax(axis=1)], np.sort(proba, axis=1)
+    margin = best[:, -1] - best[:, -2]
     nearest = KNeighborsClassifier(1).fit(data.x[rows], data.y[rows]).predict(data.x[test])
     return {
         labels: adjusted_rand_score(data.y[test], found),
@@ -148,6 +167,83 @@ def verdicts(name: str, scores: dict[str, list[float]]) -> Iterator[list[str]]:
         yield [name, key, f"{mean:.3f}", f"{np.std(values):.3f}", goal, verdict]
 
 
+def keep(path: Path, name: str, found: dict[str, Any]) -> None:
+    """Put what was found for a set into the file of results, in place of what was there."""
+    results = json.loads(path.read_text())["results"] if path.exists() else {}
+    results[name] = found
+    about = {
+        "command": "python tests/benchmarks/labels.py",
+        "measure": "adjusted Rand index of the rows without a label; mean and deviation of draws",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, other work beside it",
+        "daskclust": daskclust.__version__,
+        "results": dict(sorted(results.items())),
+    }
+    path.write_text(json.dumps(about, indent=1) + "\n")
+
+
+def summary(scores: dict[str, list[float]]) -> dict[str, Any]:
+    """Mean, deviation and number of draws of each score."""
+    return {
+        key: {
+            "mean": round(float(np.mean(values)), 4),
+            "std": round(float(np.std(values)), 4),
+            "draws": len(values),
+        }
+        for key, values in scores.items()
+    }
+
+
+def scale(n: int = 1_000_000, p: int = 50) -> dict[str, float]:
+    """Seconds of processor time of whole fits, and of k-means with as many centers.
+
+    The sample costs the same for any n: the ratio falls with n.
+    """
+    rng = np.random.default_rng(0)
+    centers = rng.normal(scale=3.0, size=(30, p))
+    classes = rng.integers(0, 30, n)
+    x = (centers[classes] + rng.normal(size=(n, p))).astype(np.float32)
+    rows = np.arange(0, n, 5000)
+    # Kernels are compiled before.
+    LabelSpreading(random_state=0).fit(x[:5000], ([0, 1], [0, 1]))
+    daskclust.KMeans(400, max_iter=2, random_state=0).fit(x[:5000])
+    fits = {
+        "LabelSpreading": lambda: LabelSpreading(random_state=0).fit(x, (rows, classes[rows])),
+        "SpectralClustering": lambda: SpectralClustering(30, random_state=0).fit(x),
+        "KMeans(400)": lambda: daskclust.KMeans(400, random_state=0).fit(x),
+    }
+    seconds = {}
+    for name, fit in fits.items():
+        begin = time.process_time()
+        fit()
+        seconds[name] = round(time.process_time() - begin, 1)
+    return seconds
+
+
+def client(k: int = 2000) -> dict[str, float]:
+    """Seconds of processor time and MiB of what the client does with so many nodes."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(k, 5))
+    near = NearestNeighbors(n_neighbors=8).fit(points).kneighbors(return_distance=False)[:, 1:]
+    counts = np.zeros((k, k))
+    counts[np.repeat(np.arange(k), 7), near.ravel()] = rng.integers(1, 50, 7 * k)
+    counts += counts.T
+    seeds = np.zeros((k, 10))
+    seeds[np.arange(100), np.arange(100) % 10] = 1
+    wanted = np.zeros((k, k))
+    wanted[:50, :50] = 1
+    tasks = {
+        "spreading": lambda: spread(normalized(counts), np.hstack([seeds, np.eye(k, 100)]), 0.9),
+        "clusters": lambda: cluster_nodes(counts, 5, 10, 0),
+        "clusters, pairs": lambda: cluster_nodes(counts, 5, 10, 0, wanted),
+    }
+    before, seconds = peak_memory(), {}
+    for name, task in tasks.items():
+        begin = time.process_time()
+        task()
+        seconds[name] = round(time.process_time() - begin, 2)
+    return {**seconds, "MiB": round(peak_memory() - before)}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -157,14 +253,28 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
     )
+    parser.add_argument("--scale", action="store_true", help="time, for p=50")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of --scale")
+    parser.add_argument("--client", action="store_true", help="cost of 2000 nodes on the client")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.scale:
+        keep(
+            options.output,
+            f"fits, n={options.rows}, p=50, seconds of processor",
+            scale(options.rows),
+        )
+        return
+    if options.client:
+        keep(options.output, "client, 2000 nodes, seconds of processor", client())
+        return
     # Small groups without a label are no news here.
     warnings.simplefilter("ignore", ConstraintWarning)
     lines = []
     for name in options.sets:
-        found = list(
-            verdicts(name, measure(Data(name, options.data), options.draws, options.labels))
-        )
+        scores = measure(Data(name, options.data), options.draws, options.labels)
+        keep(options.output, name, summary(scores))
+        found = list(verdicts(name, scores))
         print_table(["set", "known", "mean", "std", "target", ""], found)
         lines += found
     missed = [line for line in lines if line[-1] == "MISSED"]

@@ -13,6 +13,7 @@ import pairwise_seeding
 import pckid
 import pcskm
 import pytest
+import scaling
 import seeding
 import selection
 from _timing import PROBLEMS, TOY, Problem, run_alone
@@ -28,6 +29,30 @@ def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]
 
 def test_overhead_is_measured_on_a_cluster_at_toy_size() -> None:
     assert set(overhead.compare((4, 8), repeats=2)) == {4, 8}
+
+
+@pytest.mark.slow
+def test_costs_of_passes_are_predicted_at_toy_size() -> None:
+    ((sample, model),) = scaling.compare((2, 4), (8,), repeats=1, states=(400,))
+    assert sample.groups == 8
+    assert model.seconds.of(8, 400) > 0
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(3600)
+def test_the_overhead_of_512_workers_is_predicted() -> None:
+    for sample, model in scaling.compare((16, 32, 64, 128), (512,)):
+        for cost, measured in (
+            (model.seconds, sample.seconds),
+            (model.scheduler, sample.scheduler_seconds),
+        ):
+            predicted = cost.of(sample.groups, sample.state_bytes)
+            assert abs(predicted - measured) <= scaling.TARGET * measured
+
+
+@pytest.mark.benchmark
+def test_two_workers_reach_what_two_cores_can() -> None:
+    assert scaling.weak(rounds=8) >= scaling.TARGET_WEAK
 
 
 def test_pcskm_is_measured_at_toy_size() -> None:

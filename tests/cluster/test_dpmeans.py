@@ -341,3 +341,20 @@ def test_nan_in_the_rows_is_named():
     x[17, 2] = np.nan
     with pytest.raises(ValueError, match="NaN: the first at row 17, column 2"):
         DPMeans(1.0).fit(da.from_array(x, chunks=(30, 4)))
+
+
+@pytest.mark.parametrize("n_workers", [2, 3, 8])
+def test_centers_do_not_show_the_number_of_groups(n_workers):
+    """The sums of one group alone are rounded like those of many that were merged."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4)) + rng.integers(0, 3, (600, 1)) * 3.0
+    found = []
+    for count in (1, n_workers):
+        data = da.from_array(X, chunks=(60, 4)).map_blocks(np.copy, meta=np.empty((0, 0)))
+        persist = count == 1  # kept in memory, these rows are one group
+        with dask.config.set(
+            {"scheduler": "threads", "num_workers": count, "daskclust.persist": persist}
+        ):
+            found.append(DPMeans(60.0, max_iter=3).fit(data))
+    np.testing.assert_array_equal(found[0].cluster_centers_, found[1].cluster_centers_)
+    assert found[0].inertia_ == found[1].inertia_

@@ -666,6 +666,7 @@ def test_doctor_names_what_to_change() -> None:
     for change, words in (
         ({"versions": old}, ["numpy is", "zarr is"]),
         ({"python": "3.11.9"}, ["python is 3.12.1 here but 3.11.9 on worker a"]),
+        ({"code": "another"}, ["its files differ"]),
         ({"memory_limit": 0}, ["no memory limit"]),
         ({"memory_limit": 2**29}, ["at least 700.00 MiB a thread"]),
         ({"memory_used": 3.5 * 2**30}, ["already uses"]),

@@ -248,12 +248,14 @@ def test_incomplete_pixels_can_be_kept(dtype):
     values = np.arange(8, dtype=dtype).reshape(2, 2, 2)
     values[0, 0] = -9
     values[1, 1, 0] = -9
-    cube = open_cube(make_array(values, (1, 2, 2)), nodata=-9, missing="nan")
+    cube = open_cube(make_array(values, (1, 2, 2)), nodata=-9, incomplete="keep")
     assert cube.n_masked == 1
     assert_array_equal(cube.samples.compute(), [[2, 3], [4, 5], [np.nan, 7]])
-    scaled = open_cube(make_array(values, (1, 2, 2)), nodata=-9, missing="nan", scale="standard")
+    scaled = open_cube(
+        make_array(values, (1, 2, 2)), nodata=-9, incomplete="keep", scale="standard"
+    )
     assert_allclose(np.nanmean(scaled.samples.compute(), axis=0), 0, atol=1e-6)
-    unit = open_cube(make_array(values, (1, 2, 2)), nodata=-9, missing="nan", scale="unit")
+    unit = open_cube(make_array(values, (1, 2, 2)), nodata=-9, incomplete="keep", scale="unit")
     assert_allclose(np.nansum(unit.samples.compute() ** 2, axis=1), 1, rtol=1e-6)
 
 
@@ -642,7 +644,7 @@ def test_what_is_not_a_cube(tmp_path, example):
     ("options", "message"),
     [
         ({"scale": "other"}, "scale='other'"),
-        ({"missing": "drop"}, "missing='drop'"),
+        ({"incomplete": "drop"}, "incomplete='drop'"),
         ({"nodata": "none"}, "nodata='none'"),
         ({"mask": np.zeros((2, 2), bool)}, "mask has shape"),
         ({"mask": np.zeros((23, 19))}, "expected bool"),

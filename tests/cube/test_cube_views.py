@@ -72,7 +72,7 @@ def test_whitened_does_not_depend_on_the_blocks(height: int, width: int) -> None
 
 def test_whitened_needs_whole_pixels() -> None:
     with pytest.raises(ValueError, match="mixes the bands"):
-        opened(image(), scale="whitened", missing="nan")
+        opened(image(), scale="whitened", incomplete="keep")
 
 
 @pytest.mark.parametrize("scale", ["none", "standard", "unit", "whitened"])

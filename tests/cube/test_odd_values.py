@@ -34,11 +34,11 @@ def stored(values: np.ndarray, path: Any = None, chunks: Any = None, **attribute
     seed=st.integers(0, 2**32 - 1),
     dtype=st.sampled_from(["i2", "u1", "f4", "f8"]),
     kind=st.sampled_from(["numpy", "dask"]),
-    missing=st.sampled_from(["mask", "nan"]),
+    incomplete=st.sampled_from(["mask", "keep"]),
     scale=st.sampled_from(["none", "standard", "unit"]),
 )
 def test_masked_pixels_are_no_rows(
-    seed: int, dtype: str, kind: str, missing: Any, scale: Any
+    seed: int, dtype: str, kind: str, incomplete: Any, scale: Any
 ) -> None:
     rng = np.random.default_rng(seed)
     data = rng.integers(1, 100, (7, 6, 3)).astype(dtype)
@@ -46,11 +46,11 @@ def test_masked_pixels_are_no_rows(
     data[mask] = rng.integers(100, 127)  # what lies under the mask counts for nothing
     cube = np.ma.masked_array(data, mask)
     given = cube if kind == "numpy" else da.from_array(cube, chunks=(3, 4, 3))
-    opened = open_cube(given, dims=DIMS, missing=missing, scale=scale, chunks=(3, 4))
+    opened = open_cube(given, dims=DIMS, incomplete=incomplete, scale=scale, chunks=(3, 4))
     plain = np.where(mask, np.nan, data.astype(float)).astype(
         "f4" if np.dtype(dtype).itemsize <= 2 or dtype == "f4" else "f8"
     )
-    expected = open_cube(plain, dims=DIMS, missing=missing, scale=scale, chunks=(3, 4))
+    expected = open_cube(plain, dims=DIMS, incomplete=incomplete, scale=scale, chunks=(3, 4))
     assert opened.block_counts == expected.block_counts
     assert_array_equal(opened.valid.compute(), expected.valid.compute())
     found = opened.samples.compute()

@@ -147,7 +147,7 @@ def test_bands_without_data_are_left_out_and_named() -> None:
     asked = open_cube(stored(values, _FillValue=-32768), bands=[0, 1, 3])
     with pytest.raises(ValueError, match="Bands 1 hold no data"):
         _ = asked.n_valid
-    nan = open_cube(stored(values, _FillValue=-32768), missing="nan")
+    nan = open_cube(stored(values, _FillValue=-32768), incomplete="keep")
     with pytest.warns(DaskclustWarning, match="Bands 1-2,5"):
         assert nan.samples.shape == (120 - 12, 3)
 

@@ -175,3 +175,42 @@ def test_tls_by_the_recipe(work, tmp_path):
             if process is not None:
                 process.terminate()
                 process.wait(30)
+
+
+@pytest.mark.slow
+def test_the_pbs_job_starts_its_workers_by_pbsdsh(work, tmp_path):
+    """The whole of the job but PBS itself: `pbsdsh` here starts what it is given as a process."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    started = tmp_path / "started"
+    pbsdsh = programs / "pbsdsh"
+    pbsdsh.write_text(
+        "#!/bin/bash\n"
+        '[ "$1" = -n ] && [ "$3" = -- ] || exit 2\n'
+        f"echo $2 >>{started}\n"
+        "shift 3\n"
+        # As on another node: nothing of the job's environment but what is installed there.
+        'exec env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$PYTHONPATH" "$@"\n'
+    )
+    pbsdsh.chmod(0o755)
+    nodes = tmp_path / "nodes"
+    nodes.write_text("node1\nnode1\nnode2\n")
+    words = f"fit {work / 'scene.zarr'} {' '.join(JOB)} --output {work / 'pbs.zarr'}"
+    folder = Path(sys.executable).parent
+    done = run(
+        "bash",
+        DEPLOY / "pbs" / "daskclust.pbs",
+        PATH=f"{programs}:{folder}:{os.environ['PATH']}",
+        PBS_NODEFILE=str(nodes),
+        PBS_O_WORKDIR=str(DEPLOY / "pbs"),
+        DASKCLUST_RUN=str(work / "pbs"),
+        DASKCLUST_ARGS=words,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(started.read_text().split()) == ["0", "1", "2"]
+    assert (
+        "3 workers" in done.stderr
+        or (work / "pbs" / "workers.log").read_text().count("Start worker") >= 3
+    )
+    np.testing.assert_array_equal(labels(work / "pbs.zarr"), labels(work / "plain.zarr"))
+    assert (work / "pbs" / "finished").exists()

@@ -28,6 +28,8 @@ NAMES = [
     "PCSKMeans",
     "SparseKMeans",
     "COPKMeans",
+    "LabelSpreading",
+    "SpectralClustering",
 ]
 
 

@@ -6,10 +6,19 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from distributed import Client, LocalCluster
 
 import daskclust
-from daskclust.engine.memory import Room, check_blocks, free_memory, measure
+from daskclust.engine.graphs import graph_behind
+from daskclust.engine.memory import (
+    MemoryPlan,
+    Room,
+    check_blocks,
+    free_memory,
+    largest_read,
+    measure,
+)
 from daskclust.exceptions import MemoryPlanError
 
 MIB = 2**20
@@ -82,3 +91,55 @@ def test_a_worker_without_a_limit_has_what_the_machine_has():
     assert free_memory(rooms) > 100 * MIB
     assert rooms[0].used > 50 * MIB
     assert np.isfinite(rooms[0].limit)
+
+
+def test_what_passes_carry_along_is_counted():
+    plan = MemoryPlan([room(1000, 300)], n_groups=2, block=50 * MIB)
+    plan.check("lloyd", 190 * MIB, 8 * MIB)  # 50 + 3 x 190 + 8 of 650 MiB
+    with pytest.raises(MemoryPlanError, match=r"pass 'lloyd' does not fit.*at least \d+ MiB"):
+        plan.check("lloyd", 200 * MIB, 8 * MIB)
+    # Many groups are merged in a tree, so many at a time.
+    many = MemoryPlan([room(1000, 300)], n_groups=20)
+    many.check("lloyd", 70 * MIB, 8 * MIB)
+    with pytest.raises(MemoryPlanError):
+        many.check("lloyd", 75 * MIB, 8 * MIB)
+    MemoryPlan([room(1000, 300, strict=False)], 20).check("lloyd", 900 * MIB, 0)
+
+
+def test_a_read_larger_than_its_blocks_is_counted():
+    # Blocks of 4 MiB that are cut out of an array of 400.
+    check_blocks([room(1000, 300)], MIB // 16, 8, 8, 8, 2, read=400 * MIB)
+    with pytest.raises(MemoryPlanError, match=r"read arrays of 800.00 MiB.*chunks in the store"):
+        check_blocks([room(1000, 300)], MIB // 16, 8, 8, 8, 2, read=800 * MIB)
+
+
+@pytest.mark.parametrize("rechunked", [False, True])
+def test_the_chunks_of_a_store_are_seen_behind_smaller_blocks(rechunked, tmp_path):
+    array = zarr.create_array(tmp_path / "x.zarr", shape=(5000, 4), chunks=(1000, 4), dtype="f8")
+    if rechunked:
+        data = da.from_array(array, chunks=(1000, 4)).rechunk({0: 100})
+    else:
+        data = da.from_array(array, chunks=(100, 4))
+    assert largest_read([graph_behind(data + 1.0).graph]) == 1000 * 4 * 8
+    cube = daskclust.open_cube(
+        zarr.create_array(tmp_path / "c.zarr", shape=(20, 20, 3), chunks=(10, 20, 3), dtype="i2"),
+        dims=("y", "x", "band"),
+    )
+    assert largest_read([graph_behind(cube.samples).graph]) == 10 * 20 * 3 * 2
+
+
+def test_a_pass_of_large_partials_is_refused_before_it_kills():
+    """12 000 clusters in 1500 dimensions: sums of 290 MB in pairs, of blocks of 2 MB."""
+    data = da.random.default_rng(0).random((12_000, 1500), chunks=(200, 1500), dtype="float32")
+    centers = np.random.default_rng(1).random((12_000, 1500))
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit="900MiB", dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+        dask.config.set({"daskclust.persist": False}),
+    ):
+        before = list(client.nthreads())
+        with pytest.raises(MemoryPlanError, match=r"pass .* does not fit worker"):
+            daskclust.KMeans(12_000, init=centers, max_iter=1).fit(data)
+        assert list(client.nthreads()) == before

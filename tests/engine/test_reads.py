@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import pickle
 import re
@@ -16,8 +17,8 @@ import zarr
 from zarr.storage import LocalStore
 
 import daskclust
-from daskclust.engine.reads import Retries, is_passing, read
-from daskclust.exceptions import ReadError
+from daskclust.exceptions import ReadError, StoreError
+from daskclust.storage.reads import Retries, is_passing, read
 
 N, P, ROWS = 4000, 4, 100
 X = np.random.default_rng(0).normal(size=(N, P)) + np.arange(N)[:, None] % 3 * 4.0
@@ -203,11 +204,11 @@ def test_a_message_holds_no_credentials():
         store = "https://bob:hunter2@host/s.zarr?sig=SECRET"
 
     def load():
-        raise ConnectionError("gone")
+        raise ConnectionError("gone: https://bob:hunter2@host/s.zarr/c/0?sig=SECRET")
 
     with pytest.raises(ReadError) as failed:
         read(load, ("a", 1), {"array": Remote()}, Retries(1, 0.0))
-    assert "https://host/s.zarr" in str(failed.value)
+    assert "host/s.zarr" in str(failed.value)
     assert "hunter2" not in str(failed.value)
     assert "SECRET" not in str(failed.value)
 
@@ -249,3 +250,91 @@ def test_a_setting_of_persist_that_means_nothing_is_refused():
         pytest.raises(ValueError, match=r"persist is 'always'.*True \(always\)"),
     ):
         fit(da.from_array(X, chunks=(ROWS, P)).map_blocks(np.copy))
+
+
+class FailingWrites(LocalStore):
+    """A store of which every third write of a chunk fails."""
+
+    count = itertools.count(1)
+
+    async def set(self, key, value):
+        if "/c/" in f"/{key}" and next(FailingWrites.count) % 3 == 0:
+            raise ConnectionResetError("a write failed")
+        await super().set(key, value)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "cluster"])
+def test_labels_that_the_user_computes_are_read_again(scheduler, path, request):
+    if scheduler == "cluster":
+        request.getfixturevalue("client")
+    well = fit(da.from_array(X, chunks=(ROWS, P)))
+    for shape in ((ROWS, P), (70, 2)):
+        labels = well.predict(opened(path, OftenFailing).rechunk(shape))
+        distances = well.transform(opened(path, OftenFailing))
+        for _ in range(2):
+            np.testing.assert_array_equal(labels.compute(), well.predict(X))
+        np.testing.assert_array_equal(distances[:300].compute(), well.transform(X[:300]))
+    with dask.config.set({"daskclust.read-retries": 1}):
+        labels = well.predict(opened(path, LosingOne))
+    with pytest.raises(ReadError, match=r"chunk \(7, 0\) of .*x\.zarr could not be read in 2"):
+        labels.compute()
+
+
+def test_labels_have_a_task_a_chunk(path):
+    """Guarding reads must not cost tasks, nor a copy of a large array in each of them."""
+    model = fit(da.from_array(X, chunks=(ROWS, P)))
+    (labels,) = dask.optimize(model.predict(opened(path, LocalStore)))
+    graph = dict(labels.__dask_graph__())
+    assert sum(type(node).__name__ == "Task" for node in graph.values()) == N // ROWS
+    np.save(path.parent / "x.npy", X)
+    mapped = np.load(path.parent / "x.npy", mmap_mode="r")
+    lazy = model.predict(da.from_array(mapped, chunks=(ROWS, P)))
+    assert len(pickle.dumps(dict(lazy.__dask_graph__()))) < 2 * X.nbytes
+    np.testing.assert_array_equal(lazy.compute(), model.predict(X))
+
+
+@pytest.fixture
+def scene(tmp_path):
+    values = np.random.default_rng(0).normal(size=(50, 60, P)) + np.arange(60)[:, None] % 3 * 4.0
+    values[:7, :20] = np.nan
+    target = tmp_path / "scene.zarr"
+    array = zarr.create_array(target, shape=values.shape, chunks=(5, 5, P), dtype=values.dtype)
+    array[:] = values
+    return target
+
+
+def map_of(store, target):
+    cube = daskclust.open_cube(store, dims=("y", "x", "band"))
+    model = fit(cube.samples)
+    written = cube.write_labels(model.labels_, target, n_clusters=3)
+    values = cube.write_map(model.transform(cube.samples), zarr.storage.MemoryStore())
+    return written["labels"][:], values["values"][:]
+
+
+@pytest.mark.parametrize("persist", [True, False])
+def test_a_map_is_read_and_written_again(persist, scene, tmp_path):
+    with dask.config.set({"scheduler": "threads", "daskclust.persist": persist}):
+        expected = map_of(scene, tmp_path / "a.zarr")
+        found = map_of(OftenFailing(scene), FailingWrites(tmp_path / "b.zarr"))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_cannot_be_written_is_named(scene, tmp_path):
+    class Full(LocalStore):
+        async def set(self, key, value):
+            if "/c/" in f"/{key}":
+                raise ConnectionResetError("no more")
+            await super().set(key, value)
+
+    with (
+        dask.config.set({"scheduler": "sync", "daskclust.read-retries": 2}),
+        pytest.raises(StoreError, match=r"labels' at \[.*could not be written in 3 tries.*no more"),
+    ):
+        map_of(scene, Full(tmp_path / "b.zarr"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_is_not_written_to_again(number):
+    assert not is_passing(OSError(number, "no"))
+    assert is_passing(OSError(errno.EIO, "no"))

@@ -69,6 +69,13 @@ class Case:
                 return True
         return False
 
+    @property
+    def n_different(self) -> int:
+        """Number of different rows; missing values are equal."""
+        x = np.ma.filled(np.ma.asarray(self.x, dtype=np.float64), np.nan)
+        known = np.column_stack([np.nan_to_num(x), np.isnan(x)])
+        return len(np.unique(known, axis=0))
+
     def dask(self, array: Any) -> Any:
         """Cut an array of rows."""
         if array is None:
@@ -422,7 +429,9 @@ def test_pckid(case: Case, k: int) -> None:
         ),
         case,
         k_of,
-        predicts=True,
+        # Of fewer different rows than clusters, several clusters are one point but for rounding,
+        # which depends on how many rows are projected at a time.
+        predicts=case.n_different >= k,
     )
 
 
@@ -469,8 +478,7 @@ def test_centroid_scores(name: str, data: Any, case: Case) -> None:
     labels = np.array(
         data.draw(st.lists(st.integers(-1, 2), min_size=len(case.x), max_size=len(case.x)))
     )
-    # Of masked weights of rows that are left out, NumPy arrays are refused at once.
-    skip = data.draw(st.booleans()) and not np.ma.isMaskedArray(case.weight)
+    skip = data.draw(st.booleans())
     found = []
     for lazy in (False, True):
         x, weighted = arguments(case, lazy)

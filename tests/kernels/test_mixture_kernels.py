@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,6 +32,7 @@ from daskclust.reduction.survey import SurveyRequest
 from daskclust.testing import check_reduction_laws
 from daskclust.testing.strategies import row_chunks
 
+ROOT = Path(__file__).resolve().parents[2]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -48,6 +54,30 @@ def random_mixtures(rng, p, sizes=(3,), full=True):
 
 
 # The exponential and the softmax.
+
+
+def test_the_plain_exponential_takes_the_place_of_the_series(tmp_path):
+    code = (
+        "import sys, numpy as np\n"
+        "from daskclust.kernels.mixtures._softmax import exponential\n"
+        "x = np.load(sys.argv[1])\n"
+        "np.savez(sys.argv[2], exponential(x), exponential(x.astype(np.float32)))\n"
+    )
+    x = np.concatenate([-np.random.default_rng(0).exponential(100.0, 2000), [0.0, -709.0, -1e9]])
+    np.save(tmp_path / "x.npy", x)
+    subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "x.npy", tmp_path / "plain.npz"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "DASKCLUST_KERNELS": "plain"},
+        check=True,
+    )
+    with np.load(tmp_path / "plain.npz") as found:
+        for name, dtype, tolerance in (("arr_0", "f8", 5e-16), ("arr_1", "f4", 3e-7)):
+            plain, own = found[name], exponential(x.astype(dtype))
+            assert plain.dtype == own.dtype
+            np.testing.assert_array_equal(plain == 0, own == 0)
+            np.testing.assert_allclose(plain, own, rtol=tolerance)
+            # The choice was made: they do not round alike everywhere.
+            assert (plain != own).any()
 
 
 def test_the_exponential_is_exact_to_about_a_unit_in_the_last_place():

@@ -144,3 +144,24 @@ def test_values_and_weights_whose_squares_overflow_are_refused(lazy, value):
         metrics.davies_bouldin_score(
             make(np.zeros((30, 2))), make(labels), sample_weight=make(np.full(30, 5e-324))
         )
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_masked_weights_of_rows_left_out_do_not_matter(lazy):
+    X = np.array([[0.0], [1.0], [9.0], [10.0], [5.0]])
+    labels = np.array([0, 0, 1, 1, -1])
+    whole = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
+    expected = metrics.silhouette_score(X[:4], labels[:4], sample_weight=whole[:4])
+
+    def score(masked_row):
+        weight = np.ma.masked_array(whole, np.arange(5) == masked_row)
+        given = [X, labels, weight]
+        if lazy:
+            given = [da.from_array(a, chunks=(2, *a.shape[1:])) for a in given]
+        return metrics.silhouette_score(
+            given[0], given[1], sample_weight=given[2], ignore_masked=True
+        )
+
+    np.testing.assert_allclose(score(4), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="row 1"):
+        score(1)

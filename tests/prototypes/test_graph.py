@@ -9,11 +9,20 @@ from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
 from daskclust.kernels.noise import noise_whitening
 from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread, unreached
-from daskclust.prototypes.left_out import balanced_loss, ridge_share, spread_left_out
-from daskclust.prototypes.posterior import shares
+from daskclust.prototypes.left_out import (
+    balance,
+    balanced_loss,
+    best_power,
+    ridge_share,
+    spread_left_out,
+)
+from daskclust.prototypes.posterior import Balance, shares
 from daskclust.prototypes.references import References, best_share, near_weights
 from daskclust.prototypes.ridge import fit_ridge
+from daskclust.prototypes.row_function import near_values
 from daskclust.prototypes.views import SampleRows, check_views, find_views
+from daskclust.reduction import RowBlock
+from daskclust.reduction.connectivity import Connectivity
 
 
 def test_normalized_by_hand() -> None:
@@ -243,3 +252,70 @@ def test_auto_views() -> None:
     assert check_views("auto", is_cube=False) == ("standard",)
     assert check_views("auto", is_cube=True) == ("raw", "angle", "whitened")
     assert check_views("raw", is_cube=True) == ("raw",)
+
+
+def test_what_is_timid_but_right_outweighs_what_is_sure_and_wrong() -> None:
+    classes = np.eye(2)[[0, 0, 0, 1, 1, 1]]
+    timid = 0.45 + 0.1 * classes
+    surer = 0.25 + 0.5 * classes
+    surer[0] = surer[0, ::-1]
+    # Taken as they are, the one that errs would weigh more.
+    losses = [balanced_loss(own, classes) for own in (timid, surer)]
+    found = balance([timid], [surer], classes)
+    assert found.spread_power == 6.0
+    assert found.ridge_share < 0.7 < ridge_share(*losses, 6)
+    by_spread, by_ridge = (
+        balanced_loss(shares(own**power), classes)
+        for own, power in ((timid, 6.0), (surer, found.ridge_power))
+    )
+    assert found.ridge_share == ridge_share(by_spread, by_ridge, 6)
+    # Of what says nothing, no power is better than another.
+    assert best_power([np.full((6, 2), 0.5)], classes) == (1.0, pytest.approx(np.log(2)))
+
+
+def test_a_balance_by_hand() -> None:
+    spread_, ridge = np.array([[0.5, 0.5], [0.8, 0.2]]), np.array([[0.3, 0.1], [0.0, 0.0]])
+    found = Balance(ridge_share=0.5, spread_power=2.0, ridge_power=1.0)(spread_, ridge)
+    # (1/2, 1/2) + (3/4, 1/4) / 2; 16/17 and 1/17, with an even ridge where it knows nothing.
+    assert_allclose(found[0], [0.875 / 1.5, 0.625 / 1.5])
+    assert_allclose(found[1], np.array([16 / 17 + 0.25, 1 / 17 + 0.25]) / 1.5)
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 3, 9])
+def test_values_of_near_nodes_by_brute_force(n_neighbors: int) -> None:
+    rng = np.random.default_rng(0)
+    z, nodes, values = rng.normal(size=(20, 3)), rng.normal(size=(6, 3)), rng.random((6, 2))
+    m = min(n_neighbors, 5)
+    for row, found in zip(z, near_values(z, nodes, values, n_neighbors), strict=True):
+        squared = ((nodes - row) ** 2).sum(axis=1)
+        order = np.argsort(squared)
+        weights = 1 - squared[order[:m]] / squared[order[m]]
+        assert_allclose(found, weights @ values[order[:m]] / weights.sum())
+    assert_array_equal(near_values(z, nodes[:1], values[:1], 3), np.repeat(values[:1], 20, axis=0))
+
+
+def test_a_space_of_several_sets_is_worked_out_once() -> None:
+    rng = np.random.default_rng(0)
+    calls = []
+
+    def space(x: np.ndarray) -> np.ndarray:
+        calls.append(len(x))
+        return x
+
+    def other(x: np.ndarray) -> np.ndarray:
+        calls.append(-len(x))
+        return -x
+
+    nodes = tuple(rng.normal(size=(5, 2)) for _ in range(3))
+    x = rng.normal(size=(30, 2))
+    found, first = Connectivity((space, space, other), nodes, 2).count(
+        RowBlock(x, None, ((0, 30),))
+    )
+    assert calls == [30, -30]
+    assert first.shape == (3, 30)
+    for v, (one, own) in enumerate(zip((x, x, -x), nodes, strict=True)):
+        nearest = ((one[:, None] - own) ** 2).sum(axis=2).argsort(axis=1)
+        assert_array_equal(first[v], nearest[:, 0])
+        expected = np.zeros((5, 5))
+        np.add.at(expected, (nearest[:, 0], nearest[:, 1]), 1)
+        assert_array_equal(found.near[v].matrix(5), expected + expected.T)

@@ -186,6 +186,23 @@ def test_nodes_that_no_label_reaches_are_reported() -> None:
     assert model.margin(X[400:]).max() < 0.5 < model.margin(X[:400]).min()
 
 
+@pytest.mark.filterwarnings("ignore:No label reaches")
+def test_of_a_scene_the_view_that_no_label_reaches_is_named() -> None:
+    values, truth = scene()
+    cube = opened(values, SCENE[:2])
+    labels = np.full(truth.shape, -1)
+    labels[2, 3:6], labels[5, 20:23] = 0, 1
+    model = LabelSpreading(views=("angle", "raw"), random_state=0).fit(cube, labels)
+    record = model.history_[-1]
+    assert [len(record[name]) for name in ("nodes", "unreached_nodes", "unreached_rows")] == [6] * 3
+    # Unreached nodes say nothing of any class.
+    unreached = np.array(record["unreached_nodes"])
+    even = np.isclose(model._node_shares, 0.5).all(axis=1)
+    sizes = np.array(record["nodes"])
+    found = [part.sum() for part in np.split(even, np.cumsum(sizes)[:-1])]
+    assert (np.array(found) >= unreached).all()
+
+
 def test_rows_of_weight_zero_are_absent() -> None:
     X, truth = moons()
     rows, labels = few(truth)
@@ -197,20 +214,24 @@ def test_rows_of_weight_zero_are_absent() -> None:
         LabelSpreading().fit(X, (rows[:1], labels[:1]), sample_weight=weight)
 
 
-@pytest.mark.parametrize("each", [300, 2000])
-def test_more_labels_than_nodes_are_worth_a_nearest_neighbor(each: int) -> None:
-    """Classes in a chequered pattern finer than the prototypes."""
+@pytest.mark.parametrize("each", [1, 30, 300, 2000])
+def test_from_two_labels_to_one_on_every_row(each: int) -> None:
+    """Classes in a chequered pattern finer than the prototypes, as good as 1-NN throughout."""
     rng = np.random.default_rng(0)
     X = rng.random((4000, 2))
     truth = (np.floor(X * 9).sum(axis=1) % 2).astype(int)
-    train = np.arange(2000)
     rows = np.concatenate([np.flatnonzero(truth[:2000] == c)[:each] for c in (0, 1)])
-    model = LabelSpreading(100, random_state=0).fit(X, (rows, truth[rows]))
-    test = np.setdiff1d(np.arange(4000), train)
+    k = 100
+    model = LabelSpreading(k, random_state=0).fit(X, (rows, truth[rows]))
+    test = np.arange(2000, 4000)
     nearest = KNeighborsClassifier(1).fit(X[rows], truth[rows]).score(X[test], truth[test])
     assert model.score(X[test], truth[test]) >= nearest - 0.02
-    assert model.history_[-1]["nodes"][0] <= 300
-    assert model.history_[-1]["neighbor_share"] > 0
+    assert_array_equal(model.labels_[rows], truth[rows])
+    # The cost: nodes by the number of prototypes, rows fetched by its square.
+    assert max(model.history_[-1]["nodes"]) <= 3 * k
+    points = getattr(model, "_reference_points", np.empty((1, 0, 2)))
+    assert points.shape[1] <= k * k / 2
+    assert (model.history_[-1]["neighbor_share"] > 0) == (len(rows) > 2 * k)
 
 
 def test_a_label_on_every_row_with_duplicates() -> None:
@@ -290,6 +311,36 @@ def test_a_checkpoint_is_continued_and_guarded(tmp_path: Path) -> None:
     assert_array_equal(first.predict_proba(X), again.predict_proba(X))
     with pytest.raises(CheckpointError, match="labels was"):
         LabelSpreading(random_state=0, checkpoint=path).fit(X, few(truth, 3))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LabelSpreading(random_state=0),
+        daskclust.SpectralClustering(3, random_state=0),
+        daskclust.SemiSupervisedKMeans(3, random_state=0),
+        daskclust.PCKMeans(3, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.filterwarnings("ignore:No label reaches")
+def test_of_a_cube_a_label_map_is_y(model: Any, tmp_path: Path) -> None:
+    values, truth = scene()
+    cube = opened(values, (9, 9))
+    labels = np.where(np.random.default_rng(0).random(truth.shape) < 0.1, truth, -1)
+    expected = np.asarray(model.fit(cube, cube.rows_of(labels)).labels_)
+    np.save(tmp_path / "few.npy", labels)
+    for y in (labels, da.from_array(labels, chunks=7), tmp_path / "few.npy"):
+        assert_array_equal(model.fit(cube, y).labels_, expected)
+    # One label a row is no map.
+    rows, known = cube.rows_of(labels)
+    whole = np.full(cube.n_valid, -1)
+    whole[rows] = known
+    assert_array_equal(model.fit(cube, whole).labels_, expected)
+    with pytest.raises(ValueError, match="label_map has shape"):
+        model.fit(cube, labels[1:])
+    if isinstance(model, LabelSpreading):
+        assert model.score(cube, labels) == model.score(cube, (rows, known)) > 0.9
 
 
 def test_every_estimator_takes_a_cube() -> None:

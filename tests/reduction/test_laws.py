@@ -39,6 +39,7 @@ from daskclust.reduction import (
     SpreadRequest,
     SurveyRequest,
 )
+from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.cells import CELLS, CellRequest
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
@@ -54,6 +55,7 @@ from daskclust.reduction.mixtures import (
     MixtureStack,
 )
 from daskclust.reduction.observed_survey import OBSERVED
+from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 from daskclust.reduction.views import Transformed
 from daskclust.testing import (
     assert_results_close,
@@ -73,11 +75,14 @@ LAWS: dict[str, tuple[Reduction, Maker, int]] = {}
 COUNTS_ROWS = {CONTINGENCY.name}
 
 
-def law(reduction: Reduction, columns: int = 1):
-    """Register a maker of (states, what repetition leaves alone)."""
+def law(reduction: Reduction, columns: int = 1, name: str = ""):
+    """Register a maker of (states, what repetition leaves alone).
+
+    A maker may put missing values into the rows.
+    """
 
     def register(maker):
-        LAWS[reduction.name] = (reduction, maker, columns)
+        LAWS[name or reduction.name] = (reduction, maker, columns)
         return maker
 
     return register
@@ -222,6 +227,22 @@ def connectivity_states(rng, x):
     return [Connectivity((_as_float64, _first_column), nodes, 2)], everything
 
 
+def _sign(x):
+    return (x[:, 0] > 0).astype(np.int32)
+
+
+def _large(x):
+    return (np.abs(x[:, -1]) > 1) + 1
+
+
+@law(AGREEMENT)
+def agreement_states(rng, x):
+    return [
+        AgreementRequest(_sign, (_large, _sign), 3),
+        AgreementRequest(_large, (), 3),
+    ], everything
+
+
 def _distance_to_one(x):
     return np.column_stack([np.exp(-np.abs(x[:, 0] - 1)), np.ones(len(x))])
 
@@ -262,6 +283,43 @@ def observed_states(rng, x):
         SurveyRequest(p, (3, 4), 2),
         SurveyRequest(p, (5,), 200, hashed=True),
     ], moments
+
+
+def with_gaps(maker):
+    """The same states for rows with missing values, some of them without any value."""
+
+    def gapped(rng, x):
+        states, invariant = maker(rng, x)
+        x[rng.random(x.shape) < 0.3] = np.nan
+        x[rng.random(len(x)) < 0.1] = np.nan
+        return [replace(state, missing=True) for state in states], invariant
+
+    return gapped
+
+
+for _reduction, _maker in (
+    (ASSIGN, assign_states),
+    (FARTHEST, farthest_states),
+    (FARTHEST_FIRST, farthest_first_states),
+    (CANDIDATES, candidate_states),
+    (ATTRACTED, attraction_states),
+):
+    law(_reduction, name=f"{_reduction.name}, missing values")(with_gaps(_maker))
+
+
+@law(PARTIAL_SURVEY)
+def partial_survey_states(rng, x):
+    states, _ = survey_states(rng, x)
+    half = slice(len(x) // 2, None)
+    # Some chunks are complete.
+    x[half][rng.random(x[half].shape) < 0.3] = np.nan
+
+    def moments(survey):
+        classes = survey.classes
+        found = survey.weight, survey.mean, survey.variance, survey.low, survey.high
+        return *found, survey.observed, survey.informed, classes.weight, classes.mean
+
+    return states, moments
 
 
 def mixture_stacks(rng, x):

@@ -29,6 +29,7 @@ from daskclust.estimator.fitting import (
     row_labels,
 )
 from daskclust.estimator.inputs import Data
+from daskclust.estimator.missing import check_missing, misses_values, observing
 from daskclust.estimator.parameters import (
     check_choice,
     check_given_centers,
@@ -92,6 +93,7 @@ class ConstrainedClusterer(BaseClusterer):
             check_integer(self.n_init, "n_init", 1)
         if isinstance(self.init, str):
             check_choice(self.init, "init", self._inits)
+        check_missing(self)
 
     def _check_features(self, n_features: int) -> None:
         check_given_centers(self.init, self.n_clusters, n_features)
@@ -134,7 +136,8 @@ class ConstrainedClusterer(BaseClusterer):
         n_restarts = 1 if self.n_init == "auto" else int(self.n_init)
         picks = n_survey_picks(self.init, self.n_clusters, data.X.shape[0])
         # Which start is taken may depend on the labels; one row more costs nothing.
-        return FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
+        first = FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
+        return observing(self, first)
 
     def _compose(
         self,
@@ -147,7 +150,14 @@ class ConstrainedClusterer(BaseClusterer):
         start = partial(self._start, data, constrained)
         mean = data.survey.mean
         return ConstrainedLloyd(
-            data.rows, constrained, assignment, rule, start, mean, int(self.max_iter)
+            data.rows,
+            constrained,
+            assignment,
+            rule,
+            start,
+            mean,
+            int(self.max_iter),
+            misses_values(data.survey),
         )
 
     def _start(self, data: OpenData, constrained: ConstrainedRows) -> Float:
@@ -158,7 +168,9 @@ class ConstrainedClusterer(BaseClusterer):
         init, known = self.init, None
         if init in _COVERING:
             found = choose_neighborhoods(constrained, k, agreeing=init != "neighborhoods")
-            init, known = _COVERING[init], found.centroids
+            # A feature that no row of a neighborhood has is at the mean of all.
+            known = np.where(np.isnan(found.centroids), data.survey.mean, found.centroids)
+            init = _COVERING[init]
             rows = rows_to_sample(rows, found, k - len(known))
         return sample_centers(
             rows,
@@ -170,6 +182,7 @@ class ConstrainedClusterer(BaseClusterer):
             init_rounds=_ROUNDS,
             shift=data.survey.mean,
             fixed=known,
+            missing=misses_values(data.survey),
         ).centers
 
     def _finish(
@@ -244,8 +257,9 @@ class PairwiseFit:
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
             Partial labels: integers, whole floats, or text; -1 (or a mask, and among
             text also None or what pandas has for a missing value) = none; or global
-            row numbers and their labels.  Two labeled rows are must-linked when their
-            labels agree, else cannot-linked; labels are not names of clusters.
+            row numbers and their labels; of a cube also a label map of shape (y, x), or
+            its path.  Two labeled rows are must-linked when their labels agree, else
+            cannot-linked; labels are not names of clusters.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.  A repeated pair counts repeatedly.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
-from daskclust.cluster.lloyd import found_clusters, means, relocate_empty
+from daskclust.cluster.lloyd import Clusters, found_clusters, means, relocate_empty
 from daskclust.engine import Rows, Step
 from daskclust.kernels.constraints import Violations
-from daskclust.kernels.nearest.assign import direct_distances, label_sums
+from daskclust.kernels.nearest.assign import label_sums
+from daskclust.kernels.nearest.observed import observed_distances, observed_label_sums
 from daskclust.reduction import ASSIGN, CenterSets
 
 __all__ = [
@@ -51,6 +52,8 @@ class RestartState:
         Labels of the constrained rows, -1 where they have none.
     sums, counts : ndarray of shape (k, p) and (k,), float64
         Statistics of the clusters; NaN where the constrained rows have no labels.
+    masses : ndarray of shape (k, p), float64, or None
+        Weight of the values of each feature, where some are missing.
     objective : float
         Of the last iteration; infinite before the first.
     round : int
@@ -74,6 +77,7 @@ class RestartState:
         "labels": "i r t",
         "sums": "f r k p",
         "counts": "f r k",
+        "masses": "f r k p?",
         "objective": "f r",
         "round": "i r",
         "passes": "i r",
@@ -89,6 +93,7 @@ class RestartState:
     labels: NDArray[np.int64]
     sums: Float
     counts: Float
+    masses: Float | None = None
     objective: float = np.inf
     round: int = 1
     passes: int = 0
@@ -97,7 +102,7 @@ class RestartState:
     n_refounded: int = 0
 
     @classmethod
-    def begin(cls, centers: Float, n_constrained: int) -> Self:
+    def begin(cls, centers: Float, n_constrained: int, missing: bool = False) -> Self:
         """Return the state before the first iteration."""
         ones = np.ones(centers.shape[1])
         return cls(
@@ -108,6 +113,7 @@ class RestartState:
             labels=np.full(n_constrained, -1, dtype=np.int64),
             sums=np.full_like(centers, np.nan),
             counts=np.full(len(centers), np.nan),
+            masses=np.full_like(centers, np.nan) if missing else None,
         )
 
     def forget_labels(self) -> Self:
@@ -125,6 +131,9 @@ class RestartState:
         """Return the restarts as one state."""
         columns: dict[str, Any] = {}
         for name in (f.name for f in fields(cls)):
+            if getattr(restarts[0], name) is None:
+                columns[name] = None
+                continue
             values = [np.asarray(getattr(restart, name)) for restart in restarts]
             # One restart is not copied: there may be many labels.
             columns[name] = values[0][None] if len(values) == 1 else np.stack(values)
@@ -132,11 +141,12 @@ class RestartState:
 
     def split(self) -> list[Self]:
         """Return the restarts that were stacked."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        return [
-            type(self)(**{name: column[r] for name, column in columns.items()})
-            for r in range(len(self.centers))
-        ]
+        columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+
+        def restart(r: int) -> dict[str, Any]:
+            return {name: None if column is None else column[r] for name, column in columns.items()}
+
+        return [type(self)(**restart(r)) for r in range(len(self.centers))]
 
 
 @dataclass(frozen=True)
@@ -244,6 +254,8 @@ class ConstrainedLloyd:
         Mean of each feature.
     max_passes : int
         Iterations of a round at most.
+    missing : bool
+        Whether values are missing.
     """
 
     kind: ClassVar[type[RestartState]] = RestartState
@@ -255,6 +267,7 @@ class ConstrainedLloyd:
     start: Callable[[], Float]
     mean: Float
     max_passes: int
+    missing: bool = False
 
     @property
     def max_iter(self) -> int:
@@ -277,7 +290,8 @@ class ConstrainedLloyd:
             if not any(np.array_equal(centers, other) for other in starts):
                 starts.append(centers)
         m = len(self.constrained)
-        return RestartState.stack([RestartState.begin(centers, m) for centers in starts])
+        states = [RestartState.begin(centers, m, self.missing) for centers in starts]
+        return RestartState.stack(states)
 
     def step(self, state: RestartState) -> Step[RestartState]:
         """Make an iteration of all restarts that are not finished, in one pass."""
@@ -287,13 +301,14 @@ class ConstrainedLloyd:
             np.stack([restarts[r].centers for r in active]),
             np.stack([restarts[r].weights for r in active]),
             shift=self.mean,
+            missing=self.missing,
         )
         stats = self._unconstrained.reduce(ASSIGN, sets)
         records: list[dict[str, Any] | None] = [None] * len(restarts)
-        for r, sums, counts, inertia in zip(
-            active, stats.sums, stats.counts, stats.inertia, strict=True
-        ):
-            done = self._iterate(restarts[r], sums, counts, float(inertia.sum()))
+        for at, r in enumerate(active):
+            masses = None if stats.masses is None else stats.masses[at]
+            found = Clusters(stats.sums[at], stats.counts[at], masses)
+            done = self._iterate(restarts[r], found, float(stats.inertia[at].sum()))
             done = self.rule.update(done)
             restarts[r], records[r] = done.state, done.record()
         return _step(RestartState.stack(restarts), records)
@@ -302,35 +317,33 @@ class ConstrainedLloyd:
     def _unconstrained(self) -> Rows:
         return self.rows.excluding(self.constrained.constraints.rows)
 
-    def _iterate(
-        self, state: RestartState, sums: Float, counts: Float, inertia: float
-    ) -> Iteration:
+    def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:
         """Assign the constrained rows of a restart, and move its centers.
 
         Parameters
         ----------
         state : RestartState
-        sums, counts, inertia
+        others, inertia
             Statistics of the unconstrained rows.
         """
         w, rows = state.weights, self.constrained
-        distances = direct_distances(rows.x, state.centers, w) * rows.weight[:, None]
+        distances = observed_distances(rows.x, state.centers, w) * rows.weight[:, None]
         labels, extra = self.assignment.assign(distances, w, state.labels)
-        own_sums, own_counts = label_sums(rows.x, rows.weight, labels, len(state.centers))
-        sums, counts = sums + own_sums, counts + own_counts
+        clusters = self._with_constrained(others, labels)
         inertia += float(distances[np.arange(len(rows)), labels].sum())
         violations = self.assignment.violations(labels)
         cost = 0.0 if violations is None else self.assignment.cost(violations, w)
         last = state.passes + 1 == self.max_passes
-        before = counts
-        sums, counts, refounded = self._repair(state, labels, sums, counts, last)
+        before = clusters.counts
+        clusters, refounded = self._repair(state, labels, clusters, last)
+        sums, counts, masses = clusters
         repaired = not np.array_equal(counts, before)
         n_moved = int((labels != state.labels).sum())
         # Statistics before the first iteration are NaN, and equal to none.
         settled = not (repaired or n_moved) and (
             np.array_equal(sums, state.sums) and np.array_equal(counts, state.counts)
         )
-        centers = means(state.centers, sums, counts)
+        centers = means(state.centers, *clusters)
         after = replace(
             state,
             centers=centers,
@@ -339,6 +352,7 @@ class ConstrainedLloyd:
             labels=labels,
             sums=sums,
             counts=counts,
+            masses=masses,
             objective=inertia + cost,
             passes=state.passes + 1,
             settled=settled,
@@ -358,14 +372,20 @@ class ConstrainedLloyd:
             extra=extra,
         )
 
+    def _with_constrained(self, others: Clusters, labels: NDArray[np.int64]) -> Clusters:
+        """Add the constrained rows to their clusters."""
+        rows, k = self.constrained, len(others.counts)
+        if others.masses is None:
+            sums, counts = label_sums(rows.x, rows.weight, labels, k)
+            return Clusters(others.sums + sums, others.counts + counts, None)
+        own = observed_label_sums(rows.x, rows.weight, labels, k)
+        return Clusters(
+            others.sums + own.sums, others.counts + own.counts, others.masses + own.masses
+        )
+
     def _repair(
-        self,
-        state: RestartState,
-        labels: NDArray[np.int64],
-        sums: Float,
-        counts: Float,
-        last: bool,
-    ) -> tuple[Float, Float, bool]:
+        self, state: RestartState, labels: NDArray[np.int64], clusters: Clusters, last: bool
+    ) -> tuple[Clusters, bool]:
         """Give each empty cluster the row farthest from its center; the published program gives up.
 
         Unconstrained rows come first.  The constraints of a row would move it back to
@@ -375,27 +395,30 @@ class ConstrainedLloyd:
 
         Returns
         -------
-        sums, counts : ndarray
+        clusters : Clusters
         refounded : bool
             Whether a constrained row has founded a cluster.
         """
-        if (counts > 0).all():
-            return sums, counts, False
-        sums, counts = relocate_empty(
+        if (clusters.counts > 0).all():
+            return clusters, False
+        clusters = relocate_empty(
             self._unconstrained,
             state.centers,
-            sums,
-            counts,
+            clusters.sums,
+            clusters.counts,
+            masses=clusters.masses,
             feature_weights=state.weights,
             shift=self.mean,
         )
-        may_refound = state.n_refounded < len(counts) and not last
-        if not (len(self.constrained) and may_refound and (counts <= 0).any()):
-            return sums, counts, False
-        before = counts
+        may_refound = state.n_refounded < len(clusters.counts) and not last
+        if not (len(self.constrained) and may_refound and (clusters.counts <= 0).any()):
+            return clusters, False
+        before = clusters.counts
         farthest = self.constrained.farthest(state.centers, state.weights, labels)
-        sums, counts = found_clusters(sums, counts, farthest)
-        return sums, counts, not np.array_equal(counts, before)
+        clusters = found_clusters(
+            clusters.sums, clusters.counts, farthest, clusters.masses, state.centers
+        )
+        return clusters, not np.array_equal(clusters.counts, before)
 
 
 def _step(state: RestartState, records: list[dict[str, Any] | None]) -> Step[RestartState]:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cluster.constrained.pairs import lengths_of_pairs
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.engine import Rows
-from daskclust.kernels.constraints import pair_lengths
 from daskclust.kernels.constraints.neighborhoods import agreeing_components
-from daskclust.kernels.nearest.assign import direct_distances, label_sums
+from daskclust.kernels.nearest.observed import observed_distances, observed_label_sums
 
 __all__ = ["Neighborhoods", "agreeing_groups", "choose_neighborhoods", "rows_to_sample"]
 
@@ -25,7 +25,7 @@ class Neighborhoods(NamedTuple):
     Attributes
     ----------
     centroids : ndarray of shape (h, p), float64
-        Largest first, ties by their smallest row.
+        Largest first, ties by their smallest row; NaN for a feature that no row has.
     weights : ndarray of shape (h,), float64
         Rows of each.
     rows : ndarray of shape (m,), int64
@@ -52,12 +52,14 @@ class Neighborhoods(NamedTuple):
             p = constrained.x.shape[1]
             return cls(np.empty((0, p)), np.empty(0), np.empty(0, dtype=np.int64))
         _, number = np.unique(group[used], return_inverse=True)
-        sums, weights = label_sums(
+        sums, masses, weights = observed_label_sums(
             constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
         )
         order = np.argsort(-weights, kind="stable")
         return cls(
-            (sums / weights[:, None])[order], weights[order], constrained.constraints.rows[used]
+            np.divide(sums, masses, out=np.full_like(sums, np.nan), where=masses > 0)[order],
+            weights[order],
+            constrained.constraints.rows[used],
         )
 
 
@@ -79,7 +81,7 @@ def agreeing_groups(constrained: ConstrainedRows) -> Ints:
         return c.component
     must = np.flatnonzero(c.pair_is_must_link)
     left, right = c.pair_left[must], c.pair_right[must]
-    lengths = pair_lengths(constrained.x, left, right, np.ones(constrained.x.shape[1]))
+    lengths = lengths_of_pairs(constrained.x, left, right, np.ones(constrained.x.shape[1]))
     low, high = np.minimum(left, right), np.maximum(left, right)
     order = np.lexsort((high, low, lengths, -c.pair_weight[must]))
     # Rows of one label come before all pairs: each with the next of its class.
@@ -120,7 +122,7 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
     while len(chosen) < min(k, len(centroids)):
         # They come largest first, so the first of all that are infinitely far is the largest.
         new = int(np.argmax(least))
-        length = np.sqrt(direct_distances(centroids, centroids[new : new + 1])[:, 0])
+        length = np.sqrt(observed_distances(centroids, centroids[new : new + 1])[:, 0])
         least = np.minimum(least, length * np.sqrt(weights * weights[new]))
         chosen.append(new)
         least[chosen] = -1.0

@@ -19,7 +19,7 @@ from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints import Violations
-from daskclust.kernels.nearest.assign import direct_distances
+from daskclust.kernels.nearest.observed import observed_distances
 
 __all__ = ["AssignmentRule", "ConstrainedRows", "NoConstraints", "RowAssignment"]
 
@@ -48,14 +48,15 @@ class ConstrainedRows:
     def fetch(cls, rows: Rows, constraints: PairwiseConstraints) -> Self:
         """Fetch the constrained rows in one pass that reads only the chunks concerned.
 
-        Rows of weight 0 are absent, and so are their constraints.
+        Rows of weight 0, and those without any value, are absent, and so are their constraints.
         """
         if not constraints.n_constrained:
             return cls(constraints, np.empty((0, rows.n_features)), np.empty(0))
         x, weight = rows.take(constraints.rows)
-        if (weight == 0).any():
-            remaining = constraints.without(weight == 0)
-            _warn_weightless(constraints, remaining, weight == 0)
+        absent = (weight == 0) | np.isnan(x).all(axis=1)
+        if absent.any():
+            remaining = constraints.without(absent)
+            _warn_weightless(constraints, remaining, absent)
             kept = np.searchsorted(constraints.rows, remaining.rows)
             constraints, x, weight = remaining, x[kept], weight[kept]
         return cls(constraints, x, weight)
@@ -74,7 +75,7 @@ class ConstrainedRows:
         self, centers: Float, weights: Float, labels: Ints
     ) -> Iterator[tuple[Float, float, int]]:
         """Yield (row, weight, cluster) of rows off their centers, the farthest first."""
-        lengths = direct_distances(self.x, centers, weights)[np.arange(len(self)), labels]
+        lengths = observed_distances(self.x, centers, weights)[np.arange(len(self)), labels]
         for i in np.argsort(-lengths, kind="stable"):
             if lengths[i] > 0:
                 yield self.x[i].astype(np.float64), float(self.weight[i]), int(labels[i])
@@ -86,8 +87,9 @@ def _warn_weightless(
     n_pairs = given.n_pairs - remaining.n_pairs
     n_labels = int(((given.classes >= 0) & weightless).sum())
     warn(
-        f"{int(weightless.sum())} constrained row(s) have sample_weight 0, the first is row "
-        f"{int(given.rows[weightless][0])}: they count as absent, and their {n_pairs} pair(s) and "
+        f"{int(weightless.sum())} constrained row(s) have sample_weight 0 or no value at all, the "
+        f"first is row {int(given.rows[weightless][0])}: they count as absent, and their {n_pairs} "
+        "pair(s) and "
         f"{n_labels} label(s) are left out.",
         ConstraintWarning,
     )

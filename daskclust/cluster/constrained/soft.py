@@ -7,12 +7,20 @@ whatever the chunks are.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cluster.constrained.pairs import (
+    ListedPairs,
+    box_of_pairs,
+    lengths_of_pairs,
+    listed_pairs,
+)
 from daskclust.cluster.constrained.rows import ConstrainedRows, RowAssignment
+from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData
 from daskclust.exceptions import ConstraintError
 from daskclust.kernels.constraints import (
@@ -24,7 +32,6 @@ from daskclust.kernels.constraints import (
     implied_violations,
     ordered_pass,
     pair_costs,
-    pair_lengths,
 )
 from daskclust.reduction import Survey
 from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
@@ -97,11 +104,16 @@ class SoftConstraints:
         low = np.minimum(low, 0.0) if from_origin else low
         return cls(rows, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
 
+    @cached_property
+    def _pairs(self) -> PairwiseConstraints | ListedPairs:
+        """All pairs that are priced one by one."""
+        return listed_pairs(self.rows.constraints, self.rows.x)
+
     def assign(self, distances: Float, weights: Float, labels: Ints) -> RowAssignment:
         """Assign the rows, one after another; each sees the newest labels of its partners."""
         if not len(self.rows):
             return RowAssignment(labels, {})
-        prices, c = self._price(weights), self.rows.constraints
+        prices, c = self._price(weights), self._pairs
         after, _ = ordered_pass(
             distances,
             labels,
@@ -117,7 +129,7 @@ class SoftConstraints:
         """Sum over the violated pairs, explicit and implied, each pair once."""
         if not len(self.rows):
             return None
-        x, c = self.rows.x, self.rows.constraints
+        x, c, given = self.rows.x, self._pairs, self.rows.constraints
         total = explicit_violations(
             x, labels, c.pair_left, c.pair_right, c.pair_is_must_link, c.pair_weight, self.box2
         )
@@ -125,10 +137,10 @@ class SoftConstraints:
             total = total + implied_violations(
                 x,
                 labels,
-                c.classes,
+                given.classes,
                 self.box2,
-                must_link_weight=c.implied_must_link_weight,
-                cannot_link_weight=c.implied_cannot_link_weight,
+                must_link_weight=given.implied_must_link_weight,
+                cannot_link_weight=given.implied_cannot_link_weight,
             )
         return total
 
@@ -151,23 +163,23 @@ class SoftConstraints:
         return prices
 
     def _new_prices(self, weights: Float) -> _Prices:
-        x, c = self.rows.x, self.rows.constraints
+        x, c, given = self.rows.x, self._pairs, self.rows.constraints
         costs = pair_costs(
-            pair_lengths(x, c.pair_left, c.pair_right, weights),
+            lengths_of_pairs(x, c.pair_left, c.pair_right, weights),
             c.pair_is_must_link,
             c.pair_weight,
-            float(weights @ self.box2),
+            box_of_pairs(x, c.pair_left, c.pair_right, weights * self.box2),
             penalty=self.penalty,
         )
         implied = None
         if c.n_classes:
             implied = implied_pairs(
                 x,
-                c.classes,
+                given.classes,
                 weights,
                 self.box2,
-                must_link_weight=c.implied_must_link_weight,
-                cannot_link_weight=c.implied_cannot_link_weight,
+                must_link_weight=given.implied_must_link_weight,
+                cannot_link_weight=given.implied_cannot_link_weight,
                 penalty=self.penalty,
             )
         return _Prices(costs[c.pair_index], implied)

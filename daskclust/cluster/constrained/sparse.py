@@ -116,7 +116,8 @@ class SparseWeights:
     def _between(self, state: RestartState) -> Float:
         """Return gamma of the clusters (Eq. 6)."""
         scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
-        gamma = between_scores(state.sums, state.counts, self.survey.mean)
+        observed = state.counts if state.masses is None else state.masses
+        gamma = between_scores(state.sums, observed, self.survey.mean)
         # What differences of means amount to when there are none: a constant feature, or k = 1.
         gamma[gamma <= state.counts.sum() * (_ROUNDING * scale) ** 2] = 0.0
         return gamma

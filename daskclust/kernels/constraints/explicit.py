@@ -67,7 +67,7 @@ def pair_costs(
     lengths: ArrayLike,
     is_must_link: ArrayLike,
     pair_weights: ArrayLike,
-    box_length: float,
+    box_length: float | Floats,
     *,
     penalty: Penalty = "distance",
 ) -> Floats:
@@ -81,8 +81,9 @@ def pair_costs(
         True for must-links, False for cannot-links.
     pair_weights : array of shape (n_pairs,)
         Weight of each pair.
-    box_length : float
-        ``sum_j w_j Delta_j^2``, the weighted squared diagonal of the bounding box.
+    box_length : float or array of shape (n_pairs,)
+        ``sum_j w_j Delta_j^2``, the weighted squared diagonal of the bounding box; of each
+        pair, over the features that both rows observe, where values are missing.
     penalty : {"distance", "constant"}
         With ``"constant"`` the price is the pair's weight; `lengths` is not used.
 
@@ -143,11 +144,13 @@ def _explicit_sums(
         if is_must_link[e]:
             for j in range(box2.size):
                 d = np.float64(x[i, j]) - np.float64(x[k, j])
-                must[j] += b * (d * d)
+                if d == d:  # over what both rows observe
+                    must[j] += b * (d * d)
         else:
             for j in range(box2.size):
                 d = np.float64(x[i, j]) - np.float64(x[k, j])
-                cannot[j] += b * (box2[j] - d * d)
+                if d == d:
+                    cannot[j] += b * (box2[j] - d * d)
 
 
 def explicit_violations(
@@ -164,7 +167,7 @@ def explicit_violations(
     Parameters
     ----------
     x : float array of shape (m, p)
-        Rows of the ordered pass.
+        Rows of the ordered pass; NaN where a value is missing.
     labels : int array of shape (m,)
         Cluster of each row, -1 = none (violates nothing).
     left, right : int array of shape (n_pairs,)

@@ -132,27 +132,6 @@ def _add_row(
             sums[c, k, j] = 0.0
 
 
-@inner()
-def _move_row(
-    points: Any,
-    lengths: Any,
-    row: int,
-    c: int,
-    old: int,
-    new: int,
-    number: Any,
-    sums: Any,
-    squares: Any,
-) -> None:
-    """Move a labeled row of class ``c`` from cluster ``old`` (-1 = none yet) to ``new``."""
-    any_class = number.shape[0] - 1
-    if old >= 0:
-        _add_row(points, lengths, row, c, old, -1.0, number, sums, squares)
-        _add_row(points, lengths, row, any_class, old, -1.0, number, sums, squares)
-    _add_row(points, lengths, row, c, new, 1.0, number, sums, squares)
-    _add_row(points, lengths, row, any_class, new, 1.0, number, sums, squares)
-
-
 @compiled()
 def _count_rows(labels: Any, labeled: Any, statistics: Any) -> None:
     """Fill the statistics, which are 0, from the labels of all m rows."""
@@ -324,7 +303,9 @@ def _ordered_pass(
         for k in range(n_clusters):
             penalties[_REPEL, k] = 0.0
             penalties[_ATTRACT, k] = 0.0
-        total = _add_listed(labels, i, indptr, neighbors, costs, is_must_link, penalties)
+        total = 0.0
+        if indptr[i] < indptr[i + 1]:
+            total = _add_listed(labels, i, indptr, neighbors, costs, is_must_link, penalties)
         if row >= 0 and constant:
             total = _add_constant(c, old, total, must_weight, cannot_weight, number, penalties)
         elif row >= 0:
@@ -339,7 +320,10 @@ def _ordered_pass(
             changed += 1
             labels[i] = best
             if row >= 0:
-                _move_row(points, lengths, row, c, old, best, number, sums, squares)
+                for at in (c, n_classes):  # its class, and all of them
+                    if old >= 0:
+                        _add_row(points, lengths, row, at, old, -1.0, number, sums, squares)
+                    _add_row(points, lengths, row, at, best, 1.0, number, sums, squares)
     return changed
 
 

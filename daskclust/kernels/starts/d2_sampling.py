@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.implementation import LINE_BYTES, prefetch, row_distance
+from daskclust.kernels.nearest.observed import row_distance_observed
 
-__all__ = ["approach", "draw_apart"]
+__all__ = ["approach", "approach_observed", "draw_apart"]
 
 Float = NDArray[np.float64]
 
@@ -208,3 +209,48 @@ def approach(
         seen,
         _NO_WEIGHTS,
     )
+
+
+@compiled()
+def _measure_observed(
+    x: Any,
+    candidates: Any,
+    places: Any,
+    arrival: Any,
+    limit: float,
+    distance: Any,
+    seen: Any,
+    ones: Any,
+) -> None:
+    for t in range(places.size):
+        i = places[t]
+        squared, c = distance[i], seen[i]
+        while c < candidates.shape[0] and squared * limit >= arrival[t]:
+            squared = min(squared, row_distance_observed(x[i], candidates[c], ones))
+            c += 1
+        distance[i] = squared
+        seen[i] = c
+
+
+def approach_observed(
+    x: NDArray[Any],
+    candidates: Float,
+    places: NDArray[np.intp],
+    arrival: Float,
+    limit: float,
+    distance: Float,
+    seen: NDArray[np.int32],
+) -> None:
+    """As :func:`approach`, for rows with missing values: by distances over what they observe.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, candidates = np.array([[0.0, np.nan]]), np.array([[5.0, 1.0], [1.0, 8.0]])
+    >>> distance, seen = np.full(1, np.inf), np.zeros(1, dtype=np.int32)
+    >>> approach_observed(x, candidates, np.array([0]), np.ones(1), np.inf, distance, seen)
+    >>> distance, seen
+    (array([1.]), array([2], dtype=int32))
+    """
+    ones = np.ones(x.shape[1])
+    _measure_observed(x, candidates, places, arrival, limit, distance, seen, ones)

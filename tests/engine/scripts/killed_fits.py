@@ -54,6 +54,8 @@ FITS = {
     "PCSKMeans": (dc.PCSKMeans, {"n_clusters": 6, "sparsity": 1.5}, X, PAIRS),
     "SparseKMeans": (dc.SparseKMeans, {"n_clusters": 6, "sparsity": 1.5}, X, {}),
     "COPKMeans": (dc.COPKMeans, {"n_clusters": 6, "init": "k-means++"}, X, PAIRS),
+    "LabelSpreading": (dc.LabelSpreading, {"n_prototypes": 24}, X, {"y": Y}),
+    "SpectralClustering": (dc.SpectralClustering, {"n_clusters": 6}, X, PAIRS),
 }
 
 
@@ -106,7 +108,7 @@ def run(name: str, checkpoint: Path | None) -> str:
         model.set_params(random_state=3)
     with warnings.catch_warnings(), dask.config.set(scheduler="sync"):
         warnings.simplefilter("ignore")
-        model.fit(da.from_array(x, chunks=(100, 4)), **given)
+        model.fit(da.from_array(x, chunks=(40, 4)), **given)
         labels = model.labels_.compute()
     history = [{k: v for k, v in r.items() if k != "seconds"} for r in model.history_]
     fitted = {

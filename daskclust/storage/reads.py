@@ -1,19 +1,22 @@
-"""Reads that fail now and then: tried again, and named where they fail for good."""
+"""Reads and writes that fail now and then: tried again, and named where they fail for good."""
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, TypeVar
 
 import dask
 from dask.utils import parse_timedelta
 
 from daskclust.exceptions import DaskclustError, ReadError
+from daskclust.storage.urls import redact
 
-__all__ = ["NEVER_AGAIN", "Retries", "is_passing", "read"]
+__all__ = ["NEVER_AGAIN", "Retries", "is_passing", "persistently", "read"]
+
+T = TypeVar("T")
 
 #: Errors that say the same when the read is tried again.
 _LASTING = (
@@ -35,6 +38,12 @@ _LASTING = (
     ValueError,
     DaskclustError,
 )
+#: and those of an operating system: no room, no right to write, names that are too long.
+_LASTING_NUMBERS = {
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EROFS", "ENAMETOOLONG")
+    if hasattr(errno, name)
+}
 #: Seconds that nobody waits longer than between two tries.
 _LONGEST = 30.0
 
@@ -42,7 +51,7 @@ _LONGEST = 30.0
 def is_passing(error: Exception) -> bool:
     """Whether an error may be gone when a read is tried again.
 
-    Programming errors, missing files, missing rights and want of memory are not.
+    Programming errors, missing files, missing rights, and want of memory or space are not.
     All else is: libraries that read from networks have errors of their own, many
     derived from ``Exception`` alone.
 
@@ -51,6 +60,8 @@ def is_passing(error: Exception) -> bool:
     >>> is_passing(ConnectionResetError()), is_passing(FileNotFoundError())
     (True, False)
     """
+    if isinstance(error, OSError) and error.errno in _LASTING_NUMBERS:
+        return False
     return not isinstance(error, _LASTING)
 
 
@@ -90,21 +101,12 @@ class Retries:
 NEVER_AGAIN = Retries()
 
 
-def _without_secrets(url: str) -> str:
-    """Return a URL without user, password and query, which may be a signature."""
-    parts = urlsplit(url)
-    if not parts.scheme or not parts.netloc:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
-
-
 def _stores(value: Any, depth: int = 4) -> Iterable[str]:
     """Find arrays with a store among what a task is given."""
     store = getattr(value, "store", None)
     if store is not None and hasattr(value, "shape"):
         name = getattr(value, "path", "")
-        place = _without_secrets(str(store))
+        place = redact(store)
         yield f"{place}/{name}" if name else place
     elif depth and isinstance(value, Mapping):
         for item in value.values():
@@ -127,8 +129,53 @@ def _what(key: Any, graph: Mapping[Any, Any]) -> str:
     return chunk if place is None else f"{chunk} of {place}"
 
 
-def read(load: Callable[[], Any], key: Any, graph: Mapping[Any, Any], retries: Retries) -> Any:
-    """Call ``load``, and again where that fails in a way that may pass.
+def persistently(
+    call: Callable[[], T],
+    what: Callable[[], str],
+    retries: Retries,
+    failed: Callable[[str, Exception], Exception] = ReadError,
+    done: str = "read",
+) -> T:
+    """Call a function, and again where that fails in a way that may pass.
+
+    Parameters
+    ----------
+    call : callable()
+    what : callable() -> str
+        Names what is read or written, for the error.
+    retries : Retries
+    failed : callable(message, cause) -> Exception
+        Makes the error.
+    done : str
+        What is done to it, for the error.
+
+    Raises
+    ------
+    ReadError
+        Or what ``failed`` makes: where it fails to the last, with the last error as its
+        cause.
+    """
+    began = time.monotonic()
+    for pause in (*retries.pauses(), None):
+        try:
+            return call()
+        except Exception as error:
+            if not is_passing(error) or not retries.count:
+                raise
+            if pause is None:
+                text = redact(" ".join(str(error).split()))
+                raise failed(
+                    f"{what()} could not be {done} in {retries.count + 1} tries over "
+                    f"{time.monotonic() - began:.1f} s: {type(error).__name__}: {text}. Check the "
+                    "store, or raise daskclust.read-retries or daskclust.read-backoff.",
+                    error,
+                ) from error
+        time.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+def read(load: Callable[[], T], key: Any, graph: Mapping[Any, Any], retries: Retries) -> T:
+    """Load a chunk of a Dask array, and again where that fails in a way that may pass.
 
     Parameters
     ----------
@@ -143,20 +190,4 @@ def read(load: Callable[[], Any], key: Any, graph: Mapping[Any, Any], retries: R
     ReadError
         Where it fails to the last, with the last error as its cause.
     """
-    began = time.monotonic()
-    for pause in (*retries.pauses(), None):
-        try:
-            return load()
-        except Exception as error:
-            if not is_passing(error) or not retries.count:
-                raise
-            if pause is None:
-                text = " ".join(str(error).split())
-                raise ReadError(
-                    f"{_what(key, graph)} could not be read in {retries.count + 1} tries over "
-                    f"{time.monotonic() - began:.1f} s: {type(error).__name__}: {text}. Check the "
-                    "store, or raise daskclust.read-retries or daskclust.read-backoff.",
-                    error,
-                ) from error
-        time.sleep(pause)
-    raise AssertionError("unreachable")
+    return persistently(load, lambda: _what(key, graph), retries)

@@ -1,0 +1,200 @@
+"""Views of rows with missing values: filled in by a mixture, or placed by PCKID.
+
+Both are found from the sample, as all views are.  Rows are first scaled by the mean and the
+deviation of what is observed.  ``"mixture"`` puts conditional means under a Gaussian mixture
+in the place of what is missing; ``"pckid"`` are coordinates of a probabilistic cluster
+kernel, whose posteriors need no value filled in.  A complete row is one like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._warnings import warn
+from daskclust.estimator.fitting import FirstPass
+from daskclust.estimator.missing import (
+    check_observed_survey,
+    infinite_message,
+    misses_values,
+)
+from daskclust.estimator.values import nonfinite_message
+from daskclust.exceptions import MissingValuesWarning
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.ensemble import project
+from daskclust.kernels.mixtures.observed_moments import first_infinite
+from daskclust.kernels.mixtures.posteriors import impute
+from daskclust.kernels.moments import first_nonfinite
+from daskclust.mixture.gaussian_mixture import GaussianMixture
+from daskclust.mixture.pckid import PCKID
+from daskclust.reduction.partial_survey import PARTIAL_SURVEY
+
+__all__ = [
+    "GAP_VIEWS",
+    "GapView",
+    "check_block",
+    "find_gap_views",
+    "survey_of_gaps",
+    "takes_gaps",
+    "views_of_gaps",
+]
+
+Float = NDArray[np.float64]
+
+#: Views that take missing values.
+GAP_VIEWS = ("mixture", "pckid")
+#: Components of the mixture, and rows by which it and the kernel are trained at most.
+_COMPONENTS, _TRAINED = 8, 10_000
+#: Initializations Q, most components G and coordinates of the kernel.
+_INITIALIZATIONS, _MOST, _COORDINATES = 10, 15, 15
+
+
+@dataclass(frozen=True)
+class GapView:
+    """Complete rows in the place of incomplete ones; travels to the workers.
+
+    Parameters
+    ----------
+    center, scale : ndarray of shape (p,), float64
+        Rows become ``(x - center) * scale``.
+    mixtures : Mixtures
+        One model, or an ensemble.
+    basis : ndarray of shape (D, d), float64, or None
+        Of the kernel's coordinates; None for conditional means.
+    """
+
+    center: Float
+    scale: Float
+    mixtures: Mixtures
+    basis: Float | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the result."""
+        return len(self.center) if self.basis is None else self.basis.shape[1]
+
+    def __call__(self, x: NDArray[Any]) -> Float:
+        """Return the rows in float64, without gaps."""
+        scaled = (x.astype(np.float64) - self.center) * self.scale
+        origin = np.zeros(len(self.center))
+        if self.basis is None:
+            filled: Float = impute(scaled, self.mixtures, origin)
+            return filled
+        return project(scaled, self.mixtures, origin, self.basis)
+
+
+def takes_gaps(views: Any) -> bool:
+    """Whether X may miss values, as far as the parameter ``views`` tells."""
+    names = (views,) if isinstance(views, str) else tuple(views)
+    return names == ("auto",) or (bool(names) and set(names) <= set(GAP_VIEWS))
+
+
+def survey_of_gaps(first: FirstPass, views: Any) -> FirstPass:
+    """Return the first pass where the views may take missing values."""
+    if not takes_gaps(views):
+        return first
+    return replace(first, reduction=PARTIAL_SURVEY, check=_check)
+
+
+def _check(survey: Any) -> None:
+    check_observed_survey(survey)
+    if survey.n_unobserved:
+        warn(
+            f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
+            f"{survey.first_unobserved}: nothing can be said of them. Their margin is 0 and their "
+            "classes are equally likely; SpectralClustering labels them -1.",
+            MissingValuesWarning,
+        )
+
+
+def views_of_gaps(views: Any, names: tuple[str, ...], survey: Any) -> tuple[str, ...]:
+    """Return the views to be used, once it is known whether values are missing.
+
+    Raises
+    ------
+    ValueError
+        If values are missing, and a view that was asked for needs complete rows.
+    """
+    if not misses_values(survey):
+        return names
+    if isinstance(views, str) and views == "auto":
+        return GAP_VIEWS
+    needy = [name for name in names if name not in GAP_VIEWS]
+    if needy:
+        raise ValueError(
+            f"X misses values in {survey.n_incomplete} row(s), and views={needy} need complete "
+            f'rows; use views="auto" or some of {GAP_VIEWS}.'
+        )
+    return names
+
+
+def check_block(x: NDArray[Any], start: int, *, gaps: bool) -> None:
+    """Raise for the first infinity of a block, and the first NaN unless there may be gaps."""
+    row, column = first_infinite(x) if gaps else first_nonfinite(x)
+    if row < 0:
+        return
+    if gaps:
+        raise ValueError(infinite_message(start + row, column))
+    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
+
+
+def _find_mixture(x: Float, seed: int) -> tuple[Mixtures, Float | None]:
+    count = min(_COMPONENTS, len(x))
+    model = GaussianMixture(count, covariance_type="diag", random_state=seed).fit(x)
+    return Mixtures(model.weights_, model.means_, model.covariances_, (count,)), None
+
+
+def _find_kernel(x: Float, seed: int) -> tuple[Mixtures, Float | None]:
+    most = min(_MOST, max(2, len(x) // 4))
+    model = PCKID(
+        2,
+        n_initializations=_INITIALIZATIONS,
+        max_components=most,
+        embedding_dim=_COORDINATES,
+        n_init=1,
+        random_state=seed,
+    ).fit(x)
+    mixtures = model.ensemble_
+    # Rows are centered here already; the ensemble was trained about another point.
+    return mixtures, model.basis_
+
+
+_FINDERS: dict[str, Callable[[Float, int], tuple[Mixtures, Float | None]]] = {
+    "mixture": _find_mixture,
+    "pckid": _find_kernel,
+}
+
+
+def find_gap_views(names: Sequence[str], x: NDArray[Any], seed: int) -> tuple[GapView | None, ...]:
+    """Find the parameters of views from a sample; None for views that need complete rows.
+
+    Parameters
+    ----------
+    names : sequence of str
+    x : ndarray of shape (m, p)
+        The sample, NaN where a value is missing, in an order that does not depend on chunks.
+    seed : int
+
+    Notes
+    -----
+    Trained by at most 10 000 of the rows, on the client.
+    """
+    if not set(names) & set(GAP_VIEWS):
+        return (None,) * len(names)
+    some = x[~np.isnan(x).all(axis=1)][:_TRAINED].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        center, deviation = np.nanmean(some, axis=0), np.nanstd(some, axis=0)
+    # A column that the sample does not have is left at its mean, which nobody knows: 0.
+    center, deviation = np.nan_to_num(center), np.nan_to_num(deviation)
+    scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    scaled = (some - center) * scale
+    unseen = np.isnan(scaled).all(axis=0)
+    scaled[:, unseen] = 0.0
+    return tuple(
+        GapView(center, scale, *_FINDERS[name](scaled, seed)) if name in _FINDERS else None
+        for name in names
+    )

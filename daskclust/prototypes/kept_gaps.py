@@ -1,0 +1,78 @@
+"""Views of incomplete rows as attributes of a fitted estimator: what a saved model holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.persistence.schema import Array, Entry
+from daskclust.prototypes.gaps import GapView
+
+__all__ = ["GAP_ENTRIES", "keep_gaps", "kept_gaps"]
+
+#: Of the mixture, of the ensemble, and the order of the two.
+GAP_ENTRIES: Mapping[str, Entry] = {
+    "_gap_kinds": Array("v", kind="i", low=0, optional=True),
+    "_gap_center": Array("p", optional=True),
+    "_gap_scale": Array("p", low=0, optional=True),
+    "_fill_weights": Array("g", low=0, optional=True),
+    "_fill_means": Array("g", "p", optional=True),
+    "_fill_variances": Array("g", "p", low=0, optional=True),
+    "_kernel_weights": Array("D", low=0, optional=True),
+    "_kernel_means": Array("D", "p", optional=True),
+    "_kernel_variances": Array("D", "p", low=0, optional=True),
+    "_kernel_sizes": Array("e", kind="i", low=1, total="D", optional=True),
+    "_kernel_basis": Array("D", "b", optional=True),
+}
+_PREFIXES = {1: "_fill", 2: "_kernel"}
+
+
+def keep_gaps(estimator: Any, gaps: Sequence[GapView | None]) -> None:
+    """Set the attributes; none where no view takes missing values."""
+    for name in GAP_ENTRIES:
+        vars(estimator).pop(name, None)
+    if all(gap is None for gap in gaps):
+        return
+    kinds = [0 if gap is None else 1 if gap.basis is None else 2 for gap in gaps]
+    estimator._gap_kinds = np.array(kinds)
+    for gap, kind in zip(gaps, kinds, strict=True):
+        if gap is None:
+            continue
+        estimator._gap_center, estimator._gap_scale = gap.center, gap.scale
+        prefix, mixtures = _PREFIXES[kind], gap.mixtures
+        setattr(estimator, f"{prefix}_weights", mixtures.weights)
+        setattr(estimator, f"{prefix}_means", mixtures.means)
+        setattr(estimator, f"{prefix}_variances", mixtures.covariances)
+        if gap.basis is not None:
+            estimator._kernel_sizes = np.array(mixtures.sizes, dtype=np.int64)
+            estimator._kernel_basis = gap.basis
+
+
+def kept_gaps(estimator: Any) -> tuple[GapView | None, ...]:
+    """Return the views that :func:`keep_gaps` took apart."""
+    if not hasattr(estimator, "_gap_kinds"):
+        return ()
+    return tuple(_restored(estimator, int(kind)) for kind in estimator._gap_kinds)
+
+
+def _restored(estimator: Any, kind: int) -> GapView | None:
+    if not kind:
+        return None
+    weights, means, variances = (
+        getattr(estimator, f"{_PREFIXES[kind]}_{name}")
+        for name in ("weights", "means", "variances")
+    )
+    sizes: tuple[int, ...] = (len(weights),)
+    basis = None
+    if kind == 2:
+        sizes = tuple(int(size) for size in estimator._kernel_sizes)
+        basis = estimator._kernel_basis
+    return GapView(
+        estimator._gap_center,
+        estimator._gap_scale,
+        Mixtures(weights, means, variances, sizes),
+        basis,
+    )

@@ -1,0 +1,196 @@
+"""The first pass of k-means over rows with missing values.
+
+As :data:`daskclust.reduction.SURVEY`, of what is observed.  A block without missing values
+takes its very way, so that data without any are found the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.compensated import add_pairs
+from daskclust.kernels.mixtures.observed_moments import first_infinite, observed_moments
+from daskclust.kernels.moments import block_moments, merge_moments
+from daskclust.kernels.nearest.observed import incomplete_rows
+from daskclust.kernels.observed_class_moments import observed_class_moments
+from daskclust.reduction.class_moments import ClassStatistics
+from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
+from daskclust.reduction.survey import (
+    NO_ROW,
+    Survey,
+    SurveyRequest,
+    add_hash,
+    bad_row,
+    draw_picks,
+    found_hash,
+    note_bad,
+    note_idle,
+    survey_fields,
+    usable_weight,
+)
+
+__all__ = ["PARTIAL_SURVEY", "PartialSurvey"]
+
+
+@dataclass(frozen=True)
+class PartialSurvey(Survey):
+    """What the first pass found, over the values that are there.
+
+    Attributes
+    ----------
+    observed : ndarray of shape (p,), float64
+        Weight of the values of each column.
+    n_incomplete : int
+        Rows that miss a value, those of weight 0 included.
+    n_unobserved : int
+        Rows that have none at all.
+    first_unobserved : int, or None
+        The first of these.
+    informed : float
+        Weight of the others.
+    """
+
+    observed: NDArray[np.float64]
+    n_incomplete: int
+    n_unobserved: int
+    first_unobserved: int | None
+    informed: float
+
+
+def _fields(state: SurveyRequest) -> Mapping[str, Field]:
+    p = state.n_features
+    n = 0 if state.labels is None else state.labels.n_classes
+    return {
+        **survey_fields(state, 2 * p + 2),
+        "rows": Field((2,), "count", np.int64),
+        "first_unobserved": Field((), "min", np.int64),
+        "class_sums": Field((2, n, 2 * p + 1)),
+        "class_moments": Field((3, n, p), "moments"),
+        "first_weightless": Field((), "min", np.int64),
+    }
+
+
+def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
+    # Chunk by chunk: which chunks were joined does not show in the way that each of them takes.
+    chunks = [
+        RowBlock(rows.x[at], None if rows.weight is None else rows.weight[at], (run,))
+        for at, run in zip(rows.slices(), rows.runs, strict=True)
+    ]
+    parts = [_chunk(chunk, state) for chunk in chunks]
+    return functools.reduce(lambda a, b: PARTIAL_SURVEY.combine(a, b, state), parts)
+
+
+def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
+    x, p = rows.x, state.n_features
+    partial = {name: field.identity() for name, field in _fields(state).items()}
+    weight = usable_weight(rows, partial)
+    row, column = first_infinite(x)
+    if row >= 0:
+        note_bad(partial, rows, row, column + 1)
+        return partial
+    add_hash(partial, rows)
+    note_idle(partial, rows, weight)
+    incomplete = incomplete_rows(x)
+    gone = np.zeros(len(x), np.bool_)
+    if incomplete.any():
+        gone[incomplete] = np.isnan(x[incomplete]).all(axis=1)
+        found = observed_moments(x, weight, rows.segments())
+        sums = np.stack([found.hi, found.lo])
+    else:
+        whole = block_moments(x, weight, rows.segments())
+        sums = np.stack(
+            [np.concatenate([s[:p], np.repeat(s[p:], p), s[p:], [0.0]]) for s in whole[:2]]
+        )
+        found = whole  # type: ignore[assignment]  # the fields below are the same
+    mass = np.ones(len(x)) if weight is None else weight
+    # The weight of the rows that are somewhere, in the place of their number.
+    sums[:, -1] = sums[:, -2] if not gone.any() else (mass[~gone].sum(), 0.0)
+    partial["sums"], partial["moments"] = sums, found.moments
+    partial["low"], partial["high"] = found.low, found.high
+    partial["rows"] = np.array([incomplete.sum(), gone.sum()])
+    if gone.any():
+        first = rows.numbers(np.flatnonzero(gone)[:1])[0]
+        partial["first_unobserved"] = np.asarray(first).reshape(())
+    _add_classes(partial, rows, weight, state, gone)
+    if state.n_picks:
+        mass = np.where(gone, 0.0, mass)
+        if state.labels is not None:
+            for places, _ in state.labels.by_chunk(rows):
+                mass[places] = 0.0
+        draw_picks(partial, rows, state, mass)
+    return partial
+
+
+def _add_classes(
+    partial: Partial,
+    rows: RowBlock,
+    weight: NDArray[np.float64] | None,
+    state: SurveyRequest,
+    gone: NDArray[np.bool_],
+) -> None:
+    """Add the labeled rows of a block, in place; those that are nowhere count as absent."""
+    if state.labels is None:
+        return
+    for places, codes in state.labels.by_chunk(rows):
+        if not len(places):
+            continue
+        found = observed_class_moments(rows.x, places, codes, weight, state.labels.n_classes)
+        sums = partial["class_sums"]
+        partial["class_sums"] = np.stack(add_pairs((sums[0], sums[1]), (found.hi, found.lo)))
+        partial["class_moments"] = merge_moments(partial["class_moments"], found.moments)
+        absent = gone[places]
+        if weight is not None:
+            absent = absent | (weight[places] == 0)
+        first = np.min(rows.numbers(places[absent]), initial=NO_ROW)
+        partial["first_weightless"] = np.minimum(partial["first_weightless"], first)
+
+
+def _classes(partial: Partial, p: int) -> ClassStatistics:
+    sums = partial["class_sums"][0]
+    masses, weight = sums[:, p : 2 * p], sums[:, -1]
+    first = int(partial["first_weightless"])
+    complete = bool((masses == weight[:, None]).all())
+    return ClassStatistics(
+        weight=weight,
+        mean=np.divide(sums[:, :p], masses, out=np.zeros_like(masses), where=masses > 0),
+        scatter=partial["class_moments"][2].sum(axis=1),
+        first_weightless=None if first == NO_ROW else first,
+        masses=None if complete else masses,
+    )
+
+
+def _finalize(partial: Partial, state: SurveyRequest) -> PartialSurvey:
+    p = state.n_features
+    sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
+    observed, total = sums[p : 2 * p], float(sums[2 * p])
+    bad, first = partial["bad"][0], int(partial["first_unobserved"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean, variance = sums[:p] / observed, squares / weight
+    return PartialSurvey(
+        weight=total,
+        mean=mean,
+        variance=variance,
+        low=partial["low"],
+        high=partial["high"],
+        idle=partial["idle"],
+        first_bad=None if bad["row"] < 0 else (int(bad["row"]), int(bad["x"][0]) - 1),
+        bad_is_nan=False,
+        bad_weight_row=bad_row(partial),
+        picks=partial["picks"],
+        classes=_classes(partial, p),
+        hash=found_hash(partial),
+        observed=observed,
+        n_incomplete=int(partial["rows"][0]),
+        n_unobserved=int(partial["rows"][1]),
+        first_unobserved=None if first == NO_ROW else first,
+        informed=float(sums[2 * p + 1]),
+    )
+
+
+#: What is observed of the columns, rows to start from, and the classes of labeled rows.
+PARTIAL_SURVEY = Reduction("partial-survey", _fields, _block, _finalize)

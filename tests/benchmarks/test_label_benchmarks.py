@@ -1,0 +1,49 @@
+"""The benchmarks of labels run, and the page shows what they found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from labels import Data, keep, summary, supervised
+from when_labels_help import METHODS, PAGE, RESULTS, SETS, add, kept_results, measure, with_tables
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the source distribution has no docs")
+def test_page_shows_what_was_measured() -> None:
+    page = PAGE.read_text()
+    assert page == with_tables(page, *kept_results())
+    assert page.count("<!-- end -->") == page.count("<!-- table: ") + page.count("<!-- scores -->")
+    assert page.count("| salinas |") == page.count("<!-- end -->")
+    changed = [dict(record, ari=0.0) for record in kept_results()[0]]
+    assert page != with_tables(page, changed, kept_results()[1])
+
+
+def test_results_are_those_of_known_sets_and_methods() -> None:
+    for record in json.loads(RESULTS.read_text())["results"]:
+        assert record["set"] in SETS
+        assert record["method"] in METHODS
+        assert -0.5 < record["ari"] <= 1
+        assert record["draws"] >= 1
+
+
+def test_methods_are_measured_on_a_small_set(data_dir: Path, tmp_path: Path) -> None:
+    target = tmp_path / "results.json"
+    records = list(measure(Data("wine", data_dir), "wine", ["k-means", "1-NN", "SVM"], 1))
+    add(target, records)
+    add(target, records[:1])
+    # k-means takes no labels: once, the others for each amount; without and with noise.
+    assert len(json.loads(target.read_text())["results"]) == len(records) == 2 * (1 + 2 * 4)
+
+
+def test_scores_are_kept_set_by_set(data_dir: Path, tmp_path: Path) -> None:
+    scores = supervised(Data("wine", data_dir), "5 a class", 0)
+    assert scores["5 a class"] > 0.6
+    for name in ("wine", "segment", "wine"):
+        keep(tmp_path / "l.json", name, summary({key: [value] for key, value in scores.items()}))
+    found = json.loads((tmp_path / "l.json").read_text())
+    assert list(found["results"]) == ["segment", "wine"]
+    assert found["results"]["wine"]["5 a class"]["draws"] == 1

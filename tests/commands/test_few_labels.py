@@ -1,0 +1,130 @@
+"""`label-spreading` and `spectral` on the command line: from a label map to maps and models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from distributed import LocalCluster
+from numpy.testing import assert_array_equal
+
+import daskclust
+from daskclust import cli
+from daskclust.metrics import adjusted_rand_score
+
+pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A scene, and a map of a few of its labels, with codes that are no row of numbers."""
+    folder = tmp_path_factory.mktemp("few")
+    group = daskclust.datasets.make_hyperspectral_cube(
+        folder / "scene.zarr",
+        shape=(40, 50),
+        n_bands=12,
+        n_classes=3,
+        chunks=(20, 25),
+        random_state=0,
+    )
+    codes = np.array([4, 7, 20])[np.maximum(group["truth"][:], 0)]
+    few = np.full(codes.shape, -1, np.int16)
+    few[::6, ::8] = codes[::6, ::8]
+    labels = zarr.create_group(folder / "few.zarr")
+    labels.create_array("classes", data=few, dimension_names=("y", "x"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def run(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> dict[str, Any]:
+    code = cli.main([*words, "--scheduler", address, "--json"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    found: dict[str, Any] = json.loads(captured.out)
+    return found
+
+
+def written(path: Path) -> np.ndarray:
+    return zarr.open_group(path, mode="r")["labels"][:]
+
+
+def test_label_spreading_gives_the_map_of_the_estimator(
+    folder: Path, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene, few = str(folder / "scene.zarr"), str(folder / "few.zarr")
+    found = run(
+        capsys,
+        address,
+        *("fit", scene, "--estimator", "label-spreading", "--labels", few, "--alpha", "0.8"),
+        *("--output", str(tmp_path / "map.zarr"), "--model", str(tmp_path / "m.zarr")),
+    )
+    assert found["configuration"]["parameters"]["alpha"] == 0.8
+    cube = daskclust.open_cube(scene)
+    model = daskclust.LabelSpreading(alpha=0.8, random_state=0).fit(cube, cube.rows_of(few))
+    labels = np.asarray(model.labels_)
+    truth = cube.rows_of(zarr.open_group(scene, mode="r")["truth"][:])
+    assert adjusted_rand_score(truth[1], labels[truth[0]]) > 0.9
+
+    # Maps keep classes apart as the estimator does; which codes they carry is the writer's.
+    def same(found: np.ndarray, labels: Any) -> bool:
+        expected = np.asarray(cube.to_map(labels)).ravel()
+        return bool(adjusted_rand_score(found.ravel(), expected) == 1.0)
+
+    assert same(written(tmp_path / "map.zarr"), model.labels_)
+    run(
+        capsys,
+        address,
+        *("predict", scene, "--model", str(tmp_path / "m.zarr")),
+        *("--output", str(tmp_path / "p.zarr"), "--chunks", "16x16"),
+    )
+    assert same(written(tmp_path / "p.zarr"), model.predict(cube))
+
+
+@pytest.mark.parametrize("labeled", [False, True])
+def test_spectral_gives_the_map_of_the_estimator(
+    labeled: bool, folder: Path, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene, few = str(folder / "scene.zarr"), str(folder / "few.zarr")
+    words = ["--labels", few] if labeled else []
+    found = run(
+        capsys,
+        address,
+        *("fit", scene, "--estimator", "spectral", "--n-clusters", "3", *words),
+        *("--n-prototypes", "60", "--views", "whitened"),
+        *("--output", str(tmp_path / "map.zarr"), "--model", str(tmp_path / "m.zarr")),
+    )
+    assert found["configuration"]["parameters"]["n_prototypes"] == 60
+    cube = daskclust.open_cube(scene)
+    model = daskclust.SpectralClustering(3, n_prototypes=60, views="whitened", random_state=0).fit(
+        cube, cube.rows_of(few) if labeled else None
+    )
+    assert_array_equal(written(tmp_path / "map.zarr"), np.asarray(cube.to_map(model.labels_)))
+    loaded = daskclust.load(tmp_path / "m.zarr")
+    assert_array_equal(loaded.predict(cube), model.labels_)
+
+
+def test_label_spreading_without_labels_is_refused(
+    folder: Path, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "map.zarr"
+    code = cli.main(
+        [
+            *("fit", str(folder / "scene.zarr"), "--estimator", "label-spreading"),
+            *("--output", str(target), "--scheduler", address),
+        ]
+    )
+    assert code != 0
+    assert "label" in capsys.readouterr().err
+    assert not target.exists()

@@ -1,0 +1,198 @@
+"""Change label maps and job files at random and use them: a program of bounded memory.
+
+    python changed_inputs.py KIND FIRST LAST
+
+KIND is "maps" or "jobs".  Each number from FIRST to LAST - 1 is the seed of one change.
+Whatever is changed, the command line must end in a plan, and the map in labels, or in
+an error of the kinds that it prints as one line.  The number is printed before the
+attempt, so that a crash names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import yaml
+import zarr
+
+import daskclust
+from daskclust import cli
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "persistence"))
+from mutations import NUMBERS, OTHERS, change_array, change_files, change_json
+
+#: Address space beyond what imports and compiled kernels take.
+_ROOM = 2 * 2**30
+#: Seconds that nothing here may take.
+_LONGEST = 30.0
+
+JOB: dict[str, Any] = {
+    "cube": "scene.zarr",
+    "variable": "cube",
+    "estimator": "pcskmeans",
+    "n_clusters": 3,
+    "max_iter": 4,
+    "tol": 1e-3,
+    "init": "k-means++",
+    "sparsity": 1.5,
+    "labels": "map.zarr::labels",
+    "unlabeled": [-1, 0],
+    "truth": "map.zarr::labels",
+    "bad_bands": [0, "2-3"],
+    "chunks": [6, 6],
+    "nodata": -9,
+    "scale": "standard",
+    "seed": 7,
+    "local": 1,
+    "memory_limit": "1GB",
+    "output": "out.zarr",
+    "model": "model.zarr",
+    "checkpoint": "fit.npz",
+    "title": "A job",
+}
+WORDS = ["1e400", "-3", "0-9999999999", "::", "a::b::c", "s3://", "\x00", "[1", "{", "nan", "é" * 9]
+
+
+def make(folder: Path) -> None:
+    """Write a scene and a map of classes."""
+    rng = np.random.default_rng(0)
+    scene = zarr.create_group(folder / "scene.zarr")
+    values = rng.integers(0, 1000, (12, 14, 6)).astype(np.int16)
+    array = scene.create_array(
+        "cube", shape=values.shape, chunks=(6, 6, 6), dtype="i2", dimension_names=("y", "x", "band")
+    )
+    array[:] = values
+    cube = daskclust.open_cube(folder / "scene.zarr", variable="cube")
+    classes = rng.integers(-1, 3, cube.n_valid)
+    cube.write_labels(classes, folder / "map.zarr", n_clusters=3, class_names=["a", "b", "c"])
+
+
+def judge(call: Any) -> str:
+    """Return how a call ended; what the command line would not print as one line is raised."""
+    began = time.monotonic()
+    try:
+        call()
+        found = "used"
+    except Exception as error:
+        if not cli._is_expected(error) or len(cli._one_line(error)) < 12:
+            raise
+        found = "refused"
+    assert time.monotonic() - began < _LONGEST
+    return found
+
+
+def change_map(rng: np.random.Generator, source: Path, folder: Path) -> str:
+    """Change a label map, and read it as labels of the scene."""
+    shutil.copytree(source, folder)
+    for _ in range(int(rng.integers(1, 3))):
+        if rng.integers(3):
+            change_files(rng, folder)
+            continue
+        # What was damaged before may be past reading, and what is made up past writing.
+        with contextlib.suppress(Exception):
+            group = zarr.open_group(folder, mode="r+")
+            values = change_array(rng, np.asarray(group["labels"][...]))
+            attributes = json.loads(json.dumps(group["labels"].attrs.asdict()))
+            change_json(rng, attributes)
+            new = group.create_array("labels", data=values, overwrite=True)
+            new.attrs.update(attributes)
+    cube = daskclust.open_cube(source.parent / "scene.zarr", variable="cube")
+
+    def use() -> None:
+        rows, labels = cube.rows_of(folder, variable="labels")
+        assert len(rows) == len(labels)
+        assert not len(rows) or (0 <= rows.min() and rows.max() < cube.n_valid)
+
+    return judge(use)
+
+
+def change_job(rng: np.random.Generator, folder: Path) -> str:
+    """Change a job file, and ask for the plan of the job."""
+    job = json.loads(json.dumps(JOB))
+    for _ in range(int(rng.integers(1, 3))):
+        key = list(job)[rng.integers(len(job))] if job else "x"
+        action = rng.integers(6)
+        if action == 0:
+            change_json(rng, job) if job else None
+        elif action == 1:
+            job[f"{key}x"] = job.pop(key, 1)
+        elif action == 2:
+            job[key] = WORDS[rng.integers(len(WORDS))]
+        else:
+            pool = NUMBERS + OTHERS
+            job[key] = pool[rng.integers(len(pool))]
+            if key in JOB and rng.integers(2):
+                job[key] = type(JOB[key])([pool[3]] if isinstance(JOB[key], list) else 3)
+    file = folder / f"job.{rng.choice(['yaml', 'yml', 'json'])}"
+    text = yaml.safe_dump(job) if rng.integers(2) else json.dumps(job)
+    content = bytearray(text.encode())
+    if rng.integers(4) == 0:
+        for _ in range(int(rng.integers(1, 6))):
+            content[rng.integers(len(content))] = int(rng.integers(256))
+    if rng.integers(20) == 0:
+        file, content = folder / "job.toml", bytearray(b"n_clusters = 3\ncube = 'scene.zarr'\n")
+        content[rng.integers(len(content))] = int(rng.integers(256))
+    file.write_bytes(bytes(content))
+    told = io.StringIO()
+    codes = []
+
+    def use() -> None:
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            codes.append(cli.main(["fit", "--config", str(file), "--dry-run"]))
+
+    # The command line tells of errors by itself; any that it does not expect is raised.
+    judge(use)
+    assert codes[0] in (0, 1, 2), codes
+    if codes[0]:
+        assert "Traceback" not in told.getvalue(), told.getvalue()
+        assert "error" in told.getvalue(), told.getvalue()
+    left = {path.name for path in Path().iterdir()}
+    assert left == {"scene.zarr", "map.zarr"}, left
+    return "refused" if codes[0] else "used"
+
+
+def main(kind: str, first: str, last: str) -> None:
+    """Try all seeds."""
+    warnings.simplefilter("ignore")
+    counts: dict[str, int] = {}
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        contextlib.chdir(scratch),
+        dask.config.set({"scheduler": "sync", "daskclust.read-backoff": "1ms"}),
+    ):
+        make(Path())
+        outside = tempfile.mkdtemp()
+        try:
+            change_map(np.random.default_rng(0), Path("map.zarr").absolute(), Path(outside, "m"))
+            change_job(np.random.default_rng(1), Path(outside))
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + _ROOM, used + _ROOM))
+            for seed in range(int(first), int(last)):
+                print(f"seed {seed}", flush=True)
+                rng = np.random.default_rng(seed)
+                if kind == "maps":
+                    target = Path(outside, f"{seed}.zarr")
+                    found = change_map(rng, Path("map.zarr").absolute(), target)
+                    shutil.rmtree(target)
+                else:
+                    found = change_job(rng, Path(outside))
+                counts[found] = counts.get(found, 0) + 1
+        finally:
+            shutil.rmtree(outside, ignore_errors=True)
+    print(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

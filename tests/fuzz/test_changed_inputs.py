@@ -1,0 +1,47 @@
+"""Label maps and job files that are changed at random are used, or refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="memory is bounded and measured as on Linux"
+)
+
+
+def changed(kind: str, first: int, last: int) -> dict[str, int]:
+    done = subprocess.run(
+        [sys.executable, HERE / "changed_inputs.py", kind, str(first), str(last)],
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=300 + 10 * (last - first),
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, f"{lines[-1:]}: exit {done.returncode}\n{done.stderr[-3000:]}"
+    counts: dict[str, int] = json.loads(lines[-1])
+    return counts
+
+
+@pytest.mark.parametrize("kind", ["maps", "jobs"])
+def test_changed_inputs_are_used_or_refused(kind: str) -> None:
+    counts = changed(kind, 0, 40)
+    # A program that could not fail would refuse, or use, everything.
+    assert counts["refused"] > 4
+    assert counts["used"] > 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["maps", "jobs"])
+@pytest.mark.parametrize("part", range(5))
+def test_many_changed_inputs(kind: str, part: int) -> None:
+    changed(kind, 500 * part + 100, 500 * part + 600)
