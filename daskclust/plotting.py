@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from colorsys import hsv_to_rgb
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
+from daskclust._colors import label_colors
 from daskclust.metrics import match_labels
 
 __all__ = [
@@ -28,48 +28,11 @@ __all__ = [
     "stretch",
 ]
 
-# Okabe & Ito's colors, told apart with any color vision; then a few more.
-_COLORS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#f0e442",
-    "#332288",
-    "#999933",
-    "#882255",
-    "#44aa99",
-    "#aaaaaa",
-)
 _NODATA = "#1a1a1a"
+#: Lines that a legend can tell apart.
+_MOST_NAMED = 24
 # Red, green and blue light in nm: what a composite shows if there are wavelengths.
 _RGB = (660.0, 550.0, 470.0)
-
-
-#: Turn of the color wheel from one further color to the next: never near the last ones.
-_GOLDEN = 0.618034
-
-
-def label_colors(count: int) -> list[str]:
-    """Return a color for each label, as ``#rrggbb``.
-
-    The first twelve are told apart with any color vision; further ones are spread
-    over the color wheel.
-
-    Examples
-    --------
-    >>> label_colors(2), len(set(label_colors(40)))
-    (['#0072b2', '#e69f00'], 40)
-    """
-    out = list(_COLORS[:count])
-    for i in range(len(out), count):
-        red, green, blue = hsv_to_rgb(
-            i * _GOLDEN % 1.0, (0.45, 0.7, 0.95)[i % 3], 0.9 - i % 2 * 0.25
-        )
-        out.append(f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}")
-    return out
 
 
 def _require_matplotlib() -> None:
@@ -260,6 +223,7 @@ def draw_spectra(
     wavelengths: ArrayLike | None = None,
     bands: ArrayLike | None = None,
     names: Sequence[str] | None = None,
+    colors: Sequence[str] | None = None,
     spread: ArrayLike | None = None,
     title: str | None = None,
 ) -> None:
@@ -275,6 +239,8 @@ def draw_spectra(
         Numbers of the bands kept: lines break where some are left out.
     names : sequence of str, default=None
         Of the clusters; their numbers by default.
+    colors : sequence of str, default=None
+        Of the clusters; those of the label map by default.
     spread : array of shape (k, p), default=None
         Standard deviations, drawn as a light band.
     title : str, default=None
@@ -283,7 +249,7 @@ def draw_spectra(
     kept = None if bands is None else np.asarray(bands)
     x = np.arange(values.shape[1]) if kept is None else kept
     x = np.asarray(x if wavelengths is None else wavelengths, dtype=float)
-    for i, color in enumerate(label_colors(len(values))):
+    for i, color in enumerate(label_colors(len(values)) if colors is None else colors):
         name = str(i) if names is None else _plain(names[i])
         at, line = _with_gaps(kept, x, values[i])
         if spread is not None:
@@ -294,7 +260,7 @@ def draw_spectra(
     ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
     ax.set_ylabel("value")
     _open_frame(ax, title)
-    if len(values) <= 2 * len(_COLORS):
+    if len(values) <= _MOST_NAMED:
         ax.legend(
             frameon=False,
             ncols=max(1, len(values) // 8 + 1),
@@ -475,11 +441,11 @@ def draw_selection(ax: Any, selection: Any) -> None:
     """
     grid, scores = selection.grid, selection.scores
     errors = np.nan_to_num(selection.standard_errors, nan=0.0)
-    ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=_COLORS[0], capsize=2.0)
+    ax.errorbar(grid, scores, yerr=errors, fmt=".-", color=label_colors(1)[0], capsize=2.0)
     marks = [(selection.best_index, "o", "best")]
     if selection.one_se_index != selection.best_index:
         marks.append((selection.one_se_index, "s", "one standard error"))
-    for (index, marker, text), color in zip(marks, _COLORS[1:3], strict=False):
+    for (index, marker, text), color in zip(marks, label_colors(3)[1:], strict=False):
         ax.plot(
             grid[index],
             scores[index],

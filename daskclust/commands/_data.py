@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["bands_of_model", "check_same_data", "described", "read_scaling"]
+__all__ = ["bands_of_model", "check_same_data", "described"]
 
 
 def described(cube: Any) -> dict[str, Any]:
@@ -37,15 +37,6 @@ def described(cube: Any) -> dict[str, Any]:
 def _data(job: Any) -> dict[str, Any]:
     data = job.get("data") if isinstance(job, dict) else None
     return data if isinstance(data, dict) else {}
-
-
-def read_scaling(job: Any) -> Any:
-    """Return the scale by which a model's rows were made, from the job saved with it."""
-    scaling = job.get("scaling") if isinstance(job, dict) else None
-    if isinstance(scaling, list) and len(scaling) == 2:
-        return tuple(scaling)
-    scale = job.get("scale", "none") if isinstance(job, dict) else "none"
-    return scale if scale in ("none", "unit") else "none"
 
 
 def bands_of_model(job: Any, open_plain: Callable[[], Any]) -> Any:

@@ -25,7 +25,6 @@ def add_command(commands: Any) -> None:
         help="measure how fast a cube is read, bare and for clustering",
         description="Measure a bare Dask sum over the stored cube and passes of KMeans over its "
         "pixels, on the same workers, and tell both in bytes a second.",
-        allow_abbrev=False,
     )
     add_cube_arguments(parser)
     parser.add_argument(

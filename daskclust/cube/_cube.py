@@ -19,6 +19,7 @@ from daskclust.cube import _blocks
 from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._description import StoredCube
 from daskclust.cube._georeference import Georeference
+from daskclust.cube._grids import pixel_grid
 from daskclust.cube._images import Image, open_image
 from daskclust.cube._label_maps import (
     LABEL_MAP,
@@ -29,11 +30,13 @@ from daskclust.cube._label_maps import (
 )
 from daskclust.cube._labels import align, with_room
 from daskclust.cube._layout import flatten, unflatten
+from daskclust.cube._metadata import Names
 from daskclust.cube._pixels import whitened
 from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
 from daskclust.cube._tif_maps import write_label_tif, write_value_tif
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import is_geotiff
+from daskclust.cube.formats.vector import PixelGrid
 from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.seen import StoredArray, as_dask
 from daskclust.storage.stores import local_path, stamp, stamp_files
@@ -137,6 +140,11 @@ class Cube:
     def georeference(self) -> Georeference:
         """Coordinate system and position, as stored."""
         return self._place
+
+    @property
+    def pixel_grid(self) -> PixelGrid:
+        """Shape, transform and coordinate system of the image."""
+        return pixel_grid(self._place, self._grid.shape, self.dimension_names)
 
     @property
     def stored(self) -> StoredCube:
@@ -515,7 +523,8 @@ class Cube:
         *,
         overwrite: bool = False,
         n_clusters: int | None = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Names | None = None,
+        class_colors: Mapping[int, str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
         """Write labels as an image into a new Zarr v3 group, or a GeoTIFF.
@@ -532,8 +541,10 @@ class Cube:
             Replace a label map that daskclust has written; never anything else.
         n_clusters : int, default=None
             Number of clusters, where known: up to 32 767 are stored as int16.
-        class_names : sequence of str, default=None
-            Meanings of the labels 0, 1, ...; ``cluster_0``, ... by default.
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
+        class_colors : mapping of int to str, default=None
+            Colors by label, as ``#rrggbb``; well told apart by default.
         attributes : mapping, default=None
             More attributes of the group, such as where the labels come from; JSON values,
             stored without the credentials of URLs.
@@ -587,6 +598,7 @@ class Cube:
                 overwrite=overwrite,
                 n_clusters=n_clusters,
                 class_names=class_names,
+                class_colors=class_colors,
                 attributes=attributes,
                 check=self._check_unchanged,
             )
@@ -607,6 +619,7 @@ class Cube:
             n_clusters=n_clusters,
             largest=largest,
             class_names=class_names,
+            class_colors=class_colors,
             attributes=attributes,
         )
 
@@ -743,7 +756,7 @@ class Cube:
         *,
         fill_value: float = -1,
         name: str = "labels",
-        class_names: Sequence[str] | None = None,
+        class_names: Names | None = None,
     ) -> Any:
         """Put one value per row back onto the image, as an ``xarray.DataArray``.
 
@@ -754,8 +767,8 @@ class Cube:
         fill_value : number, default=-1
             Value of masked pixels.
         name : str, default="labels"
-        class_names : sequence of str, default=None
-            Meanings of the labels 0, 1, ..., for the attributes ``flag_values`` and
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label, for the attributes ``flag_values`` and
             ``flag_meanings``.
 
         Returns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dask.array as da
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._grids import pixel_grid
-from daskclust.cube._metadata import dimension_names, role_of
+from daskclust.cube._metadata import dimension_names, read_colors, read_meanings, role_of
 from daskclust.cube._sources import open_path
 from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.opening import kind_of
@@ -37,13 +37,16 @@ class Image:
         Values that its attributes declare as none.
     place : Georeference
     meanings : dict of int to str, or None
-        ``flag_meanings``, by value.
+        Names of the values.
+    colors : dict of int to str
+        Colors of the values, as ``#rrggbb``, as far as they are stated.
     """
 
     values: Any
     nodata: tuple[int, ...] = ()
     place: Georeference = NOWHERE
     meanings: dict[int, str] | None = None
+    colors: dict[int, str] = field(default_factory=dict)
 
 
 def open_image(
@@ -220,7 +223,9 @@ def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
     if names is not None and len(names) == 2:
         y, x = names if role_of(names[0]) != "x" else names[::-1]
         place = Georeference.from_zarr(array, group, (y, x))
-    return Image(values, _nodata(array.attrs), place, _meanings(array.attrs))
+    attributes = array.attrs.asdict()
+    meanings, colors = read_meanings(attributes), read_colors(attributes)
+    return Image(values, _nodata(attributes), place, meanings, colors)
 
 
 def _from_xarray(array: Any) -> Image:
@@ -246,24 +251,10 @@ def _from_xarray(array: Any) -> Image:
         y, x = names if role_of(names[0]) != "x" else names[::-1]
         place = Georeference.from_xarray(array, (y, x))
     attributes = {**array.encoding, **array.attrs}
-    return Image(values, _nodata(attributes), place, _meanings(attributes))
+    meanings, colors = read_meanings(attributes), read_colors(attributes)
+    return Image(values, _nodata(attributes), place, meanings, colors)
 
 
 def _nodata(attributes: Any) -> tuple[int, ...]:
     found = [decode_fill_value(attributes[n]) for n in NODATA_ATTRIBUTES if n in attributes]
     return tuple({int(value) for value in found if math.isfinite(value) and value == int(value)})
-
-
-def _meanings(attributes: Any) -> dict[int, str] | None:
-    values, meanings = attributes.get("flag_values"), attributes.get("flag_meanings")
-    if values is None or not isinstance(meanings, str):
-        return None
-    names = meanings.split()
-    if isinstance(values, str):
-        values = values.replace(",", " ").split()
-    try:
-        # One class may be written as a number, not a list.
-        numbers = [int(value) for value in np.atleast_1d(np.asarray(values)).tolist()]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return dict(zip(numbers, names, strict=True)) if len(names) == len(numbers) else None

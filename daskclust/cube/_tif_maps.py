@@ -12,15 +12,14 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._colors import label_colors, rgb_of
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
+from daskclust.cube._metadata import Names, as_names
 from daskclust.cube.formats.geotiff import MARK, Legend, check_cog, write_cog
 from daskclust.storage.urls import redact_all
 
 __all__ = ["write_label_tif", "write_value_tif"]
-
-#: Colors of the first clusters; more are spread over the wheel.
-_GOLDEN = 0.6180339887498949
 
 
 def _strips(
@@ -42,7 +41,8 @@ def write_label_tif(
     kind: str,
     overwrite: bool,
     n_clusters: int | None,
-    class_names: Sequence[str] | None,
+    class_names: Names | None,
+    class_colors: Mapping[int, str] | None,
     attributes: Mapping[str, Any] | None,
     check: Callable[[], None],
 ) -> None:
@@ -59,19 +59,16 @@ def write_label_tif(
         Raises where the map must not be kept.
     """
     check_cog(path, kind=kind, overwrite=overwrite)
-    if n_clusters is None and class_names is not None:
-        n_clusters = len(class_names)
-    dtype: np.dtype[Any] = np.dtype(np.int32)
-    for small in (np.uint8, np.uint16):
-        if n_clusters is not None and n_clusters <= np.iinfo(small).max:
-            dtype = np.dtype(small)
-            break
-    else:
-        if n_clusters is None:
-            dtype = np.dtype(np.uint16)
+    named = as_names(class_names)
+    ends = [1 + code for code in named] + ([] if n_clusters is None else [n_clusters])
+    # One value more than labels, for none.
+    room = max(ends, default=2**8)
+    dtype: np.dtype[Any] = np.dtype(
+        np.uint8 if room < 2**8 else np.uint16 if room < 2**16 else np.int32
+    )
     limit = int(np.iinfo(dtype).max) - 1
     nodata = -1 if dtype.kind == "i" else limit + 1
-    found: set[int] = set(range(n_clusters or 0))
+    found: set[int] = {*named, *range(n_clusters or 0)}
 
     def convert(labels: NDArray[Any]) -> NDArray[Any]:
         codes = np.unique(labels)
@@ -85,9 +82,13 @@ def write_label_tif(
 
     def legend() -> Legend:
         codes = sorted(found)
-        given = list(class_names or ())
-        said = {k: str(given[k]) if k < len(given) else f"cluster_{k}" for k in codes}
-        return Legend(said, {k: _color(k) for k in codes})
+        given = class_colors or {}
+        plain = label_colors(1 + len(codes))
+        colors = {k: given.get(k, plain[at]) for at, k in enumerate(codes)}
+        return Legend(
+            {k: named.get(k, f"cluster_{k}") for k in codes},
+            {k: rgb_of(color) for k, color in colors.items()},
+        )
 
     write_cog(
         path,
@@ -135,12 +136,3 @@ def write_value_tif(
 def _tags(kind: str, attributes: Mapping[str, Any] | None) -> dict[str, str]:
     said = redact_all(dict(attributes or {}))
     return {MARK: kind, **{key: json.dumps(value) for key, value in said.items()}}
-
-
-def _color(code: int) -> tuple[int, int, int]:
-    """Colors that differ between neighbors in number: steps of the golden ratio of the wheel."""
-    import colorsys
-
-    value = 0.95 - 0.25 * (code // 8 % 3)
-    red, green, blue = colorsys.hsv_to_rgb(code * _GOLDEN % 1.0, 0.65, value)
-    return round(255 * red), round(255 * green), round(255 * blue)

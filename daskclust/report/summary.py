@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,14 @@ from numpy.typing import NDArray
 from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._layout import flatten
 
-__all__ = ["MapSummary", "agreement_of", "as_classes", "n_clusters_of", "summarize"]
+__all__ = ["MapSummary", "NothingInCommonError", "agreement_of", "as_classes", "summarize"]
 
 #: Pixels along the longer side of the small map.
-_SIDE = 1000
+_SIDE = 2500
+
+
+class NothingInCommonError(ValueError):
+    """No pixel has both a class and a cluster, so that nothing can be compared."""
 
 
 @dataclass(frozen=True)
@@ -26,36 +31,59 @@ class MapSummary:
     Attributes
     ----------
     sizes : ndarray of shape (k,), int64
-        Pixels of each cluster.
+        Pixels of each code.
     preview : ndarray of shape (rows, columns), int
-        Every ``step``-th pixel; -1 where there are no data.
+        Places among the codes of every ``step``-th pixel; -1 where there are no data.
     step : int
+    values : ndarray of shape (rows, columns), float32, or None
+        Margins of the same pixels, NaN for none.
     """
 
     sizes: NDArray[np.int64]
     preview: NDArray[Any]
     step: int
+    values: NDArray[np.float32] | None = None
 
 
-def _count(block: NDArray[Any], n_clusters: int) -> NDArray[np.int64]:
-    counts = np.bincount(block[block >= 0].ravel(), minlength=n_clusters)
-    return counts[None, None, :n_clusters].astype(np.int64)
+def _count(block: NDArray[Any], codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    at = _places(block[block >= 0].ravel(), codes)
+    return np.bincount(at[at >= 0], minlength=len(codes))[None, None].astype(np.int64)
 
 
-def summarize(image: da.Array, n_clusters: int) -> MapSummary:
-    """Count clusters and take a small map, in one pass over the label map."""
+def _places(labels: NDArray[Any], codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where labels stand among ascending codes, -1 for those that are not there."""
+    at = np.searchsorted(codes, labels)
+    at[at == len(codes)] = 0
+    return np.where(codes[at] == labels, at, -1)
+
+
+def summarize(image: da.Array, codes: Sequence[int], *, values: Any = None) -> MapSummary:
+    """Count the pixels of each code and take a small map, in one pass over the label map.
+
+    Parameters
+    ----------
+    image : dask.array.Array of shape (y, x), integer
+        -1 for none.
+    codes : sequence of int
+        Ascending.
+    values : dask.array.Array of shape (y, x), optional
+        Numbers of the pixels, of which a small map is taken, too.
+    """
+    known = np.asarray(codes, dtype=np.int64)
     counts = da.map_blocks(
         _count,
         image,
-        n_clusters=n_clusters,
+        codes=known,
         new_axis=2,
-        chunks=((1,) * image.numblocks[0], (1,) * image.numblocks[1], (n_clusters,)),
+        chunks=((1,) * image.numblocks[0], (1,) * image.numblocks[1], (len(known),)),
         dtype=np.int64,
         meta=np.empty((0, 0, 0), np.int64),
     )
     step = max(1, -(-max(image.shape) // _SIDE))
-    sizes, preview = dask.compute(counts.sum(axis=(0, 1)), image[::step, ::step])
-    return MapSummary(sizes, preview, step)
+    small = [image[::step, ::step], *([] if values is None else [values[::step, ::step]])]
+    sizes, preview, *more = dask.compute(counts.sum(axis=(0, 1)), *small)
+    margins = np.asarray(more[0], dtype=np.float32) if more else None
+    return MapSummary(sizes, _places(np.asarray(preview), known), step, margins)
 
 
 def as_classes(values: Any, none: tuple[int, ...]) -> da.Array:
@@ -80,13 +108,15 @@ def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str,
 
     Raises
     ------
-    ValueError
+    NothingInCommonError
         No pixel has both a class and a cluster.
     """
     from daskclust.metrics import agreement_scores, contingency_table
 
     known, found = flatten(truth, grid), flatten(image, grid)
     table = contingency_table(known, found, ignore_masked=True)
+    if not len(table):
+        raise NothingInCommonError("No pixel has both a class and a cluster to compare.")
     classes, rows = np.unique(table[:, 0], return_inverse=True)
     clusters, columns = np.unique(table[:, 1], return_inverse=True)
     counts = np.zeros((len(classes), len(clusters)), dtype=np.int64)
@@ -98,14 +128,3 @@ def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str,
         "clusters": clusters.tolist(),
         "counts": counts.tolist(),
     }
-
-
-def n_clusters_of(model: Any) -> int:
-    """Return the number of clusters that a fitted model has found."""
-    for name in ("cluster_centers_", "means_"):
-        centers = getattr(model, name, None)
-        if centers is not None:
-            return len(centers)
-    if not hasattr(model, "n_clusters"):
-        return len(model.classes_)
-    return int(getattr(model, "n_clusters_", None) or model.n_clusters)
