@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from daskclust._colors import label_colors
+from daskclust.colors import N_DISTINCT, NODATA_COLOR, label_colors
 from daskclust.metrics import match_labels
 
 __all__ = [
@@ -28,9 +28,6 @@ __all__ = [
     "stretch",
 ]
 
-_NODATA = "#1a1a1a"
-#: Lines that a legend can tell apart.
-_MOST_NAMED = 24
 # Red, green and blue light in nm: what a composite shows if there are wavelengths.
 _RGB = (660.0, 550.0, 470.0)
 
@@ -103,7 +100,7 @@ def draw_label_map(
     if like is not None:
         labels = _renumbered(labels, np.asarray(like))
     count = max(1, int(labels.max()) + 1, n_labels or 0)
-    colors = [_NODATA, *label_colors(count)]
+    colors = [NODATA_COLOR, *label_colors(count)]
     image = ax.imshow(
         labels,
         cmap=ListedColormap(colors),
@@ -260,7 +257,7 @@ def draw_spectra(
     ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
     ax.set_ylabel("value")
     _open_frame(ax, title)
-    if len(values) <= _MOST_NAMED:
+    if len(values) <= 2 * N_DISTINCT:
         ax.legend(
             frameon=False,
             ncols=max(1, len(values) // 8 + 1),

@@ -95,6 +95,7 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
     heads = ["Classes", *[""] * (len(classes) - 1)]
     return [
         f"{head:<10}{item['code']:>3}  {item['name']:<{width}}  {item['pixels']:>9} pixels"
+        + (f"  {item['square_meters'] / 1e6:>10.4g} km2" if "square_meters" in item else "")
         for head, item in zip(heads, classes, strict=True)
     ]
 

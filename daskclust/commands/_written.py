@@ -55,7 +55,7 @@ def write_outputs(
     if options.output is None and options.report is None and not job.maps:
         return
     with progress.task("Summary"):
-        summary = summarize(image, legend.codes, values=uncertainty)
+        summary = summarize(image, legend.codes, values=uncertainty, cube=cube)
         add_classes(found, legend, summary)
         are_used = takes_labels(model)
         found.update(
@@ -139,6 +139,8 @@ def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
         {"code": code, "name": name, "pixels": size}
         for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
     ]
+    for item, area in zip(found["classes"], summary.square_meters or (), strict=False):
+        item["square_meters"] = area
 
 
 def _classes(legend: Legend) -> dict[str, Any]:

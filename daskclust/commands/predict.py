@@ -113,7 +113,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.output is not None:
             labels = legend.encode(model.predict(cube))
             image = write_map(options, cube, labels, legend, job, replace, progress)
-            add_classes(sizes, legend, summarize(image, legend.codes))
+            add_classes(sizes, legend, summarize(image, legend.codes, cube=cube))
         if options.uncertainty is not None:
             write_uncertainty(options, cube, model, job, replace, progress)
     found = {

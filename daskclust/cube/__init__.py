@@ -7,5 +7,15 @@ that a row block is one read of the store and a label block one write.
 
 from daskclust.cube._cube import Cube
 from daskclust.cube._opening import open_cube
+from daskclust.cube.areas import AreaTable, ClassArea, area_table
+from daskclust.cube.label_map import LabelMap, open_label_map
 
-__all__ = ["Cube", "open_cube"]
+__all__ = [
+    "AreaTable",
+    "ClassArea",
+    "Cube",
+    "LabelMap",
+    "area_table",
+    "open_cube",
+    "open_label_map",
+]

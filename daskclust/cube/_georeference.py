@@ -20,10 +20,11 @@ _ATTRIBUTES = (
     "GeoTransform",
     "transform",
     "zarr_conventions",
+    "_CRS",
 )
 _PREFIXES = ("proj:", "spatial:")
 # Ways to name a coordinate system, best first: where both maps use one, it decides.
-_SYSTEMS = ("proj:code", "proj:projjson", "proj:wkt2", "crs_wkt", "spatial_ref", "crs")
+_SYSTEMS = ("proj:code", "proj:projjson", "proj:wkt2", "crs_wkt", "spatial_ref", "crs", "_CRS")
 _TRANSFORMS = ("spatial:transform", "GeoTransform", "transform")
 
 
@@ -119,24 +120,6 @@ class Georeference:
             coordinates[name] = Coordinate(tuple(map(str, found.dims)), values, dict(found.attrs))
         return cls(attributes, {}, coordinates)
 
-    def write(self, group: zarr.Group) -> None:
-        """Copy what belongs to the group, and the coordinates."""
-        group.attrs.update(self.group_attributes)
-        for name, found in self.coordinates.items():
-            if name in group:
-                continue
-            values = found.values
-            numeric = values.dtype.kind in "iuf"
-            copy = group.create_array(
-                name,
-                shape=values.shape,
-                dtype=values.dtype if numeric else np.int32,
-                dimension_names=found.dims,
-                attributes=dict(found.attributes),
-            )
-            if numeric:
-                copy[...] = values[...]
-
     def differences(self, other: Georeference) -> list[str]:
         """Say in which respects another map lies elsewhere; what only one states is no difference.
 
@@ -173,6 +156,9 @@ class Georeference:
         facts = self.facts()
         for name in _SYSTEMS:
             value = facts.get(name)
+            if name == "_CRS" and isinstance(value, Mapping):
+                # As GDAL writes it: the same in up to three ways.
+                value = value.get("wkt", value.get("projjson", value.get("url")))
             if isinstance(value, Mapping):
                 return json.dumps(value)
             if isinstance(value, str) and value.strip():

@@ -10,9 +10,10 @@ import numpy as np
 from daskclust.cube._georeference import Georeference
 from daskclust.cube.formats.vector import PixelGrid
 
-__all__ = ["pixel_grid"]
+__all__ = ["IDENTITY", "pixel_grid"]
 
-_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+#: Rows and columns themselves: an image that does not say where it lies.
+IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 #: Steps of a regular coordinate differ by no more, as a share of a step.
 _UNEVEN = 1e-3
 
@@ -41,7 +42,7 @@ def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, st
     True
     """
     facts = place.facts()
-    found = _stated(facts) or _of_coordinates(place, names) or _IDENTITY
+    found = _stated(facts) or _of_coordinates(place, names) or IDENTITY
     return PixelGrid((int(shape[0]), int(shape[1])), found, place.crs_text())
 
 

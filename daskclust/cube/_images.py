@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -14,7 +15,13 @@ from numpy.typing import NDArray
 
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._grids import pixel_grid
-from daskclust.cube._metadata import dimension_names, read_colors, read_meanings, role_of
+from daskclust.cube._metadata import (
+    attributes_of,
+    dimension_names,
+    read_colors,
+    read_meanings,
+    role_of,
+)
 from daskclust.cube._sources import open_path
 from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.opening import kind_of
@@ -23,7 +30,7 @@ from daskclust.cube.formats.vector import PixelGrid, rasterize_file
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import decode_fill_value
 
-__all__ = ["Image", "open_image"]
+__all__ = ["Image", "open_image", "read_image"]
 
 
 @dataclass(frozen=True)
@@ -38,15 +45,18 @@ class Image:
     place : Georeference
     meanings : dict of int to str, or None
         Names of the values.
-    colors : dict of int to str
+    colors : dict of int to str, or None
         Colors of the values, as ``#rrggbb``, as far as they are stated.
+    names : tuple of str
+        Of the dimensions y and x.
     """
 
     values: Any
     nodata: tuple[int, ...] = ()
     place: Georeference = NOWHERE
     meanings: dict[int, str] | None = None
-    colors: dict[int, str] = field(default_factory=dict)
+    colors: dict[int, str] | None = None
+    names: tuple[str, str] = ("y", "x")
 
 
 def open_image(
@@ -91,7 +101,7 @@ def open_image(
         return _from_features(image, pixel_grid(place, shape, names), chunks, class_column)
     if class_column is not None:
         raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
-    opened = _open(name, image, variable)
+    opened = read_image(name, image, variable)
     if opened.values.shape != shape:
         raise ValueError(f"{name} has shape {opened.values.shape}; expected the image's {shape}.")
     found = place.differences(opened.place)
@@ -103,7 +113,8 @@ def open_image(
     return opened
 
 
-def _open(name: str, image: Any, variable: str | None) -> Image:
+def read_image(name: str, image: Any, variable: str | None = None) -> Image:
+    """Open an image of any size; see :func:`open_image`."""
     if isinstance(image, Image):
         return image
     if isinstance(image, str | os.PathLike):
@@ -219,13 +230,11 @@ def _upright(values: Any, names: Any) -> Any:
 def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
     names = dimension_names(array)
     values = _upright(as_dask(array), names)
-    place = NOWHERE
+    place, upright = NOWHERE, ("y", "x")
     if names is not None and len(names) == 2:
-        y, x = names if role_of(names[0]) != "x" else names[::-1]
-        place = Georeference.from_zarr(array, group, (y, x))
-    attributes = array.attrs.asdict()
-    meanings, colors = read_meanings(attributes), read_colors(attributes)
-    return Image(values, _nodata(attributes), place, meanings, colors)
+        upright = names if role_of(names[0]) != "x" else names[::-1]
+        place = Georeference.from_zarr(array, group, upright)
+    return _described(values, place, upright, attributes_of(array))
 
 
 def _from_xarray(array: Any) -> Image:
@@ -246,13 +255,24 @@ def _from_xarray(array: Any) -> Image:
             else np.where(missing, -1, values)
         )
         values = values.astype(np.int64)
-    place = NOWHERE
+    place, upright = NOWHERE, ("y", "x")
     if len(names) == 2:
-        y, x = names if role_of(names[0]) != "x" else names[::-1]
-        place = Georeference.from_xarray(array, (y, x))
-    attributes = {**array.encoding, **array.attrs}
-    meanings, colors = read_meanings(attributes), read_colors(attributes)
-    return Image(values, _nodata(attributes), place, meanings, colors)
+        upright = names if role_of(names[0]) != "x" else names[::-1]
+        place = Georeference.from_xarray(array, upright)
+    return _described(values, place, upright, {**array.encoding, **array.attrs})
+
+
+def _described(
+    values: Any, place: Georeference, names: tuple[str, str], attributes: Mapping[str, Any]
+) -> Image:
+    return Image(
+        values,
+        _nodata(attributes),
+        place,
+        read_meanings(attributes),
+        read_colors(attributes) or None,
+        names,
+    )
 
 
 def _nodata(attributes: Any) -> tuple[int, ...]:

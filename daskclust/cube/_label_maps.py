@@ -12,8 +12,9 @@ import zarr
 from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._metadata import Names, as_names, flags, label_dtype
+from daskclust.cube._zarr_images import new_image
 from daskclust.storage.seen import StoredArray
-from daskclust.storage.stores import encode_fill_value, open_store
+from daskclust.storage.stores import open_store
 from daskclust.storage.targets import check_written, new_group
 from daskclust.storage.urls import redact_all
 
@@ -62,20 +63,21 @@ def write_label_map(
     named = as_names(class_names)
     ends = [1 + code for code in (*named, largest) if code is not None]
     known = max(ends, default=None) if n_clusters is None else max([*ends, n_clusters])
-    with new_group(store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True) as group:
-        target = group.create_array(
+    with new_group(
+        store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
+    ) as group:
+        target = new_image(
+            group,
             "labels",
+            place,
+            names,
             shape=grid.shape,
             chunks=grid.block,
             dtype=label_dtype(dtype, known),
             fill_value=-1,
-            # So that a block that is not there is a block that was not written.
-            config={"write_empty_chunks": True},
-            dimension_names=names,
-            attributes={"long_name": "cluster", **place.attributes},
+            attributes={"long_name": "cluster"},
         )
         group.attrs.update(redact_all(attributes or {}))
-        place.write(group)
         found = write_blocks(StoredArray(target))
         check_written(target)
         codes = sorted({*named, *range(n_clusters or 0), *found})
@@ -97,21 +99,23 @@ def write_value_map(
     check: Callable[[], None],
 ) -> zarr.Group:
     """Write numbers (y, x) or (band, y, x), NaN for none, one task a chunk."""
-    with new_group(store, kind=VALUE_MAP, overwrite=overwrite, consolidated=True) as group:
-        target = group.create_array(
+    with new_group(
+        store, kind=VALUE_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
+    ) as group:
+        target = new_image(
+            group,
             "values",
+            place,
+            names,
             shape=image.shape,
             chunks=tuple(max(sizes) for sizes in image.chunks),
             dtype=image.dtype,
             fill_value=np.nan,
-            config={"write_empty_chunks": True},
-            dimension_names=names if image.ndim == 2 else ("band", *names),
-            attributes={"_FillValue": encode_fill_value(np.nan, image.dtype), **place.attributes},
+            attributes={},
         )
         if band_names is not None:
             target.attrs["band_names"] = [str(name) for name in band_names]
         group.attrs.update(redact_all(attributes or {}))
-        place.write(group)
         da.store(image, StoredArray(target), lock=False)  # type: ignore[arg-type]
         check_written(target)
         check()

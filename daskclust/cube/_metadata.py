@@ -11,12 +11,15 @@ import zarr
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
+from daskclust.colors import class_colors
+from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.exceptions import PerformanceWarning
 
 __all__ = [
     "WAVELENGTH_NAMES",
     "Names",
     "as_names",
+    "attributes_of",
     "check_choice",
     "choose_block",
     "dimension_names",
@@ -74,6 +77,20 @@ def dimension_names(array: zarr.Array) -> tuple[str, ...] | None:
     if not isinstance(names, list | tuple) or any(name is None for name in names):
         return None
     return tuple(map(str, names))
+
+
+def attributes_of(array: zarr.Array) -> dict[str, Any]:
+    """Return the attributes of an array; xarray's version 2 keeps nodata in the metadata."""
+    found = dict(array.attrs)
+    if (
+        array.metadata.zarr_format == 2
+        and "_ARRAY_DIMENSIONS" in found
+        and not any(name in found for name in NODATA_ATTRIBUTES)
+        and array.metadata.fill_value is not None
+    ):
+        # zarr gives 0 where the metadata say null.
+        found["_FillValue"] = array.metadata.fill_value
+    return found
 
 
 def find_dimensions(
@@ -179,11 +196,10 @@ def flags(
         "flag_values": values,
         # CF separates meanings by blanks, hence none inside.
         "flag_meanings": " ".join("_".join(meaning.split()) or "_" for meaning in meanings),
+        "flag_colors": " ".join({**class_colors(values), **(colors or {})}[k] for k in values),
     }
     if given:
-        found["class_names"] = {str(k): name for k, name in given.items()}
-    if colors and all(k in colors for k in values):
-        found["flag_colors"] = " ".join(colors[k] for k in values)
+        found["class_names"] = dict(zip(map(str, values), meanings, strict=True))
     return found
 
 
@@ -215,7 +231,7 @@ def read_colors(attributes: Mapping[str, Any]) -> dict[int, str]:
             return {}
     except (TypeError, ValueError, OverflowError, IndexError):
         return {}
-    return {k: c for k, c in pairs.items() if _COLOR.fullmatch(c) and c != "#000000"}
+    return {k: c.lower() for k, c in pairs.items() if _COLOR.fullmatch(c) and c != "#000000"}
 
 
 def _flag_values(attributes: Mapping[str, Any]) -> list[int] | None:

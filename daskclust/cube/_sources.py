@@ -16,11 +16,11 @@ import zarr
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._metadata import (
     WAVELENGTH_NAMES,
+    attributes_of,
     dimension_names,
     find_wavelengths,
     role_of,
 )
-from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.found import BAD_BANDS
 from daskclust.cube.formats.opening import kind_of, open_file, open_files
 from daskclust.storage.seen import as_dask
@@ -162,7 +162,8 @@ def _in_zarr(
         units = attributes.get("wavelength_units")
         candidates += [(attributes.get(name), units) for name in WAVELENGTH_NAMES]
     read = {
-        name: _Part(item, dimension_names(item), _said_by(item)) for name, item in parts.items()
+        name: _Part(item, dimension_names(item), attributes_of(item))
+        for name, item in parts.items()
     }
     good = [group.get(name) for name in _GOOD] if group is not None else []
     stated = [item[...] for item in good if isinstance(item, zarr.Array) and item.ndim == 1]
@@ -174,20 +175,6 @@ def _in_zarr(
         lambda names: Georeference.from_zarr(first, group, names),
         good=stated[0] if stated else None,
     )
-
-
-def _said_by(array: zarr.Array) -> dict[str, Any]:
-    """Attributes of an array; xarray's stores of version 2 keep nodata in the metadata."""
-    found = dict(array.attrs)
-    if (
-        array.metadata.zarr_format == 2
-        and "_ARRAY_DIMENSIONS" in found
-        and not any(name in found for name in NODATA_ATTRIBUTES)
-        and array.metadata.fill_value is not None
-    ):
-        # zarr gives 0 where the metadata say null.
-        found["_FillValue"] = array.metadata.fill_value
-    return found
 
 
 # xarray

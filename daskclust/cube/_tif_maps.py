@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._colors import label_colors, rgb_of
+from daskclust.colors import class_colors as default_colors
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._metadata import Names, as_names
@@ -82,12 +82,9 @@ def write_label_tif(
 
     def legend() -> Legend:
         codes = sorted(found)
-        given = class_colors or {}
-        plain = label_colors(1 + len(codes))
-        colors = {k: given.get(k, plain[at]) for at, k in enumerate(codes)}
+        colors = {**default_colors(codes), **(class_colors or {})}
         return Legend(
-            {k: named.get(k, f"cluster_{k}") for k in codes},
-            {k: rgb_of(color) for k, color in colors.items()},
+            {k: named.get(k, f"cluster_{k}") for k in codes}, {k: _rgb(colors[k]) for k in codes}
         )
 
     write_cog(
@@ -136,3 +133,8 @@ def write_value_tif(
 def _tags(kind: str, attributes: Mapping[str, Any] | None) -> dict[str, str]:
     said = redact_all(dict(attributes or {}))
     return {MARK: kind, **{key: json.dumps(value) for key, value in said.items()}}
+
+
+def _rgb(color: str) -> tuple[int, int, int]:
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
+    return red, green, blue

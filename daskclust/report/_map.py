@@ -126,9 +126,7 @@ def add_map(
         '<span class="how" hidden>Drag to move; double-click, + and \N{MINUS SIGN} zoom, or the '
         "wheel once the map is clicked.</span></figcaption></figure>"
     )
-    page.section(
-        "Map", f'<div class="map">{viewer}{_legend_table(summary, legend, axes, mostly)}</div>'
-    )
+    page.section("Map", f'<div class="map">{viewer}{_legend_table(summary, legend, mostly)}</div>')
     page.data("map-data", json.dumps(data))
 
 
@@ -155,12 +153,10 @@ def _scale_of_margins(summary: MapSummary, uncertainty_is: str | None) -> str:
     )
 
 
-def _legend_table(
-    summary: MapSummary, legend: Legend, axes: MapAxes, mostly: Mapping[int, str]
-) -> str:
+def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]) -> str:
     total = max(int(summary.sizes.sum()), 1)
     largest = max(int(summary.sizes.max(initial=0)), 1)
-    areas, unit = _areas(summary, axes)
+    areas, unit = _areas(summary)
     margins = _mean_margins(summary, len(legend.codes))
     heads = ["class", "code", "pixels", "share"]
     heads += [f"area ({unit})"] * bool(unit) + ["margin"] * (margins is not None)
@@ -180,8 +176,8 @@ def _legend_table(
         rows.append(
             f'<tr><th scope="row"><label><input type="checkbox" checked data-class="{i}" hidden '
             f'aria-label="Show {escape(name)}"><i class="chip" style="background:{color}"></i>'
-            f'<span>{escape(name)}</span></label><div class="bar" style="width:{100 * size / largest:.2f}%;'
-            f'background:{color}"></div></th>{numbers}{known}</tr>'
+            f'<span>{escape(name)}</span></label><div class="bar" style="background:{color};'
+            f'width:{100 * size / largest:.2f}%"></div></th>{numbers}{known}</tr>'
         )
     head = "".join(
         f'<th scope="col"{"" if text in ("class", "known pixels") else " class=n"}>{text}</th>'
@@ -195,13 +191,11 @@ def _legend_table(
     )
 
 
-def _areas(summary: MapSummary, axes: MapAxes) -> tuple[Sequence[float], str]:
+def _areas(summary: MapSummary) -> tuple[Sequence[float], str]:
     """Return the area of each class, in ha or km2; no unit where pixels have no area."""
-    if axes.unit not in ("m", "km"):
+    if summary.square_meters is None:
         return [], ""
-    meters = 1.0 if axes.unit == "m" else 1000.0
-    pixel = abs(axes.across * axes.down) * meters**2
-    areas = summary.sizes * pixel
+    areas = np.asarray(summary.square_meters)
     large = areas.sum() >= 1e8
     found: list[float] = (areas / (1e6 if large else 1e4)).tolist()
     return found, "km\N{SUPERSCRIPT TWO}" if large else "ha"

@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust import plotting
-from daskclust._colors import rgb_of
+from daskclust.colors import NODATA_COLOR
 
 __all__ = ["map_png", "photo_jpeg", "svg"]
-
-_NODATA = (0x1A, 0x1A, 0x1A)
 
 
 def svg(
@@ -66,7 +64,7 @@ def map_png(label_map: NDArray[Any], colors: Sequence[str]) -> str:
     """
     from PIL import Image
 
-    palette = [_NODATA, *map(rgb_of, colors[:254])]
+    palette = [bytes.fromhex(color[1:]) for color in (NODATA_COLOR, *colors[:254])]
     shown = np.where(label_map < 0, 0, label_map % 254 + 1).astype(np.uint8)
     image = Image.fromarray(shown)
     image.putpalette([part for color in palette for part in color])

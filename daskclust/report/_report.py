@@ -129,7 +129,7 @@ def write_report(
         image = cube.to_map(legend.encode(model.labels_ if labels is None else labels))
         if summary is None:
             margins = None if uncertainty is None else cube.to_map(uncertainty, fill_value=np.nan)
-            summary = summarize(image, legend.codes, values=margins)
+            summary = summarize(image, legend.codes, values=margins, cube=cube)
         if truth is not None and agreement is None:
             none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
             known = as_classes(da.asarray(truth), none)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
-from daskclust._colors import label_colors
+from daskclust.colors import class_colors
 
 __all__ = ["Legend", "legend_of"]
 
@@ -142,14 +142,12 @@ def _named(
     codes: Any, names: Mapping[int, str] | None, colors: Mapping[int, str] | None, kind: str
 ) -> Legend:
     numbers = tuple(int(code) for code in codes)
-    given, painted = names or {}, colors or {}
-    # Colors that are taken by name are no one else's.
-    taken = {painted[code] for code in numbers if code in painted}
-    free = iter([c for c in label_colors(len(numbers) + len(taken)) if c not in taken])
+    given = names or {}
+    painted = {**class_colors(numbers), **(colors or {})}
     return Legend(
         numbers,
         tuple(given.get(code, f"{kind}_{code}") for code in numbers),
-        tuple(painted[code] if code in painted else next(free) for code in numbers),
+        tuple(painted[code] for code in numbers),
     )
 
 

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cube import LabelMap, area_table
 from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._layout import flatten
 
@@ -37,12 +38,15 @@ class MapSummary:
     step : int
     values : ndarray of shape (rows, columns), float32, or None
         Margins of the same pixels, NaN for none.
+    square_meters : tuple of float, or None
+        Ground that each code covers; None where the map does not say where it lies.
     """
 
     sizes: NDArray[np.int64]
     preview: NDArray[Any]
     step: int
     values: NDArray[np.float32] | None = None
+    square_meters: tuple[float, ...] | None = None
 
 
 def _count(block: NDArray[Any], codes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -57,7 +61,9 @@ def _places(labels: NDArray[Any], codes: NDArray[np.int64]) -> NDArray[np.int64]
     return np.where(codes[at] == labels, at, -1)
 
 
-def summarize(image: da.Array, codes: Sequence[int], *, values: Any = None) -> MapSummary:
+def summarize(
+    image: da.Array, codes: Sequence[int], *, values: Any = None, cube: Any = None
+) -> MapSummary:
     """Count the pixels of each code and take a small map, in one pass over the label map.
 
     Parameters
@@ -68,6 +74,8 @@ def summarize(image: da.Array, codes: Sequence[int], *, values: Any = None) -> M
         Ascending.
     values : dask.array.Array of shape (y, x), optional
         Numbers of the pixels, of which a small map is taken, too.
+    cube : Cube, optional
+        Where the map lies; with a coordinate system, one more pass adds up areas.
     """
     known = np.asarray(codes, dtype=np.int64)
     counts = da.map_blocks(
@@ -83,7 +91,21 @@ def summarize(image: da.Array, codes: Sequence[int], *, values: Any = None) -> M
     small = [image[::step, ::step], *([] if values is None else [values[::step, ::step]])]
     sizes, preview, *more = dask.compute(counts.sum(axis=(0, 1)), *small)
     margins = np.asarray(more[0], dtype=np.float32) if more else None
-    return MapSummary(sizes, _places(np.asarray(preview), known), step, margins)
+    areas = None if cube is None else _areas(image, cube, codes)
+    return MapSummary(sizes, _places(np.asarray(preview), known), step, margins, areas)
+
+
+def _areas(image: da.Array, cube: Any, codes: Sequence[int]) -> tuple[float, ...] | None:
+    if cube.georeference.crs_text() is None:
+        return None
+    where = LabelMap(image, place=cube.georeference, dimension_names=cube.dimension_names)
+    try:
+        table = area_table(where)
+    except ImportError:  # without pyproj there are only counts
+        return None
+    found = {row.code: row.square_meters for row in table}
+    areas = [0.0 if code not in found else found[code] for code in codes]
+    return None if None in areas else tuple(float(area or 0.0) for area in areas)
 
 
 def as_classes(values: Any, none: tuple[int, ...]) -> da.Array:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import zarr
@@ -22,6 +22,8 @@ __all__ = ["WRITTEN", "check_target", "check_written", "new_group", "resolve", "
 
 #: Attribute of every group that daskclust writes: its kind and the names inside.
 WRITTEN = "daskclust_written"
+#: Files of a group itself, in versions 3 and 2.
+_METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
 
 
 def check_target(target: Any, *, kind: str, overwrite: bool) -> None:
@@ -104,7 +106,7 @@ def _foreign(target: Any, path: Path | None, kind: str) -> str | None:
     else:
         store, inner = resolve(target)
         names = set(sync(_names(store, inner)))
-    added = sorted(names - {"zarr.json", *mark["members"]})
+    added = sorted(names - {*_METADATA, *mark["members"]})
     return f"also holds {added[0]!r}, which daskclust did not write" if added else None
 
 
@@ -137,9 +139,14 @@ def resolve(target: Any) -> tuple[Store, str]:
 
 @contextmanager
 def new_group(
-    target: Any, *, kind: str, overwrite: bool = False, consolidated: bool = False
+    target: Any,
+    *,
+    kind: str,
+    overwrite: bool = False,
+    consolidated: bool = False,
+    zarr_format: Literal[2, 3] = 3,
 ) -> Iterator[zarr.Group]:
-    """Create a Zarr v3 group that is whole or absent.
+    """Create a Zarr group that is whole or absent.
 
     A local group is written into a hidden sibling folder and renamed at the
     end; after an exception the sibling is removed, after a crash it is left
@@ -157,6 +164,7 @@ def new_group(
         Replace what daskclust has written of the same kind; never anything else.
     consolidated : bool, default=False
         Keep the metadata of all arrays at the group, too, where xarray looks for them.
+    zarr_format : {2, 3}, default=3
 
     Yields
     ------
@@ -174,19 +182,19 @@ def new_group(
     path = _local_target(target)
     if path is None:
         store, inner = resolve(target)
-        with _marked_group(store, inner, kind=kind) as group:
+        with _marked_group(store, inner, kind=kind, zarr_format=zarr_format) as group:
             yield group
         if consolidated:
-            _consolidate(store, inner)
+            _consolidate(store, inner, zarr_format)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = hidden_sibling(path, "partial")
     try:
-        group = zarr.open_group(str(partial), mode="w-", zarr_format=3)
+        group = zarr.open_group(str(partial), mode="w-", zarr_format=zarr_format)
         yield group
         _sign(group, kind)
         if consolidated:
-            _consolidate(group.store, group.path)
+            _consolidate(group.store, group.path, zarr_format)
         # Checked again: writing may have taken hours.
         check_target(target, kind=kind, overwrite=overwrite)
         put_in_place(partial, path)
@@ -196,10 +204,12 @@ def new_group(
 
 
 @contextmanager
-def _marked_group(store: Store, inner: str, *, kind: str) -> Iterator[zarr.Group]:
+def _marked_group(
+    store: Store, inner: str, *, kind: str, zarr_format: Literal[2, 3]
+) -> Iterator[zarr.Group]:
     if not sync(store.is_empty(inner)):  # ours, as was checked
         sync(store.delete_dir(inner))
-    group = zarr.open_group(store, path=inner, mode="w-", zarr_format=3)
+    group = zarr.open_group(store, path=inner, mode="w-", zarr_format=zarr_format)
     try:
         group.attrs[INCOMPLETE] = True
         yield group
@@ -210,11 +220,11 @@ def _marked_group(store: Store, inner: str, *, kind: str) -> Iterator[zarr.Group
         raise
 
 
-def _consolidate(store: Store, inner: str) -> None:
+def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:
     with warnings.catch_warnings():
         # Version 3 of Zarr leaves it to implementations; those who do not know it ignore it.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
-        zarr.consolidate_metadata(store, path=inner, zarr_format=3)
+        zarr.consolidate_metadata(store, path=inner, zarr_format=zarr_format)
 
 
 def _sign(group: zarr.Group, kind: str) -> None:

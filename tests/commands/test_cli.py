@@ -125,7 +125,7 @@ def test_label_map_is_aligned_with_the_scene(demo: Run, folder: Path) -> None:
     truth = zarr.open_group(folder / "out" / SCENE, mode="r")["truth"][:]
     labels = zarr.open_group(folder / "out" / LABELS, mode="r")["labels"]
     assert labels.shape == (64, 80)
-    assert labels.metadata.dimension_names == ("y", "x")
+    assert labels.attrs["_ARRAY_DIMENSIONS"] == ["y", "x"]
     np.testing.assert_array_equal(labels[:] == -1, truth == -1)
     # Scrambled rows would agree by chance only.
     valid = truth >= 0

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -105,41 +102,6 @@ def test_maps_of_numbers(scene: Path, tmp_path: Path) -> None:
         cube.write_map(values, tmp_path / "q.tif", names=["a", "b", "c"])
     with pytest.raises(ValueError, match="labels for"):
         cube.write_map(values[1:], tmp_path / "q.tif")
-
-
-def test_zarr_maps_open_without_warnings(scene: Path, tmp_path: Path) -> None:
-    cube = open_cube(scene, chunks=(16, 32))
-    labels = np.arange(cube.n_valid) % 3
-    cube.write_labels(labels, tmp_path / "m.zarr")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        opened = xarray.open_zarr(tmp_path / "m.zarr", decode_coords="all")
-    assert opened.rio.crs.to_epsg() == 32632
-    assert int(opened.labels.isnull().sum()) == 25
-    assert "consolidated_metadata" in json.loads((tmp_path / "m.zarr" / "zarr.json").read_text())
-
-
-def gdal_version() -> tuple[int, int]:
-    if shutil.which("gdalinfo") is None:
-        return 0, 0
-    said = subprocess.run(["gdalinfo", "--version"], capture_output=True, text=True, check=True)
-    major, minor = said.stdout.split()[1].split(".")[:2]
-    return int(major), int(minor)
-
-
-@pytest.mark.skipif(gdal_version() < (3, 11), reason="older ones do not know Zarr 3 as it became")
-def test_gdal_reads_zarr_maps(scene: Path, tmp_path: Path) -> None:
-    cube = open_cube(scene, chunks=(16, 32))
-    cube.write_labels(np.arange(cube.n_valid) % 3, tmp_path / "m.zarr")
-    done = subprocess.run(
-        ["gdalinfo", "-stats", f'ZARR:"{tmp_path}/m.zarr":/labels'],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "ERROR" not in done.stderr
-    assert "STATISTICS_MAXIMUM=2" in done.stdout
 
 
 # Labels

@@ -1,0 +1,64 @@
+"""Colors of classes, the same in pictures, reports and maps for GIS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from colorsys import hsv_to_rgb
+
+__all__ = ["NODATA_COLOR", "N_DISTINCT", "class_colors", "label_colors"]
+
+# Okabe & Ito's colors, told apart with any color vision; then a few more.
+_COLORS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#f0e442",
+    "#332288",
+    "#999933",
+    "#882255",
+    "#44aa99",
+    "#aaaaaa",
+)
+#: So many are told apart with any color vision.
+N_DISTINCT = len(_COLORS)
+#: Of pixels without data or class.
+NODATA_COLOR = "#1a1a1a"
+#: Turn of the color wheel from one further color to the next: never near the last ones.
+_GOLDEN = 0.618034
+
+
+def label_colors(count: int) -> list[str]:
+    """Return a color for each label, as ``#rrggbb``.
+
+    The first twelve are told apart with any color vision; further ones are spread
+    over the color wheel.
+
+    Examples
+    --------
+    >>> label_colors(2), len(set(label_colors(40)))
+    (['#0072b2', '#e69f00'], 40)
+    """
+    return [_color(code) for code in range(count)]
+
+
+def class_colors(codes: Iterable[int]) -> dict[int, str]:
+    """Return the color of each code: that of the label with this number.
+
+    Examples
+    --------
+    >>> class_colors([1, 0, -2])
+    {1: '#e69f00', 0: '#0072b2', -2: '#1a1a1a'}
+    """
+    return {int(code): _color(int(code)) if code >= 0 else NODATA_COLOR for code in codes}
+
+
+def _color(code: int) -> str:
+    if code < len(_COLORS):
+        return _COLORS[code]
+    red, green, blue = hsv_to_rgb(
+        code * _GOLDEN % 1.0, (0.45, 0.7, 0.95)[code % 3], 0.9 - code % 2 * 0.25
+    )
+    return f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}"

@@ -1,0 +1,388 @@
+"""How much land each class of a map covers: one pass, nothing of the size of the map in memory."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cube._grids import IDENTITY
+from daskclust.cube.formats.found import needs_extra
+from daskclust.cube.formats.vector import PixelGrid
+from daskclust.cube.label_map import open_label_map
+from daskclust.storage.atomic import new_file
+
+__all__ = ["AreaTable", "ClassArea", "area_table"]
+
+#: Counting beats sorting while codes run no further than so many times the pixels.
+_FEW = 4
+#: Scales of a projection that differ by more from 1 are accounted for.
+_DISTORTION = 0.01
+#: A projection's scale is found at so many points a block and axis, and linear in between.
+_NODES = 33
+
+
+@dataclass(frozen=True)
+class ClassArea:
+    """What one class of a map covers.
+
+    Attributes
+    ----------
+    code : int
+    name : str
+    color : str
+        As ``#rrggbb``.
+    pixels : int
+    share : float
+        Of all pixels that have a class; NaN where none has one.
+    square_meters : float or None
+        None where the map does not say where it lies.
+    """
+
+    code: int
+    name: str
+    color: str
+    pixels: int
+    share: float
+    square_meters: float | None
+
+    @property
+    def square_kilometers(self) -> float | None:
+        """The same in km2."""
+        return None if self.square_meters is None else self.square_meters / 1e6
+
+
+class AreaTable(Sequence[ClassArea]):
+    """The classes of a map with their areas, by ascending code; made by :func:`area_table`.
+
+    Attributes
+    ----------
+    unclassified : int
+        Pixels without a class.
+    method : str
+        How areas were found, in words.
+    """
+
+    def __init__(self, classes: Sequence[ClassArea], *, unclassified: int, method: str) -> None:
+        self._classes = tuple(classes)
+        self.unclassified = unclassified
+        self.method = method
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    @overload
+    def __getitem__(self, at: int) -> ClassArea: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[ClassArea]: ...
+    def __getitem__(self, at: int | slice) -> ClassArea | Sequence[ClassArea]:
+        return self._classes[at]
+
+    def __repr__(self) -> str:
+        rows = [("code", "name", "pixels", "share", "km2")]
+        for found in self:
+            area = found.square_kilometers
+            rows.append(
+                (
+                    str(found.code),
+                    found.name,
+                    str(found.pixels),
+                    f"{100 * found.share:.2f} %",
+                    "-" if area is None else f"{area:.6g}",
+                )
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i == 1 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([*lines, f"({self.method}; {self.unclassified} pixels without a class)"])
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one dict a class: ``code, name, color, pixels, share``, and both areas.
+
+        Examples
+        --------
+        >>> area_table(np.array([[0, 1], [1, -1]])).records()[1]["pixels"]
+        2
+        """
+        return [{**asdict(found), "square_kilometers": found.square_kilometers} for found in self]
+
+    def to_frame(self) -> Any:
+        """Return a ``pandas.DataFrame`` of :meth:`records`, indexed by code.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        with needs_extra("A DataFrame of areas"):
+            import pandas
+        return pandas.DataFrame(self.records()).set_index("code")
+
+    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write :meth:`records` as CSV (UTF-8), whole or not at all.
+
+        Raises
+        ------
+        FileExistsError
+            The file exists and `overwrite` is False.
+        """
+        target = Path(path)
+        if target.exists() and not overwrite:
+            raise FileExistsError(
+                f"{str(target)!r} exists already; choose another name or pass overwrite=True."
+            )
+        names = ("code", "name", "color", "pixels", "share", "square_meters", "square_kilometers")
+        with new_file(target) as partial:
+            with partial.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, names)
+                writer.writeheader()
+                writer.writerows(self.records())
+        return target
+
+
+def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
+    """Count the pixels of each class of a map, and add up the ground that they cover.
+
+    Parameters
+    ----------
+    label_map : LabelMap, str, path, zarr.Group, xarray.DataArray, array of shape (y, x)
+        As for :func:`daskclust.cube.open_label_map`: what ``Cube.write_labels`` has
+        written, ``Cube.to_xarray(labels)``, or any raster of integers.
+    variable : str, default=None
+        Array inside a store.
+
+    Returns
+    -------
+    AreaTable
+        A sequence of one :class:`ClassArea` for each class that is named or occurs, by
+        ascending code.
+
+    Raises
+    ------
+    ImportError
+        The map states a coordinate system, and pyproj is not installed.
+    ValueError
+        No map of integers, or a coordinate system that pyproj does not know.
+
+    Notes
+    -----
+    A pixel's area is that on the ellipsoid.  In degrees it follows the latitude.  In a
+    projection it is the product of the pixel's sides where that is right to 1 % all over
+    the map (UTM), else the pixel's own (Web Mercator).  Without a coordinate system there
+    are only counts.
+
+    One pass over the map, on the user's scheduler; a block at a time is in memory.
+
+    Examples
+    --------
+    >>> found = area_table(np.array([[0, 1], [1, -1]]))
+    >>> [(row.code, row.pixels, row.square_meters) for row in found]
+    [(0, 1, None), (1, 2, None)]
+    >>> found.unclassified
+    1
+    """
+    opened = open_label_map(label_map, variable=variable)
+    rule = _rule_of(opened.grid)
+    blocks = da.map_blocks(
+        _block_areas,
+        opened.values,
+        rule=rule,
+        dtype=object,
+        chunks=tuple((1,) * count for count in opened.values.numblocks),
+        meta=np.empty((0, 0), object),
+    ).compute()
+    pixels: dict[int, int] = {}
+    areas: dict[int, list[float]] = {}
+    for codes, counts, covered in blocks.ravel():
+        for code, count, area in zip(codes.tolist(), counts.tolist(), covered, strict=True):
+            pixels[code] = pixels.get(code, 0) + count
+            areas.setdefault(code, []).append(float(area))
+    unclassified = pixels.pop(-1, 0)
+    total = sum(pixels.values())
+    classes = [
+        ClassArea(
+            code=code,
+            name=opened.name_of(code),
+            color=opened.color_of(code),
+            pixels=pixels.get(code, 0),
+            share=pixels.get(code, 0) / total if total else math.nan,
+            square_meters=rule.total(pixels.get(code, 0), areas.get(code, [])),
+        )
+        for code in sorted({*opened.names, *pixels})
+    ]
+    return AreaTable(classes, unclassified=unclassified, method=rule.method)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """How the area of a pixel follows from where it is.
+
+    Attributes
+    ----------
+    method : str
+    constant : float or None
+        Square meters of every pixel.
+    grid : PixelGrid or None
+        Of pixels whose area depends on the place; neither: there are no areas.
+    """
+
+    method: str
+    constant: float | None = None
+    grid: PixelGrid | None = None
+
+    def total(self, pixels: int, areas: Sequence[float]) -> float | None:
+        if self.grid is not None:
+            return math.fsum(areas)
+        return None if self.constant is None else pixels * self.constant
+
+
+def _rule_of(grid: PixelGrid) -> _Rule:
+    if grid.crs is None or grid.transform == IDENTITY:
+        return _Rule("the map does not say where it lies: no areas")
+    with needs_extra("An area in square meters"):
+        import pyproj  # noqa: F401
+    crs, name = _crs(grid.crs), _name(grid.crs)
+    if crs.is_geographic:
+        return _Rule(f"on the ellipsoid, by latitude; {name}", grid=grid)
+    if not crs.is_projected:
+        return _Rule(f"no areas in the coordinate system {name}")
+    factor = crs.axis_info[0].unit_conversion_factor if crs.axis_info else 1.0
+    flat = _cell(grid) * factor**2
+    height, width = grid.shape
+    rows, cols = (np.linspace(0.5, size - 0.5, 5) for size in (height, width))
+    scale = flat / _on_ground(grid, rows[:, None], cols[None, :])
+    if not np.isfinite(scale).all() or np.abs(scale - 1).max() > _DISTORTION:
+        return _Rule(f"on the ellipsoid, pixel by pixel; {name}", grid=grid)
+    return _Rule(f"pixels of {flat:.10g} m2; {name}", constant=flat)
+
+
+@lru_cache(maxsize=8)
+def _crs(text: str) -> Any:
+    from pyproj import CRS
+    from pyproj.exceptions import CRSError
+
+    try:
+        crs = CRS.from_user_input(text)
+    except CRSError as error:
+        raise ValueError(
+            f"pyproj does not know the coordinate system {text[:80]!r} of the map, so that there "
+            "are no areas; give the map another one."
+        ) from error
+    return crs.to_2d()
+
+
+def _name(text: str) -> str:
+    crs = _crs(text)
+    code = crs.to_epsg()
+    return str(crs.name) if code is None else f"{crs.name} (EPSG:{code})"
+
+
+def _cell(grid: PixelGrid) -> float:
+    """Area of a pixel in squared units of the coordinate system."""
+    a, b, _, d, e, _ = grid.transform
+    return abs(a * e - b * d)
+
+
+def _position(
+    grid: PixelGrid, rows: NDArray[np.float64], cols: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Coordinates of points in rows and columns from the outer corner."""
+    a, b, c, d, e, f = grid.transform
+    return a * cols + b * rows + c, d * cols + e * rows + f
+
+
+@lru_cache(maxsize=8)
+def _to_degrees(text: str) -> Any:
+    from pyproj import Transformer
+
+    crs = _crs(text)
+    return Transformer.from_crs(crs, crs.geodetic_crs.to_2d(), always_xy=True)
+
+
+def _on_ground(
+    grid: PixelGrid, rows: NDArray[np.float64], cols: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Square meters on the ellipsoid of pixels around points, by the steps to their borders."""
+    assert grid.crs is not None
+    to_degrees, crs = _to_degrees(grid.crs), _crs(grid.crs)
+
+    def degrees(down: float, across: float) -> NDArray[np.float64]:
+        x, y = np.broadcast_arrays(*_position(grid, rows + down, cols + across))
+        return np.radians(np.asarray(to_degrees.transform(x, y)))
+
+    down = degrees(0.5, 0.0) - degrees(-0.5, 0.0)
+    across = degrees(0.0, 0.5) - degrees(0.0, -0.5)
+    # A step over the date line.
+    down[0], across[0] = (np.remainder(d[0] + np.pi, 2 * np.pi) - np.pi for d in (down, across))
+    turned = np.abs(down[0] * across[1] - down[1] * across[0])
+    return turned * _by_angle(crs, degrees(0.0, 0.0)[1])
+
+
+def _by_angle(crs: Any, latitude: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Square meters of a square radian of longitude and latitude: both radii of curvature."""
+    flat = 1 / crs.ellipsoid.inverse_flattening if crs.ellipsoid.inverse_flattening else 0.0
+    e2 = flat * (2 - flat)
+    inside = 1 - e2 * np.sin(latitude) ** 2
+    area = crs.ellipsoid.semi_major_metre**2 * (1 - e2) * np.cos(latitude) / inside**2
+    # Beyond the poles there is nothing.
+    return np.asarray(np.maximum(area, 0.0))
+
+
+def _pixel_areas(grid: PixelGrid, rows: slice, cols: slice) -> NDArray[np.float64]:
+    """Square meters of the pixels of a block, of a shape that broadcasts to it."""
+    assert grid.crs is not None
+    y = np.arange(rows.start, rows.stop) + 0.5
+    x = np.arange(cols.start, cols.stop) + 0.5
+    if not _crs(grid.crs).is_geographic:
+        return _interpolated(grid, y, x)
+    _, _, _, turned, _, _ = grid.transform
+    # Without a turn all pixels of a line have one latitude.
+    return _on_ground(grid, y[:, None], x[None, :] if turned else x[None, :1])
+
+
+def _interpolated(
+    grid: PixelGrid, y: NDArray[np.float64], x: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Areas of all pixels of a block, from a few nodes."""
+    rows = np.linspace(y[0], y[-1], min(_NODES, len(y)))
+    cols = np.linspace(x[0], x[-1], min(_NODES, len(x)))
+    nodes = _on_ground(grid, rows[:, None], cols[None, :])
+    down = np.stack([np.interp(y, rows, line) for line in nodes.T], axis=1)
+    return np.stack([np.interp(x, cols, line) for line in down])
+
+
+def _block_areas(
+    block: NDArray[Any], *, rule: _Rule, block_info: Any = None
+) -> NDArray[np.object_]:
+    """Codes of one block, their pixels, and their areas where these depend on the place."""
+    out = np.empty((1, 1), dtype=object)
+    flat = block.ravel()
+    low, high = int(flat.min()), int(flat.max())
+    if high - low <= _FEW * flat.size:
+        codes = np.arange(low, high + 1)
+        places = np.asarray(flat.astype(np.int64) - low, dtype=np.intp)
+    else:
+        codes, places = np.unique(flat, return_inverse=True)
+    counts = np.bincount(places, minlength=len(codes))
+    covered: Any = np.zeros(len(codes))
+    if rule.grid is not None:
+        rows, cols = (slice(*at) for at in block_info[0]["array-location"])
+        weights = np.broadcast_to(_pixel_areas(rule.grid, rows, cols), block.shape)
+        covered = np.bincount(places, weights.ravel(), minlength=len(codes))
+    there = counts > 0
+    out[0, 0] = codes[there], counts[there], covered[there]
+    return out

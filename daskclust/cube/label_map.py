@@ -1,0 +1,171 @@
+"""A map of classes with what its codes mean: names, colors, and where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.colors import class_colors
+from daskclust.cube._georeference import NOWHERE, Georeference
+from daskclust.cube._grids import pixel_grid
+from daskclust.cube._images import read_image
+from daskclust.cube.formats.vector import PixelGrid
+from daskclust.storage.stores import local_path
+
+__all__ = ["LabelMap", "open_label_map"]
+
+
+class LabelMap:
+    """A map of class codes; made by :func:`open_label_map` and by ``Cube.label_map``.
+
+    Parameters
+    ----------
+    values : array of shape (y, x), integer
+        NumPy or Dask.
+    nodata : sequence of int, default=(-1,)
+        Values that mean "no class".
+    names : mapping of int to str, default=None
+        What codes mean; others are named by their numbers.
+    colors : mapping of int to str, default=None
+        As ``#rrggbb``; others get those of :func:`daskclust.colors.class_colors`.
+    place : Georeference, optional
+    dimension_names : tuple of str, default=("y", "x")
+    title : str, default="label map"
+        For messages and pictures.
+
+    Attributes
+    ----------
+    values : dask.array.Array of shape (y, x), signed integers
+        Lazy; -1 where there is no class.
+    names, colors : dict of int
+        Of the codes that are known to mean something.
+    georeference : Georeference
+
+    Raises
+    ------
+    ValueError
+        Values that are no integers, or not of two dimensions.
+
+    Examples
+    --------
+    >>> found = LabelMap(np.array([[0, 1], [255, 1]], "uint8"), nodata=[255], names={1: "wheat"})
+    >>> found
+    <LabelMap 2 x 2 pixels, 1 class named>
+    >>> found.values.compute().tolist(), found.name_of(1), found.name_of(0)
+    ([[0, 1], [-1, 1]], 'wheat', '0')
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        *,
+        nodata: Any = (-1,),
+        names: Mapping[int, str] | None = None,
+        colors: Mapping[int, str] | None = None,
+        place: Georeference = NOWHERE,
+        dimension_names: tuple[str, str] = ("y", "x"),
+        title: str = "label map",
+    ) -> None:
+        if values.ndim != 2 or values.dtype.kind not in "iub":
+            raise ValueError(
+                f"The {title} has shape {values.shape} and dtype {values.dtype}; expected integer "
+                "codes of shape (y, x)."
+            )
+        lazy = values if isinstance(values, da.Array) else da.from_array(values)
+        self.values = _as_codes(lazy, tuple(int(value) for value in nodata))
+        self.names = {int(code): str(name) for code, name in (names or {}).items() if code >= 0}
+        self.colors = {int(code): str(color) for code, color in (colors or {}).items()}
+        self.georeference = place
+        self.dimension_names = dimension_names
+        self.title = title
+
+    def __repr__(self) -> str:
+        y, x = self.shape
+        named = f"{len(self.names)} class{'' if len(self.names) == 1 else 'es'} named"
+        return f"<LabelMap {y} x {x} pixels, {named}>"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(y, x)."""
+        height, width = self.values.shape
+        return int(height), int(width)
+
+    @property
+    def grid(self) -> PixelGrid:
+        """Transform and coordinate system of the pixels."""
+        return pixel_grid(self.georeference, self.shape, self.dimension_names)
+
+    def name_of(self, code: int) -> str:
+        """Return the name of a class: its number, where it has none."""
+        return self.names.get(code, str(code))
+
+    def color_of(self, code: int) -> str:
+        """Return the color of a class, as ``#rrggbb``."""
+        return self.colors.get(code) or class_colors([code])[code]
+
+
+def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
+    """Open a label map in a file or store, or one that xarray or NumPy holds.
+
+    Parameters
+    ----------
+    source : str, path, zarr.Group or zarr.Array, xarray.DataArray, array of shape (y, x)
+        A map that ``Cube.write_labels`` has written, or any other raster of integers: Zarr
+        v2 or v3, GeoTIFF, NetCDF, ``.npy``.
+    variable : str, default=None
+        Array inside a store; None takes the only one of two dimensions.
+
+    Returns
+    -------
+    LabelMap
+        Lazy: metadata are read, and no pixel.
+
+    Raises
+    ------
+    FileNotFoundError
+        Nothing there.
+    ValueError
+        No integers of two dimensions, or several candidates.
+
+    Examples
+    --------
+    >>> open_label_map(np.array([[0, 1], [-1, 1]])).shape
+    (2, 2)
+    """
+    if isinstance(source, LabelMap):
+        return source
+    found = read_image("the label map", source, variable)
+    path = local_path(source)
+    nodata = found.nodata or (() if found.values.dtype.kind in "ub" else (-1,))
+    return LabelMap(
+        found.values,
+        nodata=nodata,
+        names=found.meanings,
+        colors=found.colors,
+        place=found.place,
+        dimension_names=found.names,
+        title="label map" if path is None else f"label map {path.name!r}",
+    )
+
+
+def _as_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:
+    """Return signed codes of the same blocks, -1 for every value that means none."""
+    wanted = np.dtype(np.int64 if values.dtype.itemsize > 2 else np.int32)
+    if values.dtype == np.int32:
+        wanted = np.dtype(np.int32)
+    return da.map_blocks(
+        _codes, values, nodata=nodata, dtype=wanted, meta=np.empty((0, 0), wanted), to=wanted
+    )
+
+
+def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -> NDArray[Any]:
+    if block.dtype == np.uint64 and block.size and block.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"The label map holds {block.max()}; expected codes below 2**63.")
+    codes = block.astype(to)
+    for value in nodata:
+        codes[codes == value] = -1
+    return codes
