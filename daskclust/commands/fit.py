@@ -121,11 +121,6 @@ def _run(options: argparse.Namespace) -> int:
         plan = {"command": "fit", "dry_run": True, **job.plan}
         print(json.dumps(plan, indent=2) if options.json else plan_as_text(job.plan))
         return 0
-    if all(getattr(options, name) is None for name in OUTPUTS):
-        options.parser.error(
-            "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
-            "or several of them; --dry-run only plans"
-        )
     found = run_fit(options, model, progress)
     print(json.dumps(found, indent=2) if options.json else fit_as_text(found))
     return 0
@@ -229,6 +224,11 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
     began = time.perf_counter()
     job = open_job(options, model)
     check_memory(job.plan)
+    if all(getattr(options, name) is None for name in OUTPUTS):
+        options.parser.error(
+            "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
+            "or several of them; --dry-run only plans"
+        )
     cube = job.cube
     with (
         open_client(options, useful_workers=job.plan["blocks"]) as client,

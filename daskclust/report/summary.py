@@ -136,7 +136,8 @@ def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str,
     from daskclust.metrics import agreement_scores, contingency_table
 
     known, found = flatten(truth, grid), flatten(image, grid)
-    table = contingency_table(known, found, ignore_masked=True)
+    table = contingency_table(known, found)
+    table = table[(table[:, :2] >= 0).all(axis=1)]
     if not len(table):
         raise NothingInCommonError("No pixel has both a class and a cluster to compare.")
     classes, rows = np.unique(table[:, 0], return_inverse=True)
