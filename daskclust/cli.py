@@ -33,6 +33,7 @@ _COMMANDS = (
     "daskclust.commands.doctor",
     "daskclust.commands.bench",
     "daskclust.commands.warmup",
+    "daskclust.commands.suggest",
 )
 
 #: What data, files and clusters may do to a command: one line says it all.

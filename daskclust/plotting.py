@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from daskclust.colors import N_DISTINCT, NODATA_COLOR, label_colors
+from daskclust.colors import N_DISTINCT, NODATA_COLOR, label_colors, rgb_bands, stretch
 from daskclust.metrics import match_labels
 
 __all__ = [
@@ -27,9 +27,6 @@ __all__ = [
     "rgb_composite",
     "stretch",
 ]
-
-# Red, green and blue light in nm: what a composite shows if there are wavelengths.
-_RGB = (660.0, 550.0, 470.0)
 
 
 def _require_matplotlib() -> None:
@@ -140,23 +137,6 @@ def rgb_composite(values: NDArray[Any], wavelengths: NDArray[np.float64] | None)
         From 0 to 1, each band stretched between its 2nd and 98th percentile.
     """
     return stretch(values[:, :, rgb_bands(values.shape[2], wavelengths)])
-
-
-def rgb_bands(n_bands: int, wavelengths: NDArray[np.float64] | None) -> NDArray[np.intp]:
-    """Return the bands nearest to red, green and blue light, or spread over the cube."""
-    if wavelengths is None:
-        return np.linspace(n_bands - 1, 0, 3).astype(np.intp)
-    return np.array([np.abs(wavelengths - light).argmin() for light in _RGB])
-
-
-def stretch(picture: NDArray[Any]) -> NDArray[Any]:
-    """Stretch each band of a picture (y, x, 3) between its 2nd and 98th percentile."""
-    values = np.asarray(picture, dtype=float)
-    if np.isnan(values).all():
-        return np.full(values.shape, 0.1)
-    low, high = np.nanpercentile(values, [2, 98], axis=(0, 1))
-    values = np.clip((values - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
-    return np.nan_to_num(values, nan=0.1)
 
 
 def draw_bands(

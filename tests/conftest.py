@@ -11,7 +11,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, default_client
 from hypothesis import settings
 
 from daskclust.testing import CountingScheduler
@@ -21,7 +21,7 @@ DATA_VARIABLE = "DASKCLUST_TEST_DATA"
 
 # No deadline anywhere: a first call may compile a Numba function or open a store.
 settings.register_profile("default", max_examples=25, deadline=None)
-settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)
+settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=300, deadline=None)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
@@ -47,6 +47,35 @@ def load_golden(name: str) -> dict[str, np.ndarray]:
         pytest.skip(f"no golden case {path.name}: set {DATA_VARIABLE} to the test data's folder")
     with np.load(path, allow_pickle=False) as arrays:
         return {key: arrays[key] for key in arrays.files}
+
+
+def _default_client() -> Client | None:
+    try:
+        return default_client()
+    except ValueError:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def _no_dead_default_client() -> Iterator[None]:
+    """Fail the test that leaves a client without a cluster, for which later tests would wait."""
+    yield
+    left = _default_client()
+    if left is not None and left.status != "running":
+        left.close()  # one test fails, not all that follow
+        pytest.fail(f"a default client is left behind that is {left.status}: {left}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_default_client_after_a_module() -> Iterator[None]:
+    """Fail where a client, or a choice of the scheduler, outlives the tests of its file."""
+    yield
+    left, chosen = _default_client(), dask.config.get("scheduler", None)
+    if left is not None:
+        left.close()
+    dask.config.set(scheduler=None)
+    assert left is None, f"a client is left behind: {left}"
+    assert chosen is None, f"scheduler={chosen!r} is left in Dask's configuration"
 
 
 @pytest.fixture

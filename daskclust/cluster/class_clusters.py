@@ -19,7 +19,7 @@ from daskclust.engine import Rows
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.kernels.nearest.assign import accumulate, nearest
 from daskclust.reduction import ClassStatistics, ClusterStatistics, RowLabels
-from daskclust.starts.recluster import recluster
+from daskclust.starts.sampled import recluster
 
 __all__ = ["OneCluster", "SeveralClusters", "class_clusters"]
 

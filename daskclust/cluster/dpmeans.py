@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from daskclust._warnings import warn
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.data import Data
 from daskclust.estimator.fitting import FirstPass, OpenData, fit, row_labels
+from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.persistence.schema import Entry, Number

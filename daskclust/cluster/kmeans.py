@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.engine import Rows
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass, OpenData, fit
-from daskclust.estimator.parameters import check_choice, check_integer
-from daskclust.estimator.restarts import draw_seeds
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
+from daskclust.estimator.inputs import Data
+from daskclust.estimator.parameters import check_choice, check_integer, given_centers
 from daskclust.estimator.spaces import (
     COVARIANCE,
     EUCLIDEAN,
@@ -23,7 +22,6 @@ from daskclust.estimator.spaces import (
     UnitSphere,
     Whitened,
 )
-from daskclust.starts.given import given_centers
 from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,

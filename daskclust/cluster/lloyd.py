@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
-from daskclust.estimator.fitting import OpenData, row_labels
-from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.fitting import OpenData, best_restart, row_labels
+from daskclust.estimator.parameters import check_given_centers, check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels
-from daskclust.estimator.restarts import best_restart
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.persistence.schema import Entry, Number
 from daskclust.reduction import (
@@ -25,8 +24,7 @@ from daskclust.reduction import (
     FarthestRequest,
     RowLabels,
 )
-from daskclust.starts.deterministic import note_start
-from daskclust.starts.given import check_given_centers
+from daskclust.starts.sampled import note_start
 
 __all__ = [
     "ClassClusters",

@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from daskclust.cluster.class_clusters import class_clusters
 from daskclust.cluster.lloyd import ClassClusters, LloydClusterer, LloydProblem, LloydState
 from daskclust.engine import Rows
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass, OpenData, fit
-from daskclust.estimator.parameters import check_choice, check_integer
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
+from daskclust.estimator.inputs import Data
+from daskclust.estimator.parameters import check_choice, check_integer, given_centers
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
-from daskclust.estimator.restarts import draw_seeds
 from daskclust.exceptions import ConstraintError
 from daskclust.persistence.schema import Array, Classes, Entry
-from daskclust.starts.given import given_centers
 from daskclust.starts.sampled import n_survey_picks, sample_centers
 
 __all__ = ["SemiSupervisedKMeans"]

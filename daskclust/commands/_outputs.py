@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from daskclust.cube.formats.geotiff import check_cog, is_geotiff, tags_of
-from daskclust.report.written import report_mark
+from daskclust.report.written import check_report, report_mark
 from daskclust.storage.stores import local_path
 from daskclust.storage.targets import check_target, written_attributes
 from daskclust.storage.urls import redact
@@ -72,7 +72,10 @@ def check_outputs(
         taken[place] = flag
         replace[flag] = overwrite or _mark_of(flag, path) == mark
         if flag == "--report":
-            _check_report(path, overwrite=replace[flag])
+            try:
+                check_report(path, overwrite=replace[flag])
+            except FileExistsError as error:
+                raise FileExistsError(f"{flag} {error}") from error
         elif flag in KINDS:
             try:
                 if flag in _MAPS and is_geotiff(path):
@@ -95,7 +98,7 @@ def _place(path: str) -> Path:
 def _mark_of(flag: str, path: str) -> str | None:
     """Return the mark of the job that has written an output."""
     if flag == "--report":
-        return report_mark(Path(path))
+        return report_mark(path)
     if is_geotiff(path):
         tags = tags_of(path) if Path(path).is_file() else None
         attributes = None if tags is None else {JOB: json.loads(tags.get(JOB, "null"))}
@@ -103,17 +106,6 @@ def _mark_of(flag: str, path: str) -> str | None:
         attributes = written_attributes(path)
     job = None if attributes is None else attributes.get(JOB)
     return job.get("mark") if isinstance(job, dict) else None
-
-
-def _check_report(name: str, *, overwrite: bool) -> None:
-    path = Path(name)
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"--report {name!r} exists already; choose another or --overwrite.")
-    if path.exists() and report_mark(path) is None:
-        raise FileExistsError(
-            f"--report {name!r} was not written by daskclust; --overwrite replaces reports "
-            "written by daskclust only. Choose another name."
-        )
 
 
 def _check_writable(flag: str, name: str, path: Path) -> None:

@@ -16,27 +16,26 @@ import psutil
 from dask.system import CPU_COUNT
 
 from daskclust.exceptions import StoreError
+from daskclust.storage.files import read_start, remove, write_whole
 from daskclust.storage.seen import StoredArray
+from daskclust.storage.urls import redact
 
 __all__ = [
     "EXTRAS",
     "MUST_MATCH",
     "OTHERS",
+    "control_group",
     "look_around",
     "look_around_worker",
     "sees",
     "shares_folder",
+    "shares_url",
 ]
 
 #: Packages whose versions must be the same everywhere: their objects travel.
 MUST_MATCH = ("daskclust", "dask", "distributed", "numpy", "numba", "zarr")
 OTHERS = ("scikit-learn", "scipy", "cloudpickle", "msgpack")
 EXTRAS = {"matplotlib": "plot", "xarray": "xarray", "pandas": "dataframe", "bokeh": "dashboard"}
-
-_CGROUP_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 
 
 def look_around() -> dict[str, Any]:
@@ -47,12 +46,15 @@ def look_around() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
+    group, allowed = control_group()
     return {
         "python": platform.python_version(),
         "host": platform.node(),
         "versions": versions,
         "cores": CPU_COUNT,
-        "memory": _usable_memory(),
+        "memory": int(psutil.virtual_memory().total),
+        "control_group": group,
+        "control_group_limit": allowed,
         "clock": time.time(),
         "environment": {
             name: os.environ.get(name)
@@ -75,17 +77,55 @@ def look_around_worker(dask_worker: Any) -> dict[str, Any]:
     }
 
 
-def _usable_memory() -> int:
-    """Bytes of the machine, or of the container this runs in if that allows less."""
-    total = int(psutil.virtual_memory().total)
-    for name in _CGROUP_LIMITS:
-        try:
-            limit = Path(name).read_text().strip()
-        except OSError:
+def control_group(
+    membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> tuple[str | None, int | None]:
+    """Return the control group that bounds the memory of this process most, and its bytes.
+
+    Parameters
+    ----------
+    membership : Path
+        What the kernel says of the groups of a process.
+    root : Path
+        Where groups are mounted, of version 1 or 2.
+
+    Returns
+    -------
+    name : str or None
+        None where nothing bounds it; of groups inside each other, the one that does.
+    limit : int or None
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return None, None
+    best: tuple[str | None, int | None] = (None, None)
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, name = root, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "memory", "memory.limit_in_bytes"
+        else:
             continue
-        if limit.isdigit():
-            return min(total, int(limit))
-    return total
+        # In a container the group of the host may not be visible: then its top is ours.
+        group = top / path.lstrip("/")
+        for place in (group, *group.parents):
+            if not place.is_relative_to(top):
+                break
+            limit = _bytes_in(place / name)
+            if limit is not None and (best[1] is None or limit < best[1]):
+                best = (f"/{place.relative_to(top)}".replace("/.", "/"), limit)
+    return best
+
+
+def _bytes_in(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    # Version 1 says "no limit" by a number that no machine has.
+    return int(text) if text.isdigit() and int(text) < 2**60 else None
 
 
 def file_system_of(folder: Path) -> str:
@@ -134,4 +174,24 @@ def shares_folder(folder: str, token: str) -> str | None:
         return f"it cannot write to {folder!r}: {error.strerror}"
     finally:
         mine.unlink(missing_ok=True)
+    return None
+
+
+def shares_url(token: str) -> str | None:
+    """Return why this process cannot write where the client does, or None.
+
+    Parameters
+    ----------
+    token : str
+        URL of an object that the client has made there.
+    """
+    folder = redact(token.rpartition("/")[0])
+    mine = f"{token}.{uuid.uuid4().hex[:8]}"
+    try:
+        if read_start(token, 1) is None:
+            return f"it does not see {folder!r} as the client does"
+        write_whole(mine, b"daskclust", check=lambda: None)
+        remove(mine)
+    except Exception as error:  # libraries of object stores have errors of their own
+        return f"it cannot write to {folder!r}: {' '.join(redact(error).split())}"
     return None

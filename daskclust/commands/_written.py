@@ -38,6 +38,8 @@ def write_outputs(
     stored = {
         "mark": job.mark,
         **{key: found[key] for key in ("command", "version", "estimator", "configuration")},
+        "scale": options.scale,
+        "scaling": None if cube.scaling is None else [part.tolist() for part in cube.scaling],
         "data": described(cube),
         "classes": _classes(legend),
     }

@@ -140,6 +140,10 @@ def _connect(options: argparse.Namespace) -> Any:
             )
         target = {"scheduler_file": shown}
     try:
+        # A client that cannot connect stays the default one: whatever this process computes
+        # later would wait for it, for ever.  So one that is no default knocks first.
+        with Client(**target, set_as_default=False):
+            pass
         return Client(**target, set_as_default=True)
     except OSError:
         raise

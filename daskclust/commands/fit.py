@@ -15,10 +15,8 @@ import numpy as np
 from daskclust.commands._cubes import (
     add_cube_arguments,
     integers,
-    open_classes,
     open_cube_of,
     paths_of,
-    store_and_variable,
 )
 from daskclust.commands._estimators import (
     add_estimator_arguments,
@@ -26,7 +24,9 @@ from daskclust.commands._estimators import (
     make_estimator,
     takes_labels,
 )
+from daskclust.commands._examine import look_before_fit
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
+from daskclust.commands._label_sources import open_sources, sources_of
 from daskclust.commands._outputs import OUTPUTS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._results import fit_as_text, numbers_of
@@ -83,9 +83,9 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("labels")
     group.add_argument(
         "--labels",
-        metavar="STORE[::NAME]",
-        help="partial labels (raster, polygons, CSV): for the estimators that take labels, "
-        "compared for all",
+        metavar="STORE[::NAME],...",
+        help="partial labels (raster, polygons, CSV, answered questions; several are joined): for "
+        "the estimators that take labels, compared for all",
     )
     group.add_argument(
         "--class-column",
@@ -160,7 +160,7 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
     cube = open_cube_of(options)
     given = {name: getattr(options, name) for name in ("labels", "truth")}
     maps = {
-        name: open_classes(cube, f"--{name}", text, options.class_column)
+        name: open_sources(cube, f"--{name}", text, options.class_column, options.unlabeled)
         for name, text in given.items()
         if text is not None
     }
@@ -174,7 +174,7 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     inputs: dict[str, str | None] = {**paths_of(options.cube)}
     for name in ("labels", "truth", "mask"):
         given = getattr(options, name)
-        inputs[f"--{name}"] = None if given is None else store_and_variable(given)[0]
+        inputs |= sources_of(f"--{name}", given)
     for name in ("must_link", "cannot_link", "config", "checkpoint"):
         given = getattr(options, name)
         inputs[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
@@ -236,6 +236,7 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
     ):
         threads = client.nthreads()
         progress.say(f"Cluster: {len(threads)} workers, {sum(threads.values())} threads")
+        look_before_fit(client, progress)
         with progress.task("Valid pixels"):
             n_valid = cube.n_valid
         if n_valid == 0:

@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust._warnings import warn
-from daskclust.constraints._checks import check_pairs, check_weight, scalar_or_one
-from daskclust.constraints._closure import components, contradictions, must_link_graph
+from daskclust.constraints._checks import (
+    check_pairs,
+    check_weight,
+    components,
+    contradictions,
+    must_link_graph,
+    scalar_or_one,
+)
 from daskclust.estimator.partial_labels import read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.constraints import violated_pairs

@@ -7,8 +7,8 @@ that a row block is one read of the store and a label block one write.
 
 from daskclust.cube._cube import Cube
 from daskclust.cube._opening import open_cube
-from daskclust.cube.areas import AreaTable, ClassArea, area_table
-from daskclust.cube.label_map import LabelMap, open_label_map
+from daskclust.cube.areas import AreaTable, ClassArea
+from daskclust.cube.label_map import LabelMap, area_table, open_label_map
 
 __all__ = [
     "AreaTable",

@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from daskclust._warnings import warn
 from daskclust.cube import _blocks
-from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
-from daskclust.cube._description import StoredCube
-from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
+from daskclust.cube._html import cube_html
 from daskclust.cube._images import Image, open_image
-from daskclust.cube._label_maps import (
-    LABEL_MAP,
-    VALUE_MAP,
-    as_data_array,
-    write_label_map,
-    write_value_map,
-)
-from daskclust.cube._labels import align, with_room
-from daskclust.cube._layout import flatten, unflatten
+from daskclust.cube._label_maps import as_data_array
+from daskclust.cube._labels import as_codes
 from daskclust.cube._metadata import Names
-from daskclust.cube._pixels import whitened
-from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
-from daskclust.cube._tif_maps import write_label_tif, write_value_tif
-from daskclust.cube.bands import as_ranges
-from daskclust.cube.formats.geotiff import is_geotiff
+from daskclust.cube._pixel_rows import PixelRows
+from daskclust.cube._writing import write_labels, write_values
 from daskclust.cube.formats.vector import PixelGrid
-from daskclust.exceptions import DaskclustWarning
-from daskclust.storage.seen import StoredArray, as_dask
-from daskclust.storage.stores import local_path, stamp, stamp_files
-from daskclust.storage.urls import redact
+from daskclust.cube.label_map import LabelMap
+from daskclust.cube.layout import flatten
+from daskclust.cube.pictures import plot_cube
 
 __all__ = ["Cube"]
 
 
-#: How samples are scaled: by name, or as another cube's.
-Scale = Literal["none", "standard", "unit", "whitened"] | Scaling
-
-
-class Cube:
+class Cube(PixelRows):
     """An image cube as rows for clustering; made by :func:`daskclust.open_cube`.
 
     Attributes
@@ -77,105 +55,98 @@ class Cube:
     among `shape`, `bands`, `wavelengths` and `samples`, and a warning names them.
     """
 
-    def __init__(
+    def _repr_html_(self) -> str:
+        # Nothing is counted for a look.
+        return cube_html(self, self.n_valid if "_survey" in self.__dict__ else None)
+
+    def plot(
+        self, bands: int | Sequence[int] | None = None, *, ax: Any = None, title: str | None = None
+    ) -> Any:
+        """Draw the cube in colors, or one of its bands.
+
+        Parameters
+        ----------
+        bands : int or sequence of 3 int, default=None
+            Stored numbers: of one band, or of those for red, green and blue.  None takes
+            the bands nearest to red, green and blue light, three spread over the cube where
+            it has no wavelengths, and the first one where there are fewer than three.
+        ax : matplotlib Axes, default=None
+            None makes a new figure.
+        title : str, default=None
+            None names the bands.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        ValueError
+            No such bands.
+
+        Notes
+        -----
+        One pass over the chunks that hold these bands; large scenes are thinned out to 1500
+        pixels a side.  Axes are in the units of the coordinate system.
+
+        Examples
+        --------
+        >>> import zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> ax = open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
+        >>> ax.get_xlabel(), ax.get_title(loc="left")
+        ('column', 'band 0')
+        """
+        return plot_cube(self, bands, ax=ax, title=title)
+
+    def label_map(
         self,
-        source: CubeSource,
+        labels: Any,
         *,
-        pixels: da.Array | None,
-        excluded: da.Array | None,
-        scale: Scale,
-        wavelengths: NDArray[np.float64] | None,
-        place: Georeference,
-        attributes: Mapping[str, Any],
-        dimension_names: tuple[str, str],
-        dtype: np.dtype[Any] | None = None,
-        bands_are_fixed: bool = False,
-        files: Sequence[Path] = (),
-    ) -> None:
-        self._source = source
-        self._grid = source.grid
-        self._pixels = pixels
-        self._excluded = excluded
-        self._scale: Scale = scale
-        self._stamp: str | None = None
-        self._place = place
-        self.wavelengths = wavelengths
-        self.dimension_names = dimension_names
-        self._dtype = sample_dtype(source.dtype) if dtype is None else dtype
-        self._bands_are_fixed = bands_are_fixed
-        self._files = tuple(files)
-        self.chunks = source.grid.chunks
-        self.attributes: dict[str, Any] = dict(attributes)
-        self.nodata = source.nodata
+        classes: ArrayLike | None = None,
+        class_names: Sequence[str] | Mapping[int, str] | None = None,
+    ) -> LabelMap:
+        """Make a map of labels to look at, with names, colors and areas of its classes.
 
-    def __repr__(self) -> str:
-        y, x, p = self.shape
-        down, across = self._grid.numblocks
-        return f"<Cube {y} x {x} pixels, {p} bands, {down} x {across} blocks>"
+        Parameters
+        ----------
+        labels : array of shape (n_valid,)
+            As for :meth:`to_map`; numbers, or text with `classes`.
+        classes : array of shape (k,), default=None
+            A model's ``classes_``, for labels that are text: these become the codes
+            0, ..., k - 1, and the names.
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label.
 
-    # How it is stored and where it lies
+        Returns
+        -------
+        LabelMap
+            Lazy.
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(y, x, bands kept)."""
-        return (*self._grid.shape, self._source.n_bands)
-
-    @property
-    def bands(self) -> NDArray[np.intp]:
-        """Numbers of the bands kept."""
-        kept = self._source.bands
-        return np.arange(self._source.n_stored) if kept is None else kept
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """What makes samples of stored numbers: `scale_factor` and `add_offset`, if any."""
-        return self._source.meaning.described()
-
-    @property
-    def blocks(self) -> BlockGrid:
-        """The spatial blocks: their number, sizes and places, in the order of the rows."""
-        return self._grid
-
-    @property
-    def georeference(self) -> Georeference:
-        """Coordinate system and position, as stored."""
-        return self._place
+        Examples
+        --------
+        >>> import zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> cube.label_map(np.array([1, 0, 1]), class_names=["wheat", "water"]).area()[1].pixels
+        2
+        """
+        codes, names = as_codes(labels, classes, class_names)
+        return LabelMap(
+            self.to_map(codes),
+            names=names,
+            place=self.georeference,
+            dimension_names=self.dimension_names,
+        )
 
     @property
     def pixel_grid(self) -> PixelGrid:
         """Shape, transform and coordinate system of the image."""
-        return pixel_grid(self._place, self._grid.shape, self.dimension_names)
-
-    @property
-    def stored(self) -> StoredCube:
-        """How the values are stored."""
-        source = self._source
-        values = self._pixels if source.array is None else as_dask(source.array)
-        assert values is not None
-        return StoredCube(
-            array=None if source.array is None else source.array.array,
-            order=source.order,
-            shape=(*self._grid.shape, source.n_stored),
-            dtype=source.dtype,
-            values=values,
-            may_be_masked=not source.is_complete or self._excluded is not None,
-        )
-
-    def stored_bands(self, bands: Sequence[int]) -> da.Array:
-        """Return bands as stored, by their stored numbers: lazy, (y, x, len(bands))."""
-        if self._source.array is None:
-            assert self._pixels is not None
-            images = [unflatten(self._pixels[:, int(band)], self._grid) for band in bands]
-        else:
-            whole = as_dask(self._source.array).transpose(self._source.order)
-            images = [whole[:, :, int(band)] for band in bands]
-        meaning = self._source.meaning
-        stacked = da.stack(images, axis=2)
-        if meaning.dtype is None:
-            return stacked
-        return da.map_blocks(
-            meaning.view, stacked, dtype=meaning.dtype, meta=np.empty((0, 0, 0), meaning.dtype)
-        )
+        return pixel_grid(self.georeference, self.shape[:2], self.dimension_names)
 
     def open_map(
         self,
@@ -211,188 +182,6 @@ class Cube:
             names=self.dimension_names,
             chunks=self.chunks,
             class_column=class_column,
-        )
-
-    def count_valid(self, blocks: Sequence[int]) -> int:
-        """Count the valid pixels of some blocks, which are read; bands empty there are left out."""
-        p = self._source.n_bands
-        surveys = self._per_block(
-            _blocks.block_survey,
-            sizes=(1,) * self._grid.count,
-            width=2 + p,
-            dtype=np.float64,
-            token="daskclust-count",
-            moments=False,
-        )
-        found = surveys.blocks[[int(number) for number in blocks]].compute()
-        keep = self._source.keep_incomplete
-        return int(_blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)[0, 0])
-
-    # What is in the blocks
-
-    @cached_property
-    def _survey(self) -> Surveyed:
-        """Valid pixels per block, the scaling, and bands without data; at most one pass."""
-        # What is read from here on has to be what is written about in the end.
-        self._stamp = self._stamp_now()
-        if self._scale == "whitened":
-            counted = self._counted("none")
-            scaling = whitened(self, sum(counted.counts), counted.scaling)
-            return replace(counted, scaling=scaling)
-        return self._counted(self._scale)
-
-    def _counted(self, scale: Scale) -> Surveyed:
-        """Count valid pixels per block, and find a scaling without neighbors; at most one pass."""
-        if scale != "standard" and self._source.is_complete and self._excluded is None:
-            scaling = scale if isinstance(scale, Scaling) else Scaling(scale, self._dtype)
-            return Surveyed(self._grid.pixels, scaling, np.empty(0, np.intp))
-        found = take_survey(self._per_block, self._source, scale, self._dtype)
-        if len(found.empty):
-            self._leave_out(found.empty)
-        return found
-
-    def _leave_out(self, empty: NDArray[np.intp]) -> None:
-        """Go on without bands that hold no data."""
-        numbers = self.bands[empty]
-        text = as_ranges(numbers)
-        if self._bands_are_fixed:
-            raise ValueError(
-                f"Bands {text} hold no data in any pixel, but bands= asks for them; expected "
-                "data in every band that a model was fitted to. Fit the model without them."
-            )
-        warn(
-            f"Bands {text} hold no data in any pixel and are left out: "
-            f"{self.shape[2] - len(empty)} of {self._source.n_stored} bands are used. Name them "
-            "in bad_bands (--bad-bands) to say so yourself.",
-            DaskclustWarning,
-        )
-        self._source = replace(self._source, bands=np.delete(self.bands, empty))
-        if self.wavelengths is not None:
-            self.wavelengths = np.delete(self.wavelengths, empty)
-
-    @property
-    def sample_scaling(self) -> Scaling:
-        """How valid pixels become `samples`."""
-        return self._survey.scaling
-
-    def scaled_as(self, scaling: Scaling) -> Cube:
-        """Return the same cube with the samples of another one's scaling.
-
-        Parameters
-        ----------
-        scaling : Scaling
-            Of a cube with as many bands: what a fitted model keeps of its cube.
-
-        Raises
-        ------
-        ValueError
-            Another number of bands.
-        """
-        counted = self._survey
-        needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
-        if any(getattr(scaling, name) is None for name in needs[scaling.kind]):
-            raise ValueError(f"The scaling {scaling.kind!r} lacks one of {needs[scaling.kind]}.")
-        for values in (scaling.mean, scaling.matrix):
-            if values is not None and len(values) != self._source.n_bands:
-                raise ValueError(
-                    f"The cube has {self._source.n_bands} bands; the model was fitted on one of "
-                    f"{len(values)}. Keep the same bands."
-                )
-        other = copy(self)
-        other.__dict__.pop("samples", None)
-        other._scale = replace(scaling, dtype=self._dtype)
-        # What was counted stays as it is: no pass is made again.
-        other.__dict__["_survey"] = replace(counted, scaling=other._scale)
-        return other
-
-    def _stamp_now(self) -> str | None:
-        if self._source.array is None:
-            return stamp_files(self._files) if self._files else None
-        return stamp(self._source.array.array)
-
-    @property
-    def block_counts(self) -> tuple[int, ...]:
-        """Valid pixels of each block, in the order of the rows."""
-        return self._survey.counts
-
-    @property
-    def n_valid(self) -> int:
-        """Number of valid pixels, the rows of `samples`."""
-        return sum(self.block_counts)
-
-    @property
-    def n_masked(self) -> int:
-        """Number of pixels left out, for whatever reason."""
-        return self.shape[0] * self.shape[1] - self.n_valid
-
-    @property
-    def scaling(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Mean and standard deviation that ``scale="standard"`` uses; None for other scales.
-
-        Pass it as `scale` when opening another cube whose rows are to be comparable,
-        such as one to predict.
-        """
-        found = self._survey.scaling
-        if found.mean is None or found.std is None:
-            return None
-        return found.mean, found.std
-
-    @cached_property
-    def samples(self) -> da.Array:
-        """Valid pixels as rows: lazy, (n_valid, bands), one row block per spatial block.
-
-        float32 for float32 and for integers of up to 16 bits, else float64.
-        """
-        counts, scaling = self._survey.counts, self._survey.scaling
-        return self._per_block(
-            _blocks.block_samples,
-            sizes=counts,
-            width=self._source.n_bands,
-            dtype=scaling.dtype,
-            token="daskclust-samples",
-            scaling=scaling,
-        )
-
-    @cached_property
-    def valid(self) -> da.Array:
-        """Which pixels are rows of `samples`: lazy, (y, x), bool."""
-        flat = self._per_block(
-            _blocks.block_valid, sizes=self._grid.pixels, dtype=bool, token="daskclust-valid"
-        )
-        return unflatten(flat, self._grid)
-
-    def _per_block(
-        self,
-        function: Callable[..., Any],
-        *labels: da.Array,
-        sizes: Sequence[float],
-        dtype: Any,
-        token: str,
-        width: int | None = None,
-        **options: Any,
-    ) -> da.Array:
-        """Run ``function(ids, *labels, [excluded])`` on every block; `sizes` rows come out."""
-        pairs: list[Any] = [da.arange(self._grid.count, chunks=1, dtype=np.int64), "i"]
-        if self._pixels is not None:
-            pairs += [self._pixels, "ib"]
-            function = partial(_blocks.with_held, function=function)
-        for array in (*labels, *([] if self._excluded is None else [self._excluded])):
-            pairs += [array, "i"]
-        out = "i" if width is None else "ip"
-        # Not aligned: block i of every array belongs together though lengths differ.
-        return da.blockwise(
-            function,
-            out,
-            *pairs,
-            new_axes=None if width is None else {"p": width},
-            adjust_chunks={"i": tuple(sizes)},
-            align_arrays=False,
-            concatenate=True,
-            dtype=dtype,
-            meta=np.empty((0,) * len(out), dtype=dtype),
-            token=token,
-            source=self._source,
-            **options,
         )
 
     # Labels back to the image
@@ -432,16 +221,7 @@ class Cube:
         >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
         [[5, -1], [6, 7]]
         """
-        aligned = with_room(self._align(labels), fill_value)
-        flat = self._per_block(
-            _blocks.expand_block,
-            aligned,
-            sizes=self._grid.pixels,
-            dtype=aligned.dtype,
-            token="daskclust-map",
-            fill_value=fill_value,
-        )
-        return unflatten(flat, self._grid)
+        return self._image(labels, fill_value)
 
     def rows_of(
         self,
@@ -527,7 +307,7 @@ class Cube:
         class_colors: Mapping[int, str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Write labels as an image into a new Zarr v3 group, or a GeoTIFF.
+        """Write labels as an image into a new Zarr group, or a GeoTIFF.
 
         Parameters
         ----------
@@ -585,39 +365,12 @@ class Cube:
         >>> written["labels"][:].tolist(), written["labels"].attrs["flag_meanings"]
         ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
         """
-        aligned = self._align(labels)
-        if is_geotiff(store):
-            if aligned.dtype.kind not in "iu":
-                raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
-            write_label_tif(
-                self.to_map(aligned),
-                self._place,
-                self.dimension_names,
-                store,
-                kind=LABEL_MAP,
-                overwrite=overwrite,
-                n_clusters=n_clusters,
-                class_names=class_names,
-                class_colors=class_colors,
-                attributes=attributes,
-                check=self._check_unchanged,
-            )
-            return Path(store)
-        self._check_target(store)
-        largest = None
-        if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
-            shown = np.ma.compressed(labels)
-            largest = int(shown.max()) if len(shown) else -1
-        return write_label_map(
-            self._grid,
-            self._place,
-            self.dimension_names,
-            partial(self._write_blocks, aligned),
-            aligned.dtype,
+        return write_labels(
+            self,
+            labels,
             store,
             overwrite=overwrite,
             n_clusters=n_clusters,
-            largest=largest,
             class_names=class_names,
             class_colors=class_colors,
             attributes=attributes,
@@ -641,7 +394,7 @@ class Cube:
             float32.
         store : str or path
             A name that ends in .tif becomes a cloud-optimized GeoTIFF of m bands, any
-            other one a Zarr v3 group with the array ``values``, (y, x) or (band, y, x).
+            other one a Zarr group with the array ``values``, (y, x) or (band, y, x).
         overwrite : bool, default=False
             Replace a map of values that daskclust has written; never anything else.
         names : sequence of str, default=None
@@ -675,80 +428,9 @@ class Cube:
         >>> written["values"][:].tolist()
         [[0.5, nan], [0.25, 1.0]]
         """
-        if not isinstance(values, da.Array):
-            values = np.asarray(values)
-        if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
-            raise ValueError(
-                f"values have shape {values.shape} and dtype {values.dtype}; expected numbers of "
-                "shape (n_valid,) or (n_valid, m)."
-            )
-        columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
-        if names is not None and len(names) != len(columns):
-            raise ValueError(f"Got {len(names)} names for {len(columns)} bands; expected one each.")
-        dtype = np.float64 if values.dtype == np.float64 else np.float32
-        images = [self.to_map(column.astype(dtype), fill_value=np.nan) for column in columns]
-        image = images[0] if values.ndim == 1 else da.stack(images)
-        if is_geotiff(store):
-            write_value_tif(
-                image,
-                self._place,
-                self.dimension_names,
-                store,
-                kind=VALUE_MAP,
-                overwrite=overwrite,
-                band_names=names,
-                attributes=attributes,
-                check=self._check_unchanged,
-            )
-            return Path(store)
-        self._check_target(store)
-        return write_value_map(
-            image,
-            self._place,
-            self.dimension_names,
-            store,
-            overwrite=overwrite,
-            band_names=names,
-            attributes=attributes,
-            check=self._check_unchanged,
+        return write_values(
+            self, values, store, overwrite=overwrite, names=names, attributes=attributes
         )
-
-    def _check_target(self, store: Any) -> None:
-        """Refuse to write over the cube itself."""
-        array = self.stored.array
-        if array is None:
-            return
-        target, own = local_path(store), local_path(array.store)
-        if own is None or target is None:
-            same = store is array.store
-        else:
-            same = (own / array.path).resolve().is_relative_to(target.resolve())
-        if same:
-            raise ValueError(
-                f"{redact(store)!r} holds the cube itself; write the label map elsewhere."
-            )
-
-    def _write_blocks(self, aligned: da.Array, target: StoredArray) -> list[int]:
-        """Write all blocks and return the labels that occur."""
-        found = self._per_block(
-            _blocks.write_block,
-            aligned,
-            sizes=(1,) * self._grid.count,
-            dtype=object,
-            token="daskclust-write",
-            target=target,
-        ).compute()
-        self._check_unchanged()
-        return sorted({int(code) for codes in found for code in codes})
-
-    def _check_unchanged(self) -> None:
-        """Raise where the cube is no longer what its labels were made of."""
-        if self._stamp != self._stamp_now():
-            raise ValueError(
-                "The store of the cube was written to since it was read first, so labels may "
-                "belong to other values; expected a store that stays as it is. Nothing was "
-                "written. Open the cube again, fit again, and write then."
-            )
 
     def to_xarray(
         self,
@@ -798,6 +480,3 @@ class Cube:
             name=name,
             class_names=class_names,
         )
-
-    def _align(self, labels: Any) -> da.Array:
-        return align(labels, self.block_counts)

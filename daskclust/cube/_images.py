@@ -25,7 +25,7 @@ from daskclust.cube._metadata import (
 from daskclust.cube._sources import open_path
 from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.opening import kind_of
-from daskclust.cube.formats.points import points_image, read_points
+from daskclust.cube.formats.points import points_image, read_points, says_pixels
 from daskclust.cube.formats.vector import PixelGrid, rasterize_file
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import decode_fill_value
@@ -194,7 +194,7 @@ def _from_features(
 ) -> Image:
     """Make an image of the classes of polygons, or of single pixels, on the cube's grid."""
     cut = chunks or ((grid.shape[0],), (grid.shape[1],))
-    if kind_of(path) == "table":
+    if kind_of(path) == "table" or (grid.crs is None and says_pixels(path)):
         rows, columns, classes = read_points(path, grid, class_column=class_column)
         values: Any = points_image(rows, columns, classes.codes, cut)
     else:

@@ -9,10 +9,10 @@ import dask.array as da
 import numpy as np
 import zarr
 
-from daskclust.cube._blocks import BlockGrid
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._metadata import Names, as_names, flags, label_dtype
 from daskclust.cube._zarr_images import new_image
+from daskclust.cube.layout import BlockGrid
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import open_store
 from daskclust.storage.targets import check_written, new_group

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from daskclust.exceptions import ChunkError
 
-__all__ = ["align", "with_room"]
+__all__ = ["align", "as_codes", "with_room"]
 
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
@@ -57,6 +57,56 @@ def _check_number(found: int, counts: Sequence[int]) -> None:
         raise ValueError(
             f"Got {found} labels for {sum(counts)} valid pixels; expected one per row of samples."
         )
+
+
+def as_codes(
+    labels: Any, classes: ArrayLike | None, names: Sequence[str] | Mapping[int, str] | None
+) -> tuple[Any, dict[int, str]]:
+    """Return labels as integers, and what these mean.
+
+    Parameters
+    ----------
+    labels : array of shape (n,)
+        Integers stay what they are.  Text becomes the number of its class, -1 where it
+        is none of them.
+    classes : array of shape (k,) or None
+    names : sequence of str, mapping of int to str, or None
+        Of the labels 0, 1, ..., or by label.
+
+    Raises
+    ------
+    ValueError
+        Text without `classes`, or numbers that are no integers.
+
+    Examples
+    --------
+    >>> as_codes(np.array(["b", "a", "c"]), ["a", "b"], None)
+    (array([ 1,  0, -1]), {0: 'a', 1: 'b'})
+    """
+    given = dict(names) if isinstance(names, Mapping) else dict(enumerate(names or ()))
+    labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
+    if labels.dtype.kind in "iub":
+        return labels, given
+    if classes is None or labels.dtype.kind not in "OUST":
+        raise ValueError(
+            f"labels have dtype {labels.dtype}; expected integers, or text with classes= (a "
+            "model's classes_)."
+        )
+    known = np.asarray(classes)
+    if isinstance(labels, da.Array):
+        codes: Any = da.map_blocks(
+            _places, labels, classes=known, dtype=np.int64, meta=np.empty(0, np.int64)
+        )
+    else:
+        codes = _places(labels, classes=known)
+    return codes, {code: str(name) for code, name in enumerate(known.tolist())} | given
+
+
+def _places(labels: NDArray[Any], *, classes: NDArray[Any]) -> NDArray[np.int64]:
+    places = {name: code for code, name in enumerate(classes.tolist())}
+    found, inverse = np.unique(labels.astype(str), return_inverse=True)
+    codes = np.array([places.get(str(name), -1) for name in found.tolist()], dtype=np.int64)
+    return codes[inverse] if len(found) else np.empty(0, np.int64)
 
 
 def with_room(labels: da.Array, fill_value: float) -> da.Array:

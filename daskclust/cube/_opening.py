@@ -11,21 +11,22 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike
 
-from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import open_image
-from daskclust.cube._layout import flatten
 from daskclust.cube._metadata import (
     check_choice,
     choose_block,
     find_dimensions,
     find_wavelengths,
 )
+from daskclust.cube._reading import CubeSource
+from daskclust.cube._scaling import Scaling
 from daskclust.cube._sources import find_cube
 from daskclust.cube._survey import sample_dtype
 from daskclust.cube._values import meaning_of, nodata_values
 from daskclust.cube.bands import chosen_bands, kept_bands
+from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.storage.seen import StoredArray
 
 __all__ = ["open_cube"]

@@ -9,7 +9,9 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cube._blocks import BlockGrid, CubeSource, Scaling
+from daskclust.cube._reading import CubeSource
+from daskclust.cube._scaling import Scaling
+from daskclust.cube.layout import BlockGrid
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.noise import noise_whitening
 from daskclust.kernels.rng import draw_numbers

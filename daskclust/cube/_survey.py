@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube import _blocks
-from daskclust.cube._blocks import CubeSource, Scaling
+from daskclust.cube._reading import CubeSource
+from daskclust.cube._scaling import Scaling
 
 __all__ = ["Surveyed", "sample_dtype", "take_survey"]
 
@@ -44,7 +45,7 @@ class Surveyed:
 
 
 def take_survey(
-    per_block: Callable[..., Any],
+    _per_block: Callable[..., Any],
     source: CubeSource,
     scale: Literal["none", "standard", "unit", "whitened"] | Scaling,
     dtype: np.dtype[Any],
@@ -53,7 +54,7 @@ def take_survey(
 
     Parameters
     ----------
-    per_block : callable
+    _per_block : callable
         Runs a function on every block of the cube.
     source : CubeSource
     scale : {"none", "standard", "unit"} or Scaling
@@ -67,7 +68,7 @@ def take_survey(
     moments = scale == "standard"
     p = source.n_bands
     width = 2 + (4 if moments else 1) * p
-    surveys = per_block(
+    surveys = _per_block(
         _blocks.block_survey,
         sizes=(1,) * source.grid.count,
         width=width,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import dask.array as da
 import numpy as np
@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from daskclust.cube._grids import IDENTITY
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
-from daskclust.cube.label_map import open_label_map
 from daskclust.storage.atomic import new_file
 
-__all__ = ["AreaTable", "ClassArea", "area_table"]
+if TYPE_CHECKING:
+    from daskclust.cube.label_map import LabelMap
+
+__all__ = ["AreaTable", "ClassArea", "areas_of"]
 
 #: Counting beats sorting while codes run no further than so many times the pixels.
 _FEW = 4
@@ -62,7 +64,9 @@ class ClassArea:
 
 
 class AreaTable(Sequence[ClassArea]):
-    """The classes of a map with their areas, by ascending code; made by :func:`area_table`.
+    """The classes of a map with their areas; made by :func:`daskclust.cube.area_table`.
+
+    A sequence of :class:`ClassArea`, by ascending code.
 
     Attributes
     ----------
@@ -115,6 +119,7 @@ class AreaTable(Sequence[ClassArea]):
 
         Examples
         --------
+        >>> from daskclust.cube import area_table
         >>> area_table(np.array([[0, 1], [1, -1]])).records()[1]["pixels"]
         2
         """
@@ -154,55 +159,15 @@ class AreaTable(Sequence[ClassArea]):
         return target
 
 
-def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
-    """Count the pixels of each class of a map, and add up the ground that they cover.
-
-    Parameters
-    ----------
-    label_map : LabelMap, str, path, zarr.Group, xarray.DataArray, array of shape (y, x)
-        As for :func:`daskclust.cube.open_label_map`: what ``Cube.write_labels`` has
-        written, ``Cube.to_xarray(labels)``, or any raster of integers.
-    variable : str, default=None
-        Array inside a store.
-
-    Returns
-    -------
-    AreaTable
-        A sequence of one :class:`ClassArea` for each class that is named or occurs, by
-        ascending code.
-
-    Raises
-    ------
-    ImportError
-        The map states a coordinate system, and pyproj is not installed.
-    ValueError
-        No map of integers, or a coordinate system that pyproj does not know.
-
-    Notes
-    -----
-    A pixel's area is that on the ellipsoid.  In degrees it follows the latitude.  In a
-    projection it is the product of the pixel's sides where that is right to 1 % all over
-    the map (UTM), else the pixel's own (Web Mercator).  Without a coordinate system there
-    are only counts.
-
-    One pass over the map, on the user's scheduler; a block at a time is in memory.
-
-    Examples
-    --------
-    >>> found = area_table(np.array([[0, 1], [1, -1]]))
-    >>> [(row.code, row.pixels, row.square_meters) for row in found]
-    [(0, 1, None), (1, 2, None)]
-    >>> found.unclassified
-    1
-    """
-    opened = open_label_map(label_map, variable=variable)
-    rule = _rule_of(opened.grid)
+def areas_of(label_map: LabelMap) -> AreaTable:
+    """Return the table of an open map; see :func:`daskclust.cube.area_table`."""
+    rule = _rule_of(label_map.grid)
     blocks = da.map_blocks(
         _block_areas,
-        opened.values,
+        label_map.values,
         rule=rule,
         dtype=object,
-        chunks=tuple((1,) * count for count in opened.values.numblocks),
+        chunks=tuple((1,) * count for count in label_map.values.numblocks),
         meta=np.empty((0, 0), object),
     ).compute()
     pixels: dict[int, int] = {}
@@ -216,13 +181,13 @@ def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
     classes = [
         ClassArea(
             code=code,
-            name=opened.name_of(code),
-            color=opened.color_of(code),
+            name=label_map.name_of(code),
+            color=label_map.color_of(code),
             pixels=pixels.get(code, 0),
             share=pixels.get(code, 0) / total if total else math.nan,
             square_meters=rule.total(pixels.get(code, 0), areas.get(code, [])),
         )
-        for code in sorted({*opened.names, *pixels})
+        for code in sorted({*label_map.names, *pixels})
     ]
     return AreaTable(classes, unclassified=unclassified, method=rule.method)
 

@@ -13,9 +13,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cube._blocks import CubeSource, Scaling
 from daskclust.cube._cube import Cube
 from daskclust.cube._pixels import one_object, sample_pixels, take_pixels, valid_rows
+from daskclust.cube._reading import CubeSource
+from daskclust.cube._scaling import Scaling
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
 from daskclust.reduction.connectivity import (
     Connectivity,

@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 from daskclust.colors import class_colors
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._grids import pixel_grid
+from daskclust.cube._html import label_map_html
 from daskclust.cube._images import read_image
+from daskclust.cube._label_maps import as_data_array
+from daskclust.cube.areas import AreaTable, areas_of
 from daskclust.cube.formats.vector import PixelGrid
+from daskclust.cube.pictures import plot_label_map
 from daskclust.storage.stores import local_path
 
-__all__ = ["LabelMap", "open_label_map"]
+__all__ = ["LabelMap", "area_table", "open_label_map"]
 
 
 class LabelMap:
@@ -107,6 +111,69 @@ class LabelMap:
         """Return the color of a class, as ``#rrggbb``."""
         return self.colors.get(code) or class_colors([code])[code]
 
+    def area(self) -> AreaTable:
+        """Return pixels and ground of each class; see :func:`daskclust.cube.area_table`."""
+        return areas_of(self)
+
+    def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
+        """Draw the map with a legend of its classes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            None makes a new figure.
+        title : str, default=None
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+
+        Notes
+        -----
+        Large maps are thinned out to 1500 pixels a side, by every n-th one; all blocks
+        are read.
+
+        Examples
+        --------
+        >>> ax = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"}).plot()
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['wheat', 'water', 'no class']
+        """
+        return plot_label_map(self, ax=ax, title=title)
+
+    def to_xarray(self) -> Any:
+        """Return an ``xarray.DataArray`` with coordinates and coordinate system; lazy.
+
+        Raises
+        ------
+        ImportError
+            Without xarray.
+        """
+        found = as_data_array(
+            self.values,
+            self.georeference,
+            self.dimension_names,
+            fill_value=-1,
+            name="labels",
+            class_names=None,
+        )
+        codes = sorted(self.names)
+        if codes:
+            found.attrs.update(
+                flag_values=codes,
+                flag_meanings=" ".join("_".join(self.name_of(code).split()) for code in codes),
+                flag_colors=" ".join(self.color_of(code) for code in codes),
+            )
+        return found
+
+    def _repr_html_(self) -> str:
+        return label_map_html(self)
+
 
 def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
     """Open a label map in a file or store, or one that xarray or NumPy holds.
@@ -150,6 +217,50 @@ def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
         dimension_names=found.names,
         title="label map" if path is None else f"label map {path.name!r}",
     )
+
+
+def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
+    """Count the pixels of each class of a map, and add up the ground that they cover.
+
+    Parameters
+    ----------
+    label_map : LabelMap, str, path, zarr.Group, xarray.DataArray, array of shape (y, x)
+        As for :func:`daskclust.cube.open_label_map`: what ``Cube.write_labels`` has
+        written, ``Cube.to_xarray(labels)``, or any raster of integers.
+    variable : str, default=None
+        Array inside a store.
+
+    Returns
+    -------
+    AreaTable
+        A sequence of one :class:`ClassArea` for each class that is named or occurs, by
+        ascending code.
+
+    Raises
+    ------
+    ImportError
+        The map states a coordinate system, and pyproj is not installed.
+    ValueError
+        No map of integers, or a coordinate system that pyproj does not know.
+
+    Notes
+    -----
+    A pixel's area is that on the ellipsoid.  In degrees it follows the latitude.  In a
+    projection it is the product of the pixel's sides where that is right to 1 % all over
+    the map (UTM), else the pixel's own (Web Mercator).  Without a coordinate system there
+    are only counts.
+
+    One pass over the map, on the user's scheduler; a block at a time is in memory.
+
+    Examples
+    --------
+    >>> found = area_table(np.array([[0, 1], [1, -1]]))
+    >>> [(row.code, row.pixels, row.square_meters) for row in found]
+    [(0, 1, None), (1, 2, None)]
+    >>> found.unclassified
+    1
+    """
+    return areas_of(open_label_map(label_map, variable=variable))
 
 
 def _as_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:

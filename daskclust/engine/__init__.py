@@ -2,14 +2,13 @@
 
 from daskclust.engine.blocks import as_matrix
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
-from daskclust.engine.driver import Fitted, Step, iterate
-from daskclust.engine.handle import Rows
+from daskclust.engine.driver import Fitted, Step, iterate, on_iteration
 from daskclust.engine.independent import map_independent
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lazy import labeled_rows, map_rows, pair_rows
 from daskclust.engine.lockstep import Job, run_together
-from daskclust.engine.progress import on_iteration, on_notice
-from daskclust.engine.rows import is_dask, open_blank, open_rows, unwrap
+from daskclust.engine.progress import on_notice
+from daskclust.engine.rows import Rows, is_dask, open_blank, open_rows, unwrap
 
 __all__ = [
     "Checkpoint",

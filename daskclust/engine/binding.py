@@ -15,7 +15,7 @@ import psutil
 from dask.system import CPU_COUNT
 
 from daskclust._warnings import warn
-from daskclust.engine.blocks import Block, Group, joined_ranges
+from daskclust.engine.blocks import Block, Group, joined_ranges, share_out
 from daskclust.engine.dask_surface import (
     client_behind,
     scheduler_of,
@@ -32,7 +32,7 @@ from daskclust.engine.executors import (
 )
 from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
 from daskclust.engine.memory import check_blocks, free_memory, measure
-from daskclust.engine.placement import by_location, deal_out, share_out
+from daskclust.engine.placement import by_location, deal_out
 from daskclust.engine.reads import Retries, is_passing
 from daskclust.engine.tasks import Crew, Slot, Task, arrive, discard, gather, gather_futures
 from daskclust.engine.workers import workers_of

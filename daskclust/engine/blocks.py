@@ -20,6 +20,7 @@ from scipy.sparse import issparse
 
 from daskclust.engine.reads import NEVER_AGAIN, Retries, read
 from daskclust.exceptions import ChunkError
+from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Partial, Reduction, RowBlock
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "joined_ranges",
     "over_blocks",
     "overlap",
+    "share_out",
 ]
 
 
@@ -368,3 +370,27 @@ def overlap(ranges: Sequence[Range], others: Sequence[Range]) -> bool:
         if at < len(others) and others[at][0] < stop:
             return True
     return False
+
+
+def share_out(blocks: list[Block], n_groups: int) -> list[Group]:
+    """Cut in-memory blocks into groups of about equal rows, at segment boundaries.
+
+    Cutting there leaves every sum as it was, to the last bit.
+    """
+    total = sum(block.size for block in blocks)
+    # Nearest ends of segments to equal shares; global row numbers, as the blocks are all rows.
+    ends = [round(total * g / n_groups / SEGMENT) * SEGMENT for g in range(1, n_groups)]
+    groups: list[list[Block]] = [[]]
+    for block in blocks:
+        done = 0
+        while done < block.size:
+            at = block.start + done
+            while len(groups) <= len(ends) and at >= ends[len(groups) - 1]:
+                groups.append([])
+            stop = ends[len(groups) - 1] if len(groups) <= len(ends) else total
+            take = min(stop - at, block.size - done)
+            part = slice(done, done + take)
+            weight = None if block.weight is None else block.weight[part]
+            groups[-1].append(Block(at, take, block.x[part], weight))
+            done += take
+    return [Group(part) for part in groups if part]

@@ -1,22 +1,34 @@
-"""The loop that every iterative fit shares."""
+"""The loop that every iterative fit shares, and telling whoever listens of its iterations."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from daskclust.engine.checkpoint import Checkpoint
-from daskclust.engine.handle import Rows
-from daskclust.engine.progress import announce
+from daskclust.engine.rows import Rows
 from daskclust.engine.start_log import LoopKeeper
 from daskclust.engine.states import Fitted
 from daskclust.exceptions import CheckpointError, ClusterError, ReadError
 
-__all__ = ["Fitted", "Step", "iterate"]
+__all__ = [
+    "Fitted",
+    "Step",
+    "iterate",
+    "on_iteration",
+]
 
 S = TypeVar("S")
+
+logger = logging.getLogger("daskclust")
+
+Listener = Callable[[Mapping[str, Any]], None]
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners", default=())
 
 
 @dataclass(frozen=True)
@@ -151,5 +163,47 @@ def _loop(
         history.append(record)
         if keeper is not None:
             keeper.save(state, history, finished=finished, passes=rows.passes)
-        announce(name, record)
+        _announce(name, record)
     return Fitted(state, history, finished, rows.passes)
+
+
+@contextmanager
+def on_iteration(listener: Listener) -> Iterator[None]:
+    """Call ``listener`` with each record of ``history_`` while fits run in this context.
+
+    Parameters
+    ----------
+    listener : callable(record)
+        ``record`` is a mapping with ``iteration``, ``objective``,
+        ``center_shift``, ``moved``, ``seconds`` and ``passes``.
+
+    Examples
+    --------
+    >>> import numpy as np, daskclust
+    >>> seen = []
+    >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
+    >>> with daskclust.on_iteration(seen.append):
+    ...     model = daskclust.KMeans(2, random_state=0).fit(X)
+    >>> len(seen) == model.n_iter_
+    True
+    """
+    token = _listeners.set((*_listeners.get(), listener))
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+def _announce(estimator: str, record: Mapping[str, Any]) -> None:
+    """Log a record and hand it to the listeners."""
+    logger.info(
+        "%s iteration %d: objective %.6g, center shift %.3g, %d passes, %.3f s",
+        estimator,
+        record["iteration"],
+        record["objective"],
+        record["center_shift"],
+        record["passes"],
+        record["seconds"],
+    )
+    for listener in _listeners.get():
+        listener(record)

@@ -7,10 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from daskclust.engine.blocks import Block, Group
-from daskclust.kernels.nearest.assign import SEGMENT
+from daskclust.engine.blocks import Block
 
-__all__ = ["by_location", "deal_out", "resettle", "share_out"]
+__all__ = ["by_location", "deal_out", "resettle"]
 
 
 def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
@@ -19,30 +18,6 @@ def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
     share = ends[-1] / n_groups if len(ends) else 1.0
     which = np.minimum((ends - 1) // max(share, 1.0), n_groups - 1).astype(int)
     return [[blocks[i] for i in np.flatnonzero(which == group)] for group in np.unique(which)]
-
-
-def share_out(blocks: list[Block], n_groups: int) -> list[Group]:
-    """Cut in-memory blocks into groups of about equal rows, at segment boundaries.
-
-    Cutting there leaves every sum as it was, to the last bit.
-    """
-    total = sum(block.size for block in blocks)
-    # Nearest ends of segments to equal shares; global row numbers, as the blocks are all rows.
-    ends = [round(total * g / n_groups / SEGMENT) * SEGMENT for g in range(1, n_groups)]
-    groups: list[list[Block]] = [[]]
-    for block in blocks:
-        done = 0
-        while done < block.size:
-            at = block.start + done
-            while len(groups) <= len(ends) and at >= ends[len(groups) - 1]:
-                groups.append([])
-            stop = ends[len(groups) - 1] if len(groups) <= len(ends) else total
-            take = min(stop - at, block.size - done)
-            part = slice(done, done + take)
-            weight = None if block.weight is None else block.weight[part]
-            groups[-1].append(Block(at, take, block.x[part], weight))
-            done += take
-    return [Group(part) for part in groups if part]
 
 
 class Load(Protocol):

@@ -19,8 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_rows
-from daskclust.estimator.data import Data
-from daskclust.estimator.inputs import check_rows, check_weight
+from daskclust.estimator.inputs import Data, check_rows, check_weight
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.estimator.values import check_values, nonfinite_message
 from daskclust.kernels.moments import first_nonfinite

@@ -1,4 +1,4 @@
-"""What estimators accept as data: containers, types, dimensions, weights."""
+"""Data as an estimator takes them: containers, types, weights; bound when first read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
-from daskclust.engine import is_dask, unwrap
+from daskclust.engine import Rows, is_dask, open_rows, unwrap
 from daskclust.exceptions import ConstraintError
 
-__all__ = ["as_cube", "as_labels", "check_rows", "check_weight", "unmasked"]
+__all__ = [
+    "Data",
+    "as_cube",
+    "as_labels",
+    "check_data",
+    "check_rows",
+    "check_weight",
+    "cube_of_fit",
+    "unmasked",
+]
 
 
 def as_cube(X: Any) -> Any:
@@ -94,24 +103,36 @@ def _check_dask(X: Any) -> Any:
     return X
 
 
+#: What an estimator keeps of its cube's scaling, by attribute.
+_SCALING = {
+    "_cube_scale": "kind",
+    "_cube_mean": "mean",
+    "_cube_std": "std",
+    "_cube_matrix": "matrix",
+}
+
+
+def cube_of_fit(estimator: Any, cube: Any) -> Any:
+    """Return a cube with its samples scaled as those that the estimator was fitted on."""
+    if not hasattr(estimator, "_cube_scale"):
+        return cube
+    known = {field: getattr(estimator, name, None) for name, field in _SCALING.items()}
+    return cube.scaled_as(replace(cube.sample_scaling, **known))
+
+
 def _samples(estimator: Any, X: Any, cube: Any, reset: bool) -> Any:
     """Return the samples of a cube, scaled as those that the estimator was fitted on."""
-    names = {"_cube_scale": "kind", "_cube_mean": "mean", "_cube_std": "std"}
-    names["_cube_matrix"] = "matrix"
-    if reset:
-        for name in names:
-            vars(estimator).pop(name, None)
-        if cube is None:
-            return X
-        for name, field in names.items():
-            value = getattr(cube.sample_scaling, field)
-            if value is not None:
-                setattr(estimator, name, value)
-        return cube.samples
-    if not hasattr(estimator, "_cube_scale"):
-        return cube.samples
-    known = {field: getattr(estimator, name, None) for name, field in names.items()}
-    return cube.scaled_as(replace(cube.sample_scaling, **known)).samples
+    if not reset:
+        return cube_of_fit(estimator, cube).samples
+    for name in _SCALING:
+        vars(estimator).pop(name, None)
+    if cube is None:
+        return X
+    for name, field in _SCALING.items():
+        value = getattr(cube.sample_scaling, field)
+        if value is not None:
+            setattr(estimator, name, value)
+    return cube.samples
 
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
@@ -228,3 +249,72 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
     if is_dask(X):
         return weight
     return np.asarray(weight, dtype=np.float64)
+
+
+class Data:
+    """Checked data, opened once; any number of fits may be made of them.
+
+    Parameters
+    ----------
+    X : ndarray or dask.array.Array of shape (n, p)
+        As checked; what lazy results refer to.
+    weight : ndarray or dask.array.Array of shape (n,), or None
+    feature_names : ndarray of shape (p,), or None
+        ``feature_names_in_``.
+    rows : Rows, optional
+        X, where it is bound already.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        weight: Any = None,
+        feature_names: NDArray[Any] | None = None,
+        rows: Rows | None = None,
+    ) -> None:
+        self.X, self.weight, self.feature_names = X, weight, feature_names
+        self._rows = rows
+
+    @property
+    def rows(self) -> Rows:
+        """The data, bound to where their passes run, when first asked for.
+
+        A pass counts the rows of Dask arrays with chunks of unknown length.
+        """
+        if self._rows is None:
+            self._rows = open_rows(self.X, self.weight)
+        return self._rows
+
+    def through(self, rows: Rows) -> Data:
+        """Return the same data, read through another handle."""
+        return Data(self.X, self.weight, self.feature_names, rows)
+
+    @property
+    def n_rows(self) -> float:
+        """Number of rows; NaN where that takes a pass which is not made yet."""
+        return self.X.shape[0] if self._rows is None else self._rows.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.X.shape[1])
+
+
+def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | None = None) -> Data:
+    """Check what is known without a look at the values.
+
+    Parameters
+    ----------
+    X : array-like, dask.array.Array, Dask DataFrame or xarray.DataArray of shape (n, p)
+    sample_weight : None, number, array-like or dask.array.Array of shape (n,)
+    estimator : BaseEstimator, optional
+        Named in messages.  It is given ``n_features_in_`` and ``feature_names_in_``.
+
+    Raises
+    ------
+    ValueError
+        For other dimensions, types that are no numbers, or nothing at all.
+    """
+    estimator = BaseEstimator() if estimator is None else estimator
+    X = check_rows(estimator, X, reset=True)
+    return Data(X, check_weight(sample_weight, X), getattr(estimator, "feature_names_in_", None))

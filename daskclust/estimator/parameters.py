@@ -1,4 +1,4 @@
-"""Checks of estimator parameters, with one wording for all."""
+"""Checks of estimator parameters, with one wording for all; starting centers that are given."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from sklearn.utils import check_scalar
 
 __all__ = [
     "check_choice",
+    "check_given_centers",
     "check_init_array",
     "check_integer",
     "check_penalty",
     "check_real",
+    "given_centers",
     "without_mask",
 ]
 
@@ -81,3 +83,39 @@ def check_init_array(init: Any, n_clusters: int, n_features: int) -> NDArray[np.
             f"{column}); they must be finite."
         )
     return centers
+
+
+def check_given_centers(init: Any, n_clusters: int, n_features: int) -> None:
+    """Check an array of centers before any pass; named and callable starts pass.
+
+    Raises
+    ------
+    ValueError
+        For another shape, NaN and infinity.
+    """
+    if not (isinstance(init, str) or callable(init)):
+        check_init_array(init, n_clusters, n_features)
+
+
+def given_centers(
+    init: Any, X: Any, n_clusters: int, n_features: int, seeds: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return the starting centers of all restarts.
+
+    Parameters
+    ----------
+    init : array-like of shape (k, p) or callable(X, n_clusters, random_state)
+        A callable is called for each seed; an array is the start of the only restart.
+    X : ndarray or dask.array.Array of shape (n, p)
+        What a callable is given.
+    n_clusters, n_features : int
+    seeds : tuple of int
+
+    Returns
+    -------
+    ndarray of shape (r, k, p), float64
+    """
+    found = [init]
+    if callable(init):
+        found = [init(X, n_clusters, np.random.RandomState(seed % 2**32)) for seed in seeds]
+    return np.stack([check_init_array(centers, n_clusters, n_features) for centers in found])

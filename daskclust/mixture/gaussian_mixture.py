@@ -12,10 +12,16 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._warnings import warn
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass, OpenData, fit, row_labels
+from daskclust.estimator.fitting import (
+    FirstPass,
+    OpenData,
+    best_restart,
+    draw_seeds,
+    fit,
+    row_labels,
+)
+from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
-from daskclust.estimator.restarts import best_restart, draw_seeds
 from daskclust.mixture._em import EMProblem, EMState, Floor
 from daskclust.mixture._fitted import FittedMixture
 from daskclust.mixture._given import given_parameters, last_parameters

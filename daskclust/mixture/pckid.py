@@ -18,11 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Fitted, is_dask, map_rows, pair_rows
 from daskclust.estimator.base import output_dtype
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass, OpenData, fit, open_checkpoint
-from daskclust.estimator.inputs import check_rows
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, open_checkpoint
+from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
-from daskclust.estimator.restarts import draw_seeds
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.mixture._em import Floor
 from daskclust.mixture._embedding import Embedding, Kernel

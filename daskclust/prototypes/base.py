@@ -1,64 +1,29 @@
-"""What the estimators on prototypes share: parameters, the problem, rows as nodes."""
+"""What the estimators on prototypes share: parameters, what is kept, rows at prediction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from daskclust.engine import Rows
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass
+from daskclust.engine import map_rows
+from daskclust.estimator.base import output_dtype
+from daskclust.estimator.fitting import FirstPass, draw_seeds
+from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_integer
-from daskclust.estimator.restarts import draw_seeds
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
-from daskclust.prototypes.state import PrototypeState, split
+from daskclust.prototypes.row_function import RowFunction
+from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import Space, check_views
 
-__all__ = ["BasePrototypes", "RowNodes"]
-
-Float = NDArray[np.float64]
+__all__ = ["BasePrototypes"]
 
 #: The number of prototypes is at most the number of rows by this.
 _ROWS_A_PROTOTYPE = 10
-
-
-class RowNodes:
-    """Different rows that become nodes, in an order of their values.
-
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-    weight : ndarray of shape (m,)
-        Positive.
-
-    Attributes
-    ----------
-    x : ndarray of shape (k, p)
-        Each once.
-    node : ndarray of shape (m,), int
-        Node of each row.
-    weight : ndarray of shape (k,)
-    """
-
-    def __init__(self, x: NDArray[Any], weight: Float) -> None:
-        if len(x):
-            self.x, self.node = np.unique(x, axis=0, return_inverse=True)
-            self.node = self.node.ravel()
-        else:
-            self.x, self.node = x, np.empty(0, np.intp)
-        sums = np.bincount(self.node, weights=weight, minlength=len(self.x))
-        self.weight: Float = sums.astype(np.float64)
-
-    def sums(self, values: Float) -> Float:
-        """Add the values of equal rows: (m, c) to (k, c)."""
-        out = np.zeros((len(self.x), values.shape[1]))
-        np.add.at(out, self.node, values)
-        return out
 
 
 class BasePrototypes(Saveable, BaseEstimator):
@@ -98,13 +63,40 @@ class BasePrototypes(Saveable, BaseEstimator):
         """Return the number of prototypes: a tenth of the rows at most."""
         return min(int(self.n_prototypes), max(n_rows // _ROWS_A_PROTOTYPE, least), n_rows)
 
-    def _keep_spaces(self, state: PrototypeState, spaces: list[Space]) -> None:
-        """Set what all estimators on prototypes have."""
+    def _keep(
+        self,
+        problem: PrototypeProblem,
+        state: PrototypeState,
+        history: list[dict[str, Any]],
+        **facts: Any,
+    ) -> None:
+        """Set what all estimators on prototypes have; facts go into the history."""
+        passes = history[-1]["passes"] + problem.cube_passes
+        nodes = [int(size) + len(problem.extra) for size in state.sizes]
+        last = {**history[-1], "passes": passes, "nodes": nodes, **facts}
+        self.history_ = [*history[:-1], last]
         self._units, self._view_centers = state.units, state.centers
         self._matrices = state.matrices
-        parts = zip(split(state.prototypes, state.sizes), spaces, strict=True)
+        parts = zip(split(state.prototypes, state.sizes), problem.spaces(state.space), strict=True)
         self.prototypes_ = np.concatenate([space.restore(own) for own, space in parts])
         self.n_iter_ = int(state.n_iter)
+
+    def _map(
+        self,
+        X: Any,
+        function: Callable[[NDArray[Any]], NDArray[Any]],
+        dtype: Any,
+        name: str,
+        n_columns: int | None = None,
+    ) -> Any:
+        """Apply a function to new rows: now, or lazily for Dask input."""
+        X = check_rows(self, X, reset=False)
+        of_rows = RowFunction(function, np.dtype(output_dtype(X)))
+        return map_rows(X, of_rows, dtype=dtype, n_columns=n_columns, name=name)
+
+    def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Fit and return ``labels_``."""
+        return self.fit(X, y, **params).labels_
 
     @property
     def _space(self) -> Space:
@@ -115,10 +107,3 @@ class BasePrototypes(Saveable, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
-
-
-def take_rows(rows: Rows, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], Float]:
-    """Fetch rows by (sorted, unique) number; no pass where there are none."""
-    if not len(numbers):
-        return np.empty((0, rows.n_features), rows.dtype), np.empty(0)
-    return rows.take(numbers)

@@ -3,50 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
-from daskclust.engine import as_matrix, is_dask, map_rows
-from daskclust.estimator.base import output_dtype
-from daskclust.estimator.data import Data
+from daskclust.engine import is_dask, map_rows
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import as_cube, check_rows
+from daskclust.estimator.inputs import Data, as_cube
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
-from daskclust.estimator.values import nonfinite_message
 from daskclust.exceptions import ConstraintError, ConstraintWarning
-from daskclust.kernels.moments import first_nonfinite
-from daskclust.persistence.schema import Array, Classes, Entry, Number
-from daskclust.prototypes.base import BasePrototypes, RowNodes, take_rows
-from daskclust.prototypes.graph import normalized, spread, unreached
-from daskclust.prototypes.labeled import LabelPlan, plan_labels
-from daskclust.prototypes.left_out import (
-    RIDGE_SHARE,
-    balanced_loss,
-    ridge_share,
-    spread_left_out,
+from daskclust.persistence.schema import Classes, Entry
+from daskclust.prototypes.base import BasePrototypes
+from daskclust.prototypes.labeled import plan_labels
+from daskclust.prototypes.posterior import Margin, MostProbable, Posterior
+from daskclust.prototypes.row_function import RowFunction
+from daskclust.prototypes.row_nodes import RowNodes, take_rows
+from daskclust.prototypes.spreading import SpreadingProblem, spread_labels, with_references
+from daskclust.prototypes.state import PrototypeState
+from daskclust.prototypes.stored_posterior import (
+    STORED_POSTERIOR,
+    restore_posterior,
+    store_posterior,
 )
-from daskclust.prototypes.posterior import Posterior, SpacePosterior, shares
-from daskclust.prototypes.references import References, best_share
-from daskclust.prototypes.ridge import KernelRidge, fit_ridge
-from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import check_views
 
 __all__ = ["LabelSpreading"]
 
-Float = NDArray[np.float64]
-
 #: Nearest nodes of a row that count as connected.
 _CONNECTED = 2
-#: Labeled rows by which the share of the nearest ones is chosen, at most.
-_TRIED = 4096
+#: Sets of prototypes in each view, and prototypes of all its sets at most.
+_SETS, _MOST_PROTOTYPES = 3, 1200
 
 
 class _Read(NamedTuple):
@@ -58,52 +50,6 @@ class _Read(NamedTuple):
     views: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Problem(PrototypeProblem):
-    """The labeled rows, with what any fit on prototypes needs.
-
-    Parameters
-    ----------
-    plan : LabelPlan
-    nodes_of : RowNodes
-        Labeled rows that are nodes.
-    seeds : ndarray of shape (k, c)
-        Weights of the classes of these nodes.
-    """
-
-    plan: LabelPlan
-    nodes_of: RowNodes
-    seeds: Float
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What becomes of the rows of a block; travels to the workers."""
-
-    posterior: Posterior
-    dtype: np.dtype[Any]
-    kind: str
-    classes: NDArray[Any] | None = None
-
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Classes, probabilities or margins of the rows."""
-        x = as_matrix(x, self.dtype)
-        row, column = first_nonfinite(x)
-        if row >= 0:
-            raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
-        found = self.posterior(x)
-        if self.kind == "probabilities":
-            return found
-        if self.kind == "margin":
-            if found.shape[1] == 1:
-                return np.ones(len(found))
-            best = np.partition(found, found.shape[1] - 2, axis=1)[:, -2:]
-            margin: Float = best[:, 1] - best[:, 0]
-            return margin
-        assert self.classes is not None
-        return np.asarray(self.classes[found.argmax(axis=1)])
-
-
 class LabelSpreading(ClassifierMixin, BasePrototypes):
     """Label spreading on prototypes: few labels travel along data of any size.
 
@@ -111,13 +57,16 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     together: two are connected by each row whose two nearest nodes they are [1]_, and in
     images by each two adjacent pixels that lie nearest to them.  Labels travel along this
     graph [2]_, and are joined with a kernel ridge regression on the labeled rows; a row is
-    given what its nearest nodes have.  How much the regression counts is decided by leaving
-    out each label once, within bounds.
+    given what its nearest nodes have.  How sure of itself either is taken to be, and how
+    much the regression counts (within bounds), is decided by leaving out each label once.
+    Up to three sets of prototypes from different starts are averaged: where the borders of
+    their cells run is chance.
 
     Parameters
     ----------
     n_prototypes : int, default=400
-        Prototypes in each view; no more than a tenth of the rows.
+        Prototypes in each set, of which each view has three up to 400, two up to 600, and
+        one beyond; no more than a tenth of the rows.
     views : {"auto", "raw", "standard", "angle", "whitened"} or tuple of str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
         alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
@@ -147,7 +96,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         Class of each row, out of ``classes_``; labeled rows keep their label.  Lazy, and
         chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
-        Prototypes of all views, one view after another: rows of the data's kind, in the
+        Prototypes of all sets of all views, one after another: rows of the data's kind, in the
         views ``"angle"`` and ``"whitened"`` directions of length near 1.
     n_iter_ : int
         Iterations of k-means.
@@ -155,9 +104,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         As in scikit-learn.
     history_ : list of dict
         One record, with ``objective`` (number of connected pairs of nodes), ``passes``,
-        ``seconds``, ``nodes`` (of each view), ``unreached_nodes`` and ``unreached_rows``
-        (that no label reaches, of each view), ``ridge_share`` and ``neighbor_share`` (of the
-        kernel ridge, and of the nearest labeled rows).
+        ``seconds``, ``nodes`` (of each set, view by view), ``unreached_nodes`` and
+        ``unreached_rows`` (that no label reaches, likewise), ``ridge_share`` and
+        ``neighbor_share`` (of the kernel ridge, and of the nearest labeled rows).
 
     Raises
     ------
@@ -225,16 +174,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "classes_": Classes(),
-        "_nodes": Array("t", "q"),
-        "_node_shares": Array("t", "c", low=0),
-        "_n_prototypes": Array("v", kind="i", low=1),
-        "_n_labeled": Number(int, low=0),
-        "_ridge_widths": Array("v", low=0),
-        "_ridge_weights": Array("v", "l", "c"),
-        "_reference_points": Array("v", "r", "q", optional=True),
-        "_reference_shares": Array("r", "c", low=0, optional=True),
-        "_ridge_share": Number(low=0),
-        "_neighbor_share": Number(low=0),
+        **STORED_POSTERIOR,
     }
 
     def __init__(
@@ -304,20 +244,22 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             )
         return _Read(labels, cube, data.weight, views)
 
-    def _problem(self, data: OpenData, read: _Read) -> _Problem:
+    def _problem(self, data: OpenData, read: _Read) -> SpreadingProblem:
         plan = plan_labels(read.labels, int(self.n_prototypes), data.seeds[0])
         x, weight = take_rows(data.rows, plan.rows)
         plan, x, weight = plan.present(x, weight)
         nodes = RowNodes(x[plan.is_node], weight[plan.is_node])
         n_classes = len(read.labels.classes)
+        n_prototypes = self._count_prototypes(data.rows.n_rows, 2)
         one_hot = np.eye(n_classes)[plan.codes] * weight[:, None]
-        return _Problem(
+        return SpreadingProblem(
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
             views=read.views,
             joined=False,
-            n_prototypes=self._count_prototypes(data.rows.n_rows, 2),
+            n_sets=int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS)),
+            n_prototypes=n_prototypes,
             n_near=_CONNECTED,
             lloyd_iter=int(self.max_iter),
             seed=data.seeds[0],
@@ -332,162 +274,51 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     def _finish(
         self,
         data: OpenData,
-        problem: _Problem,
+        problem: SpreadingProblem,
         state: PrototypeState,
         history: list[dict[str, Any]],
     ) -> None:
-        spaces = problem.spaces(state.space)
-        found, missed, missed_rows, losses = [], [], [], []
-        seeds = problem.seeds
-        parts = zip(spaces, problem.nodes(state), problem.counts(state), state.sizes, strict=True)
-        for space, nodes, counts, size in parts:
-            travelled, lost, left_out = self._travel(counts, seeds, int(size))
-            ridge, scores = fit_ridge(nodes[size:], shares(seeds), problem.nodes_of.weight)
-            found.append(SpacePosterior(space, nodes, int(size), travelled, ridge, RIDGE_SHARE))
-            losses.append([balanced_loss(left_out, seeds), balanced_loss(shares(scores), seeds)])
-            missed.append(int(lost.sum()))
-            missed_rows.append(float(counts.near[lost].sum() / 2))
-        if problem.plan.others is None:
-            by_graph, by_ridge = np.mean(losses, axis=0)
-            share = ridge_share(by_graph, by_ridge, len(seeds))
-            found = [replace(one, ridge_share=share) for one in found]
+        found = spread_labels(problem, state, float(self.alpha), int(self.n_neighbors))
+        posterior = with_references(found.posterior, problem.plan)
         labels = problem.plan.labels
         assert labels is not None
         self.classes_ = labels.classes
-        self._keep_spaces(state, spaces)
-        self._keep_posterior(found, problem.plan)
-        self.history_ = [
-            *history[:-1],
-            {
-                **history[-1],
-                "passes": history[-1]["passes"] + problem.cube_passes,
-                "nodes": [len(one.nodes) for one in found],
-                "unreached_nodes": missed,
-                "unreached_rows": missed_rows,
-                "ridge_share": self._ridge_share,
-                "neighbor_share": self._neighbor_share,
-            },
-        ]
-        if any(missed_rows):
-            worst = int(np.argmax(missed_rows))
+        stored = store_posterior(posterior)
+        for name in STORED_POSTERIOR:
+            # What an earlier fit has left is not this model's.
+            self.__dict__.pop(name, None)
+        self.__dict__.update(stored)
+        self._keep(
+            problem,
+            state,
+            history,
+            unreached_nodes=found.missed_nodes,
+            unreached_rows=found.missed_rows,
+            ridge_share=posterior.balance.ridge_share,
+            neighbor_share=posterior.neighbor_share,
+        )
+        if any(found.missed_rows):
+            worst = int(np.argmax(found.missed_rows))
             warn(
-                f"No label reaches {missed[worst]} of {len(found[worst].nodes)} nodes in view "
-                f"{problem.views[worst]!r} (about {missed_rows[worst]:.0f} rows): they are not "
-                "connected with any labeled row. These rows are decided by their distance to the "
-                "labeled ones alone; look at their margin, or label some of them.",
+                f"No label reaches {found.missed_nodes[worst]} of "
+                f"{self.history_[-1]['nodes'][worst]} nodes in view "
+                f"{problem.views[worst // problem.n_sets]!r} "
+                f"(about {found.missed_rows[worst]:.0f} rows): they are not connected with any "
+                "labeled row. These rows are decided by their distance to the labeled ones alone; "
+                "look at their margin, or label some of them.",
                 ConstraintWarning,
             )
         self.labels_ = map_rows(
             data.X,
-            self._answer(data.rows.dtype, "labels"),
+            RowFunction(MostProbable(posterior, self.classes_), data.rows.dtype),
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
             patch=(labels.rows, labels.classes[labels.codes]),
         )
 
-    def _travel(
-        self, counts: GraphCounts, seeds: Float, n_prototypes: int
-    ) -> tuple[Float, NDArray[np.bool_], Float]:
-        """Shares of the classes at the nodes, which nodes no label reaches, and shares left out.
-
-        The last are those of the labeled nodes by the labels of the others.
-        """
-        graph = normalized(counts.near)
-        if counts.adjacent is not None:
-            graph = normalized(graph + normalized(counts.adjacent))
-        counted = counts.classes
-        if not counted.size:
-            counted = np.zeros((n_prototypes, seeds.shape[1]))
-        given = np.concatenate([counted, seeds])
-        lost = unreached(graph, given.sum(axis=1) > 0)
-        totals = given.sum(axis=0)
-        # Classes count alike, however many labels they have.
-        given = np.divide(given, totals, out=np.zeros_like(given), where=totals > 0)
-        own = np.eye(len(graph), len(seeds), -n_prototypes)
-        reached = spread(graph, np.hstack([given, own]), float(self.alpha))
-        travelled, reached = shares(reached[:, : seeds.shape[1]]), reached[:, seeds.shape[1] :]
-        travelled[lost] = 1.0 / travelled.shape[1]
-        return travelled, lost, spread_left_out(reached[n_prototypes:], seeds)
-
-    def _keep_posterior(self, spaces: list[SpacePosterior], plan: LabelPlan) -> None:
-        self._nodes = np.concatenate([one.nodes for one in spaces])
-        self._node_shares = np.concatenate([one.node_shares for one in spaces])
-        self._n_prototypes = np.array([one.n_prototypes for one in spaces])
-        self._n_labeled = len(spaces[0].nodes) - spaces[0].n_prototypes
-        self._ridge_widths = np.array([one.ridge.width for one in spaces])
-        self._ridge_weights = np.stack([one.ridge.weights for one in spaces])
-        self._ridge_share = spaces[0].ridge_share
-        self._neighbor_share = 0.0
-        for name in ("_reference_points", "_reference_shares"):
-            if hasattr(self, name):
-                delattr(self, name)
-        if plan.others is None:
-            return
-        assert plan.x is not None
-        assert plan.weights is not None
-        rows = RowNodes(plan.x, plan.weights.sum(axis=1))
-        self._reference_shares = shares(rows.sums(plan.weights))
-        self._reference_points = np.stack([one.space(rows.x) for one in spaces])
-        self._neighbor_share = self._choose_share(rows, rows.node[plan.is_node])
-
-    def _choose_share(self, rows: RowNodes, nodes: NDArray[np.intp]) -> float:
-        """Choose the share of the nearest labeled rows by those that are no nodes."""
-        others = np.ones(len(rows.x), bool)
-        others[nodes] = False
-        tried = np.flatnonzero(others)
-        tried = tried[:: -(-len(tried) // _TRIED) or 1]
-        if not len(tried):
-            return 0.0
-        known = self._reference_shares[tried]
-        graph, neighbors = np.zeros_like(known), np.zeros_like(known)
-        for one in self._posterior().spaces:
-            z = one.space(rows.x[tried])
-            assert one.references is not None
-            place = np.argsort(one.references.order)
-            graph += one.graph(z, int(self.n_neighbors))
-            neighbors += shares(one.neighbors(z, place[tried]))
-        n = len(self._n_prototypes)
-        return best_share(graph / n, neighbors / n, known)
-
     def _posterior(self) -> Posterior:
         """Return the row function of the fitted model."""
-        sizes = self._n_prototypes + self._n_labeled
-        parts = zip(
-            self._space.alone(),
-            split(self._nodes, sizes),
-            split(self._node_shares, sizes),
-            self._n_prototypes.tolist(),
-            self._ridge_widths.tolist(),
-            self._ridge_weights,
-            strict=True,
-        )
-        spaces = []
-        for v, (space, nodes, node_shares, size, width, weights) in enumerate(parts):
-            references = None
-            if hasattr(self, "_reference_points"):
-                references = References.build(
-                    self._reference_points[v], self._reference_shares, nodes[:size]
-                )
-            ridge = KernelRidge(nodes[size:], width, weights)
-            spaces.append(
-                SpacePosterior(
-                    space, nodes, size, node_shares, ridge, self._ridge_share, references
-                )
-            )
-        return Posterior(tuple(spaces), int(self.n_neighbors), self._neighbor_share)
-
-    def _answer(self, dtype: Any, kind: str) -> _Answer:
-        return _Answer(self._posterior(), np.dtype(dtype), kind, self.classes_)
-
-    def _map(self, X: Any, kind: str, dtype: Any, n_columns: int | None = None) -> Any:
-        check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        answer = self._answer(output_dtype(X), kind)
-        return map_rows(X, answer, dtype=dtype, n_columns=n_columns, name=kind)
-
-    def fit_predict(self, X: Any, y: Any, **params: Any) -> Any:
-        """Fit and return ``labels_``."""
-        return self.fit(X, y, **params).labels_
+        return restore_posterior(vars(self), self._space, int(self.n_neighbors))
 
     def predict(self, X: Any) -> Any:
         """Most probable class of each row.
@@ -508,7 +339,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             For NaN or infinity, and another number of features.
         """
         check_is_fitted(self)
-        return self._map(X, "labels", self.classes_.dtype)
+        answer = MostProbable(self._posterior(), self.classes_)
+        return self._map(X, answer, self.classes_.dtype, "labels")
 
     def predict_proba(self, X: Any) -> Any:
         """Probability of each class, for each row.
@@ -523,7 +355,7 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
             In the order of ``classes_``.
         """
         check_is_fitted(self)
-        return self._map(X, "probabilities", np.float64, len(self.classes_))
+        return self._map(X, self._posterior(), np.float64, "probabilities", len(self.classes_))
 
     def margin(self, X: Any) -> Any:
         """Probability of the best class less that of the second best, for each row.
@@ -537,7 +369,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
         margin : ndarray or dask.array.Array of shape (n_samples,), float64
             Near 0 where the class is uncertain; 1 for all rows if there is one class.
         """
-        return self._map(X, "margin", np.float64)
+        check_is_fitted(self)
+        return self._map(X, Margin(self._posterior()), np.float64, "margin")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of the rows whose class is predicted rightly.

@@ -1,19 +1,30 @@
-"""How much the kernel ridge counts beside the spreading, by leaving out each label once."""
+"""How spreading and kernel ridge are joined, by leaving out each label once.
+
+Either may be too timid or too sure of itself, so each is first raised to the power that
+makes the labels left out the most likely; then the one that has foretold them better
+weighs more.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.prototypes.posterior import shares
+from daskclust.prototypes.posterior import Balance, shares, sharpened
 
-__all__ = ["RIDGE_SHARE", "balanced_loss", "ridge_share", "spread_left_out"]
+__all__ = ["balance", "balanced_loss", "best_power", "ridge_share", "spread_left_out"]
 
 Float = NDArray[np.float64]
 
 #: Weight of the ridge where nothing speaks for either, and its bounds: few labels do not
 #: suffice to choose one of the two (tried, and worse), only to lean to it.
-RIDGE_SHARE, _LEAST, _MOST = 0.7, 0.35, 1.2
+_EVEN, _LEAST, _MOST = 0.7, 0.35, 1.2
+#: Powers that are tried.
+_POWERS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+#: Digits of a loss: its last bits must not show.
+_DIGITS = 9
 #: How much of a probability is left to doubt.
 _DOUBT = 0.02
 #: Exponents beyond which a weight is at its bound anyway.
@@ -76,4 +87,44 @@ def ridge_share(spread_loss: float, ridge_loss: float, n_labels: int) -> float:
     """
     lean = np.clip(np.sqrt(n_labels) * (spread_loss - ridge_loss), -_FAR, _FAR)
     # Rounded: the last bits of a loss must not show.
-    return round(float(np.clip(RIDGE_SHARE * np.exp(lean), _LEAST, _MOST)), 6)
+    return round(float(np.clip(_EVEN * np.exp(lean), _LEAST, _MOST)), 6)
+
+
+def best_power(left_out: Sequence[Float], seeds: Float) -> tuple[float, float]:
+    """Return the power of shares that makes labels the most likely, and its loss.
+
+    Parameters
+    ----------
+    left_out : sequence of ndarray of shape (m, c)
+        Shares of the classes of each label by the others, in each view.
+    seeds : ndarray of shape (m, c)
+
+    Examples
+    --------
+    >>> timid = np.array([[0.6, 0.4], [0.6, 0.4], [0.4, 0.6], [0.4, 0.6]])
+    >>> best_power([timid], np.eye(2)[[0, 0, 1, 1]])[0]
+    6.0
+    >>> best_power([timid], np.eye(2)[[0, 1, 0, 1]])[0]
+    1.0
+    """
+    losses = [
+        np.mean([balanced_loss(sharpened(own, power), seeds) for own in left_out])
+        for power in _POWERS
+    ]
+    best = int(np.argmin(np.round(losses, _DIGITS)))
+    return _POWERS[best], float(losses[best])
+
+
+def balance(spread: Sequence[Float], ridge: Sequence[Float], seeds: Float) -> Balance:
+    """Decide how spreading and ridge are joined.
+
+    Parameters
+    ----------
+    spread, ridge : sequence of ndarray of shape (m, c)
+        Shares of the classes of each label by the others, in each view.
+    seeds : ndarray of shape (m, c)
+    """
+    spread_power, by_spread = best_power(spread, seeds)
+    ridge_power, by_ridge = best_power(ridge, seeds)
+    share = ridge_share(by_spread, by_ridge, len(seeds))
+    return Balance(share, spread_power, ridge_power)

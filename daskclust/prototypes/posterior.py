@@ -9,12 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.blas import one_blas_thread
-from daskclust.kernels.nearest.several import nearest_several
-from daskclust.prototypes.references import References, near_weights
+from daskclust.prototypes.references import References
 from daskclust.prototypes.ridge import KernelRidge
+from daskclust.prototypes.row_function import near_values
 from daskclust.prototypes.views import Space
 
-__all__ = ["Posterior", "SpacePosterior", "shares"]
+__all__ = [
+    "Balance",
+    "Margin",
+    "MostProbable",
+    "NodeShares",
+    "Posterior",
+    "SpacePosterior",
+    "shares",
+    "sharpened",
+]
 
 Float = NDArray[np.float64]
 
@@ -38,6 +47,56 @@ def shares(scores: Float) -> Float:
     return np.divide(scores, total, out=even, where=total > 0)
 
 
+def sharpened(found: Float, power: float) -> Float:
+    """Return shares raised to a power, and scaled to a sum of 1 again.
+
+    Examples
+    --------
+    >>> sharpened(np.array([[0.75, 0.25]]), 2.0)
+    array([[0.9, 0.1]])
+    """
+    return shares(found**power)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How spreading and kernel ridge are joined.
+
+    Parameters
+    ----------
+    ridge_share : float
+        Weight of the ridge beside the spreading, whose weight is 1.
+    spread_power, ridge_power : float
+        To which the shares of either are raised first.
+    """
+
+    ridge_share: float = 0.7
+    spread_power: float = 1.0
+    ridge_power: float = 1.0
+
+    def __call__(self, spread: Float, ridge: Float) -> Float:
+        """Return the shares of both joined."""
+        sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
+        return shares(sharpened(spread, self.spread_power) + sure)
+
+
+@dataclass(frozen=True)
+class NodeShares:
+    """Classes of the nodes of one graph.
+
+    Parameters
+    ----------
+    nodes : ndarray of shape (k, q), float64
+        The prototypes, then the labeled nodes.
+    n_prototypes : int
+    shares : ndarray of shape (k, c), float64
+    """
+
+    nodes: Float
+    n_prototypes: int
+    shares: Float
+
+
 @dataclass(frozen=True)
 class SpacePosterior:
     """Classes of rows in one space.
@@ -45,35 +104,35 @@ class SpacePosterior:
     Parameters
     ----------
     space : Space
-    nodes : ndarray of shape (k, q), float64
-        The prototypes, then the labeled nodes.
-    n_prototypes : int
-    node_shares : ndarray of shape (k, c), float64
+    graphs : tuple of NodeShares
+        One for each set of prototypes; they count alike.
     ridge : KernelRidge
-    ridge_share : float
-        Weight of the ridge beside the spreading.
+    balance : Balance
     references : References or None
         Where there are more labels than nodes.
     """
 
     space: Space
-    nodes: Float
-    n_prototypes: int
-    node_shares: Float
+    graphs: tuple[NodeShares, ...]
     ridge: KernelRidge
-    ridge_share: float
+    balance: Balance
     references: References | None = None
 
+    @property
+    def nodes(self) -> Float:
+        """The prototypes of the first set, then the labeled nodes."""
+        return self.graphs[0].nodes
+
+    @property
+    def n_prototypes(self) -> int:
+        """Of the first set."""
+        return self.graphs[0].n_prototypes
+
     def graph(self, z: Float, n_neighbors: int) -> Float:
-        """Shares by the graph and the ridge."""
-        count = min(n_neighbors + 1, len(self.nodes))
-        indices, distances = nearest_several(z, self.nodes, count)
-        if count == 1:
-            weights = np.ones_like(distances)
-        else:
-            weights, indices = near_weights(distances), indices[:, :-1]
-        spread = np.einsum("im,imc->ic", weights, self.node_shares[indices])
-        return shares(spread + self.ridge_share * self.ridge(z))
+        """Shares by the graphs and the ridge."""
+        found = [near_values(z, one.nodes, one.shares, n_neighbors) for one in self.graphs]
+        spread: Float = sum(found[1:], found[0]) / len(found)
+        return self.balance(spread, self.ridge(z))
 
     def neighbors(self, z: Float, own: NDArray[np.int64] | None = None) -> Float:
         """Shares by the nearest labeled rows."""
@@ -97,9 +156,14 @@ class Posterior:
     n_neighbors: int
     neighbor_share: float = 0.0
 
+    @property
+    def balance(self) -> Balance:
+        """How spreading and ridge are joined, the same in all spaces."""
+        return self.spaces[0].balance
+
     def __call__(self, x: NDArray[Any]) -> Float:
         """Return the probabilities of the classes, (n, c)."""
-        n_classes = self.spaces[0].node_shares.shape[1]
+        n_classes = self.spaces[0].graphs[0].shares.shape[1]
         out = np.empty((len(x), n_classes))
         with one_blas_thread():
             for start in range(0, len(x), _SLICE):
@@ -108,7 +172,7 @@ class Posterior:
         return out
 
     def _slice(self, x: NDArray[Any]) -> Float:
-        total = np.zeros((len(x), self.spaces[0].node_shares.shape[1]))
+        total = np.zeros((len(x), self.spaces[0].graphs[0].shares.shape[1]))
         for one in self.spaces:
             z = one.space(x)
             found = one.graph(z, self.n_neighbors)
@@ -118,3 +182,31 @@ class Posterior:
                 found = (1 - share) * found + share * voted
             total += found
         return shares(np.round(total / len(self.spaces), _DIGITS))
+
+
+@dataclass(frozen=True)
+class MostProbable:
+    """Names of the most probable classes of rows; ties go to the first."""
+
+    posterior: Posterior
+    classes: NDArray[Any]
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return classes, (n,)."""
+        return np.asarray(self.classes[self.posterior(x).argmax(axis=1)])
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Probabilities of the best classes of rows less those of the second best."""
+
+    posterior: Posterior
+
+    def __call__(self, x: NDArray[Any]) -> Float:
+        """Return margins, (n,); 1 where there is one class."""
+        found = self.posterior(x)
+        if found.shape[1] == 1:
+            return np.ones(len(found))
+        best = np.partition(found, found.shape[1] - 2, axis=1)[:, -2:]
+        margin: Float = best[:, 1] - best[:, 0]
+        return margin

@@ -80,6 +80,11 @@ class References:
         starts = np.searchsorted(cell[order], np.arange(len(prototypes) + 1)).astype(np.int64)
         return cls(points[order], starts, shares[order], order)
 
+    def unsorted(self) -> tuple[Float, Float]:
+        """Return points and shares as they were given to :meth:`build`."""
+        place = np.argsort(self.order)
+        return self.points[place], self.shares[place]
+
     def posterior(self, z: Float, prototypes: Float, own: NDArray[np.int64] | None = None) -> Float:
         """Shares of the classes among the nearest labeled points of each row.
 

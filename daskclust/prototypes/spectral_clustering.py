@@ -7,43 +7,29 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.constraints import PairwiseConstraints
-from daskclust.engine import as_matrix, map_rows
-from daskclust.estimator.base import output_dtype, warn_few_distinct
-from daskclust.estimator.data import Data
+from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit, row_labels
-from daskclust.estimator.inputs import as_cube, check_rows
+from daskclust.estimator.inputs import Data, as_cube
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
-from daskclust.estimator.values import nonfinite_message
-from daskclust.kernels.moments import first_nonfinite
-from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.schema import Array, Entry
 from daskclust.prototypes.base import BasePrototypes
-from daskclust.prototypes.graph import embed, normalized, propagate_pairs
+from daskclust.prototypes.node_clusters import ClusterVote, cluster_nodes
 from daskclust.prototypes.pairs import NodePairs
-from daskclust.prototypes.references import near_weights
+from daskclust.prototypes.row_function import RowFunction
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState
-from daskclust.prototypes.views import Space, check_views
-from daskclust.starts.recluster import recluster
+from daskclust.prototypes.views import check_views
 
 __all__ = ["SpectralClustering"]
-
-Float = NDArray[np.float64]
 
 #: Nearest nodes of a row that count as connected.
 _CONNECTED = 5
 #: Iterations of k-means for the prototypes, at most.
 _LLOYD = 15
-#: Weak ties between all nodes.  0.1 to 2 end alike on most sets tried; less breaks down
-#: where small groups hang by a thread.
-_REGULARIZATION = 1.0
-#: How far constraints travel: 0.8 was ahead of 0.5 on all sets tried.
-_PAIRS_ALPHA = 0.8
 
 
 class _Read(NamedTuple):
@@ -61,34 +47,6 @@ class _Problem(PrototypeProblem):
     """The constraints, with what any fit on prototypes needs."""
 
     pairs: NodePairs
-
-
-@dataclass(frozen=True)
-class _Vote:
-    """Clusters of the rows of a block, by their nearest nodes; travels to the workers."""
-
-    space: Space
-    nodes: Float
-    clusters: NDArray[np.int64]
-    n_clusters: int
-    n_neighbors: int
-    dtype: np.dtype[Any]
-
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[np.int32]:
-        """Clusters of the rows."""
-        x = as_matrix(x, self.dtype)
-        row, column = first_nonfinite(x)
-        if row >= 0:
-            raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
-        count = min(self.n_neighbors + 1, len(self.nodes))
-        indices, distances = nearest_several(self.space(x), self.nodes, count)
-        if count == 1:
-            return self.clusters[indices[:, 0]].astype(np.int32)
-        weights = near_weights(distances)
-        votes = np.zeros((len(x), self.n_clusters))
-        for j in range(count - 1):
-            np.add.at(votes, (np.arange(len(x)), self.clusters[indices[:, j]]), weights[:, j])
-        return votes.argmax(axis=1).astype(np.int32)
 
 
 class SpectralClustering(ClusterMixin, BasePrototypes):
@@ -303,6 +261,7 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
             weight=read.weight,
             views=read.views,
             joined=True,
+            n_sets=1,
             n_prototypes=self._count_prototypes(data.rows.n_rows, 3 * int(self.n_clusters)),
             n_near=_CONNECTED,
             lloyd_iter=_LLOYD,
@@ -320,45 +279,23 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
         state: PrototypeState,
         history: list[dict[str, Any]],
     ) -> None:
-        (space,) = problem.spaces(state.space)
-        (nodes,) = problem.nodes(state)
+        (space,), (nodes,) = problem.spaces(state.space), problem.nodes(state)
         (counts,) = problem.counts(state)
-        size = int(state.sizes[0])
-        near = min(_CONNECTED, len(nodes))
-        # A row near a node counts for each of the other nodes that it is near to.
-        mass = counts.near.sum(axis=1) / max(near - 1, 1)
-        graph = counts.near.copy()
-        np.fill_diagonal(graph, mass)
-        graph = normalized(graph, loops=True)
+        size, k = int(state.sizes[0]), int(self.n_clusters)
+        wanted = None
         if problem.pairs.any:
             wanted = problem.pairs.matrix(space, nodes[:size], counts.classes)
-            graph = normalized(propagate_pairs(graph, wanted, _PAIRS_ALPHA), loops=True)
-        k = int(self.n_clusters)
-        embedding = embed(graph, min(k, len(nodes)), _REGULARIZATION)
-        centers = recluster(embedding.vectors, np.maximum(mass, 0.0), k, problem.seed)
-        self._clusters = nearest_several(embedding.vectors, centers, 1)[0][:, 0].astype(np.int64)
+        embedding, self._clusters = cluster_nodes(
+            counts.near, problem.n_near, k, problem.seed, wanted
+        )
         self._nodes = nodes
         self.embedding_, self.eigenvalues_ = embedding.vectors[:size], embedding.values
-        self._keep_spaces(state, [space])
-        passes = history[-1]["passes"] + problem.cube_passes
-        self.history_ = [*history[:-1], {**history[-1], "passes": passes, "nodes": [len(nodes)]}]
+        self._keep(problem, state, history)
         warn_few_distinct(len(np.unique(self._clusters)), k)
-        self.labels_ = row_labels(data, self._vote(data.rows.dtype))
+        self.labels_ = row_labels(data, RowFunction(self._vote(), data.rows.dtype))
 
-    def _vote(self, dtype: Any) -> _Vote:
-        n_clusters = int(self._clusters.max()) + 1
-        return _Vote(
-            self._space,
-            self._nodes,
-            self._clusters,
-            n_clusters,
-            int(self.n_neighbors),
-            np.dtype(dtype),
-        )
-
-    def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
-        """Fit and return ``labels_``."""
-        return self.fit(X, y, **params).labels_
+    def _vote(self) -> ClusterVote:
+        return ClusterVote(self._space, self._nodes, self._clusters, int(self.n_neighbors))
 
     def predict(self, X: Any) -> Any:
         """Cluster of each row.
@@ -378,5 +315,4 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
             For NaN or infinity, and another number of features.
         """
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
-        return map_rows(X, self._vote(output_dtype(X)), dtype=np.int32, name="predict")
+        return self._map(X, self._vote(), np.int32, "predict")

@@ -119,6 +119,8 @@ class PrototypeProblem:
     views : tuple of str
     joined : bool
         One space of all views side by side, or one space for each view.
+    n_sets : int
+        Sets of prototypes in each space, from different starts.
     n_prototypes, n_near : int
     lloyd_iter : int
         Iterations of k-means at most.
@@ -136,6 +138,7 @@ class PrototypeProblem:
     weight: Any
     views: tuple[str, ...]
     joined: bool
+    n_sets: int
     n_prototypes: int
     n_near: int
     lloyd_iter: int
@@ -153,7 +156,7 @@ class PrototypeProblem:
         return {
             "v": len(self.views),
             "p": self.rows.n_features,
-            "spaces": 1 if self.joined else len(self.views),
+            "spaces": self.n_sets * (1 if self.joined else len(self.views)),
         }
 
     @property
@@ -173,12 +176,13 @@ class PrototypeProblem:
         else:
             sample = sample_cube(self.cube, count, self.seed)
         space = find_views(self.views, sample)
-        found = [
-            find_prototypes(
-                one(sample.x), sample.weight, self.n_prototypes, self.lloyd_iter, self.seed
-            )
-            for one in self.spaces(space)
-        ]
+        found = []
+        for one in self.spaces(space)[:: self.n_sets]:
+            z = one(sample.x)
+            found += [
+                find_prototypes(z, sample.weight, self.n_prototypes, self.lloyd_iter, seed)
+                for seed in self._set_seeds()
+            ]
         return PrototypeState(
             space.units,
             space.centers,
@@ -188,9 +192,14 @@ class PrototypeProblem:
             max(n_iter for _, n_iter in found),
         )
 
+    def _set_seeds(self) -> list[int]:
+        further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
+        return [self.seed, *further.tolist()]
+
     def spaces(self, space: Space) -> list[Space]:
-        """Return the spaces in which there are prototypes."""
-        return [space] if self.joined else space.alone()
+        """Return the space of each set of prototypes; sets of one space follow each other."""
+        own = [space] if self.joined else space.alone()
+        return [one for one in own for _ in range(self.n_sets)]
 
     def nodes(self, state: PrototypeState) -> list[Float]:
         """Prototypes and further nodes of each space."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.nearest.assign import accumulate, nearest
-from daskclust.kernels.starts.weighted_sampling import smallest
+from daskclust.kernels.rng import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
 __all__ = ["ASSIGN", "FARTHEST", "CenterSets", "ClusterStatistics", "FarthestRequest"]

@@ -20,7 +20,16 @@ from daskclust.kernels.pair_counts import PairCounts, count_near, merge_counts
 from daskclust.reduction.class_moments import RowLabels
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 
-__all__ = ["CONNECTIVITY", "Connectivity", "ConnectivityCounts", "merge_connectivity"]
+__all__ = [
+    "CONNECTIVITY",
+    "PAIRS",
+    "PAIR_COUNTS",
+    "Connectivity",
+    "ConnectivityCounts",
+    "merge_connectivity",
+    "packed",
+    "unpacked",
+]
 
 Float = NDArray[np.float64]
 
@@ -48,7 +57,8 @@ class Connectivity:
     Parameters
     ----------
     spaces : tuple of callable(x) -> z
-        In which rows are compared with nodes.
+        In which rows are compared with nodes.  A space that follows itself, for another
+        set of nodes, is worked out once.
     nodes : tuple of ndarray of shape (k, q), float64
         In each space.
     n_near : int
@@ -76,10 +86,12 @@ class Connectivity:
     def count(self, rows: RowBlock) -> tuple[ConnectivityCounts, NDArray[np.int32]]:
         """Count the rows of a block; also return their nearest nodes, (spaces, n)."""
         found = self.identity()
-        near = []
+        near: list[PairCounts] = []
+        z = np.empty((0, 0))
         first = np.empty((len(self.spaces), len(rows.x)), np.int32)
         for v, (space, nodes) in enumerate(zip(self.spaces, self.nodes, strict=True)):
-            z = space(rows.x)
+            if v == 0 or space is not self.spaces[v - 1]:
+                z = space(rows.x)
             indices, _ = nearest_several(z, nodes, min(self.n_near, len(nodes)))
             first[v] = indices[:, 0]
             near.append(count_near(indices, rows.weight, len(nodes)))
@@ -102,40 +114,43 @@ def merge_connectivity(parts: Sequence[ConnectivityCounts]) -> ConnectivityCount
     return ConnectivityCounts(near, sum(part.classes for part in parts[1:]) + parts[0].classes)
 
 
-_PAIRS = np.dtype([("key", np.int64), ("count", np.float64)])
+#: Record of a pair of nodes and its weight.
+PAIRS = np.dtype([("key", np.int64), ("count", np.float64)])
 
 
-def _packed(counts: PairCounts) -> NDArray[Any]:
-    records = np.empty(len(counts.keys), _PAIRS)
+def packed(counts: PairCounts) -> NDArray[Any]:
+    """Return counts as records, which merge."""
+    records = np.empty(len(counts.keys), PAIRS)
     records["key"], records["count"] = counts
     return records
 
 
-def _unpacked(records: NDArray[Any]) -> PairCounts:
+def unpacked(records: NDArray[Any]) -> PairCounts:
+    """Return what :func:`packed` was given."""
     return PairCounts(np.ascontiguousarray(records["key"]), np.ascontiguousarray(records["count"]))
 
 
 def _add_pairs(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    return _packed(merge_counts([_unpacked(a), _unpacked(b)]))
+    return packed(merge_counts([unpacked(a), unpacked(b)]))
 
 
 #: At most as many records as there are pairs of nodes.
-_PAIR_COUNTS = Merge("pair counts", np.empty, _add_pairs)
+PAIR_COUNTS = Merge("pair counts", np.empty, _add_pairs)
 
 
 def _fields(state: Connectivity) -> Mapping[str, Field]:
-    near = {f"near{v}": Field((None,), _PAIR_COUNTS, _PAIRS) for v in range(len(state.spaces))}
+    near = {f"near{v}": Field((None,), PAIR_COUNTS, PAIRS) for v in range(len(state.spaces))}
     return {**near, "classes": Field((2, *state.identity().classes.shape))}
 
 
 def _block(rows: RowBlock, state: Connectivity) -> Partial:
     counts, _ = state.count(rows)
-    near = {f"near{v}": _packed(pairs) for v, pairs in enumerate(counts.near)}
+    near = {f"near{v}": packed(pairs) for v, pairs in enumerate(counts.near)}
     return {**near, "classes": np.stack([counts.classes, np.zeros_like(counts.classes)])}
 
 
 def _finalize(partial: Partial, state: Connectivity) -> ConnectivityCounts:
-    near = tuple(_unpacked(partial[f"near{v}"]) for v in range(len(state.spaces)))
+    near = tuple(unpacked(partial[f"near{v}"]) for v in range(len(state.spaces)))
     return ConnectivityCounts(near, partial["classes"].sum(axis=0))
 
 

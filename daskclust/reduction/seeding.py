@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.rng import race_keys
 from daskclust.kernels.starts.d2_sampling import approach
-from daskclust.kernels.starts.weighted_sampling import race_keys
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.moments import block_moments, first_nonfinite
+from daskclust.kernels.rng import race_keys, smallest
 from daskclust.kernels.row_hash import row_hash
-from daskclust.kernels.starts.weighted_sampling import race_keys, smallest
 from daskclust.reduction.class_moments import (
     ClassStatistics,
     RowLabels,

@@ -20,8 +20,9 @@ from daskclust.report._places import map_axes, spectrum_axes
 from daskclust.report._tables import add_agreement, add_violations, mostly_of
 from daskclust.report.legend import Legend, legend_of
 from daskclust.report.summary import MapSummary, agreement_of, as_classes, summarize
-from daskclust.report.written import report_mark
-from daskclust.storage.atomic import new_file, remove_stale
+from daskclust.report.written import check_report
+from daskclust.storage.files import write_whole
+from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
 __all__ = ["write_report"]
@@ -54,13 +55,13 @@ def write_report(
     agreement: Mapping[str, Mapping[str, Any]] | None = None,
     overwrite: bool = False,
     job: str = "",
-) -> Path:
+) -> Path | str:
     """Write a report of a fit as one HTML file, without anything from elsewhere.
 
     Parameters
     ----------
     path : path-like
-        The file.
+        The file, or a URL that fsspec knows, such as ``"s3://bucket/report.html"``.
     cube : Cube
         The scene.
     model : estimator
@@ -92,6 +93,7 @@ def write_report(
     Returns
     -------
     Path
+        The URL as it was given, where it is one.
 
     Raises
     ------
@@ -118,8 +120,7 @@ def write_report(
     >>> write_report(tempfile.mkdtemp() + "/report.html", cube=cube, model=model).stat().st_size > 0
     True
     """
-    target = Path(path)
-    _check_target(target, overwrite=overwrite)
+    check_report(path, overwrite=overwrite)
     if legend is None:
         by_code = class_names if isinstance(class_names, Mapping) else None
         if class_names is not None and by_code is None:
@@ -158,22 +159,12 @@ def write_report(
     page.details("Cube", _rows_of(_cube_facts(cube)))
     versions = {"python": platform.python_version(), **{n: _version(n) for n in _PACKAGES}}
     page.details("Versions", _rows_of(versions))
-    with new_file(target, check=lambda: _check_target(target, overwrite=overwrite)) as partial:
-        partial.write_text(page.html(job), encoding="utf-8")
-    remove_stale(target)
-    return target
-
-
-def _check_target(path: Path, *, overwrite: bool) -> None:
-    if not path.exists():
-        return
-    if not overwrite:
-        raise FileExistsError(f"{str(path)!r} exists already; choose another or overwrite=True.")
-    if report_mark(path) is None:
-        raise FileExistsError(
-            f"{str(path)!r} was not written by daskclust; overwrite=True replaces its reports "
-            "only. Choose another name."
-        )
+    write_whole(
+        path,
+        page.html(job).encode("utf-8"),
+        check=lambda: check_report(path, overwrite=overwrite),
+    )
+    return path if local_path(path) is None else Path(path)
 
 
 def _version(name: str) -> str:

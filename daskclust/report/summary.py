@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube import LabelMap, area_table
-from daskclust.cube._blocks import BlockGrid
-from daskclust.cube._layout import flatten
+from daskclust.cube.layout import BlockGrid, flatten
 
 __all__ = ["MapSummary", "NothingInCommonError", "agreement_of", "as_classes", "summarize"]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import Any
 
-__all__ = ["START", "mark_tag", "report_mark"]
+from daskclust.storage.files import read_start
+from daskclust.storage.urls import redact
+
+__all__ = ["START", "check_report", "mark_tag", "report_mark"]
 
 #: How every report begins; no configuration file can.
 START = (
@@ -20,23 +23,53 @@ def mark_tag(mark: str) -> str:
     return f'<meta name="daskclust-job" content="{mark}">\n'
 
 
-def report_mark(path: Path) -> str | None:
+def report_mark(place: Any) -> str | None:
     """Return the mark of the job that has written a report; None for any other file.
+
+    Parameters
+    ----------
+    place : path or URL
 
     Examples
     --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "job.yaml"
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "job.yaml"
     >>> _ = path.write_text("title: by daskclust")
     >>> report_mark(path) is None
     True
     """
     try:
-        with path.open("rb") as file:
-            head = file.read(len(START) + 200).decode("utf-8", errors="replace")
-    except OSError:
+        start = read_start(place, len(START) + 200)
+    except (IsADirectoryError, NotADirectoryError, PermissionError):
         return None
+    return None if start is None else _mark_in(start)
+
+
+def _mark_in(start: bytes) -> str | None:
+    head = start.decode("utf-8", errors="replace")
     if not head.startswith(START):
         return None
     found = _MARK.match(head, len(START))
     return None if found is None else found.group(1)
+
+
+def check_report(place: Any, *, overwrite: bool) -> None:
+    """Refuse a place that holds something, unless it is a report that may be replaced.
+
+    Raises
+    ------
+    FileExistsError
+    """
+    start = read_start(place, len(START) + 200)
+    if start is None:
+        return
+    shown = redact(place)
+    if not overwrite:
+        raise FileExistsError(
+            f"{shown!r} exists already; choose another or overwrite=True (--overwrite)."
+        )
+    if _mark_in(start) is None:
+        raise FileExistsError(
+            f"{shown!r} was not written by daskclust; overwrite replaces its reports only. Choose "
+            "another name."
+        )

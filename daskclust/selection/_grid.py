@@ -14,9 +14,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust.engine import Job, Rows, open_blank, run_together
-from daskclust.estimator.data import Data, check_data
-from daskclust.estimator.fitting import fit_opened
-from daskclust.estimator.restarts import draw_seeds
+from daskclust.estimator.fitting import draw_seeds, fit_opened
+from daskclust.estimator.inputs import Data, check_data
 from daskclust.reduction import SURVEY, Survey, SurveyRequest
 from daskclust.reduction.views import View
 

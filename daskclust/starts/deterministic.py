@@ -8,7 +8,6 @@ uniform sample of so many rows beyond that.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,6 @@ __all__ = [
     "density_picks",
     "dkm_rows",
     "maximin_centers",
-    "note_start",
     "robin_rows",
     "row_budget",
 ]
@@ -96,12 +94,6 @@ def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Float:
         )
     chosen = dkm_rows(x, weight, k) if init == "dkm++" else robin_rows(x, weight, k)
     return x[chosen]
-
-
-def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:
-    """Note in the first record how many rows the start compared."""
-    if history and isinstance(init, str) and init in DENSITY_INITS:
-        history[0]["init_rows"] = min(n_rows, row_budget(k))
 
 
 def _distances_to(x: Float, row: int) -> Float:

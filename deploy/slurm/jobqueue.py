@@ -23,6 +23,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("output")
     parser.add_argument("--n-clusters", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tol", type=float, default=1e-4)
+    parser.add_argument("--max-iter", type=int, default=300)
     parser.add_argument("--queue")
     parser.add_argument("--walltime", default="01:00:00", metavar="HH:MM:SS", help="of a worker")
     parser.add_argument("--memory", default="4GB", help="of a worker")
@@ -62,12 +64,17 @@ def main() -> None:
         low, high = options.workers
         cluster.adapt(minimum_jobs=low, maximum_jobs=high)
         cube = daskclust.open_cube(options.cube)
-        checkpoint = Path(f".{Path(options.output).name}.checkpoint.npz")
+        output = Path(options.output).absolute()
+        checkpoint = output.with_name(f".{output.name}.checkpoint.npz")
         model = daskclust.KMeans(
-            options.n_clusters, random_state=options.seed, checkpoint=checkpoint
+            options.n_clusters,
+            random_state=options.seed,
+            tol=options.tol,
+            max_iter=options.max_iter,
+            checkpoint=checkpoint,
         )
         model.fit(cube.samples)
-        cube.write_labels(model.labels_, options.output, n_clusters=options.n_clusters)
+        cube.write_labels(model.labels_, output, n_clusters=options.n_clusters)
         checkpoint.unlink()
     print(f"Written {options.output}, {model.n_iter_} iterations")
 

@@ -4,7 +4,32 @@ from __future__ import annotations
 
 import argparse
 import os
+from datetime import datetime
 from pathlib import Path
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cube")
+    parser.add_argument("output")
+    parser.add_argument("--n-clusters", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tol", type=float, default=1e-4)
+    parser.add_argument("--max-iter", type=int, default=300)
+    return parser.parse_args()
+
+
+def worker_options() -> dict[str, object]:
+    """Return what a worker takes of its task: its cores, and 90 % of its memory."""
+    threads = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+    memory = os.environ.get("SLURM_MEM_PER_CPU")
+    return {
+        "nthreads": threads,
+        "memory_limit": "auto" if memory is None else f"{int(memory) * threads * 9 // 10}MB",
+        "local_directory": os.environ.get("TMPDIR", "/tmp"),
+        "dashboard": False,
+    }
 
 
 def main() -> None:
@@ -12,30 +37,44 @@ def main() -> None:
     from dask_jobqueue.slurm import SLURMRunner
     from distributed import Client
 
-    parser = argparse.ArgumentParser()
-    parser.add_argument("cube")
-    parser.add_argument("output")
-    parser.add_argument("--n-clusters", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = read_arguments()
     run = Path(os.environ["DASKCLUST_RUN"])
     # A file for each job, and each time it is queued again.
     mark = f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', 0)}"
-    with SLURMRunner(scheduler_file=str(run / f"scheduler-{mark}.json")) as runner:
-        with Client(runner) as client:
-            import daskclust
+    file = run / f"scheduler-{mark}.json"
+    scheduler: dict[str, object] = {"dashboard": False}
+    if "DASKCLUST_HOST" in os.environ:
+        scheduler["host"] = os.environ["DASKCLUST_HOST"]
+    with (
+        SLURMRunner(
+            scheduler_file=str(file),
+            scheduler_options=scheduler,
+            worker_options=worker_options(),
+        ) as runner,
+        Client(runner) as client,
+    ):
+        import daskclust
 
-            client.wait_for_workers(1)
-            cube = daskclust.open_cube(options.cube)
-            checkpoint = run / "checkpoint.npz"
-            model = daskclust.KMeans(
-                options.n_clusters, random_state=options.seed, checkpoint=checkpoint
-            )
-            model.fit(cube.samples)
-            cube.write_labels(
-                model.labels_, options.output, n_clusters=options.n_clusters, overwrite=True
-            )
-            checkpoint.unlink()
+        client.wait_for_workers(1)
+        cube = daskclust.open_cube(options.cube)
+        checkpoint = run / "checkpoint.npz"
+        if checkpoint.exists():
+            print(f"Going on from the checkpoint {str(checkpoint)!r}", flush=True)
+        model = daskclust.KMeans(
+            options.n_clusters,
+            random_state=options.seed,
+            tol=options.tol,
+            max_iter=options.max_iter,
+            checkpoint=checkpoint,
+        )
+        model.fit(cube.samples)
+        cube.write_labels(
+            model.labels_, options.output, n_clusters=options.n_clusters, overwrite=True
+        )
+        # What a chain, a resubmission or a person looks for: written last.
+        (run / "finished").write_text(f"{datetime.now().astimezone().isoformat()}\n")
+        checkpoint.unlink()
+        file.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from daskclust import KMeans
 from daskclust.cluster import kmeans
 from daskclust.engine.rows import BoundRows
-from daskclust.estimator.restarts import draw_seeds
+from daskclust.estimator.fitting import draw_seeds
 from daskclust.exceptions import PerformanceWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.problems import SEEDS, Problem, assert_same_model, quiet_fit, random_problem
 
@@ -56,6 +56,7 @@ def test_labels_equal_all_their_pairs(
     assert_same_model(implied, listed)
 
 
+@settings(max_examples=5)  # of 24 fits each
 @given(data=st.data(), chunks=row_chunks(40))
 def test_labels_in_every_form(data: st.DataObject, chunks: tuple[int, ...]) -> None:
     """An array, rows and labels in any order, Dask, pandas, xarray: the same model."""

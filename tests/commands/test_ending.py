@@ -94,7 +94,7 @@ class Command:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ending") / "scene.zarr"
     daskclust.datasets.make_hyperspectral_cube(
-        path, shape=(60, 60), n_bands=12, n_classes=3, chunks=(6, 6), random_state=0
+        path, shape=(60, 60), n_bands=12, n_classes=3, chunks=(12, 12), random_state=0
     )
     return path
 
@@ -113,9 +113,10 @@ SECONDS = 5.0 + float(os.environ.get("DASKCLUST_TEST_SLACK", "3"))
 @pytest.mark.parametrize(
     ("signum", "code", "word", "moment"),
     [
-        (signal.SIGINT, 130, "interrupted", "iterating"),
         (signal.SIGTERM, 143, "terminated", "writing"),
         (signal.SIGHUP, 129, "hung up", "iterating"),
+        # `test_commands.py` sends SIGINT to a fit that iterates.
+        pytest.param(signal.SIGINT, 130, "interrupted", "iterating", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 130, "interrupted", "writing", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 143, "terminated", "iterating", marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, 129, "hung up", "writing", marks=pytest.mark.slow),
@@ -124,7 +125,7 @@ SECONDS = 5.0 + float(os.environ.get("DASKCLUST_TEST_SLACK", "3"))
 def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
     scene: Path, tmp_path: Path, signum: int, code: int, word: str, moment: str
 ) -> None:
-    run = Command(*job(scene, "--local", "2"), cwd=tmp_path)
+    run = Command(*job(scene, "--local", "1"), cwd=tmp_path)
     run.wait_for({"iterating": "KMeans ...", "writing": "Label map ..."}[moment])
     if moment == "iterating":
         deadline = time.monotonic() + 60
@@ -140,7 +141,7 @@ def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
     assert "Traceback" not in run.err
     assert not (tmp_path / "l.zarr").exists()
     # Run in another way: it is the same job.
-    again = Command(*job(scene, "--local", "1", "--title", "Again"), cwd=tmp_path)
+    again = Command(*job(scene, "--local", "2", "--title", "Again"), cwd=tmp_path)
     assert again.finish() == 0, again.err
     assert "Going on from the checkpoint" in again.err
     assert [path.name for path in tmp_path.iterdir()] == ["l.zarr"]
@@ -154,8 +155,8 @@ def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
     ("signum", "seconds"),
     [
         (signal.SIGINT, 1.0),
-        (signal.SIGINT, 5.0),
         (signal.SIGTERM, 3.0),
+        pytest.param(signal.SIGINT, 5.0, marks=pytest.mark.slow),
         *(
             pytest.param(signum, seconds, marks=pytest.mark.slow)
             for signum in (signal.SIGINT, signal.SIGTERM)
@@ -178,6 +179,7 @@ def test_a_signal_before_there_is_a_cluster(
     assert not (tmp_path / "l.zarr").exists()
 
 
+@pytest.mark.slow  # with one worker, `test_commands.py` does the same
 def test_ctrl_c_in_a_terminal_reaches_no_worker(scene: Path, tmp_path: Path) -> None:
     run = Command(*job(scene, "--local", "2"), cwd=tmp_path)
     run.wait_for("KMeans ...")

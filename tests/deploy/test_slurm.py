@@ -1,10 +1,18 @@
-"""The SLURM templates, run on a real SLURM: time limits, requeueing, lost workers, resubmission."""
+"""The SLURM templates, run on a real SLURM: time limits, requeueing, lost workers, resubmission.
+
+Jobs must last longer than their time limit of two minutes on any machine, so their number of
+iterations is measured first. Those that meet the limit run side by side: what they wait for is
+time, not cores.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,42 +25,51 @@ from _slurm import job_field, run, wait_for
 
 from daskclust.datasets import make_hyperspectral_cube
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "deploy" / "slurm"
-#: Long enough to meet a time limit of a minute: clusters of noise, until nothing moves.
-JOB = ["--estimator", "kmeans", "--n-clusters", "60", "--tol", "0", "--max-iter", "2000"]
+#: EM that never stands still: as many iterations as are asked for.
+JOB = ["--estimator", "gaussianmixture", "--n-components", "8", "--tol", "0", "--seed", "0"]
+KMEANS = ["--n-clusters", "60", "--tol", "0", "--max-iter", "3000", "--seed", "0"]
+#: Seconds of a job that has the machine for itself; side by side they take several times as long.
+LONG, SHORT = 75.0, 10.0
+#: Seconds that nothing here takes, but where it hangs.
+PATIENCE = 900.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """A folder that all jobs see, with a scene, and how long fits are."""
+
+    folder: Path
+    long: int
+    short: int
+
+    def __truediv__(self, name: str) -> Path:
+        return self.folder / name
+
+    def fit(self, name: str, iterations: int) -> list[str]:
+        """Words of the command that fits the scene."""
+        words = ["fit", self / "scene.zarr", *JOB, "--max-iter", iterations]
+        return [str(word) for word in (*words, "--output", self / f"{name}.zarr")]
+
+    def told(self, name: str) -> str:
+        log = self / f"{name}.out"
+        return log.read_text() if log.exists() else ""
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
+def slurm(tmp_path_factory) -> Iterator[Path]:
     missing = _slurm.missing_programs()
-    if missing and (os.getuid() != 0 or not Path("/usr/bin/apt-get").exists()):
-        pytest.skip(f"no SLURM here ({', '.join(missing)}), and not allowed to install it")
     if os.getuid() != 0:
         pytest.skip("a SLURM of one's own needs the superuser")
+    if missing and not Path("/usr/bin/apt-get").exists():
+        pytest.skip(f"no SLURM here ({', '.join(missing)}), and no apt-get to install it")
     if missing:
         _slurm.install()
     with _slurm.slurm(tmp_path_factory.mktemp("slurm")) as folder:
         yield folder
-
-
-@pytest.fixture(scope="module")
-def work(tmp_path_factory):
-    """A folder that all jobs see, with a scene, and the map of an undisturbed fit."""
-    folder = tmp_path_factory.mktemp("work")
-    make_hyperspectral_cube(
-        folder / "scene.zarr", shape=(500, 500), n_bands=60, chunks=(100, 100), random_state=0
-    )
-    subprocess.run(
-        [sys.executable, "-m", "daskclust", "fit", str(folder / "scene.zarr"), *JOB, "--seed", "0",
-         "--output", str(folder / "plain.zarr"), "--local", "2"],
-        check=True,
-        timeout=600,
-        capture_output=True,
-    )  # fmt: skip
-    return folder
 
 
 def environment(work: Path, name: str, **more: str) -> dict[str, str]:
@@ -64,19 +81,42 @@ def environment(work: Path, name: str, **more: str) -> dict[str, str]:
         "NUMBA_CACHE_DIR": str(work / "numba-cache"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "OMP_NUM_THREADS": "1",
         **more,
     }
 
 
-def submit(work: Path, name: str, *options: str, **more: str) -> str:
-    """Submit the template as a user would, and return the job's number."""
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> Work:
+    folder = tmp_path_factory.mktemp("work")
+    make_hyperspectral_cube(
+        folder / "scene.zarr", shape=(120, 120), n_bands=12, chunks=(40, 40), random_state=0
+    )
+    iterations = 100
     done = subprocess.run(
-        ["sbatch", "--parsable", "--ntasks=2", "--mem-per-cpu=1500M",
-         f"--output={work}/{name}.out", *options, str(TEMPLATES / "daskclust.sbatch"),
-         "fit", str(work / "scene.zarr"), *JOB, "--seed", "0",
-         "--output", str(work / f"{name}.zarr")],
-        env=environment(work, name, **more),
-        cwd=work,
+        [sys.executable, "-m", "daskclust", "fit", str(folder / "scene.zarr"), *JOB,
+         "--max-iter", str(iterations), "--local", "2", "--json"],
+        env=environment(folder, "measured"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    each = json.loads(done.stdout)["fit_seconds"] / iterations
+    return Work(folder, int(LONG / each), int(SHORT / each))
+
+
+def sbatch(
+    work: Work, name: str, *words: str, script: str = "daskclust.sbatch", **more: str
+) -> str:
+    """Submit a template as a user would, and return the job's number."""
+    options = [word for word in words if word.startswith("--") and "=" in word]
+    rest = list(words[len(options) :])
+    done = subprocess.run(
+        ["sbatch", "--parsable", "--ntasks=2", "--mem-per-cpu=1500M", f"--output={work / name}.out",
+         *options, str(TEMPLATES / script), *rest],
+        env=environment(work.folder, name, **more),
+        cwd=work.folder,
         capture_output=True,
         text=True,
         timeout=60,
@@ -85,87 +125,194 @@ def submit(work: Path, name: str, *options: str, **more: str) -> str:
     return done.stdout.strip()
 
 
-def told(work: Path, name: str) -> str:
-    log = work / f"{name}.out"
-    return log.read_text() if log.exists() else ""
+@dataclass(frozen=True)
+class Limited:
+    """Jobs that meet their time limit, submitted at once; and the map they must make."""
+
+    by_itself: str
+    by_hand: str
+    chain: list[str]
+    expected: np.ndarray
 
 
-def finish(work: Path, name: str, timeout: float = 400) -> None:
+@pytest.fixture(scope="module")
+def limited(slurm, work) -> Limited:
+    """Three fits of two minutes at most, and the undisturbed one beside them."""
+    plain = subprocess.Popen(
+        [sys.executable, "-m", "daskclust", *work.fit("plain", work.long), "--local", "2"],
+        env=environment(work.folder, "plain"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    by_itself = sbatch(
+        work, "by_itself", "--time=2", "--signal=B:USR1@20", *work.fit("by_itself", work.long)
+    )
+    # Without a signal before the limit: SLURM ends it.
+    by_hand = sbatch(
+        work, "by_hand", "--time=2", "--signal=B:CONT@1", *work.fit("by_hand", work.long)
+    )
+    done = subprocess.run(
+        [str(TEMPLATES / "chain.sh"), "3", "--ntasks=2", "--mem-per-cpu=1500M", "--time=2",
+         "--signal=B:USR1@20", f"--output={work / 'chain'}.out", "--",
+         *work.fit("chain", work.long)],
+        env=environment(work.folder, "chain"),
+        cwd=work.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    chain = done.stdout.split()
+    assert len(chain) == 3
+    assert f"afterany:{chain[0]}" in job_field(chain[1], "Dependency")
+    for job in chain[1:]:
+        run("scontrol", "update", f"jobid={job}", "timelimit=20")
+    assert plain.wait(PATIENCE) == 0
+    return Limited(by_itself, by_hand, chain, labels(work / "plain.zarr"))
+
+
+def labels(path: Path) -> np.ndarray:
+    return np.asarray(zarr.open_group(path, mode="r")["labels"][:])
+
+
+def finish(work: Work, name: str, expected: np.ndarray) -> None:
     """Wait for a run's end, and compare its map with that of the undisturbed fit."""
-    marker = work / name / "finished"
-    wait_for(marker.exists, timeout)
-    found = zarr.open_group(work / f"{name}.zarr", mode="r")["labels"][:]
-    expected = zarr.open_group(work / "plain.zarr", mode="r")["labels"][:]
-    np.testing.assert_array_equal(found, expected)
-    assert not list(work.glob(f".{name}.zarr*")), "something unfinished is left"
-    assert not (work / name / "checkpoint.npz").exists()
+    try:
+        wait_for((work / name / "finished").exists, PATIENCE)
+    except AssertionError:
+        raise AssertionError(work.told(name)) from None
+    np.testing.assert_array_equal(labels(work / f"{name}.zarr"), expected)
+    assert not list(work.folder.glob(f".{name}.zarr*")), "something unfinished is left"
+    wait_for(lambda: not (work / name / "checkpoint.npz").exists(), 30)
 
 
 def ended(job: str):
     return lambda: job_field(job, "JobState") not in ("RUNNING", "PENDING", "COMPLETING")
 
 
-def test_an_undisturbed_job(slurm, work):
-    job = submit(work, "calm", "--time=10")
-    finish(work, "calm")
-    wait_for(ended(job), 60)
-    assert job_field(job, "JobState") == "COMPLETED"
+def go_on_now(job: str) -> None:
+    """Let a job that was queued again start now; it would wait for two minutes."""
+    wait_for(lambda: int(job_field(job, "Restarts")) >= 1, 120)
+    wait_for(lambda: job_field(job, "JobState") == "PENDING", 120)
+    run("scontrol", "update", f"jobid={job}", "starttime=now", "timelimit=20")
 
 
-def test_the_time_limit_is_hit_and_the_job_goes_on_by_itself(slurm, work):
-    job = submit(work, "limited", "--time=1", "--signal=B:USR1@20")
-    wait_for(lambda: "The time is up" in told(work, "limited"), 150)
-    wait_for(lambda: int(job_field(job, "Restarts")) >= 1, 60)
-    # A requeued job waits two minutes otherwise.
-    wait_for(lambda: job_field(job, "JobState") == "PENDING", 60)
-    run("scontrol", "update", f"jobid={job}", "starttime=now", "timelimit=10")
-    finish(work, "limited")
-    assert "Going on from the checkpoint" in told(work, "limited")
+def test_the_time_limit_is_hit_and_the_job_goes_on_by_itself(limited, work):
+    wait_for(lambda: "The time is up" in work.told("by_itself"), 240)
+    go_on_now(limited.by_itself)
+    finish(work, "by_itself", limited.expected)
+    assert "Going on from the checkpoint" in work.told("by_itself")
 
 
-def test_a_killed_worker_is_no_matter(slurm, work):
-    submit(work, "wounded", "--time=10")
-    wait_for(lambda: (work / "wounded" / "checkpoint.npz").exists(), 120)
-    pattern = f"dask.worker.*{work / 'wounded'}"
-    found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
-    victims = [int(word) for word in found.stdout.split()]
-    assert victims
-    # With its nanny: it does not come back.
-    os.kill(victims[-1], 9)
-    finish(work, "wounded")
-
-
-def test_a_job_that_ended_at_its_limit_is_submitted_again_elsewhere(slurm, work):
-    first = submit(work, "again", "--time=1", "--signal=B:USR1@20", DASKCLUST_REQUEUE="no")
-    wait_for(ended(first), 200)
-    assert (work / "again" / "checkpoint.npz").exists()
+def test_a_job_that_slurm_ended_is_submitted_again_elsewhere(limited, work):
+    wait_for(ended(limited.by_hand), 300)
+    assert job_field(limited.by_hand, "JobState") == "TIMEOUT"
+    assert (work / "by_hand" / "checkpoint.npz").exists()
     # Another allocation: more workers, so another cluster.
-    submit(work, "again", "--time=10", "--ntasks=3")
-    finish(work, "again")
-    assert "Going on from the checkpoint" in told(work, "again")
+    sbatch(work, "by_hand", "--time=20", "--ntasks=3", *work.fit("by_hand", work.long))
+    finish(work, "by_hand", limited.expected)
+    assert "Going on from the checkpoint" in work.told("by_hand")
     # Submitted once too often: nothing is done twice.
-    third = submit(work, "again", "--time=10")
+    third = sbatch(work, "by_hand", "--time=20", *work.fit("by_hand", work.long))
     wait_for(ended(third), 60)
     assert job_field(third, "JobState") == "COMPLETED"
-    assert "Finished before" in told(work, "again")
+    assert "Finished before" in work.told("by_hand")
 
 
-def test_a_chain_of_jobs(slurm, work):
+def test_a_chain_of_jobs(limited, work):
+    finish(work, "chain", limited.expected)
+    assert "The time is up" in work.told("chain")
+    assert "Going on from the checkpoint" in work.told("chain")
+    last = limited.chain[-1]
+    wait_for(ended(last), PATIENCE)
+    assert job_field(last, "JobState") == "COMPLETED"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(slurm, work) -> np.ndarray:
+    """The map of a short job that nothing happens to."""
+    job = sbatch(work, "calm", "--time=20", *work.fit("calm", work.short))
+    wait_for(ended(job), PATIENCE)
+    assert job_field(job, "JobState") == "COMPLETED", work.told("calm")
+    return labels(work / "calm.zarr")
+
+
+def test_a_killed_worker_is_no_matter(slurm, work, undisturbed):
+    sbatch(work, "wounded", "--time=20", *work.fit("wounded", work.short))
+    wait_for((work / "wounded" / "checkpoint.npz").exists, 240, every=0.05)
+    # With its nanny: it does not come back.
+    victims = [pid for pid, words in processes() if is_worker(words, work / "wounded")]
+    assert len(victims) == 2
+    os.kill(victims[-1], 9)
+    finish(work, "wounded", undisturbed)
+
+
+def processes() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                yield int(entry.name), (entry / "cmdline").read_text().split("\0")
+            except OSError:
+                continue
+
+
+def is_worker(words: list[str], run_folder: Path) -> bool:
+    here = any(word.startswith(f"{run_folder}/scheduler") for word in words)
+    return here and "worker" in words and not words[0].endswith("srun")
+
+
+@pytest.fixture(scope="module")
+def kmeans(work) -> np.ndarray:
+    """The map of the fit that the templates in Python make."""
     done = subprocess.run(
-        [str(TEMPLATES / "chain.sh"), "3", "--ntasks=2", "--mem-per-cpu=1500M", "--time=1",
-         "--signal=B:USR1@20", f"--output={work}/chain.out", "--",
-         "fit", str(work / "scene.zarr"), *JOB, "--seed", "0",
-         "--output", str(work / "chain.zarr")],
-        env=environment(work, "chain"),
-        cwd=work,
+        [sys.executable, "-m", "daskclust", "fit", str(work / "scene.zarr"), *KMEANS,
+         "--output", str(work / "kmeans.zarr"), "--local", "2"],
+        env=environment(work.folder, "kmeans"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    jobs = done.stdout.split()
-    assert len(jobs) == 3
-    assert "afterany" in job_field(jobs[1], "Dependency")
-    for job in jobs[1:]:
-        run("scontrol", "update", f"jobid={job}", "timelimit=10")
-    finish(work, "chain")
+    return labels(work / "kmeans.zarr")
+
+
+def test_workers_as_jobs_that_come_and_go(slurm, work, kmeans):
+    """An adaptive SLURMCluster whose workers leave long before the fit is done."""
+    pytest.importorskip("dask_jobqueue", reason="needs the extra `deploy`")
+    words = [
+        TEMPLATES / "jobqueue.py", work / "scene.zarr", work / "jobqueue.zarr", *KMEANS,
+        "--memory", "1500MB", "--workers", "1", "2", "--lifetime", "15s", "--stagger", "3s",
+        "--walltime", "00:05:00", "--scratch", work / "scratch", "--interface", "lo",
+    ]  # fmt: skip
+    before = int(run("sbatch", "--parsable", "--hold", "--wrap", "true"))
+    run("scancel", str(before))
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        env=environment(work.folder, "jobqueue"),
+        cwd=work.folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(labels(work / "jobqueue.zarr"), kmeans)
+    after = int(run("sbatch", "--parsable", "--hold", "--wrap", "true"))
+    run("scancel", str(after))
+    assert after - before - 1 >= 2, "no worker left and was replaced"
+
+
+def test_a_fit_in_python_is_queued_again(slurm, work, kmeans):
+    """SLURMRunner: all roles in one allocation; queued again in mid-fit."""
+    pytest.importorskip("dask_jobqueue", reason="needs the extra `deploy`")
+    words = [str(work / "scene.zarr"), str(work / "runner.zarr"), *KMEANS]
+    job = sbatch(
+        work, "runner", "--time=20", "--ntasks=4", *words,
+        script="runner.sbatch", DASKCLUST_DEPLOY=str(TEMPLATES),
+    )  # fmt: skip
+    wait_for((work / "runner" / "checkpoint.npz").exists, 240, every=0.05)
+    run("scontrol", "requeue", job)
+    go_on_now(job)
+    finish(work, "runner", kmeans)
+    assert "Going on from the checkpoint" in work.told("runner")
+    wait_for(ended(job), 120)
+    assert job_field(job, "JobState") == "COMPLETED"

@@ -17,8 +17,8 @@ from sklearn.base import clone
 
 from daskclust import DPMeans, KMeans, PCSKMeans, SparseKMeans, on_iteration
 from daskclust.engine import Job, open_blank, open_rows, run_together
-from daskclust.estimator.data import check_data
 from daskclust.estimator.fitting import fit_opened
+from daskclust.estimator.inputs import check_data
 from daskclust.kernels.null_data import permuted_rows, uniform_rows
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowBlock, SurveyRequest
 from daskclust.reduction.batch import BATCH, Request

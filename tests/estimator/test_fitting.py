@@ -27,9 +27,8 @@ from daskclust import (
     SparseKMeans,
     on_iteration,
 )
-from daskclust.estimator.data import check_data
-from daskclust.estimator.fitting import fit_opened
-from daskclust.estimator.restarts import best_restart
+from daskclust.estimator.fitting import best_restart, fit_opened
+from daskclust.estimator.inputs import check_data
 from daskclust.exceptions import CheckpointError, ConstraintError
 
 RNG = np.random.default_rng(0)

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass, OpenData, fit, row_labels
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, row_labels
+from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_integer, check_real
-from daskclust.estimator.restarts import draw_seeds
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import label_sums, nearest

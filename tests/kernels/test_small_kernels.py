@@ -12,8 +12,7 @@ from scipy.stats import chisquare, kstest
 
 from daskclust.kernels.compensated import add_pairs, add_plain
 from daskclust.kernels.moments import block_moments, first_nonfinite, merge_moments
-from daskclust.kernels.rng import row_uniforms
-from daskclust.kernels.starts.weighted_sampling import race_keys, smallest
+from daskclust.kernels.rng import race_keys, row_uniforms, smallest
 
 # Compensated sums.
 

@@ -40,6 +40,7 @@ from daskclust.reduction import (
     SurveyRequest,
 )
 from daskclust.reduction.batch import BATCH, Request
+from daskclust.reduction.cells import CELLS, CellRequest
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
 from daskclust.reduction.contract import top_dtype
 from daskclust.reduction.dp_means import FOUNDING, Founders, FoundingRequest
@@ -219,6 +220,25 @@ def _as_float64(x):
 def connectivity_states(rng, x):
     nodes = (rng.normal(size=(5, x.shape[1])), rng.normal(size=(4, 1)))
     return [Connectivity((_as_float64, _first_column), nodes, 2)], everything
+
+
+def _distance_to_one(x):
+    return np.column_stack([np.exp(-np.abs(x[:, 0] - 1)), np.ones(len(x))])
+
+
+@law(CELLS)
+def cell_states(rng, x):
+    def sums(table):
+        # Repetition gives other row numbers.
+        return table.counts, table.doubts, table.near, table.met
+
+    p = x.shape[1]
+    nodes, labeled = rng.normal(size=(5, p)), np.concatenate([x[:2], rng.normal(size=(1, p))])
+    known = np.sort(rng.choice(len(x), min(len(x), 2), replace=False))
+    return [
+        CellRequest(_as_float64, nodes, known, labeled, _distance_to_one, 2, 3, 7),
+        CellRequest(_as_float64, nodes[:1], known[:0], labeled[:0]),
+    ], sums
 
 
 @law(LABEL_MOMENTS, columns=2)

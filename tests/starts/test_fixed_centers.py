@@ -7,8 +7,7 @@ import pytest
 
 from daskclust.engine import open_rows
 from daskclust.reduction import SURVEY, SurveyRequest
-from daskclust.starts.recluster import recluster
-from daskclust.starts.sampled import sample_centers
+from daskclust.starts.sampled import recluster, sample_centers
 
 GRID = np.array([[float(10 * i), float(10 * j)] for i in range(3) for j in range(3)])
 X = np.repeat(GRID, 20, axis=0) + np.random.default_rng(0).normal(scale=0.1, size=(180, 2))

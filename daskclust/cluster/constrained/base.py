@@ -19,17 +19,28 @@ from daskclust.cluster.constrained.neighborhoods import choose_neighborhoods, ro
 from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
-from daskclust.estimator.data import Data
-from daskclust.estimator.fitting import FirstPass, Fittable, OpenData, fit, row_labels
-from daskclust.estimator.parameters import check_choice, check_integer, check_real
-from daskclust.estimator.restarts import best_restart, draw_seeds
+from daskclust.estimator.fitting import (
+    FirstPass,
+    Fittable,
+    OpenData,
+    best_restart,
+    draw_seeds,
+    fit,
+    row_labels,
+)
+from daskclust.estimator.inputs import Data
+from daskclust.estimator.parameters import (
+    check_choice,
+    check_given_centers,
+    check_integer,
+    check_real,
+    given_centers,
+)
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ConstraintWarning
 from daskclust.persistence.schema import VIOLATIONS, Classes, Entry, Number
 from daskclust.reduction import RowLabels
-from daskclust.starts.deterministic import note_start
-from daskclust.starts.given import check_given_centers, given_centers
-from daskclust.starts.sampled import STRING_INITS, n_survey_picks, sample_centers
+from daskclust.starts.sampled import STRING_INITS, n_survey_picks, note_start, sample_centers
 
 __all__ = ["CONSTRAINED_ATTRIBUTES", "ConstrainedClusterer", "PairwiseFit"]
 

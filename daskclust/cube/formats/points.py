@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -13,12 +14,29 @@ from daskclust.cube.formats.classes import Classes, class_column_of, read_classe
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
 
-__all__ = ["points_image", "read_points"]
+__all__ = ["points_image", "read_points", "says_pixels"]
 
 _ROW = ("row", "line", "pixel_row")
 _COLUMN = ("column", "col", "sample", "pixel_column")
 _X = ("x", "easting", "lon", "longitude")
 _Y = ("y", "northing", "lat", "latitude")
+
+
+def says_pixels(path: str | os.PathLike[str]) -> bool:
+    """Whether a GeoJSON file says the row and column of each feature, as questions do."""
+    return _features(os.fspath(path)) is not None
+
+
+def _features(name: str) -> list[dict[str, Any]] | None:
+    """Properties of the features of a GeoJSON file that are pixels; None for any other file."""
+    if not name.lower().endswith((".geojson", ".json")) or "://" in name:
+        return None
+    try:
+        with open(name, encoding="utf-8") as file:
+            found = [dict(feature["properties"]) for feature in json.load(file)["features"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if all({"row", "column"} <= item.keys() for item in found) else None
 
 
 def read_points(
@@ -30,7 +48,8 @@ def read_points(
     ----------
     path : str or path
         With a header line: ``row`` and ``column`` (from 0), or ``x`` and ``y`` in the
-        image's coordinate system; and a class.
+        image's coordinate system; and a class.  Or a GeoJSON file whose features have
+        the properties ``row``, ``column`` and a class.
     grid : PixelGrid
     class_column : str, optional
 
@@ -50,8 +69,12 @@ def read_points(
     with needs_extra(f"{str(path)!r}"):
         import pandas
     name = os.fspath(path)
+    features = _features(name)
     try:
-        table = pandas.read_csv(name, skipinitialspace=True)
+        if features is not None:
+            table = pandas.DataFrame(features)
+        else:
+            table = pandas.read_csv(name, skipinitialspace=True)
     except (ValueError, UnicodeDecodeError) as error:
         raise ValueError(f"{name!r} cannot be read as CSV: {error}") from error
     rows, cols, used = _pixels(table, grid, name)

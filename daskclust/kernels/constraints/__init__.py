@@ -24,7 +24,7 @@ one entry a pair), and compressed rows of the doubled list (``indptr``,
 :class:`daskclust.constraints.PairwiseConstraints` holds them.
 """
 
-from daskclust.kernels.constraints._arrays import Penalty
+from daskclust.kernels.constraints._arrays import Penalty, Violations
 from daskclust.kernels.constraints.explicit import (
     explicit_violations,
     pair_costs,
@@ -37,7 +37,6 @@ from daskclust.kernels.constraints.implied import (
     implied_violations,
 )
 from daskclust.kernels.constraints.ordered import ordered_pass
-from daskclust.kernels.constraints.violations import Violations
 
 __all__ = [
     "ImpliedPairs",

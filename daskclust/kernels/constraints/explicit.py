@@ -12,13 +12,13 @@ from daskclust.kernels.constraints._arrays import (
     Bools,
     Floats,
     Penalty,
+    Violations,
     as_bools,
     as_floats,
     as_ints,
     as_rows,
     check_penalty,
 )
-from daskclust.kernels.constraints.violations import Violations
 from daskclust.kernels.nearest.implementation import row_distance_weighted
 
 __all__ = ["explicit_violations", "pair_costs", "pair_lengths", "violated_pairs"]

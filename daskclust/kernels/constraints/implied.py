@@ -19,12 +19,12 @@ from daskclust.kernels.constraints._arrays import (
     Floats,
     Ints,
     Penalty,
+    Violations,
     as_floats,
     as_ints,
     as_rows,
     check_penalty,
 )
-from daskclust.kernels.constraints.violations import Violations
 
 __all__ = ["ImpliedPairs", "implied_pairs", "implied_violations"]
 

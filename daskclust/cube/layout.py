@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -10,9 +11,70 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cube._blocks import BlockGrid
+__all__ = ["BlockGrid", "flatten", "unflatten"]
 
-__all__ = ["flatten", "unflatten"]
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """Spatial blocks of an image, numbered row by row.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Rows and columns of the image.
+    block : tuple of int
+        Rows and columns of a block; the last ones may be smaller.
+
+    Examples
+    --------
+    >>> grid = BlockGrid((5, 4), (2, 3))
+    >>> grid.count, grid.region(3)
+    (6, (slice(2, 4, None), slice(3, 4, None)))
+    >>> grid.pixels
+    (6, 2, 6, 2, 3, 1)
+    """
+
+    shape: tuple[int, int]
+    block: tuple[int, int]
+
+    @property
+    def numblocks(self) -> tuple[int, int]:
+        """Blocks down and across."""
+        return -(-self.shape[0] // self.block[0]), -(-self.shape[1] // self.block[1])
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return self.numblocks[0] * self.numblocks[1]
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Chunk sizes of a Dask array cut along the blocks."""
+        rows, cols = (
+            tuple(min(step, size - at) for at in range(0, size, step))
+            for size, step in zip(self.shape, self.block, strict=True)
+        )
+        return rows, cols
+
+    @property
+    def pixels(self) -> tuple[int, ...]:
+        """Pixels of each block."""
+        rows, cols = self.chunks
+        return tuple(height * width for height in rows for width in cols)
+
+    def pixels_of(self, number: int) -> int:
+        """Pixels of block `number`."""
+        rows, cols = self.region(number)
+        return (rows.stop - rows.start) * (cols.stop - cols.start)
+
+    def region(self, number: int) -> tuple[slice, slice]:
+        """Rows and columns of block `number`."""
+        i, j = divmod(number, self.numblocks[1])
+        y, x = i * self.block[0], j * self.block[1]
+        return (
+            slice(y, min(y + self.block[0], self.shape[0])),
+            slice(x, min(x + self.block[1], self.shape[1])),
+        )
 
 
 def _strips(grid: BlockGrid) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,67 @@
+"""Labels on the command line: one source, or several that are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from daskclust.commands._cubes import open_classes, store_and_variable
+from daskclust.storage.urls import redact
+
+__all__ = ["open_sources", "parts_of", "sources_of"]
+
+
+def parts_of(text: str) -> list[str]:
+    """Divide ``a.tif,b.geojson``; a file whose own name has a comma is one.
+
+    Examples
+    --------
+    >>> parts_of("ask.geojson,few.tif"), parts_of("few.zarr::classes")
+    (['ask.geojson', 'few.tif'], ['few.zarr::classes'])
+    """
+    if Path(store_and_variable(text)[0]).exists():
+        return [text]
+    return [part for part in (part.strip() for part in text.split(",")) if part]
+
+
+def sources_of(flag: str, text: str | None) -> dict[str, str | None]:
+    """Return the paths of all sources, by what messages call them."""
+    parts = [] if text is None else parts_of(text)
+    if len(parts) == 1:
+        return {flag: store_and_variable(parts[0])[0]}
+    return {f"source {i} of {flag}": store_and_variable(p)[0] for i, p in enumerate(parts, 1)}
+
+
+def open_sources(
+    cube: Any, flag: str, text: str, class_column: str | None, unlabeled: Sequence[int]
+) -> Any:
+    """Open the label maps that a flag names, as one; nothing is read but metadata.
+
+    Raises
+    ------
+    ValueError
+        Another shape, place, no integers, or sources that cannot be joined.  When the values
+        are computed: sources that contradict each other.
+    """
+    from daskclust.cube.joined_labels import join_labels
+
+    parts = parts_of(text)
+    if not parts:
+        raise ValueError(f"{flag} {text!r} names no file.")
+    opened = [
+        (redact(part), open_classes(cube, flag, part, _column(part, class_column)))
+        for part in parts
+    ]
+    if len(opened) == 1:
+        return opened[0][1]
+    return join_labels(opened, cube.chunks, tuple(unlabeled))
+
+
+def _column(part: str, class_column: str | None) -> str | None:
+    """Column of the classes; files of questions have their own."""
+    from daskclust.cube.formats.questions import read_pixels
+
+    return (
+        "class" if class_column and read_pixels(part, answered=True) is not None else class_column
+    )

@@ -1,0 +1,255 @@
+"""``daskclust suggest``: a scene and a few labels in; the pixels to be labeled next out."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskclust.commands._cubes import (
+    add_cube_arguments,
+    integers,
+    open_cube_of,
+    paths_of,
+    store_and_variable,
+)
+from daskclust.commands._data import bands_of_model, check_same_data, read_scaling
+from daskclust.commands._jobs import add_job_arguments, with_file
+from daskclust.commands._label_sources import open_sources, parts_of, sources_of
+from daskclust.commands._outputs import JOB, check_outputs
+from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+from daskclust.commands._resume import job_mark
+from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.storage.targets import written_attributes
+from daskclust.storage.urls import redact
+
+__all__ = ["add_command"]
+
+
+def add_command(commands: Any) -> None:
+    """Add ``suggest`` to the command line."""
+    parser = commands.add_parser(
+        "suggest",
+        usage="%(prog)s [options] [CUBE]",
+        help="say which pixels to label next",
+        description="Find the pixels whose class is worth the most, and write them as points "
+        "with an empty column `class`. Fill it, and give the file to fit: --labels "
+        "ask.geojson,few.tif. Pixels that stay empty are not asked about again.",
+    )
+    add_cube_arguments(parser, scale=False)
+    group = parser.add_argument_group("what is known")
+    group.add_argument(
+        "--labels",
+        metavar="STORE[::NAME],...",
+        help="labels so far (raster, polygons, CSV, answered questions; several are joined)",
+    )
+    group.add_argument(
+        "--unlabeled",
+        type=integers,
+        default=(-1,),
+        metavar="LIST",
+        help="values of --labels that mean none, besides their nodata (default: -1)",
+    )
+    group.add_argument("--class-column", metavar="NAME", help="of --labels in vector files and CSV")
+    group.add_argument(
+        "--model",
+        metavar="STORE",
+        help="LabelSpreading that fit has saved for this scene (default: one is fitted)",
+    )
+    group = parser.add_argument_group("questions")
+    group.add_argument(
+        "--n", type=natural, default=20, metavar="NUMBER", help="how many pixels (default: 20)"
+    )
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="fixes the result (default: 0)"
+    )
+    group.add_argument("--output", metavar="FILE", help=".geojson or .csv (needed)")
+    group.add_argument(
+        "--report", metavar="FILE", help="the pixels by number on the scene, one HTML file"
+    )
+    group.add_argument("--title", metavar="TEXT", help="of the report")
+    add_job_arguments(parser)
+    add_cluster_arguments(parser)
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    options = with_file(options.parser, options, options.arguments)
+    if options.output is None:
+        options.parser.error("--output is needed")
+    if options.seed < 0:
+        options.parser.error(f"--seed {options.seed} is negative")
+    began = time.perf_counter()
+    progress = Progress()
+    mark = job_mark(options, {}, options.model)
+    replace = _check_outputs(options, mark)
+    model, cube = _open(options)
+    plan = make_plan(cube, options, None, constrained=False)
+    if options.dry_run:
+        found: dict[str, Any] = {"command": "suggest", "dry_run": True, **plan}
+        print(json.dumps(found, indent=2) if options.json else plan_as_text(plan))
+        return 0
+    check_memory(plan)
+    found = _suggest(options, cube, model, progress, replace.get("--report", False), mark)
+    found["seconds"] = time.perf_counter() - began
+    print(json.dumps(found, indent=2) if options.json else _as_text(found))
+    return 0
+
+
+def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
+    from daskclust.cube.formats.questions import check_questions_file
+
+    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ImportError(
+            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+        )
+    inputs = {
+        **paths_of(options.cube),
+        **sources_of("--labels", options.labels),
+        "--model": options.model,
+        "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
+        "--config": None if options.config is None else str(options.config),
+    }
+    places = {
+        Path(path).absolute(): flag
+        for flag, path in inputs.items()
+        if path is not None and "://" not in path
+    }
+    other = places.get(Path(options.output).absolute())
+    if other is not None:
+        raise ValueError(
+            f"--output {options.output!r} is in the same place as {other}; choose another."
+        )
+    check_questions_file(options.output, overwrite=options.overwrite)
+    return check_outputs(
+        {"--report": options.report},
+        {**inputs, "--output": options.output},
+        mark=mark,
+        overwrite=options.overwrite,
+    )
+
+
+def _open(options: argparse.Namespace) -> tuple[Any, Any]:
+    """Open the model, if any, and the cube as the model takes it."""
+    import daskclust
+
+    if options.model is None:
+        return None, open_cube_of(options, scale="none")
+    model = daskclust.load(options.model)
+    job = (written_attributes(options.model) or {}).get(JOB)
+    cube = open_cube_of(
+        options,
+        scale=read_scaling(job),
+        bands=bands_of_model(job, lambda: open_cube_of(options, scale="none")),
+    )
+    check_same_data(job, cube)
+    return model, cube
+
+
+def _suggest(
+    options: argparse.Namespace,
+    cube: Any,
+    model: Any,
+    progress: Progress,
+    replace_report: bool,
+    mark: str,
+) -> dict[str, Any]:
+    from daskclust.cube.formats.questions import write_questions
+    from daskclust.cube.questions import questions_of
+    from daskclust.selection import expected_gain, suggest_labels
+
+    image = None
+    if options.labels is not None:
+        image = open_sources(
+            cube, "--labels", options.labels, options.class_column, options.unlabeled
+        )
+    with open_client(options, useful_workers=cube.blocks.count):
+        with progress.task("Valid pixels"):
+            n_valid = cube.n_valid
+        if n_valid == 0:
+            raise ValueError(f"All {cube.n_masked} pixels are masked; check --nodata and --mask.")
+        known = None if image is None else _known(options, cube, image)
+        has_labels = known is not None and bool((known[1] >= 0).any())
+        given = {"y": known, "model": model, "random_state": options.seed}
+        gain = None
+        with progress.task("Questions", rows=n_valid):
+            if has_labels or model is not None:
+                gain = expected_gain(cube, options.n, **given)
+                rows = gain.rows
+            else:
+                rows = suggest_labels(cube, options.n, **given)
+        with progress.task("Pixels"):
+            questions = questions_of(cube, rows)
+        write_questions(options.output, questions)
+        if options.report is not None:
+            from daskclust.report.questions import write_questions_report
+
+            with progress.task("Report"):
+                write_questions_report(
+                    options.report,
+                    cube=cube,
+                    questions=questions,
+                    gain=gain,
+                    title=options.title,
+                    overwrite=replace_report,
+                    job=mark,
+                )
+    found: dict[str, Any] = {
+        "command": "suggest",
+        "questions": len(rows),
+        "labels": 0 if gain is None else gain.n_labels,
+        "pixels": [
+            {"order": i, "row": line, "column": column}
+            for i, (line, column) in enumerate(
+                zip(questions.lines.tolist(), questions.columns.tolist(), strict=True), start=1
+            )
+        ],
+        "outputs": {
+            name: redact(getattr(options, name))
+            for name in ("output", "report")
+            if getattr(options, name) is not None
+        },
+    }
+    if gain is not None:
+        found["expected"] = {
+            "accuracy": gain.accuracy,
+            **{
+                name: getattr(gain, name).tolist()
+                for name in ("changed", "changed_low", "changed_high", "gain")
+            },
+        }
+    return found
+
+
+def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[Any, Any]:
+    """Labeled rows, and those that were asked about in vain with the label -1."""
+    from daskclust.cube.formats.questions import read_pixels
+    from daskclust.cube.questions import rows_of_pixels
+
+    rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)
+    vain = [np.empty(0, np.int64)]
+    for part in parts_of(options.labels):
+        pixels = read_pixels(store_and_variable(part)[0], answered=False)
+        if pixels is not None and len(pixels[0]):
+            vain.append(rows_of_pixels(cube, *pixels))
+    more = np.setdiff1d(np.concatenate(vain), rows)
+    return np.concatenate([rows, more]), np.concatenate([labels, np.full(len(more), -1)])
+
+
+def _as_text(found: dict[str, Any]) -> str:
+    lines = [f"Questions {found['questions']} pixels, {found['labels']} labels so far"]
+    if "expected" in found:
+        expected = found["expected"]
+        lines.append(
+            f"Expected  {expected['changed'][-1]:.1%} of the pixels change "
+            f"({expected['changed_low'][-1]:.1%} to {expected['changed_high'][-1]:.1%}), by the "
+            "model's own beliefs"
+        )
+    lines.append(f"Time      {found['seconds']:.1f} s")
+    lines += [f"Written   {path}" for path in found["outputs"].values()]
+    return "\n".join(lines)

@@ -1,0 +1,54 @@
+"""How valid pixels become samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.kernels.projection import project_rows
+
+__all__ = ["Scaling"]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How valid rows become samples.
+
+    ``kind`` is ``"none"``, ``"unit"`` (each row divided by its Euclidean norm),
+    ``"standard"`` (each band minus its `mean`, divided by its `std`) or ``"whitened"``
+    (each row divided by its norm, then times `matrix`).
+    """
+
+    kind: Literal["none", "standard", "unit", "whitened"]
+    dtype: np.dtype[Any]
+    mean: NDArray[np.float64] | None = None
+    std: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64] | None = None
+
+    def of_bands(self, keep: NDArray[np.bool_]) -> Scaling:
+        """Return the same for some of the bands."""
+        if self.mean is None or self.std is None:
+            return self
+        return replace(self, mean=self.mean[keep], std=self.std[keep])
+
+    def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Scale `rows` (n, p), in float64, and return them as `dtype`."""
+        if self.kind == "standard":
+            assert self.mean is not None
+            assert self.std is not None
+            return ((rows - self.mean) / self.std).astype(self.dtype)
+        if self.kind == "whitened":
+            assert self.matrix is not None
+            origin = np.zeros(len(self.matrix))
+            return project_rows(rows.astype(np.float64), True, origin, self.matrix).astype(
+                self.dtype
+            )
+        if self.kind == "unit":
+            wide = rows.astype(np.float64)
+            norm = np.sqrt(np.nansum(wide * wide, axis=1, keepdims=True))
+            norm[norm == 0.0] = 1.0  # a row of zeros has no direction: it stays zero
+            return (wide / norm).astype(self.dtype)
+        return rows.astype(self.dtype, copy=False)

@@ -1,0 +1,157 @@
+"""Files of questions: points to be given a class, as GeoJSON or CSV, and their answers."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cube.formats.found import needs_extra
+from daskclust.storage.atomic import new_file
+
+__all__ = ["KINDS", "check_questions_file", "read_pixels", "write_questions"]
+
+#: Endings of the files that are written.
+KINDS = (".geojson", ".json", ".csv")
+_FIELDS = ("order", "row", "column", "x", "y", "class")
+#: Member of a GeoJSON file that says whose it is.
+_MARK = "daskclust_questions"
+
+
+def check_questions_file(path: str, *, overwrite: bool) -> None:
+    """Refuse a target that is no GeoJSON or CSV, exists, or holds answers.
+
+    Raises
+    ------
+    ValueError, FileExistsError
+    """
+    place = Path(path)
+    if place.suffix.lower() not in KINDS:
+        raise ValueError(f"{path!r} ends in none of {', '.join(KINDS)}, which questions are.")
+    if not place.exists():
+        return
+    if not overwrite:
+        raise FileExistsError(f"{path!r} exists already; choose another or --overwrite.")
+    try:
+        answered = sum(has_class for _, _, has_class in _items(place))
+    except (ValueError, KeyError) as error:
+        raise FileExistsError(
+            f"{path!r} is no file of questions, and --overwrite replaces nothing else. Choose "
+            "another name."
+        ) from error
+    if answered:
+        raise FileExistsError(
+            f"{path!r} holds {answered} answers, which --overwrite does not throw away. Choose "
+            "another name, and give this file to --labels."
+        )
+
+
+def write_questions(path: str, questions: Any) -> None:
+    """Write points with an empty column ``class``; the file is whole or absent.
+
+    Parameters
+    ----------
+    path : str
+        Its ending decides: GeoJSON, or CSV.
+    questions : daskclust.cube.questions.Questions
+    """
+    target = Path(path)
+    with new_file(target, check=lambda: None) as partial:
+        if target.suffix.lower() == ".csv":
+            with partial.open("w", encoding="utf-8", newline="") as file:
+                out = csv.writer(file)
+                out.writerow([*_FIELDS, *questions.bands])
+                for facts, spectrum in _lines(questions):
+                    out.writerow([*facts.values(), *spectrum])
+            return
+        partial.write_text(_geojson(questions), encoding="utf-8")
+
+
+def _lines(questions: Any) -> Iterator[tuple[dict[str, Any], list[float]]]:
+    numbers = (questions.lines, questions.columns, questions.x, questions.y)
+    for order, facts in enumerate(zip(*(part.tolist() for part in numbers), strict=True)):
+        values = (order + 1, *facts, None)
+        yield dict(zip(_FIELDS, values, strict=True)), questions.spectra[order].tolist()
+
+
+def _geojson(questions: Any) -> str:
+    crs, (x, y) = _position(questions)
+    features = [
+        {
+            "type": "Feature",
+            "geometry": {"type": "Point", "coordinates": [east, north]},
+            "properties": {**facts, "spectrum": spectrum},
+        }
+        for (facts, spectrum), east, north in zip(
+            _lines(questions), x.tolist(), y.tolist(), strict=True
+        )
+    ]
+    named = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
+    whole = {
+        "type": "FeatureCollection",
+        **named,
+        _MARK: {"bands": questions.bands},
+        "features": features,
+    }
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+def _position(questions: Any) -> tuple[str | None, tuple[Any, Any]]:
+    """Name of the coordinate system and positions in it; longitude and latitude have no name."""
+    here = questions.x, questions.y
+    if questions.crs is None:
+        return None, here
+    with needs_extra("A GeoJSON file of a scene with a coordinate system"):
+        import pyproj
+    crs = pyproj.CRS.from_user_input(questions.crs)
+    code = crs.to_epsg(min_confidence=100)
+    if code is not None and code != 4326:
+        return f"urn:ogc:def:crs:EPSG::{code}", here
+    # What GeoJSON means where it names no system.
+    turned = pyproj.Transformer.from_crs(crs, "OGC:CRS84", always_xy=True).transform(*here)
+    return None, (np.asarray(turned[0]), np.asarray(turned[1]))
+
+
+def _items(path: Path) -> Iterator[tuple[int, int, bool]]:
+    """Row, column and whether there is a class, of each item that says its pixel."""
+    found: list[Mapping[str, Any]]
+    if path.suffix.lower() == ".csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            found = list(csv.DictReader(file, skipinitialspace=True))
+    else:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        found = [feature["properties"] for feature in whole["features"]]
+    for item in found:
+        known = item["class"]
+        has_class = known is not None and bool(str(known).strip())
+        yield int(item["row"]), int(item["column"]), has_class
+
+
+def read_pixels(path: str, *, answered: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Read the pixels of a file of questions that have an answer, or have none.
+
+    Parameters
+    ----------
+    path : str
+        GeoJSON or CSV with ``row``, ``column`` and ``class``.
+    answered : bool
+
+    Returns
+    -------
+    lines, columns : ndarray of int64
+        None for files that do not say their pixels.
+    """
+    place = Path(path)
+    if place.suffix.lower() not in KINDS or not place.is_file():
+        return None
+    try:
+        found = [(row, column) for row, column, has in _items(place) if has == answered]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    pixels = np.array(found, np.int64).reshape(-1, 2)
+    return pixels[:, 0], pixels[:, 1]

@@ -1,0 +1,81 @@
+"""Rows that workers make for themselves, to measure what passes over them cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskclust.engine.blocks import Block, Group, Prepare, fold
+from daskclust.engine.executors import ClusterExecutor
+from daskclust.engine.rows import BoundRows
+from daskclust.engine.tasks import Crew, Slot, Task
+from daskclust.engine.workers import workers_of
+from daskclust.reduction import Reduction
+
+__all__ = ["MadeRows"]
+
+
+def _make(start: int, size: int, n_features: int) -> Group:
+    """Return a group of one block of noise, the same wherever it is made."""
+    rng = np.random.default_rng(start)
+    return Group([Block(start, size, rng.random((size, n_features), dtype=np.float32))])
+
+
+def _fold_again(
+    group: Group, prepare: Prepare, reduction: Reduction, state: Any, repeats: int
+) -> list[float]:
+    """Return the seconds that each of some passes over a group takes."""
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        fold(group, prepare, reduction, state)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+class MadeRows(BoundRows):
+    """Noise in float32 that lies with given workers of a cluster, a group of one block each.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    places : sequence of str
+        Address of a worker for each group; one more than once for several groups.
+    size : int
+        Rows of each group.
+    n_features : int
+
+    Raises
+    ------
+    ClusterError
+        As a fit does, where workers or the scheduler are lost.
+
+    Notes
+    -----
+    Bound as the rows of a fit are: a pass costs the same tasks and messages.  What fits
+    do not have is that the user says where groups lie.
+    """
+
+    def __init__(self, client: Any, places: Sequence[str], size: int, n_features: int) -> None:
+        slots = [Slot(size, place) for place in places]
+        groups, ranges = [], []
+        for i, slot in enumerate(slots):
+            arguments = (i * size, size, n_features)
+            groups.append(Task("make", _make, arguments, slot).submit(client))
+            ranges.append([(i * size, (i + 1) * size)])
+        executor = ClusterExecutor(Crew(client, slots, workers_of(client)), groups, ranges)
+        prepare = Prepare(np.dtype(np.float32), n_columns=n_features)
+        super().__init__(executor, prepare, (size,) * len(slots), n_features)
+
+    def alone(self, reduction: Reduction, state: Any, repeats: int) -> list[list[float]]:
+        """Return the seconds of passes over each group by itself, all workers at once.
+
+        One task a group makes all of its passes: neither scheduler nor client take part,
+        so that this is what the cores can do.
+        """
+        return self._executor.map(
+            "alone", _fold_again, self._prepare, reduction, state, int(repeats)
+        )

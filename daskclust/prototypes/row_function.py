@@ -1,0 +1,80 @@
+"""What becomes of a block's rows in a fitted model on prototypes; travels to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.engine import as_matrix
+from daskclust.estimator.values import nonfinite_message
+from daskclust.kernels.moments import first_nonfinite
+from daskclust.kernels.nearest.several import nearest_several
+from daskclust.prototypes.references import near_weights
+
+__all__ = ["RowFunction", "near_values"]
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """A function of rows that checks their values first.
+
+    Parameters
+    ----------
+    function : callable(x) -> ndarray
+    dtype : numpy.dtype
+        In which rows are taken.
+    """
+
+    function: Callable[[NDArray[Any]], NDArray[Any]]
+    dtype: np.dtype[Any]
+
+    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+        """Apply the function to a block whose first row has this number.
+
+        Raises
+        ------
+        ValueError
+            For NaN or infinity.
+        """
+        x = as_matrix(x, self.dtype)
+        row, column = first_nonfinite(x)
+        if row >= 0:
+            raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
+        return self.function(x)
+
+
+def near_values(z: Float, nodes: Float, values: Float, n_neighbors: int) -> Float:
+    """Return what rows are given by their nearest nodes, the nearer ones weighing more.
+
+    Parameters
+    ----------
+    z : ndarray of shape (n, q)
+    nodes : ndarray of shape (k, q)
+    values : ndarray of shape (k, c)
+        Of the nodes.
+    n_neighbors : int
+
+    Returns
+    -------
+    ndarray of shape (n, c)
+
+    Examples
+    --------
+    >>> nodes = np.array([[0.0], [1.0], [4.0]])
+    >>> near_values(np.array([[0.5], [4.0]]), nodes, np.array([[0.0], [1.0], [9.0]]), 1)
+    array([[0.],
+           [9.]])
+    """
+    count = min(n_neighbors + 1, len(nodes))
+    indices, distances = nearest_several(z, nodes, count)
+    if count == 1:
+        return values[indices[:, 0]]
+    weights = near_weights(distances)
+    found: Float = np.einsum("im,imc->ic", weights, values[indices[:, :-1]])
+    return found

@@ -1,0 +1,160 @@
+"""A report of questions: where the pixels are, by number, with their spectra."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust import plotting
+from daskclust.report._page import Page, escape
+from daskclust.report._pictures import svg
+from daskclust.report.written import report_mark
+from daskclust.storage.atomic import new_file
+from daskclust.storage.urls import redact
+
+__all__ = ["write_questions_report"]
+
+#: Stored bytes up to which the scene is read for a picture, and its longer side at most.
+_PHOTO_BYTES, _SIDE = 512 * 2**20, 800
+
+
+def write_questions_report(
+    path: Any,
+    *,
+    cube: Any,
+    questions: Any,
+    gain: Any = None,
+    title: str | None = None,
+    overwrite: bool = False,
+    job: str = "",
+) -> Path:
+    """Write a page with numbered pixels on the scene, their spectra and what they may bring.
+
+    Parameters
+    ----------
+    path : path-like
+    cube : Cube
+    questions : daskclust.cube.questions.Questions
+    gain : ExpectedGain, optional
+    title : str, optional
+    overwrite : bool, default=False
+        Replace a report that daskclust has written.
+    job : str
+        Mark of the job.
+
+    Raises
+    ------
+    FileExistsError
+        The file exists and may not be replaced.
+    ImportError
+        Without matplotlib.
+
+    Notes
+    -----
+    A scene of up to 512 MiB is read once more, three bands of it, for the picture.
+    """
+    target = Path(path)
+    if target.exists() and (not overwrite or report_mark(target) is None):
+        raise FileExistsError(
+            f"{str(target)!r} exists already and is not to be replaced; choose another name."
+        )
+    n = len(questions.rows)
+    page = Page(redact(title or f"{n} pixels to be labeled"))
+    page.lead(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. Number 1 is worth the most.")
+    if gain is not None:
+        page.facts(
+            [
+                (f"{gain.n_labels}", "labels so far"),
+                (f"{gain.accuracy:.1%}", "of the pixels right, the model believes"),
+                (f"{gain.changed[-1]:.1%}", f"of the pixels expected to change by {n} answers"),
+            ]
+        )
+    page.section("Where", f"<figure>{_map(cube, questions)}</figure>")
+    page.section("Spectra", f"<figure>{_spectra(cube, questions)}</figure>")
+    page.section("Pixels", _table(questions))
+    if gain is not None:
+        picture = svg(
+            lambda ax: gain.plot(ax), (7.0, 3.4), name="Change of the labels with further answers"
+        )
+        page.section(
+            "What the answers may change",
+            f"<figure>{picture}<figcaption>By the model's own beliefs; bands hold four fifths of "
+            "the draws. A flat curve near 0 says that more labels would change little."
+            "</figcaption></figure>",
+        )
+    with new_file(target) as partial:
+        partial.write_text(page.html(job), encoding="utf-8")
+    return target
+
+
+def _photo(cube: Any) -> tuple[NDArray[Any] | None, int]:
+    height, width, n_bands = cube.shape
+    step = -(-max(height, width) // _SIDE)
+    if cube.stored.nbytes > _PHOTO_BYTES:
+        return None, step
+    bands = cube.bands[plotting.rgb_bands(n_bands, cube.wavelengths)]
+    shown = cube.stored_bands(bands.tolist())[::step, ::step].compute()
+    picture = np.ma.getdata(shown).astype(float)
+    picture[~cube.valid[::step, ::step].compute()] = np.nan
+    return plotting.stretch(picture), step
+
+
+def _map(cube: Any, questions: Any) -> str:
+    height, width, _ = cube.shape
+    photo, _ = _photo(cube)
+
+    def draw(ax: Any) -> None:
+        if photo is not None:
+            ax.imshow(photo, extent=(0, width, height, 0), interpolation="nearest")
+        ax.set(xlim=(0, width), ylim=(height, 0), aspect="equal", xlabel="column", ylabel="row")
+        for i, (line, column) in enumerate(
+            zip(questions.lines.tolist(), questions.columns.tolist(), strict=True), start=1
+        ):
+            ax.plot(column + 0.5, line + 0.5, "o", ms=5, mfc="none", mec="white", mew=1.5)
+            ax.annotate(
+                str(i),
+                (column + 0.5, line + 0.5),
+                xytext=(4, 4),
+                textcoords="offset points",
+                color="black",
+                fontsize=8,
+                bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.8},
+            )
+
+    scale = 9.0 / max(height, width)
+    size = (max(4.0, scale * width), max(3.0, scale * height))
+    return svg(draw, size, name="Where the pixels lie in the scene")
+
+
+def _spectra(cube: Any, questions: Any) -> str:
+    """Draw each spectrum on a line of its own, scaled to its range."""
+    spectra = np.asarray(questions.spectra, dtype=np.float64)
+    low, high = spectra.min(axis=1, keepdims=True), spectra.max(axis=1, keepdims=True)
+    spread = np.where(high > low, high - low, 1.0)
+    x = cube.bands if cube.wavelengths is None else cube.wavelengths
+    n = len(spectra)
+
+    def draw(ax: Any) -> None:
+        for i, line in enumerate((spectra - low) / spread):
+            ax.plot(x, line * 0.9 - i, lw=1.2)
+        ax.set_yticks(-np.arange(n) + 0.4, [str(i + 1) for i in range(n)])
+        ax.set_xlabel("band" if cube.wavelengths is None else "wavelength (nm)")
+        ax.set_ylabel("number; each from its least to its greatest value")
+
+    return svg(draw, (9.0, max(3.0, 0.45 * n)), name=f"Spectra of {n} pixels")
+
+
+def _table(questions: Any) -> str:
+    head = "".join(f"<th>{name}</th>" for name in ("number", "row", "column", "x", "y"))
+    parts = (questions.lines, questions.columns, questions.x, questions.y)
+    body = "".join(
+        f'<tr><td class="n">{i}</td>'
+        + "".join(f'<td class="n">{escape(f"{value:.10g}")}</td>' for value in values)
+        + "</tr>"
+        for i, values in enumerate(zip(*(part.tolist() for part in parts), strict=True), start=1)
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"

@@ -1,0 +1,165 @@
+"""Whether another batch of labels is worth its while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.estimator.parameters import check_integer
+from daskclust.exceptions import ConstraintError
+from daskclust.prototypes.asking import DOUBTS
+from daskclust.prototypes.foresight import foresee, influence
+from daskclust.prototypes.graph import normalized
+from daskclust.prototypes.posterior import shares
+from daskclust.selection._labels import Questions, ask
+
+__all__ = ["ExpectedGain", "expected_gain", "gain_of"]
+
+Float = NDArray[np.float64]
+
+#: Draws of answers, and the share of them on either side of the bounds.
+_DRAWS, _TAIL = 50, 0.1
+
+
+@dataclass(frozen=True)
+class ExpectedGain:
+    """What a batch of labels is expected to bring; made by :func:`expected_gain`.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n,), int64
+        The batch, as :func:`suggest_labels` suggests it.
+    n_labels : int
+        Labels so far.
+    accuracy : float
+        Mean probability of the best class over all rows: the share of rows that the model
+        believes to be right.
+    changed, changed_low, changed_high : ndarray of shape (n,), float64
+        Share of all rows that get another class by the first 1, 2, ... answers: mean, and
+        the bounds of four fifths of the draws.
+    gain, gain_low, gain_high : ndarray of shape (n,), float64
+        By how much ``accuracy`` grows.
+    """
+
+    rows: NDArray[np.int64]
+    n_labels: int
+    accuracy: float
+    changed: Float
+    changed_low: Float
+    changed_high: Float
+    gain: Float
+    gain_low: Float
+    gain_high: Float
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the share of rows that change over the number of labels.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            A new figure's when omitted.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        from daskclust.plotting import new_figure
+
+        if ax is None:
+            ax = new_figure(figsize=(5.0, 3.2), layout="constrained").add_subplot()
+        labels = self.n_labels + 1 + np.arange(len(self.rows))
+        for values, low, high, text in (
+            (self.changed, self.changed_low, self.changed_high, "rows of another class"),
+            (self.gain, self.gain_low, self.gain_high, "growth of the model's own accuracy"),
+        ):
+            (line,) = ax.plot(labels, values, ".-", label=text)
+            ax.fill_between(labels, low, high, color=line.get_color(), alpha=0.2, lw=0)
+        ax.set(xlabel="labels", ylabel="share of all rows")
+        ax.locator_params(axis="x", integer=True)
+        ax.legend(frameon=False)
+        return ax
+
+
+def expected_gain(
+    X: Any, n: int, *, y: Any = None, model: Any = None, random_state: Any = None
+) -> ExpectedGain:
+    """Foresee what the next batch of labels brings, by the model's own beliefs.
+
+    Answers to the questions of :func:`suggest_labels` are drawn as the model believes in them,
+    50 times, and travel along the graph of prototypes: a Gaussian field with the covariance of
+    label spreading, conditioned on the answers one after another.  A curve that lies flat near
+    0 says that another batch would change little on the map.
+
+    Parameters
+    ----------
+    X, n, y, model, random_state
+        As of :func:`suggest_labels`; there are labels, or a model.
+
+    Returns
+    -------
+    ExpectedGain
+
+    Raises
+    ------
+    ConstraintError
+        Without any label: nothing can be expected yet.
+    ValueError, NotFittedError
+        As of :func:`suggest_labels`.
+
+    Notes
+    -----
+    *It is a belief, not a test.*  A model that is wrong and sure of it expects no change; a
+    class that nobody has labeled yet does not occur in the draws.  How well it predicted on
+    five sets is shown in the documentation ("Asking for labels").  For an estimate of the
+    accuracy itself keep some random labels apart.
+
+    *Passes* and what goes to the client are those of :func:`suggest_labels`; on the client,
+    with k prototypes and c classes, O(k^3 + n k c) time and matrices of ``8 k^2`` bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskclust.selection import expected_gain
+    >>> X = np.repeat([[0.0], [5.0]], 50, axis=0) + np.random.default_rng(0).random((100, 1))
+    >>> found = expected_gain(X, 4, y=([0, 40, 50, 90], [0, 0, 1, 1]), random_state=0)
+    >>> found.changed.shape, bool(found.accuracy > 0.9)
+    ((4,), True)
+    """
+    check_integer(n, "n", 1)
+    questions = ask(X, n, y=y, model=model, random_state=random_state)
+    if questions.model is None:
+        raise ConstraintError(
+            "y has no label, so nothing can be expected of more; expected labels of some rows, or "
+            "a fitted model. Use suggest_labels for the first batch."
+        )
+    return gain_of(questions)
+
+
+def gain_of(questions: Questions) -> ExpectedGain:
+    """Return what questions that were found with a model are expected to bring."""
+    cells, table = questions.cells, questions.cells.table
+    graph = normalized(table.near.matrix(len(cells.nodes)))
+    moves = influence(graph, cells.place(cells.labeled), questions.places)
+    believed = shares(table.doubts[:, DOUBTS:])
+    found = foresee(believed, table.counts, questions.places, moves, _DRAWS, questions.seed)
+    total = table.counts.sum()
+
+    def bounds(values: Float) -> tuple[Float, Float, Float]:
+        low, high = np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
+        return values.mean(axis=0), low, high
+
+    return ExpectedGain(
+        questions.rows,
+        questions.n_labels,
+        1.0 - float(table.doubts[:, 1].sum()) / float(total),
+        *bounds(found.changed),
+        *bounds(found.gain),
+    )

@@ -1,0 +1,191 @@
+"""Rows worth a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust.engine import is_dask
+from daskclust.estimator.fitting import draw_seeds
+from daskclust.estimator.inputs import as_labels
+from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.partial_labels import read_labels
+from daskclust.exceptions import ConstraintError
+from daskclust.prototypes.asking import Cells, OpenRows, find_cells, open_for_questions
+from daskclust.prototypes.label_spreading import LabelSpreading
+
+__all__ = ["Questions", "ask", "suggest_labels"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked, and what is known of the rows around.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n,), int64
+        In the order in which to ask.
+    places : ndarray of shape (n,), int64
+        Cell of each row.
+    cells : Cells
+    model : LabelSpreading or None
+    n_labels : int
+        Rows labeled so far.
+    seed : int
+    """
+
+    rows: Ints
+    places: Ints
+    cells: Cells
+    model: LabelSpreading | None
+    n_labels: int
+    seed: int
+
+
+def suggest_labels(
+    X: Any, n: int, *, y: Any = None, model: Any = None, random_state: Any = None
+) -> Ints:
+    """Suggest the rows whose labels are worth the most, in the order in which to ask.
+
+    Rows are summed up by prototypes.  Those of a doubtful neighborhood count the most, and of
+    these the ones far from whatever is labeled or asked about already: mass times
+    distance, one after another, so that a batch does not ask the same thing twice.  Without
+    labels all rows are equally doubtful, and the data are explored.
+
+    Parameters
+    ----------
+    X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n_rows, p)
+        Complete, without NaN; of a cube its `samples`.
+    n : int
+        How many rows to ask about.
+    y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
+        What is known, as for :meth:`LabelSpreading.fit`.  Labeled rows are not suggested
+        again, nor are those listed in ``(rows, labels)`` with the label -1: they were asked
+        about in vain.
+    model : LabelSpreading, optional
+        Fitted to X and to labels of it; where it is omitted and there are labels, one is
+        fitted with its defaults.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the number of
+        workers.
+
+    Returns
+    -------
+    ndarray of shape (n,), int64
+        Different global row numbers.
+
+    Raises
+    ------
+    ValueError
+        For more questions than rows that are neither labeled nor asked in vain, NaN or
+        infinity in X, a model that is no LabelSpreading or was fitted to other data.
+    ConstraintError
+        For labels that cannot be used, and rows out of range.
+    NotFittedError
+        For a model that is not fitted.
+
+    See Also
+    --------
+    expected_gain : Whether another batch is worth its while.
+    suggest_pairs : Where it is easier to say whether two rows belong together.
+
+    Notes
+    -----
+    *Passes* beyond the fit: 1 that draws a sample of 65 536 rows for the prototypes, and 1 that
+    finds, for each of them, how doubtful its rows are and which row is nearest.  *Prototypes*:
+    400, or 4 a question if that is more, up to 2000; a tenth of the rows at most.  *To the
+    client*: the sample, and tables of the prototypes; never anything of length n_rows.
+    *Time* of the second pass: that of ``predict_proba``.
+
+    Rows equal to a labeled one are not suggested: they hold no news for the model.  A model
+    with more labels than it keeps as nodes (``2 n_prototypes``) does not know all rows that it
+    was fitted with; give ``y``, too.
+
+    Ask in small batches where that is possible: 20 to begin with, then 10 or 20 at a time, a
+    fit in between.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskclust.selection import suggest_labels
+    >>> X = np.repeat([[0.0], [5.0], [9.0]], [50, 30, 20], axis=0)
+    >>> X += np.random.default_rng(0).random(X.shape) / 10
+    >>> rows = suggest_labels(X, 3, random_state=0)
+    >>> np.sort(X[rows, 0].round()).tolist()
+    [0.0, 5.0, 9.0]
+    >>> more = suggest_labels(X, 2, y=(rows, [0, 1, 2]), random_state=0)
+    >>> bool(np.isin(more, rows).any())
+    False
+    """
+    return ask(X, n, y=y, model=model, random_state=random_state).rows
+
+
+def ask(X: Any, n: int, *, y: Any, model: Any, random_state: Any) -> Questions:
+    """Do what :func:`suggest_labels` does, and return what was found on the way."""
+    check_integer(n, "n", 1)
+    (seed,) = draw_seeds(random_state, 1)
+    _check_model(model)
+    known, n_labels = np.empty(0, np.int64), 0
+    y = None if y is None else as_labels(y)
+    if model is None and y is not None:
+        data = open_for_questions(X, None)
+        known, n_labels = _known_rows(y, data.rows.n_rows)
+        if n_labels:
+            model = LabelSpreading(random_state=seed % 2**32).fit(X, y)
+            data = OpenRows(data.rows, data.cube, model)
+    else:
+        data = open_for_questions(X, model)
+        if y is not None:
+            known, n_labels = _known_rows(y, data.rows.n_rows)
+        elif not data.knows_its_labels:
+            raise ValueError(
+                "model was fitted with more labels than it keeps as nodes; expected y, too, so "
+                "that labeled rows are not suggested again."
+            )
+    if not 1 <= n <= data.rows.n_rows - len(known):
+        raise ValueError(_too_many(n, data.rows.n_rows - len(known), data.rows.n_rows))
+    cells = find_cells(data, known, int(n), seed)
+    if n > cells.table.n_free:
+        raise ValueError(_too_many(n, int(cells.table.n_free), data.rows.n_rows))
+    rows, places = cells.choose(int(n))
+    n_labels = max(n_labels, len(cells.labeled))
+    return Questions(rows, places, cells, model, n_labels, seed)
+
+
+def _too_many(n: int, free: int, n_rows: int) -> str:
+    return (
+        f"n={n} rows are asked for, but of the {n_rows} rows of X only {free} are neither labeled "
+        "(nor equal to a labeled row) nor asked in vain. Ask for fewer."
+    )
+
+
+def _check_model(model: Any) -> None:
+    if model is None:
+        return
+    if not isinstance(model, LabelSpreading):
+        raise ValueError(
+            f"model is a {type(model).__name__}; expected a fitted LabelSpreading, which knows how "
+            "sure it is of a row. Leave out model, and give y."
+        )
+    check_is_fitted(model)
+
+
+def _known_rows(y: Any, n_rows: int) -> tuple[Ints, int]:
+    """Rows that are not to be asked about, ascending, and how many of them have a label."""
+    labels = read_labels(y, n_rows)
+    if not isinstance(y, tuple) or is_dask(y):
+        return labels.rows, len(labels.rows)
+    rows = np.unique(np.asarray(y[0], dtype=np.int64))
+    if len(rows) and not 0 <= rows[0] <= rows[-1] < n_rows:
+        row = int(rows[0] if rows[0] < 0 else rows[-1])
+        raise ConstraintError(
+            f"y lists row {row}; expected row numbers in [0, {n_rows}). Row numbers count from 0 "
+            "over all of X."
+        )
+    return rows, len(labels.rows)

@@ -1,0 +1,243 @@
+"""Pairs of rows worth a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.fitting import draw_seeds
+from daskclust.estimator.parameters import check_integer
+from daskclust.prototypes.asking import Cells, find_cells, open_for_questions
+from daskclust.prototypes.graph import normalized, spread
+from daskclust.prototypes.pair_questions import Answers, first_pairs, normalized_uncertainty
+from daskclust.prototypes.picks import spread_out
+from daskclust.prototypes.posterior import shares
+
+__all__ = ["suggest_pairs"]
+
+Float = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: How far neighborhoods reach along the graph.
+_ALPHA = 0.9
+
+
+def suggest_pairs(
+    X: Any,
+    n: int,
+    *,
+    must_link: Any = None,
+    cannot_link: Any = None,
+    random_state: Any = None,
+) -> Ints:
+    """Suggest pairs of rows worth asking about, whether they belong together.
+
+    Rows are summed up by prototypes, and asked about at the row nearest to one.  Where nothing
+    is known, all pairs among a few heavy points far from each other are asked (*Explore* of
+    [1]_).  Then must-linked groups that are known to differ are neighborhoods; each further
+    point is compared with the one it most probably belongs to, and, if the answer is no, with
+    the next one in the following batch.  Points come in turn from two lists: those farthest
+    from all that were asked (the min-max criterion of [2]_), and those whose neighborhood is
+    the most uncertain by the questions it takes to resolve it (NPU [3]_), both by their mass.
+
+    Parameters
+    ----------
+    X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n_rows, p)
+        Complete, without NaN; of a cube its `samples`.
+    n : int
+        How many pairs.
+    must_link, cannot_link : array-like of shape (m, 2), int, optional
+        Answers so far, as global row numbers.
+    random_state : int, RandomState, Generator or None, default=None
+        An int fixes the result whatever the chunks, the scheduler and the number of
+        workers.
+
+    Returns
+    -------
+    ndarray of shape (n, 2), int64
+        Global row numbers, the lower one first, in the order in which to ask; no pair twice,
+        and none whose answer follows from those given.
+
+    Raises
+    ------
+    ValueError
+        For more pairs than there are to be asked, and NaN or infinity in X.
+    ConstraintError
+        For pairs that cannot be used.
+
+    See Also
+    --------
+    suggest_labels : Where the classes can be named, which says more an answer.
+
+    Notes
+    -----
+    A batch uses what is known before it, not its own answers: of small batches each question
+    is worth more.
+
+    *Passes*: 1 that reads the chunks of constrained rows, if any; 1 that draws a sample of
+    65 536 rows for the prototypes; 1 that finds the rows around each.  *On the client*: the
+    sample, the constrained rows, and with k prototypes (at most 2000) O(k^3) time and
+    matrices of ``8 k^2`` bytes.
+
+    References
+    ----------
+    .. [1] Basu, S., Banerjee, A., Mooney, R. (2004). Active semi-supervision for pairwise
+       constrained clustering. SDM.
+    .. [2] Mallapragada, P., Jin, R., Jain, A. (2008). Active query selection for
+       semi-supervised clustering. ICPR.
+    .. [3] Xiong, S., Azimi, J., Fern, X. (2014). Active learning of constraints for
+       semi-supervised clustering. IEEE TKDE 26.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskclust.selection import suggest_pairs
+    >>> X = np.repeat([[0.0], [5.0], [9.0]], [50, 30, 20], axis=0)
+    >>> X += np.random.default_rng(0).random(X.shape) / 10
+    >>> pairs = suggest_pairs(X, 3, random_state=0)
+    >>> np.sort(X[pairs, 0].round(), axis=1).tolist()
+    [[0.0, 9.0], [0.0, 5.0], [5.0, 9.0]]
+    """
+    check_integer(n, "n", 1)
+    (seed,) = draw_seeds(random_state, 1)
+    data = open_for_questions(X, None)
+    n_rows = data.rows.n_rows
+    most = n_rows * (n_rows - 1) // 2
+    if n > most:
+        raise ValueError(f"n={n} pairs are asked for; {n_rows} rows have {most}. Ask for fewer.")
+    known = PairwiseConstraints.from_fit_arguments(n_rows, must_link, cannot_link)
+    known.warn_of_contradictions()
+    cells = find_cells(data, known.rows, int(n), seed)
+    asked = _Asked.none(cells)
+    if len(known.rows):
+        asked = _Asked.of(known, cells, cells.space(data.rows.take(known.rows)[0]))
+    found = _distinct_pairs(asked, _pairs(asked, int(n)), int(n))
+    if len(found) < n:
+        raise ValueError(
+            f"n={n} pairs are asked for, but among the rows that stand for the data only "
+            f"{len(found)} have an answer that is not known. Ask for fewer."
+        )
+    return np.sort(found, axis=1)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Points that were asked about, and those that may be.
+
+    Attributes
+    ----------
+    cells : Cells
+    rows : ndarray of shape (m,), int64
+        Those that were asked about, ascending.
+    z : ndarray of shape (m, q)
+    places : ndarray of shape (m,), int
+        Their cells.
+    answers : Answers
+    """
+
+    cells: Cells
+    rows: Ints
+    z: Float
+    places: NDArray[np.intp]
+    answers: Answers
+
+    @classmethod
+    def none(cls, cells: Cells) -> _Asked:
+        empty = np.empty(0, np.int64)
+        z = np.empty((0, cells.nodes.shape[1]))
+        return cls(cells, empty, z, empty, Answers.of(empty, empty, empty))
+
+    @classmethod
+    def of(cls, known: PairwiseConstraints, cells: Cells, z: Float) -> _Asked:
+        cannot = ~known.pair_is_must_link
+        answers = Answers.of(known.component, known.pair_left[cannot], known.pair_right[cannot])
+        return cls(cells, known.rows, z, cells.place(z), answers)
+
+    def members(self, component: int) -> NDArray[np.intp]:
+        """Positions of the points of a component."""
+        return np.flatnonzero(self.answers.component == component)
+
+    def nearest_member(self, component: int, point: Float) -> int:
+        """Row of a component that is nearest to a point."""
+        members = self.members(component)
+        return int(self.rows[members[((self.z[members] - point) ** 2).sum(axis=1).argmin()]])
+
+    def shares(self) -> Float:
+        """Probabilities of the neighborhoods in each cell."""
+        k = len(self.cells.nodes)
+        seeds = np.zeros((k, len(self.answers.neighborhoods)))
+        for column, component in enumerate(self.answers.neighborhoods):
+            members = self.places[self.members(component)]
+            np.add.at(seeds[:, column], members, 1.0 / len(members))
+        graph = normalized(self.cells.table.near.matrix(k))
+        return shares(spread(graph, seeds, _ALPHA))
+
+
+def _pairs(asked: _Asked, n: int) -> Iterator[tuple[int, int]]:
+    """Pairs in the order of their worth; some may be known or come twice."""
+    table, nodes = asked.cells.table, asked.cells.nodes
+    mass = np.where(table.medoids >= 0, table.counts, 0.0)
+    if len(asked.answers.neighborhoods) < 2:
+        # Whoever is known is the first of the points.
+        far = spread_out(nodes, mass, asked.z, n + 1)
+        first = [int(row) for row in asked.rows[:1]]
+        points = [*first, *(int(row) for row in table.medoids[far])]
+        wanted = first_pairs(min(n, len(points) * (len(points) - 1) // 2))
+        yield from ((points[a], points[b]) for a, b in wanted)
+    else:
+        yield from _of_neighborhoods(asked, mass, n)
+    # Data of a few rows: whatever is left.
+    rest = np.concatenate([asked.rows, table.medoids[table.medoids >= 0], table.anywhere])
+    rest = np.unique(rest)
+    yield from ((int(a), int(b)) for i, a in enumerate(rest) for b in rest[i + 1 :])
+
+
+def _of_neighborhoods(asked: _Asked, mass: Float, n: int) -> Iterator[tuple[int, int]]:
+    nodes, table, answers = asked.cells.nodes, asked.cells.table, asked.answers
+    probable = asked.shares()
+    far = spread_out(nodes, mass, asked.z, n)
+    unsure = spread_out(nodes, mass * normalized_uncertainty(probable), asked.z, n)
+    undecided = [asked.members(component)[0] for component in answers.undecided]
+    # Those whom the fewest neighborhoods are left for first.
+    left = [
+        int((~answers.apart[answers.component[at], answers.neighborhoods]).sum())
+        for at in undecided
+    ]
+    begun = [undecided[i] for i in np.argsort(left, kind="stable")]
+    points = [
+        (int(asked.rows[at]), int(asked.places[at]), asked.z[at], int(answers.component[at]))
+        for at in begun
+    ]
+    fresh = [cell for both in zip_longest(far, unsure) for cell in both if cell is not None]
+    new = [(int(table.medoids[cell]), int(cell), nodes[cell], -1) for cell in dict.fromkeys(fresh)]
+    # Half of a batch goes on with points that were begun, half explores.
+    split = min(len(points), max(n // 2, n - len(new)))
+    queue = points[:split] + new + points[split:]
+    for turn in range(probable.shape[1]):
+        for row, cell, point, component in queue:
+            order = np.argsort(-probable[cell], kind="stable")
+            if component >= 0:
+                order = order[~answers.apart[component, answers.neighborhoods[order]]]
+            if turn < len(order):
+                yield row, asked.nearest_member(int(answers.neighborhoods[order[turn]]), point)
+
+
+def _distinct_pairs(asked: _Asked, pairs: Iterator[tuple[int, int]], n: int) -> Ints:
+    """Return the first n pairs that are not known and not the same as an earlier one."""
+    place = {int(row): at for at, row in enumerate(asked.rows)}
+    seen: dict[tuple[int, int], None] = {}
+    for one, other in pairs:
+        pair = (min(one, other), max(one, other))
+        both_known = one in place and other in place
+        known = both_known and asked.answers.knows(place[one], place[other])
+        if one != other and not known:
+            seen.setdefault(pair)
+        if len(seen) == n:
+            break
+    return np.array(list(seen), np.int64).reshape(-1, 2)

@@ -1,0 +1,156 @@
+"""Clustering from xarray: ``import daskclust.xarray`` adds ``.daskclust`` to its objects.
+
+As ``rioxarray``, an accessor is registered by an import of its own: ``import daskclust`` loads no
+optional package, and one that registered itself only where xarray happened to be imported first
+would depend on the order of imports.
+
+>>> import numpy as np, xarray
+>>> import daskclust, daskclust.xarray
+>>> scene = xarray.DataArray(
+...     np.random.default_rng(0).random((4, 20, 30)), dims=("band", "y", "x"))
+>>> labels = scene.daskclust.fit_predict(daskclust.KMeans(3, random_state=0))
+>>> labels.dims, labels.shape
+(('y', 'x'), (20, 30))
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+try:
+    import xarray
+except ImportError as error:
+    raise ImportError("xarray is not installed. Use: pip install 'daskclust[xarray]'") from error
+
+from daskclust.cube import Cube, open_cube
+
+__all__ = ["ClusterAccessor"]
+
+
+@xarray.register_dataset_accessor("daskclust")
+@xarray.register_dataarray_accessor("daskclust")
+class ClusterAccessor:
+    """Fit and predict on an ``xarray.DataArray`` or ``Dataset`` of y, x and band.
+
+    Parameters
+    ----------
+    item : xarray.DataArray or xarray.Dataset
+        Of y, x and band in any order; with dates, too; or a Dataset whose variables are
+        the bands.  Lazy ones stay lazy.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, daskclust.xarray
+    >>> scene = xarray.DataArray(np.zeros((2, 3, 4)), dims=("band", "y", "x"))
+    >>> scene.daskclust.cube()
+    <Cube 3 x 4 pixels, 2 bands, 1 x 1 blocks>
+    """
+
+    def __init__(self, item: Any) -> None:
+        self._item = item
+
+    def cube(self, **options: Any) -> Cube:
+        """Open the object as a cube.
+
+        Parameters
+        ----------
+        **options
+            Of :func:`daskclust.open_cube`: ``scale``, ``nodata``, ``bad_bands``, ...
+        """
+        return open_cube(self._item, **options)
+
+    def fit_predict(self, estimator: Any, y: Any = None, **options: Any) -> Any:
+        """Fit an estimator to the valid pixels, and return its labels as an image.
+
+        Parameters
+        ----------
+        estimator : estimator of daskclust
+            Fitted in place.
+        y : array of shape (y, x), str or path, (rows, labels) or array of shape (n,), default=None
+            Partial labels: an image as for :meth:`daskclust.Cube.rows_of`, or as the
+            estimator's ``fit`` takes them for the rows.
+        **options
+            Of :func:`daskclust.open_cube`.
+
+        Returns
+        -------
+        xarray.DataArray of shape (y, x)
+            Lazy labels with the coordinates and the coordinate system of the object, -1
+            where pixels are not valid (``encoding["_FillValue"]``).  Labels that are text
+            become the codes 0, 1, ...; ``flag_meanings`` names them, and clusters that are
+            classes.
+
+        Raises
+        ------
+        ValueError
+            As of ``open_cube`` and ``fit``.
+
+        Notes
+        -----
+        Passes over the data: those of the fit, and one to count valid pixels where values
+        may be missing.  Computing the result is one more.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray, daskclust, daskclust.xarray
+        >>> scene = xarray.DataArray(
+        ...     [[[0.0, 9.0], [0.5, np.nan]]], dims=("band", "y", "x"), coords={"x": [10, 40]})
+        >>> found = scene.daskclust.fit_predict(daskclust.KMeans(2, random_state=0))
+        >>> bool(found[0, 0] == found[1, 0]), int(found[1, 1]), found.x.values.tolist()
+        (True, -1, [10, 40])
+        """
+        cube = self.cube(**options)
+        if y is None:
+            estimator.fit(cube)
+        else:
+            estimator.fit(cube, self._labels(cube, y))
+        return self._image(cube, estimator, estimator.labels_)
+
+    def predict(self, model: Any, **options: Any) -> Any:
+        """Label the valid pixels by a fitted model, and return them as an image.
+
+        Parameters
+        ----------
+        model : fitted estimator of daskclust
+        **options
+            Of :func:`daskclust.open_cube`.
+
+        Returns
+        -------
+        xarray.DataArray of shape (y, x)
+            Lazy, as of :meth:`fit_predict`.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray, daskclust, daskclust.xarray
+        >>> model = daskclust.KMeans(2, random_state=0).fit(np.array([[0.0], [9.0]]))
+        >>> scene = xarray.DataArray([[[0.0, 9.0], [9.0, 9.0]]], dims=("band", "y", "x"))
+        >>> found = scene.daskclust.predict(model).values
+        >>> bool(found[0, 0] != found[0, 1]), bool((found[1] == found[0, 1]).all())
+        (True, True)
+        """
+        cube = self.cube(**options)
+        return self._image(cube, model, model.predict(cube))
+
+    @staticmethod
+    def _labels(cube: Cube, y: Any) -> Any:
+        """Return partial labels of rows."""
+        if isinstance(y, tuple):
+            return y
+        if isinstance(y, str | os.PathLike) or getattr(y, "ndim", 1) == 2:
+            return cube.rows_of(y)
+        return y
+
+    @staticmethod
+    def _image(cube: Cube, model: Any, labels: Any) -> Any:
+        classes = getattr(model, "classes_", None)
+        owners = getattr(model, "cluster_classes_", None)
+        names = None
+        if classes is not None and owners is not None:
+            # Clusters that are classes are named by them.
+            names = {
+                cluster: str(classes[owner]) if owner >= 0 else f"cluster_{cluster}"
+                for cluster, owner in enumerate(owners)
+            }
+        return cube.label_map(labels, classes=classes, class_names=names).to_xarray()

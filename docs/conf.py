@@ -1,0 +1,76 @@
+"""Sphinx configuration.  Build with ``sphinx-build -W docs docs/_build/html``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+# Kernels of tutorials import this checkout, too.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+)
+
+import daskclust  # noqa: E402
+
+project = "daskclust"
+author = "daskclust developers"
+copyright = f"2026, {author}"
+version = release = daskclust.__version__
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+root_doc = "index"
+nitpicky = False
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]
+myst_heading_anchors = 3
+# GitHub's own slugs: anchors work there and here.
+suppress_warnings = ["mystnb.unknown_mime_type"]
+
+# Tutorials are executed when the pages are built; a cell that fails ends the build.
+nb_execution_mode = os.environ.get("DASKCLUST_DOCS_EXECUTION", "cache")
+nb_execution_raise_on_error = True
+nb_execution_timeout = 900
+nb_merge_streams = True
+nb_execution_in_temp = True
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc says the types
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+html_theme = "furo"
+html_title = f"daskclust {release}"
+templates_path = ["_templates"]
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_theme_options = {
+    "sidebar_hide_name": False,
+    "navigation_with_keys": True,
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+def unlink_files(app: object, relative_path: object, parent: str, content: list[str]) -> None:
+    """Turn links to files of the repository, in pages included from there, into plain names."""
+    import re
+
+    content[0] = re.sub(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)", r"`\1`", content[0])
+
+
+def setup(app: object) -> None:
+    """Register what is done while pages are read."""
+    app.connect("include-read", unlink_files)  # type: ignore[attr-defined]

@@ -1,0 +1,130 @@
+"""The files that the pages of the documentation speak of, made as users have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+import daskclust
+
+#: Rows, columns and bands of the scene; six classes.
+SHAPE, BANDS = (60, 80), 40
+CLASSES = ("water", "wheat", "maize", "forest", "road", "roof")
+CRS = "EPSG:32632"
+#: Upper left corner and size of a pixel, in meters.
+CORNER, PIXEL = (600_000.0, 5_300_000.0), 30.0
+
+
+def transform() -> Any:
+    """Return what places pixels in the coordinate system."""
+    from affine import Affine
+
+    return Affine(PIXEL, 0.0, CORNER[0], 0.0, -PIXEL, CORNER[1])
+
+
+def write_raster(path: Path, bands: np.ndarray, **profile: Any) -> None:
+    """Write bands of shape (band, y, x) as a GeoTIFF, or as the driver in `profile`."""
+    import rasterio
+
+    options = {"driver": "GTiff", "crs": CRS, "transform": transform(), **profile}
+    count, height, width = bands.shape
+    with rasterio.open(
+        path, "w", count=count, height=height, width=width, dtype=bands.dtype, **options
+    ) as raster:
+        raster.write(bands)
+
+
+def write_all(folder: Path) -> None:
+    """Write scenes of several formats, labels and a table into a folder."""
+    group = daskclust.datasets.make_hyperspectral_cube(
+        folder / "scene.zarr", shape=SHAPE, n_bands=BANDS, chunks=(30, 40), random_state=0
+    )
+    cube, truth = group["cube"][:], group["truth"][:]
+    stored = np.where(cube == -9999, -9999, np.round(cube * 10_000)).astype(np.int16)
+    bands = stored.transpose(2, 0, 1)
+    write_raster(folder / "scene.tif", bands, nodata=-9999)
+    write_raster(folder / "second.tif", np.ascontiguousarray(bands[:, 20:]), nodata=-9999)
+    write_raster(folder / "scene.img", bands, driver="ENVI", nodata=-9999)
+    with (folder / "scene.hdr").open("a") as header:
+        wavelengths = ", ".join(f"{value:.1f}" for value in np.linspace(420, 2450, BANDS))
+        good = ", ".join("0" if band in (15, 16) else "1" for band in range(BANDS))
+        header.write(f"wavelength units = Nanometers\nwavelength = {{{wavelengths}}}\n")
+        header.write(f"bbl = {{{good}}}\n")
+    for number in (2, 3, 4, 8):
+        write_raster(folder / f"B0{number}.tif", bands[4 * number][None], nodata=-9999)
+    write_netcdf(folder / "scene.nc", stored)
+    write_polygons(folder / "fields.gpkg", truth)
+    write_series(folder / "series.zarr", np.where(cube == -9999, np.nan, cube)[..., :3])
+    write_table(folder / "table.parquet", truth.size)
+
+
+def write_netcdf(path: Path, stored: np.ndarray) -> None:
+    """Write a scene of scaled integers as NetCDF, as xarray does."""
+    import xarray as xr
+
+    data = np.where(stored == -9999, np.nan, stored / 10_000)
+    image = xr.DataArray(
+        data,
+        dims=("y", "x", "band"),
+        coords={"band": np.arange(BANDS)},
+        name="reflectance",
+    )
+    encoding = {"dtype": "int16", "scale_factor": 1e-4, "_FillValue": -9999}
+    image.to_netcdf(path, engine="h5netcdf", encoding={"reflectance": encoding})
+
+
+def write_polygons(path: Path, truth: np.ndarray) -> None:
+    """Write some small fields of each class, with its name."""
+    import pyogrio
+    import shapely
+
+    random = np.random.default_rng(0)
+    fields, names = [], []
+    for code, name in enumerate(CLASSES):
+        for row, column in random.permutation(np.argwhere(truth == code))[:4]:
+            corners = transform() * (column, row), transform() * (column + 1, row + 1)
+            (left, top), (right, bottom) = corners
+            fields.append(shapely.box(left, bottom, right, top))
+            names.append(name)
+    pyogrio.raw.write(
+        path,
+        geometry=shapely.to_wkb(fields),
+        field_data=[np.array(names, dtype=object)],
+        fields=["crop"],
+        geometry_type="Polygon",
+        crs=CRS,
+        driver="GPKG",
+    )
+
+
+def write_series(path: Path, bands: np.ndarray) -> None:
+    """Write four dates of three bands, as a stack of four dimensions, with clouds."""
+    random = np.random.default_rng(0)
+    stack = np.stack([bands * (1 + 0.05 * date) for date in range(4)]).astype(np.float32)
+    for date in range(4):
+        row, column = random.integers(0, 40, 2)
+        stack[date, row : row + 15, column : column + 20] = np.nan
+    group = zarr.create_group(path)
+    group.create_array(
+        "series",
+        data=stack.transpose(0, 3, 1, 2),
+        chunks=(4, 3, 30, 40),
+        dimension_names=("time", "band", "y", "x"),
+    )
+
+
+def write_table(path: Path, n_rows: int) -> None:
+    """Write a table of numbers and a column of names, for some rows only."""
+    import pandas as pd
+
+    X, y = daskclust.datasets.make_sparse_blobs(
+        n_rows, n_informative=4, n_uninformative=4, random_state=0
+    )
+    table = pd.DataFrame(X, columns=[f"feature_{j}" for j in range(X.shape[1])])
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    known = np.random.default_rng(0).random(n_rows) < 0.02
+    table["species"] = pd.Series(np.where(known, names, None), dtype="object")
+    table.to_parquet(path)

@@ -1,0 +1,132 @@
+"""The documentation: every block of code runs, every command works, and the pages build."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import LocalCluster
+from files import write_all
+
+from daskclust import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+FENCE = re.compile(r"^```(python|console)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Commands that find their own cluster, or need none.
+ALONE = ("inspect", "doctor", "warmup", "demo", "--help", "--version")
+
+
+def blocks(path: Path) -> list[tuple[str, str]]:
+    """Return language and text of the blocks of a page that users may run."""
+    return [(match[1], match[2]) for match in FENCE.finditer(path.read_text())]
+
+
+def commands(text: str) -> list[list[str]]:
+    """Split the lines of a terminal into commands; output is left out."""
+    joined = text.replace("\\\n", " ")
+    lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+PAGES = sorted(
+    path.relative_to(DOCS).as_posix()
+    for path in DOCS.rglob("*.md")
+    if "_build" not in path.parts and "generated" not in path.parts and blocks(path)
+)
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files that pages speak of."""
+    for package in ("rasterio", "xarray", "pyogrio", "pandas", "pyarrow", "h5netcdf"):
+        pytest.importorskip(package, reason=f"{package} writes files that the pages speak of")
+    folder = tmp_path_factory.mktemp("material")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        write_all(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Return the address of one cluster for all commands, which is faster than one for each."""
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def run_command(words: list[str], address: str) -> None:
+    assert words[0] == "daskclust", f"only daskclust is run here, not {words[0]}"
+    arguments = words[1:]
+    if arguments[0] in ("fit", "predict", "bench", "suggest") and "--help" not in arguments:
+        arguments += ["--scheduler", address]
+    try:
+        code = cli.main(arguments)
+    except SystemExit as end:
+        code = end.code
+    assert code in (0, None), shlex.join(words)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_run(
+    page: str,
+    material: Path,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "files"
+    shutil.copytree(material, folder)
+    monkeypatch.chdir(folder)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, (language, text) in enumerate(blocks(DOCS / page), 1):
+        if language == "python":
+            exec(compile(text, f"{page}, block {number}", "exec"), names)
+        else:
+            for words in commands(text):
+                run_command(words, address)
+    capsys.readouterr()
+
+
+def test_pages_build_without_warnings(tmp_path: Path) -> None:
+    """Tutorials are executed on the way; references, links and docstrings are checked."""
+    for package in ("sphinx", "myst_nb", "furo", "numpydoc"):
+        pytest.importorskip(package, reason=f"{package} builds the pages (extra `docs`)")
+    source = tmp_path / "docs"
+    shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("_build", "generated"))
+    # Pages include files beside `docs`, and the configuration looks for the package there.
+    for name in ("daskclust", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "deploy"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "html"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+    html = (tmp_path / "html" / "index.html").read_text()
+    assert "daskclust" in html
+
+
+def test_figures_have_text_alternatives() -> None:
+    for path in DOCS.rglob("*.md"):
+        if "_build" in path.parts:
+            continue
+        text = path.read_text()
+        for match in re.finditer(r"!\[([^\]]*)\]\(", text):
+            assert match[1].strip(), f"{path.name}: a picture without a text"
+        for block in re.findall(r"```\{(?:figure|image)\}.*?```", text, re.DOTALL):
+            assert ":alt:" in block, f"{path.name}: a picture without a text"
