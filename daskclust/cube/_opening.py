@@ -153,7 +153,8 @@ def open_cube(
     order, names = find_dimensions(found.names, found.title, array.shape)
     height, width, n_bands = (int(array.shape[axis]) for axis in order)
     unit = found.unit[order[0]], found.unit[order[1]]
-    if np.ndim(mask) == 3:
+    # Asked of the array itself: NumPy does not take all of Dask's arrays.
+    if getattr(mask, "ndim", 0) == 3:
         array = without_clouds(array, order, mask)
         mask, order = None, (0, 1, 2)
     wavelengths = find_wavelengths(found.wavelengths, n_bands)
