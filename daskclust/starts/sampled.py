@@ -92,7 +92,9 @@ def _padded(found: list[Float], k: int) -> Start:
 def _picked(picks: NDArray[Any], mean: Float) -> Float:
     """Return the rows that were drawn, with the mean of what they miss."""
     found: Float = picks["x"][picks["row"] >= 0].astype(np.float64)
-    return np.where(np.isnan(found), mean, found)
+    gaps = np.isnan(found)
+    # Complete rows may lie in another space than the means.
+    return np.where(gaps, mean, found) if gaps.any() else found
 
 
 def sample_centers(

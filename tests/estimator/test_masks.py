@@ -121,7 +121,12 @@ def test_masked_pairs_and_their_weights_are_refused(kind):
 
 @pytest.mark.parametrize(
     "model",
-    [dc.MPCKMeans(3), dc.PCSKMeans(3), dc.COPKMeans(3), dc.SpectralClustering(3, n_prototypes=9)],
+    [
+        dc.MPCKMeans(3),
+        dc.PCSKMeans(3),
+        dc.COPKMeans(3),
+        dc.SpectralClustering(3, n_prototypes=9, views="standard"),
+    ],
     ids=lambda model: type(model).__name__,
 )
 def test_masked_blocks_are_an_error_that_names_the_row(model):
