@@ -369,7 +369,7 @@ class PCKID(
             )
         else:
             self.embedding_ = data.rows.map("embedding", embed.of_rows)
-        checkpoint = open_checkpoint(self, data, problem.identity())
+        checkpoint = open_checkpoint(self, data, problem.identity)
         if checkpoint is not None:
             checkpoint = checkpoint.following(Fitted(state, history, True, history[-1]["passes"]))
         kmeans = KMeans(
