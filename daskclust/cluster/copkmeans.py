@@ -37,7 +37,14 @@ class COPKMeans(ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Start, as in :class:`PCSKMeans`.
+        Start.  ``"ss-k-means||"`` takes the means of the must-link neighborhoods (rows of
+        one label are one); must-links that cannot-links contradict are passed over.
+        Where there are fewer than k, k-means|| draws the rest away from them.  ``"auto"`` is this one.
+        ``"neighborhoods"`` passes over no must-link; ``"ss-k-means++"`` draws the rest
+        one a pass.  ``"k-means||"``, ``"k-means++"`` and ``"random"`` draw rows and use
+        no constraint; ``"maximin"``, ``"dkm++"`` and ``"robin"`` find rows without
+        chance.  A callable is given ``(X, n_clusters, random_state)`` and returns the
+        centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the least objective
         is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
@@ -52,7 +59,9 @@ class COPKMeans(ConstrainedClusterer):
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration.  The same fit, started again with the same data, constraints and
+        parameters, goes on from it to the identical model.
 
     Attributes
     ----------
@@ -72,11 +81,16 @@ class COPKMeans(ConstrainedClusterer):
         The same.
     n_iter_ : int
         Passes, the last that changes nothing included.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
-        As of :class:`PCKMeans`, and ``exact``: whether the assignment of the pass
-        is known to be the cheapest that satisfies the constraints.
+        One record a pass: ``iteration``, ``objective``, ``center_shift``, ``moved``
+        (rows that changed, where all are constrained), ``inertia``, ``repaired``
+        (whether an empty cluster was given a row), ``converged``, ``exact`` (whether
+        the assignment is known to be the cheapest that satisfies the constraints),
+        ``seconds``, ``passes``.  Of several restarts, the one kept.
 
     Raises
     ------
@@ -84,8 +98,11 @@ class COPKMeans(ConstrainedClusterer):
         If the constraints contradict each other, naming the chain; if they need
         more than k clusters, naming the rows; for pairs out of range, self-links,
         labels of the wrong length.
-    ValueError, CheckpointError
-        As in :class:`PCSKMeans`.
+    ValueError
+        For NaN or infinity in X, fewer rows than clusters, parameters out of range.
+    CheckpointError
+        If the checkpoint is damaged, or belongs to other data, constraints or parameters or to
+        another version of daskclust.
 
     Warns
     -----
@@ -93,7 +110,7 @@ class COPKMeans(ConstrainedClusterer):
         If must-links leave fewer groups than clusters; if constrained rows have
         ``sample_weight`` 0, which are absent.
     ConvergenceWarning
-        As in :class:`PCKMeans`.
+        If the fit was cut off by ``max_iter``, or a cluster is left empty.
 
     Notes
     -----
@@ -106,7 +123,7 @@ class COPKMeans(ConstrainedClusterer):
     A group with fewer than k cannot-linked ones always finds a cluster; among the
     others a search decides, and says so in the rare case that it gives up.
 
-    *Memory*, what reaches the client and *passes* are as in :class:`PCKMeans`.
+    *Memory*, what reaches the client and *passes*: see the notes of :class:`PCKMeans`.
 
     ``predict`` takes the nearest center: constraints speak of the rows of ``fit``.
 

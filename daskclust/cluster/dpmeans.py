@@ -162,7 +162,9 @@ class DPMeans(BaseClusterer):
     random_state : ignored
         Nothing is drawn; taken so that estimators can be exchanged.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration.  The same fit, started again with the same data and
+        parameters (``max_iter`` may differ), goes on from it to the identical model.
 
     Attributes
     ----------
@@ -180,11 +182,14 @@ class DPMeans(BaseClusterer):
     objective_ : float
         ``inertia_ + delta_ * n_clusters_``.
     n_iter_ : int
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
-        One record an iteration, as of :class:`KMeans`, with ``n_clusters``,
-        ``founded`` and ``dropped`` (clusters left empty).
+        One record an iteration: ``iteration``, ``objective``, ``center_shift``,
+        ``moved``, ``n_clusters``, ``founded``, ``dropped`` (clusters left empty),
+        ``seconds``, ``passes`` (over the data so far).
 
     Raises
     ------
@@ -192,7 +197,8 @@ class DPMeans(BaseClusterer):
         For NaN or infinity in X, and parameters out of range: ``delta`` must be
         positive.
     CheckpointError
-        As in :class:`KMeans`.
+        If the checkpoint is damaged, or belongs to other data or parameters or to
+        another version of daskclust.
 
     Warns
     -----

@@ -44,7 +44,15 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Start, as in :class:`PCSKMeans`; ``a_j = 1``.
+        Start.  ``"ss-k-means||"`` takes the means of the must-link neighborhoods (rows of
+        one label are one); must-links that cannot-links contradict are passed over.
+        Where there are fewer than k, k-means|| draws the rest away from them.  ``"auto"`` is this one.
+        ``"neighborhoods"`` passes over no must-link; ``"ss-k-means++"`` draws the rest
+        one a pass.  ``"k-means||"``, ``"k-means++"`` and ``"random"`` draw rows and use
+        no constraint; ``"maximin"``, ``"dkm++"`` and ``"robin"`` find rows without
+        chance.  A callable is given ``(X, n_clusters, random_state)`` and returns the
+        centers.  The metric starts
+        from ``a_j = 1``.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the least objective
         is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
@@ -73,7 +81,9 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration.  The same fit, started again with the same data, constraints and
+        parameters, goes on from it to the identical model.
 
     Attributes
     ----------
@@ -97,25 +107,39 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         Eq. 10 for ``labels_``, ``cluster_centers_`` and ``metric_weights_``.
     n_iter_ : int
         Passes.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
-        As of :class:`PCKMeans`; ``objective`` is Eq. 10 after the pass.
+        One record a pass: ``iteration``, ``objective`` (Eq. 10 after the pass),
+        ``center_shift``, ``moved`` (rows that changed, where all are constrained),
+        ``inertia``, ``repaired`` (whether an empty cluster was given a row),
+        ``converged``, ``seconds``, ``passes``.  Of several restarts, the one kept.
 
     Raises
     ------
-    ConstraintError, ValueError, CheckpointError
-        As in :class:`PCSKMeans`.
+    ConstraintError
+        For pairs out of range, self-links, labels of the wrong length, weights that are
+        NaN or negative.
+    ValueError
+        For NaN or infinity in X, fewer rows than clusters, parameters out of range.
+    CheckpointError
+        If the checkpoint is damaged, or belongs to other data, constraints or parameters or to
+        another version of daskclust.
 
     Warns
     -----
-    ConstraintWarning, ConvergenceWarning
-        As in :class:`PCKMeans`.
+    ConstraintWarning
+        If constraints contradict each other, naming the chain, or belong to rows of
+        ``sample_weight`` 0, which are absent.
+    ConvergenceWarning
+        If the fit was cut off by ``max_iter``, or a cluster is left empty.
 
     Notes
     -----
-    *Order*, *memory*, what reaches the client and *passes* are as in
-    :class:`PCKMeans`: the weights follow from the sums and counts of the clusters.
+    *Order*, *memory*, what reaches the client and *passes*: see the notes of
+    :class:`PCKMeans`.  The weights follow from the sums and counts of the clusters.
     S_j is ``TSS_j - BSS_j``, exact to 1e-15 TSS_j.
 
     ``metric_scale=0.01, box="origin", criterion="objective", tol=1e-5`` with

@@ -38,7 +38,14 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Start, as in :class:`PCSKMeans`.
+        Start.  ``"ss-k-means||"`` takes the means of the must-link neighborhoods (rows of
+        one label are one); must-links that cannot-links contradict are passed over.
+        Where there are fewer than k, k-means|| draws the rest away from them.  ``"auto"`` is this one.
+        ``"neighborhoods"`` passes over no must-link; ``"ss-k-means++"`` draws the rest
+        one a pass.  ``"k-means||"``, ``"k-means++"`` and ``"random"`` draw rows and use
+        no constraint; ``"maximin"``, ``"dkm++"`` and ``"robin"`` find rows without
+        chance.  A callable is given ``(X, n_clusters, random_state)`` and returns the
+        centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the least objective
         is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
@@ -64,7 +71,9 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration.  The same fit, started again with the same data, constraints and
+        parameters, goes on from it to the identical model.
 
     Attributes
     ----------
@@ -85,8 +94,10 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         Eq. 8 for ``labels_`` and the same centers.
     n_iter_ : int
         Passes, the last that changes nothing included.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
         One record a pass: ``iteration``, ``objective`` (Eq. 8), ``center_shift``,
         ``moved`` (rows that changed, where all are constrained), ``inertia``,
@@ -96,8 +107,14 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 
     Raises
     ------
-    ConstraintError, ValueError, CheckpointError
-        As in :class:`PCSKMeans`.
+    ConstraintError
+        For pairs out of range, self-links, labels of the wrong length, weights that are
+        NaN or negative.
+    ValueError
+        For NaN or infinity in X, fewer rows than clusters, parameters out of range.
+    CheckpointError
+        If the checkpoint is damaged, or belongs to other data, constraints or parameters or to
+        another version of daskclust.
 
     Warns
     -----
@@ -111,7 +128,9 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 
     Notes
     -----
-    *Order*, *memory* and what reaches the client are as in :class:`PCSKMeans`.
+    *Order*: constrained rows are assigned in row order, each seeing the labels its
+    partners have by then.  *Memory* and what reaches the client: see the notes of
+    :class:`PCSKMeans`.
     *Passes*: 1 to look at the data, 1 to fetch the constrained rows, those of the
     start, and 1 an iteration of all restarts together; 1 more whenever a cluster of a
     restart is empty.

@@ -36,9 +36,25 @@ _SHARE = 0.5
 class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     """Pairwise-constrained sparse k-means, PCSKM [1]_, for data of any size.
 
-    Finds clusters that respect must-links, cannot-links and partial labels where
-    they can, and at the same time weights ``w_j >= 0`` of the features, of which
-    the uninformative ones become 0.  Maximizes Eq. 13 of [1]_,
+    Finds clusters that follow some known pairs of rows, and the features in which they
+    differ.  Take it when most features say nothing about the clusters, and you know of
+    a few rows that they belong together (must-links) or apart (cannot-links), or have
+    labels for some.  Without uninformative features, :class:`PCKMeans` does; for pairs
+    that must hold, :class:`COPKMeans`.
+
+    >>> import numpy as np
+    >>> import daskclust
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.hstack([np.repeat([[0.0], [8.0]], 50, axis=0), rng.normal(size=(100, 5))])
+    >>> X[:, 0] += rng.normal(size=100)
+    >>> model = daskclust.PCSKMeans(2, sparsity=1.1, random_state=0)
+    >>> model = model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 99]])
+    >>> int(model.feature_weights_.argmax())
+    0
+
+    Constraints are soft: a violated pair has its price.  Each feature has a weight
+    ``w_j >= 0``; those of uninformative features become 0.  The fit maximizes Eq. 13
+    of [1]_,
 
     ``sum_j w_j [TSS_j - WCSS_j - violated must-links_j - violated cannot-links_j]``
 
@@ -72,8 +88,11 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         with a cannot-link between them is passed over, the longest ones first.
         ``"auto"`` is ``"ss-k-means||"``.  ``"ss-k-means++"`` samples the rest one
         a pass, instead of many candidates in a few passes.  Without must-links
-        and labels these are ``"k-means||"`` and ``"k-means++"``.  The others are
-        as in :class:`KMeans`.
+        and labels these are ``"k-means||"`` and ``"k-means++"``.  ``"random"`` draws
+        rows.  ``"maximin"`` takes the row farthest from those taken, ``"dkm++"`` dense
+        rows far apart, ``"robin"`` rows far apart that are no outliers: in these three
+        chance has no part.  A callable is given ``(X, n_clusters, random_state)`` and
+        returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the largest objective (Eq. 13)
         is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
@@ -98,7 +117,9 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration.  The same fit, started again with the same data, constraints and
+        parameters, goes on from it to the identical model.
 
     Attributes
     ----------
@@ -128,8 +149,10 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         Eq. 13 under ``feature_weights_``.
     n_iter_ : int
         Outer rounds; inner passes are in ``history_``.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
         One record a pass: ``iteration``, ``round``, ``objective`` (what the
         inner loop lowers: weighted squared distances and violated pairs, Eq. 8
@@ -138,8 +161,9 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         pairs), ``repaired`` (whether an empty cluster was given a row),
         ``seconds``, ``passes``; at the end of a round
         also ``weight_change``, ``converged`` (whether that is within ``tol``),
-        ``weights_kept`` and ``weights_tied`` (see Warns).  Of several restarts, as in
-        :class:`PCKMeans`.
+        ``weights_kept`` and ``weights_tied`` (see Warns).  Of several restarts, the one
+        kept; records that :func:`daskclust.on_iteration` hands out have all of them,
+        under ``restarts``.
 
     Raises
     ------
@@ -150,7 +174,8 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         For NaN or infinity in X, fewer rows than clusters, sparsity out of
         range.
     CheckpointError
-        As in :class:`KMeans`.
+        If the checkpoint is damaged, or belongs to other data, constraints or parameters or to
+        another version of daskclust.
 
     Warns
     -----
@@ -194,13 +219,11 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import daskclust
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.hstack([np.repeat([[0.0], [8.0]], 50, axis=0), rng.normal(size=(100, 5))])
-    >>> X[:, 0] += rng.normal(size=100)
-    >>> model = daskclust.PCSKMeans(2, sparsity=1.1, random_state=0)
-    >>> model = model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 99]])
+    Partial labels instead of pairs, for the rows and the model of above; -1 is none:
+
+    >>> y = np.full(100, -1)
+    >>> y[[0, 1, 99]] = [0, 0, 1]
+    >>> model = model.fit(X, y)
     >>> int(model.feature_weights_.argmax()), len(model.constraint_violations_)
     (0, 0)
     """

@@ -101,7 +101,9 @@ callable, default="ss-k-means||"
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration.  The same fit, started again with the same data, labels and
+        parameters (``max_iter`` may differ), goes on from it to the identical model.
 
     Attributes
     ----------
@@ -120,10 +122,14 @@ callable, default="ss-k-means||"
         Weighted sum of squared distances of the rows to the centers of ``labels_``.
     n_iter_ : int
         Iterations of the restart that was kept.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
-        One record an iteration, as in :class:`KMeans`.
+        One record an iteration: ``iteration``, ``objective`` (the least inertia of all
+        restarts), ``center_shift`` (the largest of the restarts still moving),
+        ``moved``, ``seconds``, ``passes`` (over the data so far).
 
     Raises
     ------

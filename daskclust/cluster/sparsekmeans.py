@@ -45,7 +45,12 @@ class SparseKMeans(ConstrainedClusterer):
         is ``sqrt(p)``: weights differ, but none is forced to 0.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
 array of shape (k, p) or callable, default="k-means||"
-        Start, as in :class:`KMeans`.
+        Start.  ``"k-means||"`` draws many candidates in a few passes, far from each other,
+        and clusters them.  ``"k-means++"`` draws one center a pass, ``"random"`` draws
+        rows.  ``"maximin"`` takes the row farthest from those taken, one a pass;
+        ``"dkm++"`` dense rows far apart; ``"robin"`` rows far apart that are no
+        outliers: in these three chance has no part.  A callable is given
+        ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the largest objective (Eq. 4)
         is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
@@ -66,7 +71,9 @@ array of shape (k, p) or callable, default="k-means||"
         An int fixes the result whatever the chunks, the scheduler and the
         number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`.
+        File that holds the newest state, replaced atomically after each pass of the
+        start and each iteration.  The same fit, started again with the same data and
+        parameters, goes on from it to the identical model.
 
     Attributes
     ----------
@@ -91,10 +98,17 @@ array of shape (k, p) or callable, default="k-means||"
         Eq. 4 under ``feature_weights_``.
     n_iter_ : int
         Outer rounds; inner passes are in ``history_``.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
-        As of :class:`PCSKMeans`.
+        One record a pass: ``iteration``, ``round``, ``objective`` (weighted squared
+        distances under the weights of the round), ``center_shift``, ``moved``,
+        ``inertia``, ``repaired`` (whether an empty cluster was given a row),
+        ``seconds``, ``passes``.  At the end of a round also ``weight_change``,
+        ``converged``, ``weights_kept`` and ``weights_tied`` (see Warns).  Of several
+        restarts, the one kept.
 
     Raises
     ------
@@ -102,7 +116,8 @@ array of shape (k, p) or callable, default="k-means||"
         For NaN or infinity in X, fewer rows than clusters, sparsity out of
         range.
     CheckpointError
-        As in :class:`KMeans`.
+        If the checkpoint is damaged, or belongs to other data or parameters or to
+        another version of daskclust.
 
     Warns
     -----

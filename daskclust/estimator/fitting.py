@@ -240,7 +240,7 @@ def _fit_in_steps(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None
         kind=problem.kind,
         max_iter=problem.max_iter,
         name=type(draft).__name__,
-        checkpoint=open_checkpoint(draft, opened, problem.identity()),
+        checkpoint=open_checkpoint(draft, opened, problem.identity),
         sizes=problem.sizes,
     )
     draft._finish(opened, problem, fitted.state, fitted.history)
@@ -255,7 +255,7 @@ def _look(data: Data, first: FirstPass, *, hashed: bool) -> OpenData:
 
 
 def open_checkpoint(
-    estimator: Fittable, data: OpenData, identity: Mapping[str, Any]
+    estimator: Fittable, data: OpenData, identity: Callable[[], Mapping[str, Any]]
 ) -> Checkpoint | None:
     """Open the checkpoint file, if one is wanted.
 
@@ -263,8 +263,9 @@ def open_checkpoint(
     ----------
     estimator : Fittable
     data : OpenData
-    identity : mapping
-        As of :meth:`Problem.identity`.
+    identity : callable() -> mapping
+        :meth:`Problem.identity`.  It is asked for only if there is a file to open: a digest of
+        many constraints takes time.
     """
     if estimator.checkpoint is None or isinstance(estimator.checkpoint, Checkpoint):
         # Open already: this fit is part of another one, which is what the file belongs to.
@@ -274,7 +275,7 @@ def open_checkpoint(
         params.pop(name)
     for name, synonyms in estimator._synonyms.items():
         params[name] = synonyms.get(params[name], params[name])
-    params.update(identity)
+    params.update(identity())
     name = type(estimator).__name__
     return Checkpoint(
         estimator.checkpoint, Fingerprint(name, params, data.rows.n_rows, data.survey)

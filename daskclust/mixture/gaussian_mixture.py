@@ -86,11 +86,11 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     covariances_ : ndarray of shape (K, p) or (K, p, p), float64
         Variances, or covariance matrices.
     precisions_, precisions_cholesky_ : ndarray, of the shape of ``covariances_``
-        Their inverses, and the (upper) factors of these, as in scikit-learn.
+        Their inverses, and the upper triangular factors of these.
     converged_ : bool
     lower_bound_ : float
         Mean log-likelihood of a row's observed values, of the last E-step (before
-        the last change of the parameters), as in scikit-learn.  ``score`` gives
+        the last change of the parameters).  ``score`` gives
         that of the final parameters.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Component of largest posterior, ties to the lowest.  Lazy, and chunked

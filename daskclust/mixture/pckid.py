@@ -85,7 +85,8 @@ class PCKID(
     max_iter : int, default=300
         Iterations of k-means at most.
     tol : float, default=1e-4
-        Of k-means, as of :class:`daskclust.KMeans`.
+        K-means has converged when the squared shift of all centers is at most ``tol``
+        times the mean variance of the embedding's coordinates.
     min_variance : float, default=1e-3
         No variance of a member falls below this share of its column's variance.
         The paper does not say how single rows in a component are dealt with.
@@ -369,7 +370,7 @@ class PCKID(
             )
         else:
             self.embedding_ = data.rows.map("embedding", embed.of_rows)
-        checkpoint = open_checkpoint(self, data, problem.identity())
+        checkpoint = open_checkpoint(self, data, problem.identity)
         if checkpoint is not None:
             checkpoint = checkpoint.following(Fitted(state, history, True, history[-1]["passes"]))
         kmeans = KMeans(

@@ -106,8 +106,10 @@ str, default="auto"
         NaN in ``"pckid"``.
     n_iter_ : int
         Iterations of k-means.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
         One record, with ``objective`` (number of connected pairs of nodes), ``passes``,
         ``seconds``, ``nodes`` (of each set, view by view), ``unreached_nodes`` and

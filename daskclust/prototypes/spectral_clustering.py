@@ -65,8 +65,11 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
         No more than a tenth of the rows (but three for each cluster).
     views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
 str, default="auto"
-        Spaces in which rows are compared, as of :class:`LabelSpreading`; several count
-        side by side, with the same prototypes.
+        Spaces in which rows are compared; several count side by side, with the same
+        prototypes.  ``"raw"``: as they are.  ``"standard"``: features by their standard
+        deviation.  ``"angle"``: rows of length 1.  ``"whitened"``: as ``"angle"``, with
+        the noise of the image made white.  ``"mixture"`` and ``"pckid"`` are for missing
+        values.  ``"auto"`` chooses by what X is; :class:`LabelSpreading` has the details.
     n_neighbors : int, default=5
         Nearest nodes that vote for the cluster of a row.
     random_state : int, RandomState, Generator or None, default=None
@@ -89,8 +92,10 @@ str, default="auto"
         The largest first; d is n_clusters, or the number of nodes if that is less.
     n_iter_ : int
         Iterations of k-means, for the prototypes.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
     history_ : list of dict
         One record, with ``objective`` (number of connected pairs of nodes), ``passes``,
         ``seconds`` and ``nodes``.

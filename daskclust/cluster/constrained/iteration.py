@@ -8,9 +8,9 @@ moved (:class:`UpdateRule`).  The restarts of a fit share every pass over the da
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
 from daskclust.cluster.lloyd import Clusters, found_clusters, means, relocate_empty
 from daskclust.engine import Rows, Step
 from daskclust.kernels.constraints import Violations
-from daskclust.kernels.nearest.assign import label_sums
+from daskclust.kernels.nearest.assign import direct_distances, label_sums
 from daskclust.kernels.nearest.observed import observed_distances, observed_label_sums
 from daskclust.reduction import ASSIGN, CenterSets
 
@@ -129,28 +129,28 @@ class RestartState:
     @classmethod
     def stack(cls, restarts: Sequence[Self]) -> Self:
         """Return the restarts as one state."""
-        columns: dict[str, Any] = {}
-        for name in (f.name for f in fields(cls)):
-            if getattr(restarts[0], name) is None:
-                columns[name] = None
-                continue
-            values = [np.asarray(getattr(restart, name)) for restart in restarts]
-            # One restart is not copied: there may be many labels.
-            columns[name] = values[0][None] if len(values) == 1 else np.stack(values)
-        return cls(**columns)
+        columns = {name: [getattr(restart, name) for restart in restarts] for name in cls.shapes}
+        return cls(**{name: _stacked(values) for name, values in columns.items()})
 
     def split(self) -> list[Self]:
         """Return the restarts that were stacked."""
-        columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        columns = {name: getattr(self, name) for name in self.shapes}
+        there = {name: column for name, column in columns.items() if column is not None}
+        return [
+            type(self)(**{name: column[r] for name, column in there.items()})
+            for r in range(len(self.centers))
+        ]
 
-        def restart(r: int) -> dict[str, Any]:
-            return {name: None if column is None else column[r] for name, column in columns.items()}
 
-        return [type(self)(**restart(r)) for r in range(len(self.centers))]
+def _stacked(values: list[Any]) -> NDArray[Any] | None:
+    """Return a field of all restarts, along a new first axis; None where they have none."""
+    if values[0] is None:
+        return None
+    # One restart is not copied: there may be many labels.
+    return np.asarray(values[0])[None] if len(values) == 1 else np.stack(values)
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """What one iteration did to one restart.
 
     Attributes
@@ -184,11 +184,11 @@ class Iteration:
     refounded: bool
     last: bool
     violations: Violations | None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any]
 
     def followed_by(self, state: RestartState, **extra: Any) -> Iteration:
         """Return the iteration with what its update rule made of it."""
-        return replace(self, state=state, extra={**self.extra, **extra})
+        return self._replace(state=state, extra={**self.extra, **extra})
 
     def stands_still(self, tolerance: Float) -> bool:
         """Whether the centers moved no more than the tolerance.
@@ -296,16 +296,13 @@ class ConstrainedLloyd:
     def step(self, state: RestartState) -> Step[RestartState]:
         """Make an iteration of all restarts that are not finished, in one pass."""
         restarts = state.split()
-        active = [r for r, restart in enumerate(restarts) if not restart.finished]
+        active = np.flatnonzero(~np.asarray(state.finished))
         sets = CenterSets(
-            np.stack([restarts[r].centers for r in active]),
-            np.stack([restarts[r].weights for r in active]),
-            shift=self.mean,
-            missing=self.missing,
+            state.centers[active], state.weights[active], shift=self.mean, missing=self.missing
         )
         stats = self._unconstrained.reduce(ASSIGN, sets)
         records: list[dict[str, Any] | None] = [None] * len(restarts)
-        for at, r in enumerate(active):
+        for at, r in enumerate(active.tolist()):
             masses = None if stats.masses is None else stats.masses[at]
             found = Clusters(stats.sums[at], stats.counts[at], masses)
             done = self._iterate(restarts[r], found, float(stats.inertia[at].sum()))
@@ -327,7 +324,9 @@ class ConstrainedLloyd:
             Statistics of the unconstrained rows.
         """
         w, rows = state.weights, self.constrained
-        distances = observed_distances(rows.x, state.centers, w) * rows.weight[:, None]
+        # Only where the first pass found missing values are they looked for in every iteration.
+        measure = observed_distances if self.missing else direct_distances
+        distances = measure(rows.x, state.centers, w) * rows.weight[:, None]
         labels, extra = self.assignment.assign(distances, w, state.labels)
         clusters = self._with_constrained(others, labels)
         inertia += float(distances[np.arange(len(rows)), labels].sum())

@@ -66,9 +66,8 @@ class Layout(NamedTuple):
 
 def _near_origin(centers: Float, shift: NDArray) -> bool:
     """Whether scores of rows as they are lose no digits worth a shifted copy of each row."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = ((centers - shift) ** 2).sum()
-        return bool((centers**2).sum() <= _NEAR_ORIGIN * spread)
+    spread = ((centers - shift) ** 2).sum()
+    return bool((centers**2).sum() <= _NEAR_ORIGIN * spread)
 
 
 def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
@@ -99,31 +98,29 @@ def lay_out(
     else:
         active = np.flatnonzero(feature_weights)
         weights = feature_weights[active]
-    # What overflows makes rows take the exact path, which does not need it.
-    with np.errstate(over="ignore", invalid="ignore"):
-        shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
     variant, width = _choose_panels(k, full, narrow)
-    in_place = active.size == p and _near_origin(centers, shift)
-    if in_place:
-        shift[:] = 0
-
     has_tail = k > width and 0 < k % width <= narrow
     n_panels = k // width if has_tail else -(-k // width)
-    flat = np.zeros((active.size, n_panels * width + has_tail * narrow), dtype)
+    whole = n_panels * width
+    flat = np.zeros((active.size, whole + has_tail * narrow), dtype)
     consts = np.full(flat.shape[1], np.inf, dtype)
+    # What overflows makes rows take the exact path, which does not need it.
     with np.errstate(over="ignore", invalid="ignore"):
+        shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
+        in_place = active.size == p and _near_origin(centers, shift)
+        if in_place:
+            shift[:] = 0
         moved = centers[:, active] - shift[active].astype(np.float64)
         flat[:, :k] = (-2.0 * moved * weights).T
         consts[:k] = (weights * moved**2).sum(axis=1)
-    whole, tail = np.split(flat, [n_panels * width], axis=1)
-    panels = whole.reshape(active.size, n_panels, width).transpose(1, 0, 2)
+    panels = flat[:, :whole].reshape(active.size, n_panels, width).transpose(1, 0, 2)
     return Layout(
         np.ascontiguousarray(panels),
-        consts[: n_panels * width].reshape(n_panels, width),
-        np.ascontiguousarray(tail),
-        consts[n_panels * width :],
+        consts[:whole].reshape(n_panels, width),
+        np.ascontiguousarray(flat[:, whole:]),
+        consts[whole:],
         variant,
         min(width, full),
         shift,

@@ -311,10 +311,14 @@ def _scan(
 
 
 @compiled()
-def _all_direct(x: Any, centers: Any, out: Any) -> None:
+def _all_direct(x: Any, points: Any, weights: Any, uniform: Any, out: Any) -> None:
+    # Not by `_distance`: a call for each pair takes as long as a short row.
     for i in range(x.shape[0]):
-        for c in range(centers.points.shape[0]):
-            out[i, c] = _distance(x, i, centers, c)
+        for c in range(points.shape[0]):
+            if uniform:
+                out[i, c] = row_distance(x, i, points, c, weights, 1.0, points)
+            else:
+                out[i, c] = row_distance_weighted(x, i, points, c, weights, 1.0, points)
 
 
 _NO_WEIGHTS = np.empty(0)
@@ -361,4 +365,4 @@ def scan(
 
 def all_direct(x: NDArray[Any], centers: Float, feature_weights: Float | None, out: Float) -> None:
     """Fill ``out`` with the squared distances of all rows to all centers."""
-    _all_direct(x, _with_weights(centers, feature_weights), out)
+    _all_direct(x, *_with_weights(centers, feature_weights), out)
