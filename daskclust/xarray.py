@@ -16,12 +16,14 @@ would depend on the order of imports.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 try:
     import xarray
 except ImportError as error:
     raise ImportError("xarray is not installed. Use: pip install 'daskclust[xarray]'") from error
+from sklearn.base import is_classifier
 
 from daskclust.cube import Cube, open_cube
 
@@ -79,7 +81,7 @@ class ClusterAccessor:
             Lazy labels with the coordinates and the coordinate system of the object, -1
             where pixels are not valid (``encoding["_FillValue"]``).  Labels that are text
             become the codes 0, 1, ...; ``flag_meanings`` names them, and clusters that are
-            classes.
+            classes, by the names that an image of labels states (``flag_meanings``), too.
 
         Raises
         ------
@@ -101,11 +103,13 @@ class ClusterAccessor:
         (True, -1, [10, 40])
         """
         cube = self.cube(**options)
+        meanings = None
         if y is None:
             estimator.fit(cube)
         else:
-            estimator.fit(cube, self._labels(cube, y))
-        return self._image(cube, estimator, estimator.labels_)
+            y, meanings = self._labels(cube, y)
+            estimator.fit(cube, y)
+        return self._image(cube, estimator, estimator.labels_, meanings)
 
     def predict(self, model: Any, **options: Any) -> Any:
         """Label the valid pixels by a fitted model, and return them as an image.
@@ -134,23 +138,33 @@ class ClusterAccessor:
         return self._image(cube, model, model.predict(cube))
 
     @staticmethod
-    def _labels(cube: Cube, y: Any) -> Any:
-        """Return partial labels of rows."""
+    def _labels(cube: Cube, y: Any) -> tuple[Any, Mapping[int, str] | None]:
+        """Return partial labels of rows, and the names of their codes, as far as stated."""
         if isinstance(y, tuple):
-            return y
-        if isinstance(y, str | os.PathLike) or getattr(y, "ndim", 1) == 2:
-            return cube.rows_of(y)
-        return y
+            return y, None
+        is_path = isinstance(y, str | os.PathLike)
+        if not is_path and getattr(y, "ndim", 1) != 2:
+            return y, None
+        rows, labels = cube.rows_of(y)
+        is_text = labels.dtype.kind == "U"
+        return (rows, labels), None if is_text else cube.open_map("label_map", y).meanings
 
     @staticmethod
-    def _image(cube: Cube, model: Any, labels: Any) -> Any:
+    def _image(
+        cube: Cube, model: Any, labels: Any, meanings: Mapping[int, str] | None = None
+    ) -> Any:
         classes = getattr(model, "classes_", None)
         owners = getattr(model, "cluster_classes_", None)
         names = None
-        if classes is not None and owners is not None:
-            # Clusters that are classes are named by them.
-            names = {
-                cluster: str(classes[owner]) if owner >= 0 else f"cluster_{cluster}"
-                for cluster, owner in enumerate(owners)
-            }
+        if classes is not None:
+            named = [(meanings or {}).get(c, str(c)) for c in classes.tolist()]
+            if owners is not None:
+                # Clusters that are classes are named by them.
+                names = {
+                    cluster: named[owner] if owner >= 0 else f"cluster_{cluster}"
+                    for cluster, owner in enumerate(owners)
+                }
+            elif meanings and is_classifier(model):
+                # Labels are the classes themselves.
+                names = {int(c): name for c, name in zip(classes, named, strict=True)}
         return cube.label_map(labels, classes=classes, class_names=names).to_xarray()

@@ -14,7 +14,7 @@ xarray = pytest.importorskip("xarray", reason="needs the extra `xarray`")
 pytest.importorskip("rioxarray", reason="needs the extra `raster`")
 
 import daskclust.xarray  # noqa: E402, F401
-from daskclust import KMeans, SemiSupervisedKMeans, open_cube  # noqa: E402
+from daskclust import KMeans, LabelSpreading, SemiSupervisedKMeans, open_cube  # noqa: E402
 
 
 @pytest.fixture
@@ -63,6 +63,11 @@ def test_partial_labels_that_are_text(scene: xarray.DataArray, tmp_path: Path) -
     found = scene.daskclust.fit_predict(model, as_image)
     assert found.values[10, [5, 20, 35]].tolist() == [2, 0, 1]
     names = np.array(["maize", "water", "wheat"], dtype=object)
+    stated = as_image.assign_attrs(flag_values=[0, 1, 2], flag_meanings="maize water wheat")
+    for estimator in (SemiSupervisedKMeans(3, random_state=0), LabelSpreading(random_state=0)):
+        codes_named = scene.daskclust.fit_predict(estimator, stated)
+        assert codes_named.attrs["flag_meanings"] == "maize water wheat"
+        assert codes_named.values[10, [5, 20, 35]].tolist() == [2, 0, 1]
     rows, codes = open_cube(scene).rows_of(as_image)
     named = SemiSupervisedKMeans(3, random_state=0)
     text = scene.daskclust.fit_predict(named, (rows, names[codes]))

@@ -44,6 +44,7 @@ def open_sources(
         Another shape, place, no integers, or sources that cannot be joined.  When the values
         are computed: sources that contradict each other.
     """
+    from daskclust.cube._images import are_features
     from daskclust.cube.joined_labels import join_labels
 
     parts = parts_of(text)
@@ -53,8 +54,10 @@ def open_sources(
         (redact(part), open_classes(cube, flag, part, _column(part, class_column)))
         for part in parts
     ]
-    if len(opened) == 1:
+    are_names = are_features(store_and_variable(parts[0])[0]) and opened[0][1].meanings
+    if len(opened) == 1 and not (are_names and max(unlabeled) >= 0):
         return opened[0][1]
+    # Codes of names are given so that none of them means none.
     return join_labels(opened, cube.chunks, tuple(unlabeled))
 
 

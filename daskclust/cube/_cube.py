@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust.cube import _blocks
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import cube_html
-from daskclust.cube._images import Image, open_image
+from daskclust.cube._images import Image, are_features, open_image
 from daskclust.cube._label_maps import as_data_array
-from daskclust.cube._labels import as_codes
-from daskclust.cube._metadata import Names
+from daskclust.cube._labels import as_codes, as_numbers
+from daskclust.cube._metadata import Names, as_names
 from daskclust.cube._pixel_rows import PixelRows
 from daskclust.cube._writing import write_labels, write_values
 from daskclust.cube.formats.vector import PixelGrid
@@ -118,7 +118,7 @@ class Cube(PixelRows):
             As for :meth:`to_map`; numbers, or text with `classes`.
         classes : array of shape (k,), default=None
             A model's ``classes_``, for labels that are text: these become the codes
-            0, ..., k - 1, and the names.
+            0, ..., k - 1, and the names.  As of :meth:`to_map`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label.
 
@@ -187,15 +187,22 @@ class Cube(PixelRows):
 
     # Labels back to the image
 
-    def to_map(self, labels: Any, *, fill_value: float = -1) -> da.Array:
+    def to_map(
+        self, labels: Any, *, fill_value: float = -1, classes: ArrayLike | None = None
+    ) -> da.Array:
         """Put one value per row back onto the image.
 
         Parameters
         ----------
         labels : array of shape (n_valid,)
             NumPy, or Dask chunked like `samples` (another chunking costs a rechunk).
+            Numbers, or text, which becomes codes: see `classes`.
         fill_value : number, default=-1
             Value of masked pixels, and of those whose labels are masked.
+        classes : array of shape (k,), default=None
+            A model's ``classes_``, for labels that are text: these become 0, ..., k - 1,
+            and -1 where they are none of them.  None takes the sorted names of a NumPy
+            array; lazy text needs them.
 
         Returns
         -------
@@ -207,7 +214,7 @@ class Cube(PixelRows):
         Raises
         ------
         ValueError
-            Another number of labels than valid pixels.
+            Another number of labels than valid pixels, or lazy text without `classes`.
 
         Notes
         -----
@@ -222,7 +229,7 @@ class Cube(PixelRows):
         >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
         [[5, -1], [6, 7]]
         """
-        return self._image(labels, fill_value)
+        return self._image(as_numbers(labels, classes)[0], fill_value)
 
     def rows_of(
         self,
@@ -231,7 +238,7 @@ class Cube(PixelRows):
         unlabeled: int | Sequence[int] = -1,
         variable: str | None = None,
         class_column: str | None = None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Turn a label map into global row numbers and labels.
 
         The result is the ``y=(rows, labels)`` of the semi-supervised estimators.
@@ -246,18 +253,20 @@ class Cube(PixelRows):
             Of a bool map, the True pixels with label 1.
         unlabeled : int or sequence of int, default=-1
             Values that mean "no label", besides those that the attributes of a stored
-            map declare; ground truth often uses 0, then pass 0.
+            map declare; ground truth often uses 0, then pass 0.  Names are labels always.
         variable : str, default=None
             Array inside the store.
         class_column : str, default=None
-            Of a vector or CSV file; None takes the only one that can be meant.  Names
-            become the codes 0, 1, ... in their alphabetical order (see :meth:`open_map`).
+            Of a vector or CSV file; None takes the only one that can be meant.
 
         Returns
         -------
         rows : ndarray of shape (m,), int64
             Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
-        labels : ndarray of shape (m,), int64
+        labels : ndarray of shape (m,), int64 or str
+            Names, where `label_map` is the path of a vector or CSV file whose classes are
+            names: these are ``model.classes_`` of a model fitted to them.  Else codes, also
+            where an image opened by :meth:`open_map` knows their names.
 
         Raises
         ------
@@ -285,6 +294,10 @@ class Cube(PixelRows):
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
         values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
         values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
+        names = opened.meanings if are_features(label_map) else None
+        if names is not None:
+            # Their codes are nobody's: no value of the user's can mean one of them.
+            values = opened.nodata
         rows_of = self._per_block(
             _blocks.block_rows_of,
             flatten(image, self._grid),
@@ -296,7 +309,10 @@ class Cube(PixelRows):
         (found,) = compute("the reading of labels", rows_of)
         offsets = accumulate(self.block_counts, initial=0)
         rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
-        return np.concatenate(rows), np.concatenate([block[1] for block in found])
+        labels = np.concatenate([block[1] for block in found])
+        if names is not None:
+            labels = np.array([names[code] for code in range(len(names))])[labels]
+        return np.concatenate(rows), labels
 
     def write_labels(
         self,
@@ -305,6 +321,7 @@ class Cube(PixelRows):
         *,
         overwrite: bool = False,
         n_clusters: int | None = None,
+        classes: ArrayLike | None = None,
         class_names: Names | None = None,
         class_colors: Mapping[int, str] | None = None,
         attributes: Mapping[str, Any] | None = None,
@@ -313,8 +330,9 @@ class Cube(PixelRows):
 
         Parameters
         ----------
-        labels : array of shape (n_valid,), integer
-            NumPy, or Dask chunked like `samples`; -1 means none.
+        labels : array of shape (n_valid,), integer or text
+            NumPy, or Dask chunked like `samples`; -1 means none.  Text becomes codes, with
+            the text as their names: see `classes`.
         store : str, path or zarr store
             The target.  With a distributed cluster, workers must see it too.  A name that
             ends in .tif becomes a cloud-optimized GeoTIFF with colors, class names, nodata
@@ -323,6 +341,8 @@ class Cube(PixelRows):
             Replace a label map that daskclust has written; never anything else.
         n_clusters : int, default=None
             Number of clusters, where known: up to 32 767 are stored as int16.
+        classes : array of shape (k,), default=None
+            A model's ``classes_``, for labels that are text; as of :meth:`to_map`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
         class_colors : mapping of int to str, default=None
@@ -367,13 +387,14 @@ class Cube(PixelRows):
         >>> written["labels"][:].tolist(), written["labels"].attrs["flag_meanings"]
         ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
         """
+        codes, names = as_numbers(labels, classes)
         return write_labels(
             self,
-            labels,
+            codes,
             store,
             overwrite=overwrite,
             n_clusters=n_clusters,
-            class_names=class_names,
+            class_names=class_names if names is None else {**names, **as_names(class_names)},
             class_colors=class_colors,
             attributes=attributes,
         )
@@ -384,7 +405,7 @@ class Cube(PixelRows):
         store: Any,
         *,
         overwrite: bool = False,
-        names: Sequence[str] | None = None,
+        names: Iterable[Any] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
         """Write numbers of the rows, such as margins or probabilities, as an image.
@@ -399,8 +420,8 @@ class Cube(PixelRows):
             other one a Zarr group with the array ``values``, (y, x) or (band, y, x).
         overwrite : bool, default=False
             Replace a map of values that daskclust has written; never anything else.
-        names : sequence of str, default=None
-            Of the m bands.
+        names : iterable, default=None
+            Of the m bands: text, or whatever ``str`` makes text of, such as ``model.classes_``.
         attributes : mapping, default=None
             More attributes; JSON values.
 
@@ -431,7 +452,12 @@ class Cube(PixelRows):
         [[0.5, nan], [0.25, 1.0]]
         """
         return write_values(
-            self, values, store, overwrite=overwrite, names=names, attributes=attributes
+            self,
+            values,
+            store,
+            overwrite=overwrite,
+            names=None if names is None else [str(name) for name in names],
+            attributes=attributes,
         )
 
     def to_xarray(
@@ -440,6 +466,7 @@ class Cube(PixelRows):
         *,
         fill_value: float = -1,
         name: str = "labels",
+        classes: ArrayLike | None = None,
         class_names: Names | None = None,
     ) -> Any:
         """Put one value per row back onto the image, as an ``xarray.DataArray``.
@@ -451,6 +478,8 @@ class Cube(PixelRows):
         fill_value : number, default=-1
             Value of masked pixels.
         name : str, default="labels"
+        classes : array of shape (k,), default=None
+            A model's ``classes_``, for labels that are text; as of :meth:`to_map`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label, for the attributes ``flag_values`` and
             ``flag_meanings``.
@@ -474,11 +503,12 @@ class Cube(PixelRows):
         >>> cube.to_xarray(np.array([5, 6, 7])).dims
         ('y', 'x')
         """
+        codes, names = as_numbers(labels, classes)
         return as_data_array(
-            self.to_map(labels, fill_value=fill_value),
+            self.to_map(codes, fill_value=fill_value),
             self._place,
             self.dimension_names,
             fill_value=fill_value,
             name=name,
-            class_names=class_names,
+            class_names=class_names if names is None else {**names, **as_names(class_names)},
         )

@@ -30,7 +30,7 @@ from daskclust.cube.formats.vector import PixelGrid, rasterize_file
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import decode_fill_value
 
-__all__ = ["Image", "open_image", "read_image"]
+__all__ = ["Image", "are_features", "open_image", "read_image"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def open_image(
     ValueError
         Another shape, another coordinate system or position, no or several candidates.
     """
-    if isinstance(image, str | os.PathLike) and kind_of(image) in ("vector", "table"):
+    if are_features(image):
         return _from_features(image, pixel_grid(place, shape, names), chunks, class_column)
     if class_column is not None:
         raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
@@ -111,6 +111,11 @@ def open_image(
             "grid, or pass its values as an array if they do belong to these pixels."
         )
     return opened
+
+
+def are_features(image: Any) -> bool:
+    """Whether an image is a path of polygons or pixels, whose classes may be names."""
+    return isinstance(image, str | os.PathLike) and kind_of(image) in ("vector", "table")
 
 
 def read_image(name: str, image: Any, variable: str | None = None) -> Image:

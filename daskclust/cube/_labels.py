@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust.exceptions import ChunkError
 
-__all__ = ["align", "as_codes", "with_room"]
+__all__ = ["align", "as_codes", "as_numbers", "with_room"]
 
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
@@ -68,15 +68,16 @@ def as_codes(
     ----------
     labels : array of shape (n,)
         Integers stay what they are.  Text becomes the number of its class, -1 where it
-        is none of them.
+        is none of them, or masked.
     classes : array of shape (k,) or None
+        None takes the sorted names of a NumPy array.
     names : sequence of str, mapping of int to str, or None
         Of the labels 0, 1, ..., or by label.
 
     Raises
     ------
     ValueError
-        Text without `classes`, or numbers that are no integers.
+        Lazy text without `classes`, or numbers that are no integers.
 
     Examples
     --------
@@ -87,26 +88,61 @@ def as_codes(
     labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
     if labels.dtype.kind in "iub":
         return labels, given
-    if classes is None or labels.dtype.kind not in "OUST":
+    codes, found = as_numbers(labels, classes)
+    if found is None:
+        raise ValueError(f"labels have dtype {labels.dtype}; expected integers, or text.")
+    return codes, found | given
+
+
+def as_numbers(labels: Any, classes: ArrayLike | None) -> tuple[Any, dict[int, str] | None]:
+    """Return text as codes, and their names; numbers as they are, and None.
+
+    Parameters
+    ----------
+    labels : array of shape (n,)
+    classes : array of shape (k,) or None
+        As of :func:`as_codes`.
+
+    Raises
+    ------
+    ValueError
+        Lazy text without `classes`.
+
+    Examples
+    --------
+    >>> as_numbers(np.array(["b", "a", "b"]), None)
+    (array([1, 0, 1]), {0: 'a', 1: 'b'})
+    >>> as_numbers(np.array([0.5]), None)
+    (array([0.5]), None)
+    """
+    labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
+    if labels.dtype.kind not in "OUST":
+        return labels, None
+    if classes is not None:
+        known = np.asarray(classes)
+    elif isinstance(labels, da.Array):
         raise ValueError(
-            f"labels have dtype {labels.dtype}; expected integers, or text with classes= (a "
-            "model's classes_)."
+            f"labels are lazy text ({labels.dtype}), whose names are known only when they are "
+            "computed; expected classes= with them, such as the classes_ of the model."
         )
-    known = np.asarray(classes)
+    else:
+        known = np.unique(np.ma.compressed(labels).astype(str))
     if isinstance(labels, da.Array):
         codes: Any = da.map_blocks(
             _places, labels, classes=known, dtype=np.int64, meta=np.empty(0, np.int64)
         )
     else:
         codes = _places(labels, classes=known)
-    return codes, {code: str(name) for code, name in enumerate(known.tolist())} | given
+    return codes, {code: str(name) for code, name in enumerate(known.tolist())}
 
 
 def _places(labels: NDArray[Any], *, classes: NDArray[Any]) -> NDArray[np.int64]:
-    places = {name: code for code, name in enumerate(classes.tolist())}
-    found, inverse = np.unique(labels.astype(str), return_inverse=True)
+    places = {str(name): code for code, name in enumerate(classes.tolist())}
+    plain = np.ma.getdata(labels).astype(str)
+    found, inverse = np.unique(plain, return_inverse=True)
     codes = np.array([places.get(str(name), -1) for name in found.tolist()], dtype=np.int64)
-    return codes[inverse] if len(found) else np.empty(0, np.int64)
+    out = codes[inverse] if len(found) else np.empty(0, np.int64)
+    return np.where(np.ma.getmaskarray(labels), -1, out)
 
 
 def with_room(labels: da.Array, fill_value: float) -> da.Array:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -19,7 +20,7 @@ pytest.importorskip("pyogrio", reason="needs the extra `raster`")
 from pyproj import CRS, Transformer  # noqa: E402
 from rasterio.transform import from_origin  # noqa: E402
 
-from daskclust import open_cube  # noqa: E402
+from daskclust import SemiSupervisedKMeans, open_cube  # noqa: E402
 
 SHAPE = 40, 50
 
@@ -125,8 +126,15 @@ def test_labels_from_polygons_points_and_rasters(scene: Path, tmp_path: Path) ->
     image[10:13, 10:14], image[30:33, 40:44] = 1, 0  # by name
     wanted = cube.rows_of(image)
     assert_array_equal(rows, wanted[0])
-    assert_array_equal(labels, wanted[1])
-    assert cube.open_map("labels", vector).meanings == {0: "beet", 1: "wheat"}
+    names = np.array(["beet", "wheat"])
+    assert_array_equal(labels, names[wanted[1]])
+    # No value of the user's means a name; an opened image has codes.
+    assert_array_equal(cube.rows_of(vector, unlabeled=0)[1], labels)
+    opened = cube.open_map("labels", vector)
+    assert opened.meanings == {0: "beet", 1: "wheat"}
+    assert_array_equal(cube.rows_of(opened)[1], wanted[1])
+    model = SemiSupervisedKMeans(2, random_state=0).fit(cube, (rows, labels))
+    assert model.classes_.tolist() == ["beet", "wheat"]
     table = tmp_path / "pixels.csv"
     y, x = np.nonzero(image >= 0)
     table.write_text(
@@ -150,6 +158,31 @@ def test_labels_from_polygons_points_and_rasters(scene: Path, tmp_path: Path) ->
     vector.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
     with pytest.raises(ValueError, match="None of the 1 features"):
         cube.rows_of(vector)
+
+
+def test_text_labels_become_codes_with_names(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    codes = np.arange(cube.n_valid) % 2
+    text = np.array(["beet", "wheat"])[codes]
+    lazy = da.from_array(text, chunks=(cube.block_counts,))
+    wanted = cube.to_map(codes).compute()
+    assert_array_equal(cube.to_map(text).compute(), wanted)
+    assert_array_equal(cube.to_map(lazy, classes=["beet", "wheat"]).compute(), wanted)
+    hidden = np.ma.masked_where(np.arange(len(text)) == 7, text)
+    assert (cube.to_map(hidden).compute() != wanted).sum() == 1
+    found = cube.to_xarray(lazy, classes=np.array(["beet", "wheat"]))
+    assert found.attrs["flag_meanings"] == "beet wheat"
+    for name in ("t.zarr", "t.tif"):
+        path = tmp_path / name
+        cube.write_labels(lazy, path, classes=["beet", "wheat"], class_names={1: "Wheat"})
+        assert_array_equal(cube.rows_of(str(path))[1], codes)
+        assert cube.open_map("m", str(path)).meanings == {0: "beet", 1: "Wheat"}
+    for call in (cube.to_map, cube.to_xarray, lambda y: cube.write_labels(y, tmp_path / "n")):
+        with pytest.raises(ValueError, match="whose names are known only"):
+            call(lazy)
+    cube.write_map(np.zeros((cube.n_valid, 2), "f4"), tmp_path / "n.tif", names=np.array([3, 7]))
+    with rasterio.open(tmp_path / "n.tif") as file:
+        assert file.descriptions == ("3", "7")
 
 
 # Coordinate systems

@@ -1,0 +1,25 @@
+"""Labels that flags name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from daskclust import open_cube
+from daskclust.commands._label_sources import open_sources
+
+
+def test_values_that_mean_none_hide_no_named_class(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="needs the extra `raster`")
+    cube = open_cube(np.ones((3, 4, 2)), dims=("y", "x", "band"))
+    table = tmp_path / "few.csv"
+    table.write_text("row,column,class\n0,1,wheat\n2,3,maize\n")
+    for unlabeled, codes in (((-1,), [1, 0]), ((0,), [2, 1])):
+        found = open_sources(cube, "--labels", str(table), None, unlabeled)
+        assert found.meanings == dict(zip(sorted(codes), ("maize", "wheat"), strict=True))
+        rows, labels = cube.rows_of(found, unlabeled=unlabeled)
+        assert_array_equal(rows, [1, 11])
+        assert_array_equal(labels, codes)
