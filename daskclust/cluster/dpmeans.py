@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskclust._warnings import warn
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.fitting import FirstPass, OpenData, fit, row_labels
+from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, fit, row_labels
 from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
@@ -59,7 +59,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _Problem(DataAlone):
     """DP-means from one cluster, the mean of all rows."""
 
     kind: ClassVar[type[_State]] = _State
@@ -71,15 +71,6 @@ class _Problem:
     max_clusters: int | None
     max_iter: int
     tolerance: float
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Return nothing: the rows tell all."""
-        return {}
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return nothing: data and parameters are all."""
-        return {}
 
     def begin(self) -> _State:
         """One cluster, at the price that is given or suggested."""

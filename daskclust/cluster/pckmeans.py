@@ -40,7 +40,8 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
         Start.  ``"ss-k-means||"`` takes the means of the must-link neighborhoods (rows of
         one label are one); must-links that cannot-links contradict are passed over.
-        Where there are fewer than k, k-means|| draws the rest away from them.  ``"auto"`` is this one.
+        Where there are fewer than k, k-means|| draws the rest away from them.
+        ``"auto"`` is this one.
         ``"neighborhoods"`` passes over no must-link; ``"ss-k-means++"`` draws the rest
         one a pass.  ``"k-means||"``, ``"k-means++"`` and ``"random"`` draw rows and use
         no constraint; ``"maximin"``, ``"dkm++"`` and ``"robin"`` find rows without

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,11 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_rows
 from daskclust.estimator.inputs import Data, check_rows, check_weight
-from daskclust.estimator.missing import check_observed_values, infinite_message, is_partial
+from daskclust.estimator.missing import check_block, check_observed_values, is_partial
 from daskclust.estimator.spaces import METRICS, Metric
-from daskclust.estimator.values import check_values, nonfinite_message
-from daskclust.kernels.mixtures.observed_moments import first_infinite
-from daskclust.kernels.moments import first_nonfinite
+from daskclust.estimator.values import check_values
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.persistence.saveable import Saveable
@@ -60,11 +57,7 @@ class RowFunction:
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Labels of the rows, or their distances to all centers."""
         x = as_matrix(x, self.dtype)
-        row, column = first_infinite(x) if self.missing else first_nonfinite(x)
-        if row >= 0:
-            is_nan = bool(np.isnan(x[row, column]))
-            message = infinite_message if self.missing else partial(nonfinite_message, is_nan)
-            raise ValueError(message(start + row, column))
+        check_block(x, start, missing=self.missing)
         x = self.metric(x)
         measure = nearest_observed if self.missing else nearest
         if not self.distances:
@@ -115,10 +108,6 @@ class BaseClusterer(
         "_centers": Array("k", "q"),
         "_metric": OneOf(METRICS),
     }
-
-    #: Parameters that may differ where a checkpoint is continued.
-    _resumes_with: ClassVar[tuple[str, ...]] = ()
-    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     # Set by fit; the space in which rows and centers are compared.
     _metric: Metric

@@ -34,6 +34,7 @@ from daskclust.estimator.values import check_survey
 from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
 
 __all__ = [
+    "DataAlone",
     "FirstPass",
     "Fittable",
     "OpenData",
@@ -123,6 +124,19 @@ class Problem(Protocol):
     @property
     def sizes(self) -> Mapping[str, int]:
         """Lengths of axes that a stored state must have, as of :func:`iterate`."""
+
+
+class DataAlone:
+    """Part of a problem whose checkpoint belongs to the data and the parameters alone."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: the rows tell all."""
+        return {}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return nothing: data and parameters are all."""
+        return {}
 
 
 class Fittable(Protocol):

@@ -6,16 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskclust._warnings import warn
 from daskclust.estimator.fitting import FirstPass
 from daskclust.estimator.parameters import check_choice
-from daskclust.estimator.values import check_survey, check_values
+from daskclust.estimator.values import check_survey, check_values, nonfinite_message
 from daskclust.exceptions import MissingValuesWarning
+from daskclust.kernels.mixtures.observed_moments import first_infinite
+from daskclust.kernels.moments import first_nonfinite
 from daskclust.reduction import Survey
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY, PartialSurvey
 
 __all__ = [
+    "check_block",
+    "check_columns",
     "check_missing",
     "check_observed_survey",
     "check_observed_values",
@@ -66,6 +71,44 @@ def infinite_message(row: int, column: int) -> str:
     )
 
 
+def check_block(x: NDArray[Any], start: int, *, missing: bool) -> None:
+    """Raise for the first infinity of a block, and the first NaN unless values may be missing.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p)
+    start : int
+        Number of its first row.
+    missing : bool
+    """
+    row, column = first_infinite(x) if missing else first_nonfinite(x)
+    if row < 0:
+        return
+    if missing:
+        raise ValueError(infinite_message(start + row, column))
+    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
+
+
+def check_columns(observed: NDArray[np.float64], *, informed: bool) -> None:
+    """Raise for columns without any value.
+
+    Parameters
+    ----------
+    observed : ndarray of shape (p,), float64
+        Weight of the values of each column.
+    informed : bool
+        Whether any row has a value.
+    """
+    if not informed:
+        raise ValueError("X has no value at all: every entry is NaN.")
+    empty = np.flatnonzero(observed <= 0)
+    if len(empty):
+        raise ValueError(
+            f"Column {empty[0]} of X has no value at all: every entry is NaN. Drop the columns "
+            f"{empty.tolist()}."
+        )
+
+
 def check_observed_values(survey: PartialSurvey) -> None:
     """Raise for infinities, values too large and unusable weights, where NaN means missing."""
     if survey.first_bad is not None:
@@ -76,14 +119,8 @@ def check_observed_values(survey: PartialSurvey) -> None:
 def check_observed_survey(survey: PartialSurvey) -> None:
     """Raise for what no fit can use, columns without any value included."""
     check_observed_values(survey)
-    if survey.weight > 0 and survey.informed <= 0:
-        raise ValueError("X has no value at all: every entry is NaN.")
-    empty = np.flatnonzero(survey.observed <= 0)
-    if survey.weight > 0 and len(empty):
-        raise ValueError(
-            f"Column {empty[0]} of X has no value at all: every entry is NaN. Drop the columns "
-            f"{empty.tolist()}."
-        )
+    if survey.weight > 0:
+        check_columns(survey.observed, informed=survey.informed > 0)
     check_survey(survey)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import Rows, Step
+from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
 
@@ -114,10 +115,10 @@ class Floor:
         covariances : ndarray of shape (..., p) or (..., p, p), float64
         diagonal : bool
         """
+        least = LEAST_VARIANCE if diagonal else LEAST_EIGENVALUE
+        least = least if self.least is None else self.least
         if diagonal:
-            least = LEAST_VARIANCE if self.least is None else self.least
             return np.maximum(covariances + self.reg_covar, least * self.variance)
-        least = LEAST_EIGENVALUE if self.least is None else self.least
         p = len(self.variance)
         scale = np.sqrt(self.variance)
         raised = covariances.copy()
@@ -224,13 +225,13 @@ def maximize_start(
 
 
 @dataclass(frozen=True)
-class EMProblem:
+class EMProblem(DataAlone):
     """EM for several restarts, which share every pass.
 
     Parameters
     ----------
     rows : Rows
-    start : callable() -> EMState
+    begin : callable() -> EMState
         Finds the first parameters of all restarts.
     max_iter : int
     shift : ndarray of shape (p,), float64
@@ -244,25 +245,16 @@ class EMProblem:
     kind: ClassVar[type[EMState]] = EMState
 
     rows: Rows
-    start: Callable[[], EMState]
+    begin: Callable[[], EMState]
     max_iter: int
     shift: Float
     floor: Floor
     tolerance: float
     warm: Mapping[str, Float]
 
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Return nothing: the rows tell all."""
-        return {}
-
     def identity(self) -> Mapping[str, Any]:
         """Return what the last fit left, where this one starts from it."""
         return {f"{name}_": value for name, value in self.warm.items()}
-
-    def begin(self) -> EMState:
-        """Find the first parameters."""
-        return self.start()
 
     def step(self, state: EMState) -> Step[EMState]:
         """Make one iteration of all restarts that still move: one pass."""
@@ -270,18 +262,22 @@ class EMProblem:
         before = state.mixtures(active)
         found = self.rows.reduce(EXPECTATION, MixtureStack(before, self.shift))
         after = maximize(found.sums, before, self.shift, self.floor)
-        weights, means = state.weights.copy(), state.means.copy()
-        covariances, bound = state.covariances.copy(), state.bound.copy()
-        converged, n_iter = state.converged.copy(), state.n_iter.copy()
-        weights[active] = after.weights.reshape(len(active), -1)
-        means[active] = after.means.reshape(means[active].shape)
-        covariances[active] = after.covariances.reshape(covariances[active].shape)
-        bound[active] = found.likelihood
-        converged[active] = np.abs(found.likelihood - state.bound[active]) < self.tolerance
-        n_iter[active] += 1
+
+        def moved(name: str, values: NDArray[Any]) -> NDArray[Any]:
+            column: NDArray[Any] = getattr(state, name).copy()
+            column[active] = values.reshape(len(active), *column.shape[1:])
+            return column
+
+        stands = np.abs(found.likelihood - state.bound[active]) < self.tolerance
+        new = EMState(
+            **{name: moved(name, values) for name, values in after.arrays.items()},
+            bound=moved("bound", found.likelihood),
+            converged=moved("converged", stands),
+            n_iter=moved("n_iter", state.n_iter[active] + 1),
+        )
         return Step(
-            state=EMState(weights, means, covariances, bound, converged, n_iter),
-            objective=float(bound.max()),
+            state=new,
+            objective=float(new.bound.max()),
             center_shift=float(np.sqrt(((after.means - before.means) ** 2).sum(axis=1).max())),
-            finished=bool(converged.all()),
+            finished=bool(new.converged.all()),
         )

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import as_matrix
+from daskclust.estimator.missing import check_block
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.ensemble import kernel_block, project
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.mixture._incomplete import check_finite_block
 from daskclust.reduction import RowBlock
 
 __all__ = ["Embedding", "Kernel"]
@@ -48,7 +48,7 @@ class Embedding:
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
         x = as_matrix(x, self.row_dtype)
-        check_finite_block(x, start)
+        check_block(x, start, missing=True)
         found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
         if self.centers is None:
             return found.astype(self.row_dtype, copy=False)
@@ -70,5 +70,5 @@ class Kernel:
         """Return the kernel between all pairs of rows."""
         blocks = [as_matrix(rows, np.dtype(np.float64)) for rows in (x, y)]
         for rows in blocks:
-            check_finite_block(rows, 0)
+            check_block(rows, 0, missing=True)
         return kernel_block(blocks[0], blocks[1], self.mixtures, self.shift)

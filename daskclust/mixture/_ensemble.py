@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 
 from daskclust.engine import Rows, map_independent
 from daskclust.kernels.blas import one_blas_thread
-from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.densities import Mixtures, stack_models
 from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor, maximize, maximize_start
 
-__all__ = ["Member", "Pool", "draw_pool", "stack_members", "train_member", "train_members"]
+__all__ = ["Member", "Pool", "draw_pool", "train_member", "train_members"]
 
 Float = NDArray[np.float64]
 #: Batches of members whose training a checkpoint keeps, and the least that are in one.
@@ -101,17 +100,12 @@ def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixt
     if rows.log is not None:
         size = max(_LEAST_BATCH, -(-len(members) // _BATCHES))
     batches = [members[at : at + size] for at in range(0, len(members), size)]
-    return stack_members([_train_batch(X, rows, pool, batch) for batch in batches])
+    return stack_models([_train_batch(X, rows, pool, batch) for batch in batches])
 
 
 def _train_batch(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
     def make() -> dict[str, NDArray[Any]]:
-        made = stack_members(map_independent(X, "member", train_member, pool, members))
-        return {
-            "weights": made.weights,
-            "means": made.means,
-            "covariances": made.covariances,
-        }
+        return stack_models(map_independent(X, "member", train_member, pool, members)).arrays
 
     sizes = tuple(member.size for member in members)
     d, p = sum(sizes), rows.n_features
@@ -122,14 +116,3 @@ def _train_batch(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtu
     }
     question = ["members", [list(member) for member in members]]
     return Mixtures(**rows.kept(question, make, shapes), sizes=sizes)
-
-
-def stack_members(models: list[Mixtures]) -> Mixtures:
-    """Stack models into one."""
-    join = partial(np.concatenate, axis=0)
-    return Mixtures(
-        join([model.weights for model in models]),
-        join([model.means for model in models]),
-        join([model.covariances for model in models]),
-        tuple(size for model in models for size in model.sizes),
-    )

@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust.engine import Rows, as_matrix, map_rows, open_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.inputs import check_rows
+from daskclust.estimator.missing import check_block, infinite_message
 from daskclust.estimator.parameters import check_integer
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
-from daskclust.mixture._incomplete import check_finite_block, infinite_value
 from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
 from daskclust.reduction.observed_survey import OBSERVED
 from daskclust.reduction.survey import SurveyRequest
@@ -47,7 +47,7 @@ class MixtureFunction:
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Return one result a row."""
         x = as_matrix(x, self.dtype)
-        check_finite_block(x, start)
+        check_block(x, start, missing=True)
         if self.output == "imputed":
             return impute(x, self.mixtures, self.shift)
         shares, total = posteriors(x, self.mixtures, self.shift)
@@ -171,7 +171,7 @@ class FittedMixture:
             # Only now is a second look worth its pass: to say where the fault lies.
             survey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features))
             if survey.first_bad is not None:
-                raise infinite_value(*survey.first_bad)
+                raise ValueError(infinite_message(*survey.first_bad))
         return float(found[0])
 
     def _open(self, X: Any) -> Rows:

@@ -94,8 +94,4 @@ def last_parameters(estimator: Any, n_features: int) -> dict[str, Float]:
             f"{estimator.covariance_type!r} on {n_features} features ask for {wanted}. Use "
             "warm_start=False, or fit as before."
         )
-    return {
-        "weights": estimator.weights_,
-        "means": estimator.means_,
-        "covariances": estimator.covariances_,
-    }
+    return dict(estimator._mixtures().arrays)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 
 from daskclust.engine import Rows, Step
+from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.ensemble import features
 from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
@@ -74,8 +75,7 @@ class SpectrumState:
     @property
     def mixtures(self) -> Mixtures:
         """The ensemble."""
-        sizes = tuple(int(size) for size in self.sizes)
-        return Mixtures(self.weights, self.means, self.covariances, sizes)
+        return Mixtures(self.weights, self.means, self.covariances, tuple(self.sizes.tolist()))
 
 
 def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -> str:
@@ -114,7 +114,15 @@ def _oriented(basis: Float) -> Float:
     return np.asarray(basis * np.where(basis[at, np.arange(basis.shape[1])] < 0, -1.0, 1.0))
 
 
-class Spectrum:
+def _leading(matrix: Float, count: int) -> tuple[Float, Float]:
+    """Return the vectors of the largest eigenvalues, and these, none negative."""
+    n = len(matrix)
+    values, vectors = eigh(matrix, subset_by_index=[max(0, n - count), n - 1])
+    return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
+
+
+@dataclass
+class Spectrum(DataAlone):
     """The passes that find the eigenvectors; one :meth:`step` is one iteration.
 
     Parameters
@@ -126,7 +134,7 @@ class Spectrum:
         Eigenvectors.
     n_iter : int
         Power iterations of ``"randomized"``.
-    start : callable() -> SpectrumState
+    begin : callable() -> SpectrumState
         Trains the ensemble.
     kmeans_seed : int
         Of the clustering that follows.
@@ -134,36 +142,24 @@ class Spectrum:
 
     kind: ClassVar[type[SpectrumState]] = SpectrumState
 
-    def __init__(
-        self,
-        rows: Rows,
-        shift: Float,
-        solver: str,
-        n_wanted: int,
-        n_iter: int,
-        start: Callable[[], SpectrumState],
-        kmeans_seed: int,
-    ) -> None:
-        self.rows = rows
-        self.shift = shift
-        self.solver = solver
-        self.n_wanted = n_wanted
-        self.n_iter = n_iter
-        self.begin = start
-        self.kmeans_seed = kmeans_seed
-        #: The last iteration turns the basis only.
-        self.max_iter = n_iter + 1
-        self.dtype = np.dtype(np.float32 if solver == "randomized" else np.float64)
-        self._carry: Any = None
+    rows: Rows
+    shift: Float
+    solver: str
+    n_wanted: int
+    n_iter: int
+    begin: Callable[[], SpectrumState]
+    kmeans_seed: int
+    _carry: Any = None
 
     @property
-    def sizes(self) -> Mapping[str, int]:
-        """Return nothing: the rows tell all."""
-        return {}
+    def max_iter(self) -> int:
+        """Return one more than power iterations: the last turns the basis only."""
+        return self.n_iter + 1
 
-    def identity(self) -> Mapping[str, Any]:
-        """Return nothing: data and parameters are all."""
-        return {}
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision of the posteriors."""
+        return np.dtype(np.float32 if self.solver == "randomized" else np.float64)
 
     def step(self, state: SpectrumState) -> Step[SpectrumState]:
         """Make one iteration: the only one, unless the solver is ``"randomized"``."""
@@ -188,16 +184,12 @@ class Spectrum:
 
     def _gram(self, state: SpectrumState) -> tuple[Float, Float]:
         matrix = self.rows.reduce(GRAM, self._request(state, None))
-        d = len(matrix)
-        values, vectors = eigh(matrix, subset_by_index=[max(0, d - self.n_wanted), d - 1])
-        return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
+        return _leading(matrix, self.n_wanted)
 
     def _kernel_matrix(self, state: SpectrumState) -> tuple[Float, Float]:
         x = self.rows.take(np.arange(self.rows.n_rows))[0]
         phi = features(x, state.mixtures, self.shift)
-        n = len(x)
-        values, vectors = eigh(phi.T @ phi, subset_by_index=[max(0, n - self.n_wanted), n - 1])
-        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+        vectors, values = _leading(phi.T @ phi, self.n_wanted)
         basis = phi @ vectors
         length = np.linalg.norm(basis, axis=0)
         # Eigenvalues that are 0 have no direction in feature space.
@@ -217,11 +209,9 @@ class Spectrum:
         if state.n_iter == self.n_iter:
             # Only now: the sums of a pass are those of its basis.
             basis = _oriented(state.basis @ turn[:, : self.n_wanted])
-            found = values[: self.n_wanted]
             self._carry = None
-            return self._step(
-                replace(state, basis=basis, values=found, n_iter=state.n_iter), 0.0, True
-            )
+            after = replace(state, basis=basis, values=values[: self.n_wanted])
+            return self._step(after, 0.0, True)
         basis = qr(image @ turn, mode="economic")[0]
         lead = state.basis @ turn[:, : self.n_wanted]
         # Sine of the largest angle between the leading directions before and after.

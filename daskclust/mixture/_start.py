@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import iterate
 from daskclust.estimator.fitting import OpenData
+from daskclust.kernels.mixtures.densities import stack_models
 from daskclust.mixture._em import EMState, Floor, maximize_start
-from daskclust.mixture._incomplete import FillMissing
 from daskclust.reduction.mixtures import INITIAL_SUMS, InitialPosteriors
 from daskclust.starts.sampled import sample_centers
 
@@ -25,6 +25,23 @@ INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
 _MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 
 
+@dataclass(frozen=True)
+class FillMissing:
+    """Put a value in the place of each column's missing ones; travels to workers.
+
+    Parameters
+    ----------
+    value : ndarray of shape (p,), float64
+    """
+
+    value: Float
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows, filled."""
+        gone = np.isnan(x)
+        return np.where(gone, self.value.astype(x.dtype), x) if gone.any() else x
+
+
 def n_start_picks(init_params: str, n_components: int) -> int:
     """Return how many rows the first pass draws for each restart."""
     return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
@@ -33,11 +50,10 @@ def n_start_picks(init_params: str, n_components: int) -> int:
 def _centers(data: OpenData, init_params: str, k: int) -> Float:
     """Centers of all restarts, missing values taken to be the column's mean."""
     survey = data.survey
-    fill = FillMissing(survey.mean)
     picks = survey.picks.copy()
     picks["x"] = np.where(np.isnan(picks["x"]), survey.mean, picks["x"])
     # Rows of weight 0, too: the survey does not see what they miss, and 0 times NaN is NaN.
-    filled = data.rows.transformed(fill)
+    filled = data.rows.transformed(FillMissing(survey.mean))
     found = sample_centers(
         filled,
         replace(survey, picks=picks),
@@ -93,21 +109,17 @@ def start_models(
     """
     r, k, p = len(data.seeds), n_components, data.rows.n_features
     mean = data.survey.mean
+    parameters: dict[str, Float] = {}
     if len(given) < 3:
         random = init_params == "random"
-        centers = np.broadcast_to(mean, (r, k, p)).copy()
-        if not random:
-            centers = _centers(data, init_params, k)
+        nowhere = np.broadcast_to(mean, (r, k, p)).copy()
+        centers = nowhere if random else _centers(data, init_params, k)
         state = InitialPosteriors(centers, mean, full, data.seeds if random else ())
         sums = data.rows.reduce(INITIAL_SUMS, state)
         origin = centers if full else np.broadcast_to(mean, centers.shape)
         found = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
-        parameters = {
-            name: np.stack([getattr(model, name) for model in found])
-            for name in ("weights", "means", "covariances")
-        }
-    else:
-        parameters = {}
+        stacked = stack_models(found).arrays
+        parameters = {name: a.reshape(r, k, *a.shape[1:]) for name, a in stacked.items()}
     for name, value in given.items():
         parameters[name] = np.broadcast_to(value, (r, *value.shape)).copy()
     return EMState.begin(**parameters)

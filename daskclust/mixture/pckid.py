@@ -305,13 +305,11 @@ class PCKID(
         def start() -> SpectrumState:
             ensemble = self._train(data, seeds, pool_seed)
             return SpectrumState(
-                ensemble.weights,
-                ensemble.means,
-                ensemble.covariances,
-                np.array(ensemble.sizes, dtype=np.int64),
-                random_basis(n_features, width, basis_seed),
-                np.zeros(width),
-                0,
+                **ensemble.arrays,
+                sizes=np.array(ensemble.sizes, dtype=np.int64),
+                basis=random_basis(n_features, width, basis_seed),
+                values=np.zeros(width),
+                n_iter=0,
             )
 
         return Spectrum(
@@ -393,14 +391,11 @@ class PCKID(
             for record in kmeans.history_
         ]
 
-    def _mixtures(self) -> Mixtures:
-        sizes = tuple(int(size) for size in self._sizes)
-        return Mixtures(self._weights, self._means, self._covariances, sizes)
-
     @property
     def ensemble_(self) -> Mixtures:
         """The models of the ensemble, one after another."""
-        return self._mixtures()
+        sizes = tuple(self._sizes.tolist())
+        return Mixtures(self._weights, self._means, self._covariances, sizes)
 
     @property
     def basis_(self) -> Float:
@@ -409,7 +404,7 @@ class PCKID(
 
     def _embedding(self, row_dtype: Any, centers: Float | None = None) -> Embedding:
         dtype = np.dtype(np.float32 if self._single else np.float64)
-        return Embedding(self._mixtures(), self._shift, self._basis, row_dtype, dtype, centers)
+        return Embedding(self.ensemble_, self._shift, self._basis, row_dtype, dtype, centers)
 
     def transform(self, X: Any) -> Any:
         """Coordinates of rows in the embedding; rows never seen are projected.
@@ -426,13 +421,9 @@ class PCKID(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        row_dtype = output_dtype(X)
+        embed = self._embedding(output_dtype(X))
         return map_rows(
-            X,
-            self._embedding(row_dtype),
-            dtype=row_dtype,
-            n_columns=self._basis.shape[1],
-            name="transform",
+            X, embed, dtype=embed.row_dtype, n_columns=self._n_features_out, name="transform"
         )
 
     def fit_transform(self, X: Any, y: Any = None, **params: Any) -> Any:
@@ -484,7 +475,7 @@ class PCKID(
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
         Y = X if Y is None else check_rows(self, Y, reset=False)
-        return pair_rows(X, Y, Kernel(self._mixtures(), self._shift), name="kernel")
+        return pair_rows(X, Y, Kernel(self.ensemble_, self._shift), name="kernel")
 
     @property
     def _n_features_out(self) -> int:

@@ -11,7 +11,7 @@ __all__ = ["Saveable"]
 
 
 class Saveable:
-    """What can be saved, loaded and pickled: mixed into every estimator."""
+    """What can be saved, loaded, pickled and continued: mixed into every estimator."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_features_in_": Number(int, low=1, dim="p"),
@@ -22,6 +22,10 @@ class Saveable:
         "_cube_std": Array("p", optional=True),
         "_cube_matrix": Array("p", "p", optional=True),
     }
+    #: Parameters that may differ where a checkpoint is continued.
+    _resumes_with: ClassVar[tuple[str, ...]] = ()
+    #: Values of parameters that are other names of one.
+    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Save the fitted model as a Zarr group.

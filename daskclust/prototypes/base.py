@@ -41,9 +41,6 @@ class BasePrototypes(Saveable, BaseEstimator):
         "_matrices": Array("v", "w", "q"),
         **GAP_ENTRIES,
     }
-    #: Parameters that may differ where a checkpoint is continued.
-    _resumes_with: ClassVar[tuple[str, ...]] = ()
-    _synonyms: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     checkpoint: Any
     n_neighbors: int

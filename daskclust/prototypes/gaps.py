@@ -20,16 +20,12 @@ from daskclust._warnings import warn
 from daskclust.estimator.fitting import FirstPass
 from daskclust.estimator.missing import (
     check_observed_survey,
-    infinite_message,
     misses_values,
 )
-from daskclust.estimator.values import nonfinite_message
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.ensemble import project
-from daskclust.kernels.mixtures.observed_moments import first_infinite
 from daskclust.kernels.mixtures.posteriors import impute
-from daskclust.kernels.moments import first_nonfinite
 from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY
@@ -37,7 +33,6 @@ from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 __all__ = [
     "GAP_VIEWS",
     "GapView",
-    "check_block",
     "find_gap_views",
     "survey_of_gaps",
     "takes_gaps",
@@ -132,16 +127,6 @@ def views_of_gaps(views: Any, names: tuple[str, ...], survey: Any) -> tuple[str,
             f'rows; use views="auto" or some of {GAP_VIEWS}.'
         )
     return names
-
-
-def check_block(x: NDArray[Any], start: int, *, gaps: bool) -> None:
-    """Raise for the first infinity of a block, and the first NaN unless there may be gaps."""
-    row, column = first_infinite(x) if gaps else first_nonfinite(x)
-    if row < 0:
-        return
-    if gaps:
-        raise ValueError(infinite_message(start + row, column))
-    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
 
 
 def _find_mixture(x: Float, seed: int) -> tuple[Mixtures, Float | None]:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import as_matrix
+from daskclust.estimator.missing import check_block
 from daskclust.kernels.nearest.several import nearest_several
-from daskclust.prototypes.gaps import check_block
 from daskclust.prototypes.references import near_weights
 
 __all__ = ["RowFunction", "near_values"]
@@ -45,7 +45,7 @@ class RowFunction:
             For infinity, and for NaN unless rows may miss values.
         """
         x = as_matrix(x, self.dtype)
-        check_block(x, start, gaps=self.gaps)
+        check_block(x, start, missing=self.gaps)
         return self.function(x)
 
 

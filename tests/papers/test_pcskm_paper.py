@@ -24,8 +24,9 @@ def paper() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Named tuples and dataclasses look their module up.
+    # Named tuples and dataclasses look their module up, and scripts import their neighbors.
     sys.modules["pcskm_paper"] = module
+    sys.path.insert(0, str(SCRIPT.parent))
     spec.loader.exec_module(module)
     return module
 
@@ -138,8 +139,8 @@ def test_plain_methods_start_from_pairs(paper: ModuleType, data_dir: Path) -> No
     )
     plain = daskclust.KMeans(3, init=golden["c1_init_seeding"], tol=0).fit(x)
     np.testing.assert_array_equal(model.labels_, plain.labels_)
-    assert paper._cell("LKM", "seeding", "both", 3) == ("seeding", "both", 3)
-    assert paper._cell("LKM", "robin", "both", 3) == ("robin", "none", 0)
+    assert paper.cell_of("LKM", "seeding", "both", 3) == ("seeding", "both", 3)
+    assert paper.cell_of("LKM", "robin", "both", 3) == ("robin", "none", 0)
 
 
 def test_runs_that_collapse_are_left_out(paper: ModuleType) -> None:
@@ -148,7 +149,7 @@ def test_runs_that_collapse_are_left_out(paper: ModuleType) -> None:
 
     def kept(*collapsed: list[bool]) -> tuple[float, int]:
         record = {"method": "PCSKM Eq. 15", "repetition": 0, "test": test, "collapsed": collapsed}
-        found = paper._result([record], [])
+        found = paper.result_of([record], [])
         assert (found.mean, found.n_runs) == (pytest.approx(0.6), 3)
         return round(found.kept_mean, 6), found.kept
 

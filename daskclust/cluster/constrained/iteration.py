@@ -129,8 +129,10 @@ class RestartState:
     @classmethod
     def stack(cls, restarts: Sequence[Self]) -> Self:
         """Return the restarts as one state."""
-        columns = {name: [getattr(restart, name) for restart in restarts] for name in cls.shapes}
-        return cls(**{name: _stacked(values) for name, values in columns.items()})
+        columns: dict[str, Any] = {
+            name: _stacked([getattr(restart, name) for restart in restarts]) for name in cls.shapes
+        }
+        return cls(**columns)
 
     def split(self) -> list[Self]:
         """Return the restarts that were stacked."""

@@ -7,6 +7,7 @@ that has none has the weights as its posterior and likelihood 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "Mixtures",
     "cut_tiles",
     "deviations",
+    "stack_models",
     "tile_rows",
     "with_holes",
 ]
@@ -64,6 +66,11 @@ class Mixtures:
         return self.covariances.ndim == 2
 
     @property
+    def arrays(self) -> dict[str, Float]:
+        """Weights, means and covariances by their names."""
+        return {"weights": self.weights, "means": self.means, "covariances": self.covariances}
+
+    @property
     def bounds(self) -> NDArray[np.int64]:
         """Where each model's components begin, and D."""
         return np.cumsum((0, *self.sizes), dtype=np.int64)
@@ -73,6 +80,13 @@ class Mixtures:
         """Numbers a component in the sums of an EM iteration."""
         p = self.means.shape[1]
         return 1 + 3 * p if self.diagonal else 1 + p + p * p
+
+
+def stack_models(models: Sequence[Mixtures]) -> Mixtures:
+    """Put the components of several stacks one after another."""
+    columns = {name: [model.arrays[name] for model in models] for name in models[0].arrays}
+    joined = {name: np.concatenate(arrays) for name, arrays in columns.items()}
+    return Mixtures(**joined, sizes=tuple(size for model in models for size in model.sizes))
 
 
 @compiled(error_model="numpy")
