@@ -485,6 +485,8 @@ def test_written_labels(tmp_path):
         "_FillValue": -1,
         "flag_values": [0, 1, 2],
         "flag_meanings": "wheat bare_soil cluster_2",
+        # With their blanks, which CF does not allow.
+        "class_names": {"0": "wheat", "1": "bare soil", "2": "cluster_2"},
         "flag_colors": "#0072b2 #e69f00 #009e73",
     }
     assert dict(written.attrs) == {
