@@ -1,11 +1,15 @@
 """Distributed clustering on Dask for data sets larger than memory."""
 
-import sys
+# ruff: noqa: E402 - what follows takes a second, in which Ctrl-C is answered already
+from daskclust._interrupts import answer_at_once
+
+answer_at_once()
+
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskclust._version import __version__
+from daskclust.config import load_defaults
 
 if TYPE_CHECKING:
     from daskclust import datasets, metrics, selection
@@ -26,17 +30,7 @@ if TYPE_CHECKING:
     from daskclust.prototypes.label_spreading import LabelSpreading
     from daskclust.prototypes.spectral_clustering import SpectralClustering
 
-try:
-    from daskclust.config import load_defaults  # which imports Dask
-
-    load_defaults()
-except KeyboardInterrupt:
-    # The command line cannot answer to Ctrl-C before its package is imported.
-    if Path(sys.argv[0]).name not in ("-m", "daskclust"):
-        raise
-    print("daskclust: interrupted", file=sys.stderr)
-    raise SystemExit(130) from None
-
+load_defaults()
 
 __all__ = [
     "PCKID",

@@ -56,15 +56,26 @@ _HINTS = {
 
 def _parser() -> argparse.ArgumentParser:
     from daskclust._version import __version__
+    from daskclust.commands.parser import Parser
 
-    parser = argparse.ArgumentParser(
-        prog="daskclust", description="Distributed clustering on Dask.", allow_abbrev=False
-    )
+    parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
     parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in _COMMANDS:
         importlib.import_module(name).add_command(commands)
     return parser
+
+
+def _check_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Say which command was probably meant."""
+    from daskclust.commands.parser import did_you_mean
+
+    known = [name.rpartition(".")[2] for name in _COMMANDS]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
+        parser.error(
+            f"no command {arguments[0]!r}; there are {', '.join(known)}."
+            f"{did_you_mean(arguments[0], known)}"
+        )
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
@@ -97,7 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str], is_program: bool) -> int:
     try:
-        options = _parser().parse_args(arguments)
+        parser = _parser()
+        _check_command(parser, arguments)
+        options = parser.parse_args(arguments)
         options.arguments = arguments[1:]
         return int(options.run(options))
     except SystemExit as stop:  # argparse has printed help, the version or what is wrong

@@ -200,6 +200,7 @@ def draw_spectra(
     wavelengths: ArrayLike | None = None,
     bands: ArrayLike | None = None,
     names: Sequence[str] | None = None,
+    colors: Sequence[str] | None = None,
     spread: ArrayLike | None = None,
     title: str | None = None,
 ) -> None:
@@ -215,6 +216,8 @@ def draw_spectra(
         Numbers of the bands kept: lines break where some are left out.
     names : sequence of str, default=None
         Of the clusters; their numbers by default.
+    colors : sequence of str, default=None
+        Of the clusters; those of the label map by default.
     spread : array of shape (k, p), default=None
         Standard deviations, drawn as a light band.
     title : str, default=None
@@ -223,7 +226,7 @@ def draw_spectra(
     kept = None if bands is None else np.asarray(bands)
     x = np.arange(values.shape[1]) if kept is None else kept
     x = np.asarray(x if wavelengths is None else wavelengths, dtype=float)
-    for i, color in enumerate(label_colors(len(values))):
+    for i, color in enumerate(label_colors(len(values)) if colors is None else colors):
         name = str(i) if names is None else _plain(names[i])
         at, line = _with_gaps(kept, x, values[i])
         if spread is not None:

@@ -29,6 +29,7 @@ KNOW_DASK = {
     "commands",
     "storage",
     "report",
+    "tables",
 }
 #: Checks of the type and shape of what users hand in, before the engine sees it.
 KNOW_DASK_ARRAYS = {"estimator/inputs.py"}

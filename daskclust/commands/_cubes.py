@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.commands.console import natural
+from daskclust.commands.parser import one_of
 from daskclust.cube.bands import parse_bands as ranges_of_bands
 from daskclust.cube.formats.opening import kind_of
 
@@ -24,7 +25,8 @@ __all__ = [
 
 def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -> None:
     """Add the cube and the options of :func:`daskclust.open_cube`."""
-    parser.add_argument(
+    group = parser.add_argument_group("data")
+    group.add_argument(
         "cube",
         nargs="*",
         action=_Cube,
@@ -32,7 +34,6 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         help="Zarr (folder, .zip or URL), GeoTIFF, COG, VRT, ENVI, NetCDF, HDF5, .npy, or several "
         "band files; with a cluster, workers must see it too",
     )
-    group = parser.add_argument_group("the cube")
     group.add_argument("--variable", metavar="NAME", help="array inside the store")
     group.add_argument(
         "--dims", type=_names, metavar="Y,X,BAND", help="dimensions in stored order, if unnamed"
@@ -55,8 +56,9 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
     )
     group.add_argument(
         "--incomplete",
-        choices=("mask", "keep"),
+        type=one_of("mask", "keep"),
         default="mask",
+        metavar="{mask,keep}",
         help="pixels with some bands missing: left out, or kept with NaN (default: mask)",
     )
     group.add_argument(
@@ -72,9 +74,11 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
     if scale:
         group.add_argument(
             "--scale",
-            choices=("none", "standard", "unit"),
+            type=one_of("none", "standard", "unit", "angle", "whitened"),
             default="none",
-            help="standard: bands to variance 1; unit: spectra to length 1 (default: none)",
+            metavar="NAME",
+            help="none; standard: bands to variance 1; angle: spectra to length 1; whitened: "
+            "as angle, noise made white (default: none)",
         )
 
 

@@ -40,12 +40,23 @@ def _data(job: Any) -> dict[str, Any]:
 
 
 def read_scaling(job: Any) -> Any:
-    """Return the scale by which a model's rows were made, from the job saved with it."""
+    """Return the scale by which a model's rows were made, from the job saved with it.
+
+    Raises
+    ------
+    ValueError
+        Rows were whitened: only a cube handed to the model itself is made so again.
+    """
     scaling = job.get("scaling") if isinstance(job, dict) else None
     if isinstance(scaling, list) and len(scaling) == 2:
         return tuple(scaling)
     scale = job.get("scale", "none") if isinstance(job, dict) else "none"
-    return scale if scale in ("none", "unit") else "none"
+    if scale == "whitened":
+        raise ValueError(
+            "The model was fitted with --scale whitened; expected one of none, standard, unit or "
+            "angle here. Fit again with one of these."
+        )
+    return scale if scale in ("none", "unit", "angle") else "none"
 
 
 def bands_of_model(job: Any, open_plain: Callable[[], Any]) -> Any:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from daskclust.commands.parser import Parser, did_you_mean, one_of
 
 __all__ = ["add_estimator_arguments", "flags_of", "make_estimator", "takes_labels"]
 
@@ -15,47 +18,69 @@ _RENAMED = {"random_state": "seed"}
 #: Further names of estimators.
 _OTHER_WORDS = {"label-spreading": "LabelSpreading", "spectral": "SpectralClustering"}
 _ABSENT: Any = argparse.SUPPRESS
+#: Parameters whose defaults suit nobody's data, and what to say where they are missing.
+_NEEDED = {
+    "n_clusters": "the number of clusters: --n-clusters K, with labels usually their classes",
+    "n_components": "the number of components: --n-components K",
+    "delta": "the price of a cluster, --delta, or about how many you want, --n-clusters-hint K",
+}
 
 
-def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--estimator``, and a flag for each parameter that some estimator has."""
+def add_estimator_arguments(parser: Parser) -> None:
+    """Add ``--estimator``, and a flag for each parameter that some estimator has.
+
+    The help names the estimators; with ``--estimator NAME`` it tells the parameters of one.
+    """
     from daskclust.persistence.models import registry
 
     classes = registry()
-    defaults: dict[str, dict[str, Any]] = {}
-    for name, kind in classes.items():
-        for param, value in kind().get_params(deep=False).items():
-            defaults.setdefault(param, {})[name] = value
-    parser.add_argument(
-        "--estimator",
-        type=str.lower,
-        default="kmeans",
-        choices=sorted(_by_word(classes)),
-        metavar="NAME",
-        help=f"one of {', '.join(sorted(_by_word(classes)))} (default: kmeans)",
-    )
-    parser.add_argument(
-        "--seed", type=_seed, default=0, metavar="N", help="fixes the result (default: 0)"
-    )
-    parser.add_argument(
-        "--checkpoint",
-        metavar="FILE",
-        help="file or folder for the state of every iteration; the same command continues there "
-        "(default: a hidden file beside the first output, removed at the end)",
-    )
+    words = _by_word(classes)
     group = parser.add_argument_group(
-        "parameters of the estimators", "As documented for the classes; numbers, words or JSON."
+        "estimator",
+        textwrap.fill(
+            f"Names: {', '.join(_preferred(classes))}. What one is, its parameters, each a flag, "
+            "and their defaults: daskclust fit --estimator NAME --help",
+            76,
+        ),
     )
-    for param in sorted(defaults):
+    group.add_argument(
+        "--estimator",
+        type=lambda text: one_of(*sorted(words))(text.lower()),
+        default="kmeans",
+        metavar="NAME",
+        help="(default: kmeans)",
+    )
+    shown = {"n_clusters": ("K", "number of clusters; needed by all that have such a parameter")}
+    for param in sorted({param for kind in classes.values() for param in kind().get_params(False)}):
         if param in (*_RENAMED, "checkpoint"):
             continue
+        metavar, meaning = shown.get(param, ("VALUE", argparse.SUPPRESS))
         group.add_argument(
             "--" + param.replace("_", "-"),
             type=_value,
             default=_ABSENT,
-            metavar="VALUE",
-            help=_defaults(defaults[param], len(classes)).replace("%", "%%"),
+            metavar=metavar,
+            help=meaning,
         )
+    group.add_argument(
+        "--seed", type=_seed, default=0, metavar="N", help="fixes the result (default: 0)"
+    )
+    parser.help_for = _help_for
+
+
+def _help_for(arguments: Sequence[str]) -> str | None:
+    """Return the page about the estimator that the arguments name, if they do."""
+    from daskclust.commands._estimator_help import page_of
+    from daskclust.persistence.models import registry
+
+    finder = Parser(add_help=False)
+    finder.add_argument("--estimator")
+    named = argparse.ArgumentParser.parse_known_args(finder, arguments)[0].estimator
+    classes = registry()
+    words = _by_word(classes)
+    if named is None or named.lower() not in words:
+        return None
+    return page_of(named.lower(), words[named.lower()], classes)
 
 
 def _by_word(classes: Mapping[str, type]) -> dict[str, type]:
@@ -66,24 +91,10 @@ def _by_word(classes: Mapping[str, type]) -> dict[str, type]:
     return words
 
 
-def _defaults(of_class: dict[str, Any], n_classes: int) -> str:
-    """Tell the defaults of a parameter, and whose they are.
-
-    Examples
-    --------
-    >>> _defaults({"A": 1, "B": 2, "C": 1}, 3)
-    'default: 1 (A, C), 2 (B)'
-    >>> _defaults({"A": 1, "B": 1}, 2)
-    'default: 1'
-    """
-    owners: dict[str, list[str]] = {}
-    for name, value in of_class.items():
-        owners.setdefault(str(value), []).append(name)
-    if len(owners) == 1 and len(of_class) == n_classes:
-        return f"default: {next(iter(owners))}"
-    return "default: " + ", ".join(
-        f"{value} ({', '.join(names)})" for value, names in owners.items()
-    )
+def _preferred(classes: Mapping[str, type]) -> list[str]:
+    """Return one word for each estimator."""
+    easier = {name: word for word, name in _OTHER_WORDS.items()}
+    return sorted(easier.get(name, name.lower()) for name in classes)
 
 
 def _seed(text: str) -> int:
@@ -130,10 +141,7 @@ def make_estimator(options: argparse.Namespace) -> Any:
     given = {k: v for k, v in flags_of(options).items() if k != "checkpoint"}
     foreign = sorted(given.keys() - params.keys())
     if foreign:
-        options.parser.error(
-            f"{kind.__name__} has no parameter {foreign[0].replace('_', '-')!r}; it has "
-            f"{', '.join(sorted(name.replace('_', '-') for name in params))}"
-        )
+        options.parser.error(_foreign(kind, foreign[0], params))
     if "random_state" in params:
         given["random_state"] = options.seed
     model = kind(**given)
@@ -143,11 +151,42 @@ def make_estimator(options: argparse.Namespace) -> Any:
             check()
         except (TypeError, ValueError) as error:
             options.parser.error(str(error))
+    for name, why in _NEEDED.items():
+        alone = name == "delta" and "n_clusters_hint" in given
+        if name in params and name not in given and not alone:
+            options.parser.error(f"{kind.__name__} needs {why}")
+    if needs_labels(model) and options.labels is None:
+        options.parser.error(
+            f"{kind.__name__} learns from labels: give some with --labels, or take an estimator "
+            "that needs none"
+        )
     return model
+
+
+def _foreign(kind: type, name: str, params: Mapping[str, Any]) -> str:
+    """Say that an estimator lacks a parameter, which one was meant, and who has it."""
+    from daskclust.persistence.models import registry
+
+    owners = [
+        other for other, found in registry().items() if name in found().get_params(deep=False)
+    ]
+    flags = [_RENAMED.get(param, param).replace("_", "-") for param in sorted(params)]
+    word = name.replace("_", "-")
+    return (
+        f"{kind.__name__} has no parameter {word!r}; it has {', '.join(flags)}. "
+        f"{', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {word}."
+        + did_you_mean(word, flags)
+    )
+
+
+def needs_labels(model: Any) -> bool:
+    """Whether ``fit`` cannot do without partial labels."""
+    parameters = inspect.signature(model.fit).parameters
+    return "y" in parameters and parameters["y"].default is inspect.Parameter.empty
 
 
 def takes_labels(model: Any) -> bool:
     """Whether ``fit`` uses partial labels."""
     parameters = inspect.signature(model.fit).parameters
-    required = "y" in parameters and parameters["y"].default is inspect.Parameter.empty
-    return required or "must_link" in parameters or getattr(model, "_uses_labels", False)
+    optional = "must_link" in parameters or getattr(model, "_uses_labels", False)
+    return needs_labels(model) or optional

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from daskclust.commands.parser import did_you_mean
 from daskclust.storage.urls import redact_all
 
 __all__ = ["add_job_arguments", "effective", "with_file"]
@@ -25,9 +26,9 @@ _EXCLUSIVE = ("--local", "--scheduler", "--scheduler-file")
 _NOT_CONFIGURATION = {"run", "parser", "arguments", "config", "json", "dry_run", "overwrite"}
 
 
-def add_job_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--config``, ``--json``, ``--dry-run`` and ``--overwrite``."""
-    group = parser.add_argument_group("how to run")
+def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
+    """Add ``--config``, ``--json``, ``--dry-run`` and ``--overwrite``; return their group."""
+    group = parser.add_argument_group("run")
     group.add_argument(
         "--config",
         type=Path,
@@ -43,6 +44,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--overwrite", action="store_true", help="replace earlier outputs of this command"
     )
+    return group
 
 
 def with_file(
@@ -99,7 +101,8 @@ def _as_flags(
             positional = [str(item) for item in (value if isinstance(value, list) else [value])]
             continue
         if name not in actions or name in ("--config", "--help"):
-            parser.error(f"{str(path)!r} has the unknown key {key!r}")
+            hint = did_you_mean(name, [flag for flag in actions if flag.startswith("--")])
+            parser.error(f"{str(path)!r} has the unknown key {key!r}.{hint.replace('--', '')}")
         if name in _EXCLUSIVE and chosen_here:
             continue
         if actions[name].nargs == 0:

@@ -13,12 +13,21 @@ from daskclust.storage.stores import local_path
 from daskclust.storage.targets import check_target, written_attributes
 from daskclust.storage.urls import redact
 
-__all__ = ["JOB", "KINDS", "check_outputs"]
+__all__ = ["JOB", "KINDS", "OUTPUTS", "check_outputs"]
 
 #: Attribute of outputs that holds the configuration they were made with.
 JOB = "daskclust_job"
 #: What a flag writes.
-KINDS = {"--output": "label map", "--model": "model", "--report": "report"}
+KINDS = {
+    "--output": "label map",
+    "--model": "model",
+    "--report": "report",
+    "--uncertainty": "map of values",
+}
+#: Those that may be a GeoTIFF.
+_MAPS = ("--output", "--uncertainty")
+#: Options that say where to write, as attributes; the first one given has the checkpoint beside it.
+OUTPUTS = ("output", "model", "report", "uncertainty")
 
 
 def check_outputs(
@@ -69,7 +78,7 @@ def check_outputs(
                 raise FileExistsError(f"{flag} {error}") from error
         elif flag in KINDS:
             try:
-                if flag == "--output" and is_geotiff(path):
+                if flag in _MAPS and is_geotiff(path):
                     check_cog(path, kind=KINDS[flag], overwrite=replace[flag])
                 else:
                     check_target(path, kind=KINDS[flag], overwrite=replace[flag])

@@ -90,10 +90,11 @@ def make_plan(
         passes["iterations_at_most"] = inner * int(params.get("max_outer_iter", 1))
         passes["last_assignment"] = 1
     passes["write_labels"] = 1
+    passes["write_uncertainty"] = int(getattr(options, "uncertainty", None) is not None)
     total = sum(value for value in passes.values() if value is not None)
     reads = total
     if kept and params is not None:
-        reads = counting + 1 + passes["write_labels"]
+        reads = counting + 1 + passes["write_labels"] + passes["write_uncertainty"]
     k = 1 if params is None else params.get("n_clusters", params.get("n_components", 8))
     # A block as stored, the same as rows, the next one read ahead, labels and distances.
     block = block_pixels * (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.commands._jobs import effective
+from daskclust.commands._outputs import OUTPUTS
 from daskclust.commands.console import Progress
 from daskclust.commands.signals import last_words
 from daskclust.storage.atomic import remove_stale
@@ -88,7 +89,7 @@ def checkpoint_path(options: argparse.Namespace, mark: str) -> Path | None:
 
 
 def _first_output(options: argparse.Namespace) -> Path | None:
-    for name in (options.output, options.model, options.report):
+    for name in (getattr(options, output) for output in OUTPUTS):
         local = None if name is None else local_path(name)
         if local is not None:
             return local

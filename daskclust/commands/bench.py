@@ -29,7 +29,6 @@ def add_command(commands: Any) -> None:
         "passes over made-up rows on 1, 2, 4, ... workers, with rows that grow with them (weak "
         "scaling) and that do not (strong), and what tasks cost scheduler and client; and say how "
         "far one scheduler carries.",
-        allow_abbrev=False,
     )
     add_cube_arguments(parser)
     parser.add_argument(

@@ -36,7 +36,7 @@ def natural(text: str) -> int:
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--local``, ``--scheduler`` and ``--scheduler-file``, of which one may be given."""
-    place = parser.add_argument_group("where to run")
+    place = parser.add_argument_group("cluster")
     group = place.add_mutually_exclusive_group()
     group.add_argument(
         "--local",

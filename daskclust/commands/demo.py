@@ -65,7 +65,6 @@ def add_command(commands: Any) -> None:
         description="Make a hyperspectral scene with known classes, cluster its pixels with "
         "PCSKMeans from a few labeled ones on a Dask cluster, and write the label map, a picture "
         "and a report. Takes well under two minutes on two cores.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--output",

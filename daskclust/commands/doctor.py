@@ -31,7 +31,6 @@ def add_command(commands: Any) -> None:
         description="Check versions, threads, memory, disks and clocks of this machine and of a "
         "cluster, and whether every worker sees a cube and can write where its map goes. Say what "
         "to change. Exit code 1 if something should be.",
-        allow_abbrev=False,
     )
     add_cube_arguments(parser, scale=False)
     parser.add_argument(

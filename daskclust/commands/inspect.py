@@ -35,7 +35,6 @@ def add_command(commands: Any) -> None:
         description="Describe what a Zarr store holds: dimensions, chunks, bands, the share of "
         "pixels without data, and what to change for faster reading. Also label maps and models "
         "written by daskclust.",
-        allow_abbrev=False,
     )
     add_cube_arguments(parser, scale=False)
     parser.add_argument(

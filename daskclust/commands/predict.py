@@ -9,18 +9,20 @@ from typing import Any
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
-    image_of,
     open_cube_of,
     paths_of,
     store_and_variable,
 )
-from daskclust.commands._data import bands_of_model, check_same_data, read_scaling
+from daskclust.commands._data import bands_of_model, check_same_data
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+from daskclust.commands._results import classes_as_text
 from daskclust.commands._resume import job_mark
+from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
+from daskclust.commands._written import add_classes, read_legend, write_map, write_uncertainty
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
-from daskclust.report.summary import n_clusters_of, summarize
+from daskclust.report.summary import summarize
 from daskclust.storage.targets import written_attributes
 from daskclust.storage.urls import redact
 
@@ -31,19 +33,21 @@ def add_command(commands: Any) -> None:
     """Add ``predict`` to the command line."""
     parser = commands.add_parser(
         "predict",
-        usage="%(prog)s [options] [CUBE]",
+        usage="%(prog)s [options] [CUBE ...]",
         help="label the pixels of a cube by a saved model",
         description="Label the valid pixels of a cube by a model that fit has saved. Rows are "
-        "scaled as they were for the fit.",
-        allow_abbrev=False,
+        "scaled as they were for the fit, and classes keep their codes, names and colors.",
     )
     add_cube_arguments(parser, scale=False)
-    parser.add_argument("--model", metavar="STORE", help="a saved model (needed)")
-    parser.add_argument(
-        "--output", metavar="STORE", help="label map: Zarr, or a GeoTIFF (.tif) for GIS (needed)"
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="STORE", help="a saved model (needed)")
+    group = parser.add_argument_group("outputs", "At least one is needed.")
+    group.add_argument(
+        "--output", metavar="STORE", help="label map: Zarr, or a GeoTIFF (.tif) for GIS"
     )
-    add_job_arguments(parser)
+    add_uncertainty_argument(group)
     add_cluster_arguments(parser)
+    add_job_arguments(parser)
     parser.set_defaults(run=_run, parser=parser)
 
 
@@ -51,15 +55,19 @@ def _run(options: argparse.Namespace) -> int:
     import daskclust
 
     options = with_file(options.parser, options, options.arguments)
-    for name in ("model", "output"):
-        if getattr(options, name) is None:
-            options.parser.error(f"--{name} is needed")
+    if options.cube is None:
+        options.parser.error("no CUBE given, neither on the command line nor in --config")
+    if options.model is None:
+        options.parser.error("--model is needed: what fit --model has written")
+    if options.output is None and options.uncertainty is None:
+        options.parser.error("nothing to write: --output is needed, or --uncertainty, or both")
     began = time.perf_counter()
     progress = Progress()
     model = daskclust.load(options.model)
+    check_margin(options, model)
     mark = job_mark(options, model.get_params(deep=False), options.model)
     replace = check_outputs(
-        {"--output": options.output},
+        {"--output": options.output, "--uncertainty": options.uncertainty},
         {
             "--model": options.model,
             "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
@@ -72,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
     job_of_model = (written_attributes(options.model) or {}).get(JOB)
     cube = open_cube_of(
         options,
-        scale=read_scaling(job_of_model),
+        scale="none",
         bands=bands_of_model(job_of_model, lambda: open_cube_of(options, scale="none")),
     )
     check_same_data(job_of_model, cube)
@@ -93,8 +101,7 @@ def _run(options: argparse.Namespace) -> int:
             n_valid = cube.n_valid
         if n_valid == 0:
             raise ValueError(f"All {cube.n_masked} pixels are masked; check --nodata and --mask.")
-        labels = model.predict(cube.samples)
-        k = n_clusters_of(model)
+        legend = read_legend(job_of_model, model)
         job = {
             "mark": mark,
             "command": "predict",
@@ -102,23 +109,24 @@ def _run(options: argparse.Namespace) -> int:
             "estimator": type(model).__name__,
             "configuration": effective(options, model.get_params(deep=False)),
         }
-        with progress.task("Label map"):
-            written = cube.write_labels(
-                labels,
-                options.output,
-                overwrite=replace["--output"],
-                n_clusters=k,
-                class_names=(job_of_model or {}).get("class_names"),
-                attributes={JOB: job},
-            )
-            sizes = summarize(image_of(cube, written), k).sizes
+        sizes: dict[str, Any] = {}
+        if options.output is not None:
+            labels = legend.encode(model.predict(cube))
+            image = write_map(options, cube, labels, legend, job, replace, progress)
+            add_classes(sizes, legend, summarize(image, legend.codes, cube=cube))
+        if options.uncertainty is not None:
+            write_uncertainty(options, cube, model, job, replace, progress)
     found = {
         **{key: value for key, value in job.items() if key != "mark"},
         "pixels": {"valid": n_valid, "masked": cube.n_masked},
-        "n_clusters": k,
-        "sizes": sizes.tolist(),
+        "n_clusters": len(legend.codes),
+        **sizes,
         "seconds": time.perf_counter() - began,
-        "outputs": {"output": redact(options.output)},
+        "outputs": {
+            name: redact(getattr(options, name))
+            for name in ("output", "uncertainty")
+            if getattr(options, name) is not None
+        },
     }
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
     return 0
@@ -129,8 +137,8 @@ def _as_text(found: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"Pixels    {pixels['valid']} labeled, {pixels['masked']} masked",
-            f"Sizes     {' '.join(map(str, found['sizes']))}",
+            *classes_as_text(found),
             f"Time      {found['seconds']:.1f} s",
-            f"Written   {found['outputs']['output']}",
+            f"Written   {', '.join(found['outputs'].values())}",
         ]
     )

@@ -40,7 +40,6 @@ def add_command(commands: Any) -> None:
         description="Find the pixels whose class is worth the most, and write them as points "
         "with an empty column `class`. Fill it, and give the file to fit: --labels "
         "ask.geojson,few.tif. Pixels that stay empty are not asked about again.",
-        allow_abbrev=False,
     )
     add_cube_arguments(parser, scale=False)
     group = parser.add_argument_group("what is known")

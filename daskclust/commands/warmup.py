@@ -29,7 +29,6 @@ def add_command(commands: Any) -> None:
         "where they are kept: beside the package, or below NUMBA_CACHE_DIR. Run it when an image "
         "is built or a node starts, so that the first fit does not wait. Exit code 1 where "
         "nothing can be kept.",
-        allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.set_defaults(run=_run)

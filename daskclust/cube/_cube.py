@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust.cube import _blocks
+from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import cube_html
 from daskclust.cube._images import Image, open_image
 from daskclust.cube._label_maps import as_data_array
 from daskclust.cube._labels import as_codes
+from daskclust.cube._metadata import Names
 from daskclust.cube._pixel_rows import PixelRows
 from daskclust.cube._writing import write_labels, write_values
+from daskclust.cube.formats.vector import PixelGrid
 from daskclust.cube.label_map import LabelMap
 from daskclust.cube.layout import flatten
 from daskclust.cube.pictures import plot_cube
@@ -140,6 +143,11 @@ class Cube(PixelRows):
             place=self.georeference,
             dimension_names=self.dimension_names,
         )
+
+    @property
+    def pixel_grid(self) -> PixelGrid:
+        """Shape, transform and coordinate system of the image."""
+        return pixel_grid(self.georeference, self.shape[:2], self.dimension_names)
 
     def open_map(
         self,
@@ -297,7 +305,8 @@ class Cube(PixelRows):
         *,
         overwrite: bool = False,
         n_clusters: int | None = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Names | None = None,
+        class_colors: Mapping[int, str] | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
         """Write labels as an image into a new Zarr group, or a GeoTIFF.
@@ -314,8 +323,10 @@ class Cube(PixelRows):
             Replace a label map that daskclust has written; never anything else.
         n_clusters : int, default=None
             Number of clusters, where known: up to 32 767 are stored as int16.
-        class_names : sequence of str, default=None
-            Meanings of the labels 0, 1, ...; ``cluster_0``, ... by default.
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
+        class_colors : mapping of int to str, default=None
+            Colors by label, as ``#rrggbb``; well told apart by default.
         attributes : mapping, default=None
             More attributes of the group, such as where the labels come from; JSON values,
             stored without the credentials of URLs.
@@ -363,6 +374,7 @@ class Cube(PixelRows):
             overwrite=overwrite,
             n_clusters=n_clusters,
             class_names=class_names,
+            class_colors=class_colors,
             attributes=attributes,
         )
 
@@ -428,7 +440,7 @@ class Cube(PixelRows):
         *,
         fill_value: float = -1,
         name: str = "labels",
-        class_names: Sequence[str] | None = None,
+        class_names: Names | None = None,
     ) -> Any:
         """Put one value per row back onto the image, as an ``xarray.DataArray``.
 
@@ -439,8 +451,8 @@ class Cube(PixelRows):
         fill_value : number, default=-1
             Value of masked pixels.
         name : str, default="labels"
-        class_names : sequence of str, default=None
-            Meanings of the labels 0, 1, ..., for the attributes ``flag_values`` and
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label, for the attributes ``flag_values`` and
             ``flag_meanings``.
 
         Returns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,13 @@ from numpy.typing import NDArray
 
 from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._grids import pixel_grid
-from daskclust.cube._metadata import attributes_of, dimension_names, role_of
+from daskclust.cube._metadata import (
+    attributes_of,
+    dimension_names,
+    read_colors,
+    read_meanings,
+    role_of,
+)
 from daskclust.cube._sources import open_path
 from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.opening import kind_of
@@ -26,8 +31,6 @@ from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import decode_fill_value
 
 __all__ = ["Image", "open_image", "read_image"]
-
-_IS_COLOR = re.compile("#[0-9a-fA-F]{6}")
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class Image:
         Values that its attributes declare as none.
     place : Georeference
     meanings : dict of int to str, or None
-        ``flag_meanings``, by value.
+        Names of the values.
     colors : dict of int to str, or None
-        ``flag_colors`` or a color table, by value, as ``#rrggbb``.
+        Colors of the values, as ``#rrggbb``, as far as they are stated.
     names : tuple of str
         Of the dimensions y and x.
     """
@@ -263,39 +266,15 @@ def _described(
     values: Any, place: Georeference, names: tuple[str, str], attributes: Mapping[str, Any]
 ) -> Image:
     return Image(
-        values, _nodata(attributes), place, _meanings(attributes), _colors(attributes), names
+        values,
+        _nodata(attributes),
+        place,
+        read_meanings(attributes),
+        read_colors(attributes) or None,
+        names,
     )
 
 
 def _nodata(attributes: Any) -> tuple[int, ...]:
     found = [decode_fill_value(attributes[n]) for n in NODATA_ATTRIBUTES if n in attributes]
     return tuple({int(value) for value in found if math.isfinite(value) and value == int(value)})
-
-
-def _meanings(attributes: Any) -> dict[int, str] | None:
-    return _by_value(attributes, "flag_meanings")
-
-
-def _colors(attributes: Any) -> dict[int, str] | None:
-    """Read a color table, or the colors that are said of ``flag_values``, as ``#rrggbb``."""
-    stated = attributes.get("flag_colors")
-    if isinstance(stated, Mapping):
-        return {int(k): f"#{r:02x}{g:02x}{b:02x}" for k, (r, g, b) in stated.items()}
-    found = _by_value(attributes, "flag_colors") or {}
-    return {k: c.lower() for k, c in found.items() if _IS_COLOR.fullmatch(c)} or None
-
-
-def _by_value(attributes: Any, name: str) -> dict[int, str] | None:
-    """Read a list of words, one for each of ``flag_values``."""
-    values, said = attributes.get("flag_values"), attributes.get(name)
-    if values is None or not isinstance(said, str):
-        return None
-    words = said.split()
-    if isinstance(values, str):
-        values = values.replace(",", " ").split()
-    try:
-        # One class may be written as a number, not a list.
-        numbers = [int(value) for value in np.atleast_1d(np.asarray(values)).tolist()]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return dict(zip(numbers, words, strict=True)) if len(words) == len(numbers) else None

@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from daskclust.cube._georeference import Georeference
-from daskclust.cube._metadata import flags, label_dtype
+from daskclust.cube._metadata import Names, as_names, flags, label_dtype
 from daskclust.cube._zarr_images import new_image
 from daskclust.cube.layout import BlockGrid
 from daskclust.engine import compute
@@ -37,7 +37,8 @@ def write_label_map(
     overwrite: bool,
     n_clusters: int | None,
     largest: int | None,
-    class_names: Sequence[str] | None,
+    class_names: Names | None,
+    class_colors: Mapping[int, str] | None,
     attributes: Mapping[str, Any] | None,
 ) -> zarr.Group:
     """Create the group, let `write_blocks` fill its array, and give both their attributes.
@@ -55,14 +56,14 @@ def write_label_map(
         Of the labels.
     largest : int or None
         Largest label, where known.
-    store, overwrite, n_clusters, class_names, attributes
+    store, overwrite, n_clusters, class_names, class_colors, attributes
         As in :meth:`daskclust.Cube.write_labels`.
     """
     if dtype.kind not in "iu":
         raise ValueError(f"labels have dtype {dtype}; expected integers.")
-    if n_clusters is None and class_names is not None:
-        n_clusters = len(class_names)
-    known = largest + 1 if n_clusters is None and largest is not None else n_clusters
+    named = as_names(class_names)
+    ends = [1 + code for code in (*named, largest) if code is not None]
+    known = max(ends, default=None) if n_clusters is None else max([*ends, n_clusters])
     with new_group(
         store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
     ) as group:
@@ -80,8 +81,8 @@ def write_label_map(
         group.attrs.update(redact_all(attributes or {}))
         found = write_blocks(StoredArray(target))
         check_written(target)
-        codes = sorted({*range(n_clusters or 0), *found})
-        target.attrs.update({"_FillValue": -1, **flags(codes, class_names)})
+        codes = sorted({*named, *range(n_clusters or 0), *found})
+        target.attrs.update({"_FillValue": -1, **flags(codes, named, class_colors)})
     written = open_store(store)
     assert isinstance(written, zarr.Group)
     return written
@@ -137,7 +138,8 @@ def as_data_array(
     *,
     fill_value: float,
     name: str,
-    class_names: Sequence[str] | None,
+    class_names: Names | None,
+    class_colors: Mapping[int, str] | None = None,
 ) -> Any:
     """Wrap a label map with the cube's coordinates; see :meth:`daskclust.Cube.to_xarray`."""
     try:
@@ -157,7 +159,7 @@ def as_data_array(
     if mapping is not None:
         encoding["grid_mapping"] = mapping
     if class_names is not None:
-        attributes.update(flags(range(len(class_names)), class_names))
+        attributes.update(flags(as_names(class_names), class_names, class_colors))
     out = xarray.DataArray(image, coordinates, names, name, attributes)
     out.encoding.update(encoding)
     return out

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from daskclust.exceptions import PerformanceWarning
 
 __all__ = [
     "WAVELENGTH_NAMES",
+    "Names",
+    "as_names",
     "attributes_of",
     "choose_block",
     "dimension_names",
@@ -23,9 +26,12 @@ __all__ = [
     "find_wavelengths",
     "flags",
     "label_dtype",
+    "read_colors",
+    "read_meanings",
     "role_of",
 ]
 
+_COLOR = re.compile("#[0-9a-fA-F]{6}")
 _DIMENSIONS = ("y", "x", "band")
 _ALIASES = {
     "y": {"y", "lat", "latitude", "row", "rows", "line", "lines", "northing", "downtrack"},
@@ -155,13 +161,78 @@ def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
     return np.dtype(np.int16 if small else np.int32)
 
 
-def flags(codes: Iterable[int], names: Sequence[str] | None) -> dict[str, Any]:
-    given = [] if names is None else [str(name) for name in names]
+#: What the labels of a map mean: names by number, or of the labels 0, 1, ...
+Names = Mapping[int, str] | Sequence[str]
+
+
+def as_names(names: Names | None) -> dict[int, str]:
+    """Return names by number.
+
+    Examples
+    --------
+    >>> as_names(["water"]), as_names({7: "wheat"}), as_names(None)
+    ({0: 'water'}, {7: 'wheat'}, {})
+    """
+    if names is None:
+        return {}
+    pairs = names.items() if isinstance(names, Mapping) else enumerate(names)
+    return {int(code): str(name) for code, name in pairs}
+
+
+def flags(
+    codes: Iterable[int], names: Names | None, colors: Mapping[int, str] | None = None
+) -> dict[str, Any]:
+    """Return the attributes that tell what labels mean, by CF and as they were given."""
+    given = as_names(names)
     values = [int(code) for code in codes]
-    meanings = [given[k] if k < len(given) else f"cluster_{k}" for k in values]
-    return {
+    meanings = [given.get(k, f"cluster_{k}") for k in values]
+    found: dict[str, Any] = {
         "flag_values": values,
         # CF separates meanings by blanks, hence none inside.
-        "flag_meanings": " ".join("_".join(meaning.split()) for meaning in meanings),
-        "flag_colors": " ".join(class_colors(values).values()),
+        "flag_meanings": " ".join("_".join(meaning.split()) or "_" for meaning in meanings),
+        "flag_colors": " ".join({**class_colors(values), **(colors or {})}[k] for k in values),
     }
+    if given:
+        found["class_names"] = dict(zip(map(str, values), meanings, strict=True))
+    return found
+
+
+def read_meanings(attributes: Mapping[str, Any]) -> dict[int, str] | None:
+    """Return the names of labels by number, from what `flags` writes or CF says."""
+    names = attributes.get("class_names")
+    try:
+        if isinstance(names, Mapping) and names:
+            return {int(code): str(name) for code, name in names.items()}
+        meanings, numbers = attributes.get("flag_meanings"), _flag_values(attributes)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if numbers is None or not isinstance(meanings, str):
+        return None
+    words = meanings.split()
+    return dict(zip(numbers, words, strict=True)) if len(words) == len(numbers) else None
+
+
+def read_colors(attributes: Mapping[str, Any]) -> dict[int, str]:
+    """Return the colors of labels by number, as ``#rrggbb``; black, which is no data, is none."""
+    found = attributes.get("flag_colors")
+    try:
+        if isinstance(found, Mapping):  # a color table
+            pairs = {int(k): "#{:02x}{:02x}{:02x}".format(*color) for k, color in found.items()}
+        elif isinstance(found, str):
+            words, numbers = found.split(), _flag_values(attributes) or []
+            pairs = dict(zip(numbers, words, strict=True))
+        else:
+            return {}
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return {}
+    return {k: c.lower() for k, c in pairs.items() if _COLOR.fullmatch(c) and c != "#000000"}
+
+
+def _flag_values(attributes: Mapping[str, Any]) -> list[int] | None:
+    values = attributes.get("flag_values")
+    if values is None:
+        return None
+    if isinstance(values, str):
+        values = values.replace(",", " ").split()
+    # One class may be written as a number, not a list.
+    return [int(value) for value in np.atleast_1d(np.asarray(values)).tolist()]

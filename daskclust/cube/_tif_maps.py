@@ -12,9 +12,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.colors import class_colors
+from daskclust.colors import class_colors as default_colors
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
+from daskclust.cube._metadata import Names, as_names
 from daskclust.cube.formats.geotiff import MARK, Legend, check_cog, write_cog
 from daskclust.engine import compute
 from daskclust.storage.urls import redact_all
@@ -42,7 +43,8 @@ def write_label_tif(
     kind: str,
     overwrite: bool,
     n_clusters: int | None,
-    class_names: Sequence[str] | None,
+    class_names: Names | None,
+    class_colors: Mapping[int, str] | None,
     attributes: Mapping[str, Any] | None,
     check: Callable[[], None],
 ) -> None:
@@ -59,19 +61,16 @@ def write_label_tif(
         Raises where the map must not be kept.
     """
     check_cog(path, kind=kind, overwrite=overwrite)
-    if n_clusters is None and class_names is not None:
-        n_clusters = len(class_names)
-    dtype: np.dtype[Any] = np.dtype(np.int32)
-    for small in (np.uint8, np.uint16):
-        if n_clusters is not None and n_clusters <= np.iinfo(small).max:
-            dtype = np.dtype(small)
-            break
-    else:
-        if n_clusters is None:
-            dtype = np.dtype(np.uint16)
+    named = as_names(class_names)
+    ends = [1 + code for code in named] + ([] if n_clusters is None else [n_clusters])
+    # One value more than labels, for none.
+    room = max(ends, default=2**8)
+    dtype: np.dtype[Any] = np.dtype(
+        np.uint8 if room < 2**8 else np.uint16 if room < 2**16 else np.int32
+    )
     limit = int(np.iinfo(dtype).max) - 1
     nodata = -1 if dtype.kind == "i" else limit + 1
-    found: set[int] = set(range(n_clusters or 0))
+    found: set[int] = {*named, *range(n_clusters or 0)}
 
     def convert(labels: NDArray[Any]) -> NDArray[Any]:
         codes = np.unique(labels)
@@ -85,9 +84,10 @@ def write_label_tif(
 
     def legend() -> Legend:
         codes = sorted(found)
-        given = list(class_names or ())
-        said = {k: str(given[k]) if k < len(given) else f"cluster_{k}" for k in codes}
-        return Legend(said, {k: _rgb(color) for k, color in class_colors(codes).items()})
+        colors = {**default_colors(codes), **(class_colors or {})}
+        return Legend(
+            {k: named.get(k, f"cluster_{k}") for k in codes}, {k: _rgb(colors[k]) for k in codes}
+        )
 
     write_cog(
         path,

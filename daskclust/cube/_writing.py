@@ -11,6 +11,7 @@ import numpy as np
 
 from daskclust.cube import _blocks
 from daskclust.cube._label_maps import LABEL_MAP, VALUE_MAP, write_label_map, write_value_map
+from daskclust.cube._metadata import Names
 from daskclust.cube._pixel_rows import PixelRows
 from daskclust.cube._tif_maps import write_label_tif, write_value_tif
 from daskclust.cube.formats.geotiff import is_geotiff
@@ -29,7 +30,8 @@ def write_labels(
     *,
     overwrite: bool,
     n_clusters: int | None,
-    class_names: Sequence[str] | None,
+    class_names: Names | None,
+    class_colors: Mapping[int, str] | None,
     attributes: Mapping[str, Any] | None,
 ) -> Any:
     """Write labels as an image; see :meth:`daskclust.Cube.write_labels`."""
@@ -46,6 +48,7 @@ def write_labels(
             overwrite=overwrite,
             n_clusters=n_clusters,
             class_names=class_names,
+            class_colors=class_colors,
             attributes=attributes,
             check=cube._check_unchanged,
         )
@@ -80,6 +83,7 @@ def write_labels(
         n_clusters=n_clusters,
         largest=largest,
         class_names=class_names,
+        class_colors=class_colors,
         attributes=attributes,
     )
 

@@ -33,6 +33,8 @@ Float = NDArray[np.float64]
 
 #: Prototypes: at least so many, so many a question, at most so many; a tenth of the rows.
 _LEAST, _A_QUESTION, _MOST, _ROWS_A_PROTOTYPE = 400, 4, 2000, 10
+#: Rows asked in vain whose places are looked at, at most.
+_VAIN = 4096
 #: Iterations of k-means for the prototypes.
 _LLOYD = 15
 #: Columns of :class:`Doubt` before the classes.
@@ -135,10 +137,13 @@ class Cells:
         table = self.table
         cells = np.arange(len(self.nodes))
         asked_about = np.zeros(len(cells), bool)
-        asked_about[self.place(self.labeled)] = True
+        # Rows that were asked in vain repel as labeled ones do: who has no answer to one has
+        # none to its neighbors.
+        asked = np.concatenate([self.labeled, table.vain])
+        asked_about[self.place(asked)] = True
         candidates = np.where(asked_about & (table.drawn >= 0), table.drawn, table.medoids)
         mass = np.where(candidates >= 0, table.doubts[:, 0], 0.0)
-        picked = spread_out(self.nodes, mass, self.labeled, count)
+        picked = spread_out(self.nodes, mass, asked, count)
         rows = np.concatenate([candidates[picked], table.anywhere])
         places = np.concatenate([cells[picked], table.anywhere_cells])
         _, first = np.unique(rows, return_index=True)
@@ -168,7 +173,13 @@ def _count_prototypes(n_rows: int, count: int) -> int:
     return min(wanted, max(n_rows // _ROWS_A_PROTOTYPE, 2), n_rows)
 
 
-def find_cells(data: OpenRows, known: NDArray[np.int64], count: int, seed: int) -> Cells:
+def find_cells(
+    data: OpenRows,
+    known: NDArray[np.int64],
+    count: int,
+    seed: int,
+    vain: NDArray[np.int64] | None = None,
+) -> Cells:
     """Find prototypes, and what lies around each; two passes.
 
     Parameters
@@ -179,6 +190,8 @@ def find_cells(data: OpenRows, known: NDArray[np.int64], count: int, seed: int) 
     count : int
         Of the questions.
     seed : int
+    vain : ndarray of int64, optional
+        Those of them without an answer, ascending.
 
     Raises
     ------
@@ -199,7 +212,9 @@ def find_cells(data: OpenRows, known: NDArray[np.int64], count: int, seed: int) 
         n_doubts = DOUBTS + len(data.model.classes_)
     size = min(n_prototypes, len(sample.x))
     nodes, _ = find_prototypes(space(sample.x), sample.weight, size, _LLOYD, seed)
-    request = CellRequest(space, nodes, known, labeled, doubt, n_doubts, count, seed)
+    vain = np.empty(0, np.int64) if vain is None else vain
+    vain = vain[:: max(-(-len(vain) // _VAIN), 1)]
+    request = CellRequest(space, nodes, known, labeled, doubt, n_doubts, count, seed, vain)
     table: CellTable = data.rows.reduce(CELLS, request)
     # Of several points in one place only one is met.
     missed = squared_gaps(labeled[~table.met], labeled[table.met]) > 4 * SAME

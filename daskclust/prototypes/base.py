@@ -34,7 +34,8 @@ class BasePrototypes(Saveable, BaseEstimator):
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_iter_": Number(int, low=0),
         "history_": Plain(list),
-        "prototypes_": Array("m", "p"),
+        # Coordinates of a kernel are those of no row: NaN.
+        "prototypes_": Array("m", "p", finite=False),
         "_units": Array("v", kind="b"),
         "_view_centers": Array("v", "w"),
         "_matrices": Array("v", "w", "q"),

@@ -1,14 +1,15 @@
 """Views of rows with missing values: filled in by a mixture, or placed by PCKID.
 
-Both are found from the sample, as all views are.  Rows are first scaled by the mean and the
-deviation of what is observed.  ``"mixture"`` puts conditional means under a Gaussian mixture
-in the place of what is missing; ``"pckid"`` are coordinates of a probabilistic cluster
-kernel, whose posteriors need no value filled in.  A complete row is one like any other.
+Both are found from the sample, as all views are.  ``"mixture"`` puts conditional means under
+a Gaussian mixture in the place of what is missing, and goes on as ``"standard"``; ``"pckid"``
+are coordinates of a probabilistic cluster kernel, whose posteriors need no value filled in,
+of rows scaled by the mean and the deviation of what is observed.  A complete row is one like
+any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,7 +56,8 @@ class GapView:
     Parameters
     ----------
     center, scale : ndarray of shape (p,), float64
-        Rows become ``(x - center) * scale``.
+        For the kernel, rows become ``(x - center) * scale``; for the mixture, a point amid
+        the data.
     mixtures : Mixtures
         One model, or an ensemble.
     basis : ndarray of shape (D, d), float64, or None
@@ -74,12 +76,12 @@ class GapView:
 
     def __call__(self, x: NDArray[Any]) -> Float:
         """Return the rows in float64, without gaps."""
-        scaled = (x.astype(np.float64) - self.center) * self.scale
-        origin = np.zeros(len(self.center))
+        wide = x.astype(np.float64)
         if self.basis is None:
-            filled: Float = impute(scaled, self.mixtures, origin)
+            filled: Float = impute(wide, self.mixtures, self.center)
             return filled
-        return project(scaled, self.mixtures, origin, self.basis)
+        origin = np.zeros(len(self.center))
+        return project((wide - self.center) * self.scale, self.mixtures, origin, self.basis)
 
 
 def takes_gaps(views: Any) -> bool:
@@ -148,12 +150,6 @@ def _find_kernel(x: Float, seed: int) -> tuple[Mixtures, Float | None]:
     return mixtures, model.basis_
 
 
-_FINDERS: dict[str, Callable[[Float, int], tuple[Mixtures, Float | None]]] = {
-    "mixture": _find_mixture,
-    "pckid": _find_kernel,
-}
-
-
 def find_gap_views(names: Sequence[str], x: NDArray[Any], seed: int) -> tuple[GapView | None, ...]:
     """Find the parameters of views from a sample; None for views that need complete rows.
 
@@ -176,10 +172,13 @@ def find_gap_views(names: Sequence[str], x: NDArray[Any], seed: int) -> tuple[Ga
     # A column that the sample does not have is left at its mean, which nobody knows: 0.
     center, deviation = np.nan_to_num(center), np.nan_to_num(deviation)
     scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
-    scaled = (some - center) * scale
-    unseen = np.isnan(scaled).all(axis=0)
-    scaled[:, unseen] = 0.0
-    return tuple(
-        GapView(center, scale, *_FINDERS[name](scaled, seed)) if name in _FINDERS else None
-        for name in names
-    )
+    some[:, np.isnan(some).all(axis=0)] = 0.0
+    found: list[GapView | None] = []
+    for name in names:
+        if name == "mixture":
+            found.append(GapView(center, scale, *_find_mixture(some, seed)))
+        elif name == "pckid":
+            found.append(GapView(center, scale, *_find_kernel((some - center) * scale, seed)))
+        else:
+            found.append(None)
+    return tuple(found)

@@ -102,7 +102,8 @@ str, default="auto"
         chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
         Prototypes of all sets of all views, one after another: rows of the data's kind, in the
-        views ``"angle"`` and ``"whitened"`` directions of length near 1.
+        views ``"angle"`` and ``"whitened"`` directions of length near 1;
+        NaN in ``"pckid"``.
     n_iter_ : int
         Iterations of k-means.
     n_features_in_ : int

@@ -84,7 +84,8 @@ str, default="auto"
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
-        Rows of the data's kind; in the views ``"angle"`` and ``"whitened"`` directions.
+        Rows of the data's kind; in the views ``"angle"`` and ``"whitened"`` directions;
+        NaN in ``"pckid"``.
     embedding_ : ndarray of shape (m, d), float64
         The prototypes in the space of the eigenvectors, each of length 1.
     eigenvalues_ : ndarray of shape (d,), float64

@@ -115,8 +115,7 @@ class Space:
         if gap.basis is not None:
             # Coordinates of a kernel are those of no row.
             return np.full((len(z), p), np.nan)
-        scale = np.divide(1.0, gap.scale, out=np.zeros_like(gap.scale), where=gap.scale > 0)
-        return gap.center + found[:, :p] * scale
+        return found[:, :p]
 
     def alone(self) -> list[Space]:
         """Return one space for each view."""
@@ -222,6 +221,12 @@ def _view(name: str, sample: SampleRows) -> tuple[bool, Float, Float]:
     return True, mean, whitening @ _components(whitening @ scatter @ whitening, whitening @ mean)
 
 
+def _gap_view(gap: GapView, sample: SampleRows) -> tuple[bool, Float, Float]:
+    """Rows that are filled in have features of different units, coordinates have not."""
+    filled = replace(sample, x=gap(sample.x), neighbors=None)
+    return _view("standard" if gap.basis is None else "raw", filled)
+
+
 def find_views(
     names: Sequence[str], sample: SampleRows, gaps: Sequence[GapView | None] = ()
 ) -> Space:
@@ -243,7 +248,7 @@ def find_views(
     """
     with one_blas_thread():
         found = [
-            _view("raw", replace(sample, x=gap(sample.x))) if gap else _view(name, sample)
+            _gap_view(gap, sample) if gap else _view(name, sample)
             for name, gap in zip(names, gaps or (None,) * len(names), strict=True)
         ]
     width = max(matrix.shape[1] for _, _, matrix in found)

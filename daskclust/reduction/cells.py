@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,8 @@ class CellRequest:
         Columns of the doubts.
     n_anywhere : int
         Rows that are drawn wherever they lie.
+    vain : ndarray of shape (v,), int64, optional
+        Rows whose place is asked for, ascending.
     seed : int
     """
 
@@ -62,6 +64,7 @@ class CellRequest:
     n_doubts: int = 1
     n_anywhere: int = 0
     seed: int = 0
+    vain: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class CellTable(NamedTuple):
@@ -86,6 +89,8 @@ class CellTable(NamedTuple):
         Which labeled points are rows.
     n_free : float
         Rows that may be found.
+    vain : ndarray of shape (v, q), float64
+        Places of the rows that were asked for.
     """
 
     counts: Float
@@ -97,6 +102,7 @@ class CellTable(NamedTuple):
     anywhere_cells: NDArray[np.int64]
     met: NDArray[np.bool_]
     n_free: float
+    vain: Float
 
 
 _RECORD, _PLACED = top_dtype(0), top_dtype(1)
@@ -113,6 +119,8 @@ def _fields(state: CellRequest) -> Mapping[str, Field]:
         "anywhere": Field((state.n_anywhere,), "top", _PLACED),
         "met": Field((len(state.labeled),), "max", np.int8),
         "free": Field((2, 1)),
+        # Each row is in one block: sums of one term.
+        "vain": Field((2, len(state.vain), state.nodes.shape[1])),
     }
 
 
@@ -161,6 +169,9 @@ def _block(rows: RowBlock, state: CellRequest) -> Partial:
         on = (apart[:, 0] <= SAME) & (weight > 0)
         met[at[on, 0]] = 1
         free &= ~on
+    vain = np.zeros((2, len(state.vain), state.nodes.shape[1]))
+    here = np.isin(numbers, state.vain)
+    vain[0, np.searchsorted(state.vain, numbers[here])] = z[here]
     uniforms = rows.uniforms(state.seed, 0)
     doubt = parts[:, 0] / PARTS
     blank = Field((state.n_anywhere,), "top", _PLACED).identity()
@@ -179,6 +190,7 @@ def _block(rows: RowBlock, state: CellRequest) -> Partial:
         "anywhere": blank,
         "met": met,
         "free": np.array([[float(free.sum())], [0.0]]),
+        "vain": vain,
     }
 
 
@@ -196,6 +208,7 @@ def _finalize(partial: Partial, state: CellRequest) -> CellTable:
         anywhere["x"][:, 0].astype(np.int64),
         partial["met"] > 0,
         float(partial["free"].sum()),
+        partial["vain"].sum(axis=0),
     )
 
 

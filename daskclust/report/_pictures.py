@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust import plotting
+from daskclust.colors import NODATA_COLOR
 
-__all__ = ["map_png", "photo_png", "svg"]
-
-_NODATA = (0x1A, 0x1A, 0x1A)
+__all__ = ["map_png", "photo_jpeg", "svg"]
 
 
 def svg(
-    draw: Callable[..., None], size: tuple[float, float], heights: tuple[float, ...] = (1.0,)
+    draw: Callable[..., None],
+    size: tuple[float, float],
+    heights: tuple[float, ...] = (1.0,),
+    *,
+    name: str,
 ) -> str:
     """Let `draw` draw on axes, and return the picture as an ``<svg>`` element.
 
@@ -30,6 +34,8 @@ def svg(
         Width and height in inches.
     heights : tuple of float
         Relative heights of the axes, one below the other over the same x.
+    name : str
+        What the picture shows, for those who do not see it.
     """
     figure = plotting.new_figure(figsize=size, layout="constrained")
     import matplotlib
@@ -43,36 +49,37 @@ def svg(
         figure.savefig(out, format="svg", transparent=True, metadata=nothing)
     text = out.getvalue()
     text = text[text.index("<svg") :]
+    # Black is whatever the page writes in.
+    text = text.replace("#000000", "currentColor")
+    text = text.replace("<svg", f'<svg role="img" aria-label="{html.escape(name)}"', 1)
     # Names are those of the whole page; those of several pictures must not be mixed up.
     mark = f"p{abs(hash(text)) % 16**8:08x}-"
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}", text)
 
 
-def _png(image: Any) -> str:
-    out = io.BytesIO()
-    image.save(out, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")
-
-
-def map_png(label_map: NDArray[Any], n_labels: int) -> str:
-    """Return a label map as the address of a PNG with one color a label; -1 is dark.
+def map_png(label_map: NDArray[Any], colors: Sequence[str]) -> str:
+    """Return a label map as the address of a PNG with the color of each label; -1 is dark.
 
     Labels beyond 254 share colors, since such a PNG has 256.
     """
     from PIL import Image
 
-    colors = [
-        tuple(int(color[i : i + 2], 16) for i in (1, 3, 5))
-        for color in plotting.label_colors(min(n_labels, 254))
-    ]
+    palette = [bytes.fromhex(color[1:]) for color in (NODATA_COLOR, *colors[:254])]
     shown = np.where(label_map < 0, 0, label_map % 254 + 1).astype(np.uint8)
     image = Image.fromarray(shown)
-    image.putpalette([part for color in (_NODATA, *colors) for part in color])
-    return _png(image)
+    image.putpalette([part for color in palette for part in color])
+    return _address(image, "PNG", optimize=True)
 
 
-def photo_png(picture: NDArray[Any]) -> str:
-    """Return a picture (y, x, 3) of values from 0 to 1 as the address of a PNG."""
+def photo_jpeg(picture: NDArray[Any]) -> str:
+    """Return a picture (y, x, 3) of values from 0 to 1 as the address of a JPEG."""
     from PIL import Image
 
-    return _png(Image.fromarray(np.asarray(255 * picture).astype(np.uint8)))
+    return _address(Image.fromarray(np.asarray(255 * picture).astype(np.uint8)), "JPEG", quality=85)
+
+
+def _address(image: Any, kind: str, **options: Any) -> str:
+    out = io.BytesIO()
+    image.save(out, format=kind, **options)
+    text = base64.b64encode(out.getvalue()).decode("ascii")
+    return f"data:image/{kind.lower()};base64,{text}"

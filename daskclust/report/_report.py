@@ -11,13 +11,15 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust import plotting
-from daskclust.engine import compute
-from daskclust.report._page import Page, escape
-from daskclust.report._pictures import map_png, photo_png, svg
-from daskclust.report.summary import MapSummary, agreement_of, as_classes, n_clusters_of, summarize
+from daskclust.report._map import add_map
+from daskclust.report._page import Page
+from daskclust.report._pictures import svg
+from daskclust.report._places import map_axes, spectrum_axes
+from daskclust.report._tables import add_agreement, add_violations, mostly_of
+from daskclust.report.legend import Legend, legend_of
+from daskclust.report.summary import MapSummary, agreement_of, as_classes, summarize
 from daskclust.report.written import check_report
 from daskclust.storage.files import write_whole
 from daskclust.storage.stores import local_path
@@ -25,11 +27,14 @@ from daskclust.storage.urls import redact
 
 __all__ = ["write_report"]
 
-#: Stored bytes up to which a cube is read once more, for a color picture of the scene.
-_PHOTO_BYTES = 512 * 2**20
+#: Why the objective of estimators with feature weights jumps.
+_ROUNDS = (
+    "A dotted line begins a round with new feature weights. Weights decide how distances are "
+    "measured, so the objective is in another unit in each round: compare values within a round "
+    "only. A jump at a dotted line, up or down, is no gain and no loss. Rounds end when the "
+    "weights change no more."
+)
 _PACKAGES = ("daskclust", "dask", "distributed", "numpy", "numba", "scipy", "scikit-learn", "zarr")
-#: Violated pairs that are listed.
-_LISTED = 20
 
 
 def write_report(
@@ -40,9 +45,12 @@ def write_report(
     labels: Any = None,
     truth: Any = None,
     unlabeled: int | Sequence[int] = -1,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | Mapping[int, str] | None = None,
+    uncertainty: Any = None,
+    uncertainty_is: str | None = None,
     title: str | None = None,
     configuration: Mapping[str, Any] | None = None,
+    legend: Legend | None = None,
     summary: MapSummary | None = None,
     agreement: Mapping[str, Mapping[str, Any]] | None = None,
     overwrite: bool = False,
@@ -64,12 +72,17 @@ def write_report(
         Known classes to compare with.
     unlabeled : int or sequence of int, default=-1
         Values of `truth` that mean none.
-    class_names : sequence of str, default=None
-        Of the clusters; their numbers by default.
+    class_names : sequence of str or mapping of int to str, default=None
+        Of the clusters, or of the classes by code where clusters are classes.
+    uncertainty : array of shape (n_valid,), float, default=None
+        Margin of each row, from 0 (a tie) to 1, such as of
+        :meth:`daskclust.LabelSpreading.margin`: shown as a layer of the map.
+    uncertainty_is : str, default=None
+        What the margin is, in words.
     title : str, default=None
     configuration : mapping, default=None
         What the fit was run with; the model's parameters by default.
-    summary, agreement : optional
+    legend, summary, agreement : optional
         What is known of the label map already; else it is computed, in two passes over
         the labels.
     overwrite : bool, default=False
@@ -91,8 +104,10 @@ def write_report(
 
     Notes
     -----
-    Large scenes are shown by every so many pixels, at most 1000 along a side.  A scene
-    of up to 512 MiB is read once more, for a picture in the colors of light.
+    The map can be zoomed and its classes switched off by a script inside the file; without
+    scripts it is a picture.  Large scenes are shown by every so many pixels: at most 2500
+    along a side, and fewer where the layers would take more than 3 MB.  A scene of up to
+    512 MiB is read once more, for a picture in the colors of light.
 
     Examples
     --------
@@ -106,29 +121,39 @@ def write_report(
     True
     """
     check_report(path, overwrite=overwrite)
-    k = n_clusters_of(model)
-    names = [str(i) for i in range(k)] if class_names is None else [str(n) for n in class_names]
-    names += [str(i) for i in range(len(names), k)]
+    if legend is None:
+        by_code = class_names if isinstance(class_names, Mapping) else None
+        if class_names is not None and by_code is None:
+            by_code = {code: str(name) for code, name in enumerate(class_names)}
+        legend = legend_of(model, by_code)
     if summary is None or (agreement is None and truth is not None):
-        image = cube.to_map(model.labels_ if labels is None else labels)
-        summary = summarize(image, k) if summary is None else summary
+        image = cube.to_map(legend.encode(model.labels_ if labels is None else labels))
+        if summary is None:
+            margins = None if uncertainty is None else cube.to_map(uncertainty, fill_value=np.nan)
+            summary = summarize(image, legend.codes, values=margins, cube=cube)
         if truth is not None and agreement is None:
             none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
             known = as_classes(da.asarray(truth), none)
             agreement = {"truth": agreement_of(image, known, cube.blocks)}
+    k = len(legend.codes)
     plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"
     page = Page(redact(title or plain))
+    kind = "clusters" if legend.is_of_clusters else "classes"
     page.lead(
-        f"{type(model).__name__}, {k} clusters. Written "
+        f"{type(model).__name__}, {k} {kind}. Written "
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
     )
     page.facts(_facts(cube, model, agreement))
-    _add_map(page, cube, summary, names)
-    _add_spectra(page, cube, model, names)
+    add_map(
+        *(page, cube, summary, legend, map_axes(cube)),
+        mostly=mostly_of(agreement) if legend.is_of_clusters else {},
+        uncertainty_is=uncertainty_is,
+    )
+    _add_spectra(page, cube, model, legend)
     _add_history(page, model)
     for key, found in (agreement or {}).items():
-        _add_agreement(page, key, found, names)
-    _add_violations(page, model)
+        add_agreement(page, key, found, legend)
+    add_violations(page, model)
     shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
     page.details("Configuration", _rows_of(shown))
     page.details("Cube", _rows_of(_cube_facts(cube)))
@@ -181,51 +206,13 @@ def _facts(cube: Any, model: Any, agreement: Any) -> list[tuple[str, str]]:
     return found
 
 
-def _add_map(page: Page, cube: Any, summary: MapSummary, names: Sequence[str]) -> None:
-    step = summary.step
-    shown = "every pixel" if step == 1 else f"every {step}th pixel in both directions"
-    figures = [
-        page.image(
-            map_png(summary.preview, len(names)), "Label map", f"Label map, {shown}; dark: no data"
-        )
-    ]
-    photo = _photo(cube, summary.preview, step)
-    if photo is not None:
-        light = "red, green and blue light" if cube.wavelengths is not None else "three bands"
-        figures.append(page.image(photo_png(photo), "Scene", f"The scene in {light}"))
-    total = max(int(summary.sizes.sum()), 1)
-    largest = max(int(summary.sizes.max(initial=0)), 1)
-    colors = plotting.label_colors(len(names))
-    rows = [
-        f'<tr><td><i class="chip" style="background:{color}"></i>{escape(name)}</td>'
-        f'<td class="n">{size:,}</td><td class="n">{size / total:.1%}</td>'
-        f'<td style="width:40%"><div class="bar" style="width:{100 * size / largest:.2f}%;'
-        f'background:{color}"></div></td></tr>'
-        for name, size, color in zip(names, summary.sizes.tolist(), colors, strict=True)
-    ]
-    legend = (
-        '<div class="legend"><table><tr><th>cluster</th><th class="n">pixels</th>'
-        f'<th class="n">share</th><th></th></tr>{"".join(rows)}</table></div>'
-    )
-    page.section("Map", f'<div class="maps">{"".join(figures)}{legend}</div>')
-
-
-def _photo(cube: Any, preview: NDArray[Any], step: int) -> NDArray[Any] | None:
-    """Read a small color picture of a scene that is not too large."""
-    n_bands = cube.shape[2]
-    if cube.stored.nbytes > _PHOTO_BYTES:
-        return None
-    bands = cube.bands[plotting.rgb_bands(n_bands, cube.wavelengths)]
-    (shown,) = compute("a picture of the scene", cube.stored_bands(bands.tolist())[::step, ::step])
-    picture = np.ma.getdata(shown).astype(float)
-    picture[preview < 0] = np.nan
-    return plotting.stretch(picture)
-
-
-def _add_spectra(page: Page, cube: Any, model: Any, names: Sequence[str]) -> None:
+def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
     centers = getattr(model, "cluster_centers_", None)
     centers = getattr(model, "means_", None) if centers is None else centers
     if centers is None or centers.shape[1] != cube.shape[2]:
+        return
+    if cube.sample_scaling.kind == "whitened":
+        # Their features are directions, no bands.
         return
     scaling = cube.scaling
     if scaling is not None:
@@ -233,75 +220,62 @@ def _add_spectra(page: Page, cube: Any, model: Any, names: Sequence[str]) -> Non
     weights = getattr(model, "feature_weights_", None)
     if weights is None:
         weights = getattr(model, "metric_weights_", None)
+    axes = spectrum_axes(cube)
+    codes = np.asarray(legend.encode(np.arange(len(centers)))).tolist()
+    names = [legend.by_code.get(code, str(code)) for code in codes]
+    colors = [legend.color_by_code.get(code, "#888888") for code in codes]
 
     def draw(ax: Any, below: Any = None) -> None:
-        if weights is not None:
-            plotting.draw_bands(below, weights, wavelengths=cube.wavelengths)
         plotting.draw_spectra(
-            ax, centers, wavelengths=cube.wavelengths, bands=cube.bands, names=names
+            *(ax, centers),
+            wavelengths=axes.wavelengths,
+            bands=cube.bands,
+            names=names,
+            colors=colors,
         )
+        ax.set_ylabel(axes.y_name)
+        lowest = ax
         if weights is not None:
-            ax.set_xlabel("")
+            plotting.draw_bands(below, weights, wavelengths=axes.wavelengths)
             below.set_ylabel("weight")
+            ax.set_xlabel("")
+            lowest = below
+        lowest.set_xlabel(axes.x_name)
 
-    if weights is None:
-        page.section("Cluster spectra", f"<figure>{svg(draw, (11, 4.2))}</figure>")
-    else:
-        picture = svg(draw, (11, 6.0), (2.2, 1.0))
-        page.section("Cluster spectra and feature weights", f"<figure>{picture}</figure>")
+    n, heights = len(centers), (1.0,) if weights is None else (2.2, 1.0)
+    what = f"Spectra of {n} clusters over {axes.x_name}"
+    heading = "Cluster spectra"
+    if weights is not None:
+        used = int((weights > 0).sum())
+        what += f"; {used} of {len(weights)} bands have weight"
+        heading += " and feature weights"
+    picture = svg(draw, (11, 4.2 if weights is None else 6.0), heights, name=what)
+    page.section(heading, f'<figure class="wide">{picture}</figure>')
 
 
 def _add_history(page: Page, model: Any) -> None:
     history = getattr(model, "history_", None)
-    if not history:
+    if not history or len(history) == 1:
+        # A single record has no course; its numbers are among the facts.
         return
+    values = [r["objective"] for r in history if r.get("objective") is not None]
+    course = f", from {values[0]:.6g} to {values[-1]:.6g}" if values else ""
+    seconds = sum(record.get("seconds") or 0.0 for record in history)
+    objective = svg(
+        lambda ax: plotting.draw_history(ax, history),
+        (5.4, 3.2),
+        name=f"Objective of {len(history)} iterations{course}",
+    )
+    times = svg(
+        lambda ax: plotting.draw_seconds(ax, history),
+        (5.4, 3.2),
+        name=f"Time of {len(history)} iterations, {seconds:.1f} s in all",
+    )
+    rounds = {record["round"] for record in history if "round" in record}
+    said = f"<figcaption>{_ROUNDS}</figcaption>" if len(rounds) > 1 else ""
     page.pair(
-        (
-            "Objective of each iteration",
-            svg(lambda ax: plotting.draw_history(ax, history), (5.4, 3.2)),
-        ),
-        ("Time of each iteration", svg(lambda ax: plotting.draw_seconds(ax, history), (5.4, 3.2))),
-    )
-
-
-def _add_agreement(page: Page, key: str, found: Mapping[str, Any], names: Sequence[str]) -> None:
-    scores = {
-        "Adjusted Rand index": found["ari"],
-        "Normalized mutual information": found["nmi"],
-        "Pairwise F-score": found["pairwise_f"],
-        "Accuracy of the best matching": found["accuracy"],
-    }
-    rows = "".join(
-        f'<tr><td>{name}</td><td class="n">{value:.4f}</td></tr>' for name, value in scores.items()
-    )
-    classes = found.get("class_names") or found["classes"]
-    clusters = [names[i] if i < len(names) else i for i in found["clusters"]]
-    height = min(12.0, 1.2 + 0.42 * len(classes))
-    picture = svg(
-        lambda ax: plotting.draw_confusion(ax, found["counts"], classes=classes, clusters=clusters),
-        (max(5.0, min(11.0, 2.5 + 0.7 * len(clusters))), height),
-    )
-    page.section(
-        f"Agreement with {key}",
-        f'<div class="maps"><figure>{picture}<figcaption>Share of each class in each cluster, over '
-        f"{found['pixels']:,} pixels</figcaption></figure><div><table>{rows}</table></div></div>",
-    )
-
-
-def _add_violations(page: Page, model: Any) -> None:
-    violations = getattr(model, "constraint_violations_", None)
-    if violations is None or not len(violations):
-        return
-    rows = "".join(
-        f'<tr><td class="n">{int(v["i"])}</td><td class="n">{int(v["j"])}</td>'
-        f"<td>{escape(v['kind'])}</td></tr>"
-        for v in violations[:_LISTED]
-    )
-    more = len(violations) - _LISTED
-    page.section(
-        "Violated constraints",
-        f'<table><tr><th class="n">row</th><th class="n">row</th><th>kind</th></tr>{rows}</table>'
-        + (f"<p>and {more:,} more</p>" if more > 0 else ""),
+        ("Objective of each iteration", f"<figure>{objective}{said}</figure>"),
+        ("Time of each iteration", f"<figure>{times}</figure>"),
     )
 
 

@@ -78,7 +78,9 @@ def write_questions_report(
     page.section("Spectra", f"<figure>{_spectra(cube, questions)}</figure>")
     page.section("Pixels", _table(questions))
     if gain is not None:
-        picture = svg(lambda ax: gain.plot(ax), (7.0, 3.4))
+        picture = svg(
+            lambda ax: gain.plot(ax), (7.0, 3.4), name="Change of the labels with further answers"
+        )
         page.section(
             "What the answers may change",
             f"<figure>{picture}<figcaption>By the model's own beliefs; bands hold four fifths of "
@@ -126,7 +128,8 @@ def _map(cube: Any, questions: Any) -> str:
             )
 
     scale = 9.0 / max(height, width)
-    return svg(draw, (max(4.0, scale * width), max(3.0, scale * height)))
+    size = (max(4.0, scale * width), max(3.0, scale * height))
+    return svg(draw, size, name="Where the pixels lie in the scene")
 
 
 def _spectra(cube: Any, questions: Any) -> str:
@@ -144,7 +147,7 @@ def _spectra(cube: Any, questions: Any) -> str:
         ax.set_xlabel("band" if cube.wavelengths is None else "wavelength (nm)")
         ax.set_ylabel("number; each from its least to its greatest value")
 
-    return svg(draw, (9.0, max(3.0, 0.45 * n)))
+    return svg(draw, (9.0, max(3.0, 0.45 * n)), name=f"Spectra of {n} pixels")
 
 
 def _table(questions: Any) -> str:

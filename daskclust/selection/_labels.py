@@ -131,18 +131,18 @@ def ask(X: Any, n: int, *, y: Any, model: Any, random_state: Any) -> Questions:
     check_integer(n, "n", 1)
     (seed,) = draw_seeds(random_state, 1)
     _check_model(model)
-    known, n_labels = np.empty(0, np.int64), 0
+    known, labeled = np.empty(0, np.int64), np.empty(0, np.int64)
     y = None if y is None else as_labels(y)
     if model is None and y is not None:
         data = open_for_questions(X, None)
-        known, n_labels = _known_rows(y, data.rows.n_rows)
-        if n_labels:
+        known, labeled = _known_rows(y, data.rows.n_rows)
+        if len(labeled):
             model = LabelSpreading(random_state=seed % 2**32).fit(X, y)
             data = OpenRows(data.rows, data.cube, model)
     else:
         data = open_for_questions(X, model)
         if y is not None:
-            known, n_labels = _known_rows(y, data.rows.n_rows)
+            known, labeled = _known_rows(y, data.rows.n_rows)
         elif not data.knows_its_labels:
             raise ValueError(
                 "model was fitted with more labels than it keeps as nodes; expected y, too, so "
@@ -150,11 +150,12 @@ def ask(X: Any, n: int, *, y: Any, model: Any, random_state: Any) -> Questions:
             )
     if not 1 <= n <= data.rows.n_rows - len(known):
         raise ValueError(_too_many(n, data.rows.n_rows - len(known), data.rows.n_rows))
-    cells = find_cells(data, known, int(n), seed)
+    vain = np.setdiff1d(known, labeled)
+    cells = find_cells(data, known, int(n), seed, vain)
     if n > cells.table.n_free:
         raise ValueError(_too_many(n, int(cells.table.n_free), data.rows.n_rows))
     rows, places = cells.choose(int(n))
-    n_labels = max(n_labels, len(cells.labeled))
+    n_labels = max(len(labeled), len(cells.labeled))
     return Questions(rows, places, cells, model, n_labels, seed)
 
 
@@ -176,11 +177,11 @@ def _check_model(model: Any) -> None:
     check_is_fitted(model)
 
 
-def _known_rows(y: Any, n_rows: int) -> tuple[Ints, int]:
-    """Rows that are not to be asked about, ascending, and how many of them have a label."""
+def _known_rows(y: Any, n_rows: int) -> tuple[Ints, Ints]:
+    """Rows that are not to be asked about, and those of them with a label, ascending."""
     labels = read_labels(y, n_rows)
     if not isinstance(y, tuple) or is_dask(y):
-        return labels.rows, len(labels.rows)
+        return labels.rows, labels.rows
     rows = np.unique(np.asarray(y[0], dtype=np.int64))
     if len(rows) and not 0 <= rows[0] <= rows[-1] < n_rows:
         row = int(rows[0] if rows[0] < 0 else rows[-1])
@@ -188,4 +189,4 @@ def _known_rows(y: Any, n_rows: int) -> tuple[Ints, int]:
             f"y lists row {row}; expected row numbers in [0, {n_rows}). Row numbers count from 0 "
             "over all of X."
         )
-    return rows, len(labels.rows)
+    return rows, labels.rows

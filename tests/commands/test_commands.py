@@ -195,7 +195,7 @@ def test_job_files_that_are_wrong(
 ) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
-    code, out, err = run(f"fit S --config {name}")
+    code, out, err = run(f"fit S --n-clusters 3 --config {name}")
     assert code == 2
     assert message in err
     assert not out
@@ -205,19 +205,19 @@ def test_job_files_that_are_wrong(
     ("arguments", "message"),
     [
         ("fit", "no CUBE given"),
-        ("fit S --estimator dbscan", "invalid choice"),
-        ("fit S --sparsity 3", "KMeans has no parameter 'sparsity'"),
+        ("fit S --n-clusters 3 --estimator dbscan", "invalid choice"),
+        ("fit S --n-clusters 3 --sparsity 3", "KMeans has no parameter 'sparsity'"),
         ("fit S --n-clusters 0", "n_clusters == 0, must be >= 1"),
-        ("fit S --metric manhattan", "metric='manhattan'"),
-        ("fit S --seed -1", "negative"),
-        ("fit S --chunks 3", "ROWSxCOLUMNS"),
-        ("fit S --bad-bands x", "no band"),
-        ("fit S --bad-bands 7-3", "ends before it begins"),
-        ("fit S --bad-bands 0-9999999999", "no cube has 1000000 bands"),
-        ("fit S --unlabeled x", "list of integers"),
-        ("fit S --memory-limit 5", "less than 128 MiB"),
-        ("fit S --memory-limit much", "is no size"),
-        ("fit S --must-link F", "KMeans takes no pairs, so no --must-link"),
+        ("fit S --n-clusters 3 --metric manhattan", "metric='manhattan'"),
+        ("fit S --n-clusters 3 --seed -1", "negative"),
+        ("fit S --n-clusters 3 --chunks 3", "ROWSxCOLUMNS"),
+        ("fit S --n-clusters 3 --bad-bands x", "no band"),
+        ("fit S --n-clusters 3 --bad-bands 7-3", "ends before it begins"),
+        ("fit S --n-clusters 3 --bad-bands 0-9999999999", "no cube has 1000000 bands"),
+        ("fit S --n-clusters 3 --unlabeled x", "list of integers"),
+        ("fit S --n-clusters 3 --memory-limit 5", "less than 128 MiB"),
+        ("fit S --n-clusters 3 --memory-limit much", "is no size"),
+        ("fit S --n-clusters 3 --must-link F", "KMeans takes no pairs, so no --must-link"),
         ("predict S --output l.zarr", "--model is needed"),
         ("predict S --model l.zarr", "--output is needed"),
         ("inspect", "no CUBE given"),
@@ -233,17 +233,20 @@ def test_wrong_usage(run: Any, arguments: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("fit none.zarr --output l.zarr", "no Zarr store"),
-        ("fit S --variable other --output l.zarr", "No array 'other' in the store"),
-        ("fit S --dims a,b,c --output l.zarr", "not one each of y, x and band"),
-        ("fit S --nodata none --mask scene.zarr --output l.zarr", "no Zarr store"),
-        ("fit S --bad-bands 0-11 --output l.zarr", "drops all 12 bands"),
-        ("fit S --estimator pckmeans --labels none.zarr --output l.zarr", "no Zarr store"),
-        ("fit coop://pigeon --output l.zarr", "fsspec package"),
-        ("fit S --output S", "in the same place as the cube"),
-        ("fit S --output a.zarr --model a.zarr/b", "in the same place as --output"),
+        ("fit none.zarr --n-clusters 3 --output l.zarr", "no Zarr store"),
+        ("fit S --n-clusters 3 --variable other --output l.zarr", "No array 'other' in the store"),
+        ("fit S --n-clusters 3 --dims a,b,c --output l.zarr", "not one each of y, x and band"),
+        ("fit S --n-clusters 3 --nodata none --mask scene.zarr --output l.zarr", "no Zarr store"),
+        ("fit S --n-clusters 3 --bad-bands 0-11 --output l.zarr", "drops all 12 bands"),
+        (
+            "fit S --n-clusters 3 --estimator pckmeans --labels none.zarr --output l.zarr",
+            "no Zarr store",
+        ),
+        ("fit coop://pigeon --n-clusters 3 --output l.zarr", "fsspec package"),
+        ("fit S --n-clusters 3 --output S", "in the same place as the cube"),
+        ("fit S --n-clusters 3 --output a.zarr --model a.zarr/b", "in the same place as --output"),
         ("fit S --n-clusters 3000 --output l.zarr", "n_samples="),
-        ("fit S --output file/l.zarr", "is no folder"),
+        ("fit S --n-clusters 3 --output file/l.zarr", "is no folder"),
         ("predict S --model S --output l.zarr", "ModelFormatError"),
         ("predict S --model none --output l.zarr", "no saved model"),
         ("inspect none.zarr", "no Zarr store"),
@@ -287,10 +290,10 @@ def test_outputs_of_others_are_kept(run: Any, tmp_path: Path) -> None:
     (tmp_path / "thesis.html").write_text("ten years")
     zarr.create_group(tmp_path / "precious.zarr")
     for flag, name in (("report", "thesis.html"), ("output", "precious.zarr")):
-        code, _, err = run(f"fit S --{flag} {name}")
+        code, _, err = run(f"fit S --n-clusters 3 --{flag} {name}")
         assert code == 1
         assert "--overwrite" in err
-        code, _, err = run(f"fit S --{flag} {name} --overwrite")
+        code, _, err = run(f"fit S --n-clusters 3 --{flag} {name} --overwrite")
         assert code == 1
         assert "was not written by daskclust" in err
     assert (tmp_path / "thesis.html").read_text() == "ten years"
@@ -299,7 +302,7 @@ def test_outputs_of_others_are_kept(run: Any, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
 def test_an_unwritable_folder(run: Any, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o555)
-    code, _, err = run("fit S --output locked/l.zarr")
+    code, _, err = run("fit S --n-clusters 3 --output locked/l.zarr")
     assert code == 1
     assert "cannot be written to" in err
 
@@ -307,7 +310,9 @@ def test_an_unwritable_folder(run: Any, tmp_path: Path) -> None:
 def test_labels_of_another_shape_or_place(run: Any, tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "small.zarr")
     group.create_array("labels", data=np.zeros((3, 3), np.int8), dimension_names=("y", "x"))
-    code, _, err = run("fit S --estimator pckmeans --labels small.zarr --output l.zarr")
+    code, _, err = run(
+        "fit S --n-clusters 3 --estimator pckmeans --labels small.zarr --output l.zarr"
+    )
     assert code == 1
     assert "shape (3, 3); expected the image's (40, 50)" in err
     assert not (tmp_path / "l.zarr").exists()
@@ -323,7 +328,7 @@ def test_pairs_from_files(run: Any, tmp_path: Path) -> None:
     assert code == 0, err
     assert json.loads(out)["violations"] >= 0
     (tmp_path / "must.csv").write_text("a b\n")
-    code, _, err = run("fit S --estimator pckmeans --must-link must.csv")
+    code, _, err = run("fit S --n-clusters 3 --estimator pckmeans --must-link must.csv")
     assert code == 1
 
 

@@ -13,8 +13,9 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 #: Passes that a fit which goes on may make again: the look at the data, fetches of single rows
-#: and the pass that was under way, of which DPMeans makes several an iteration.
-AGAIN = 5
+#: and the pass that was under way, of which DPMeans makes several an iteration
+#: and label spreading some before its prototypes are there.
+AGAIN = 6
 NAMES = [
     "KMeans",
     "KMeans++",

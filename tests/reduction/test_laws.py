@@ -257,7 +257,7 @@ def cell_states(rng, x):
     nodes, labeled = rng.normal(size=(5, p)), np.concatenate([x[:2], rng.normal(size=(1, p))])
     known = np.sort(rng.choice(len(x), min(len(x), 2), replace=False))
     return [
-        CellRequest(_as_float64, nodes, known, labeled, _distance_to_one, 2, 3, 7),
+        CellRequest(_as_float64, nodes, known, labeled, _distance_to_one, 2, 3, 7, known),
         CellRequest(_as_float64, nodes[:1], known[:0], labeled[:0]),
     ], sums
 

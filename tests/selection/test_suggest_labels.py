@@ -78,7 +78,8 @@ def test_cells_are_those_of_brute_force() -> None:
     rng = np.random.default_rng(2)
     nodes, known = rng.normal(scale=6, size=(9, 2)), np.arange(0, N, 3)
     labeled = x[[7, 8]]
-    request = CellRequest(as_it_is, nodes, known, labeled, first_column, 1, 5, 3)
+    vain = np.array([3, 402])
+    request = CellRequest(as_it_is, nodes, known, labeled, first_column, 1, 5, 3, vain)
     table = open_rows(da.from_array(x, chunks=(77, 2))).reduce(CELLS, request)
     distances = ((x[:, None] - nodes) ** 2).sum(axis=2)
     cell = distances.argmin(axis=1)
@@ -97,6 +98,7 @@ def test_cells_are_those_of_brute_force() -> None:
     assert len(set(table.anywhere)) == 5
     assert free[table.anywhere].all()
     assert_array_equal(table.anywhere_cells, cell[table.anywhere])
+    assert_array_equal(table.vain, x[vain])
 
 
 def test_points_that_are_no_rows_are_not_met() -> None:
@@ -141,6 +143,9 @@ def test_asked_in_vain_is_not_asked_again() -> None:
     answers[::2] = -1
     more = suggest_labels(x, 50, y=(rows, answers), random_state=0)
     assert not np.isin(more, rows).any()
+    # Who cannot answer for a row is asked elsewhere: the whole group 0 has no answer.
+    mute = suggest_labels(x, 1, y=([int(np.flatnonzero(truth == 0)[0])], [-1]), random_state=0)
+    assert truth[mute[0]] != 0
     nothing = suggest_labels(x, 50, y=(rows, np.full(20, -1)), random_state=0)
     assert not np.isin(nothing, rows).any()
 

@@ -1,0 +1,163 @@
+"""Writing what a fit or a prediction was asked for: maps, model, report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+
+from daskclust.commands._cubes import image_of
+from daskclust.commands._data import described
+from daskclust.commands._estimators import takes_labels
+from daskclust.commands._outputs import JOB
+from daskclust.commands._results import agreements
+from daskclust.commands._uncertainty import margin_kind, margins
+from daskclust.commands.console import Progress
+from daskclust.report.legend import Legend, legend_of
+from daskclust.report.summary import summarize
+from daskclust.storage.seen import as_dask
+
+__all__ = ["add_classes", "read_legend", "write_map", "write_outputs", "write_uncertainty"]
+
+
+def write_outputs(
+    options: argparse.Namespace, job: Any, model: Any, found: dict[str, Any], progress: Progress
+) -> None:
+    """Write what was asked for, and add what the label map says to the results."""
+    from daskclust.persistence.models import save
+
+    cube = job.cube
+    given = job.maps.get("labels")
+    legend = legend_of(
+        model,
+        None if given is None else given.meanings,
+        None if given is None else given.colors,
+    )
+    stored = {
+        "mark": job.mark,
+        **{key: found[key] for key in ("command", "version", "estimator", "configuration")},
+        "scale": options.scale,
+        "scaling": None if cube.scaling is None else [part.tolist() for part in cube.scaling],
+        "data": described(cube),
+        "classes": _classes(legend),
+    }
+    if options.model is not None:
+        with progress.task("Model"):
+            save(model, options.model, overwrite=job.replace["--model"], attributes={JOB: stored})
+    labels = legend.encode(model.labels_)
+    if options.output is None:
+        image = cube.to_map(labels)
+    else:
+        image = write_map(options, cube, labels, legend, stored, job.replace, progress)
+    uncertainty = None
+    if options.uncertainty is not None:
+        uncertainty = write_uncertainty(options, cube, model, stored, job.replace, progress)
+    if options.output is None and options.report is None and not job.maps:
+        return
+    with progress.task("Summary"):
+        summary = summarize(image, legend.codes, values=uncertainty, cube=cube)
+        add_classes(found, legend, summary)
+        are_used = takes_labels(model)
+        found.update(
+            agreements(
+                *(job.maps, image, cube.blocks, legend),
+                unlabeled=options.unlabeled,
+                are_used=are_used,
+            )
+        )
+    if options.report is not None:
+        from daskclust.report import write_report
+
+        with progress.task("Report"):
+            write_report(
+                options.report,
+                cube=cube,
+                model=model,
+                legend=legend,
+                title=options.title,
+                configuration=found["configuration"],
+                summary=summary,
+                uncertainty_is=margin_kind(model),
+                agreement={
+                    name: found[f"agreement_with_{name}"]
+                    for name in ("truth", "labels")
+                    if f"agreement_with_{name}" in found
+                },
+                overwrite=job.replace["--report"],
+                job=job.mark,
+            )
+
+
+def write_map(
+    options: argparse.Namespace,
+    cube: Any,
+    labels: Any,
+    legend: Legend,
+    stored: dict[str, Any],
+    replace: dict[str, bool],
+    progress: Progress,
+) -> da.Array:
+    """Write the label map, and return it as it was written: lazy, -1 for none."""
+    with progress.task("Label map"):
+        written = cube.write_labels(
+            labels,
+            options.output,
+            overwrite=replace["--output"],
+            class_names=legend.by_code,
+            class_colors=legend.color_by_code,
+            attributes={JOB: stored},
+        )
+    image: da.Array = image_of(cube, written)
+    return image
+
+
+def write_uncertainty(
+    options: argparse.Namespace,
+    cube: Any,
+    model: Any,
+    stored: dict[str, Any],
+    replace: dict[str, bool],
+    progress: Progress,
+) -> da.Array:
+    """Write the map of margins, and return it as it was written: lazy, NaN for none."""
+    with progress.task("Uncertainty"):
+        written = cube.write_map(
+            margins(model, cube),
+            options.uncertainty,
+            overwrite=replace["--uncertainty"],
+            attributes={JOB: stored, "long_name": "margin", "description": margin_kind(model)},
+        )
+    if not isinstance(written, Path):
+        return as_dask(written["values"])
+    return da.asarray(cube.open_map("the map written", written).values)
+
+
+def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
+    """Add the pixels of each class to results, as JSON values."""
+    found["sizes"] = summary.sizes.tolist()
+    found["classes"] = [
+        {"code": code, "name": name, "pixels": size}
+        for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
+    ]
+    for item, area in zip(found["classes"], summary.square_meters or (), strict=False):
+        item["square_meters"] = area
+
+
+def _classes(legend: Legend) -> dict[str, Any]:
+    return {
+        "codes": list(legend.codes),
+        "names": list(legend.names),
+        "colors": list(legend.colors),
+    }
+
+
+def read_legend(job: Any, model: Any) -> Legend:
+    """Return the legend of a model, with the names and colors saved beside it."""
+    said = job.get("classes") if isinstance(job, dict) else None
+    if not isinstance(said, dict):
+        return legend_of(model)
+    names = dict(zip(said["codes"], said["names"], strict=False))
+    colors = dict(zip(said["codes"], said["colors"], strict=False))
+    return legend_of(model, names, colors)

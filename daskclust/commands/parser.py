@@ -1,0 +1,104 @@
+"""Parsers that name what was probably meant, and stop at the command that was misused."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+__all__ = ["Parser", "did_you_mean", "one_of"]
+
+#: Likeness from which a word is taken for a slip of the pen.
+_LIKE = 0.6
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a sentence with the word that was probably meant, or nothing.
+
+    Parameters
+    ----------
+    word : str
+        As given.
+    known : iterable of str
+        What there is.
+
+    Examples
+    --------
+    >>> did_you_mean("--cluster", ["--n-clusters", "--chunks"])
+    ' Did you mean --n-clusters?'
+    >>> did_you_mean("--zebra", ["--n-clusters"])
+    ''
+    """
+    words = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), words, n=1, cutoff=_LIKE)
+    return f" Did you mean {words[found[0]]}?" if found else ""
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a reader of one of some words, for ``argparse``.
+
+    Examples
+    --------
+    >>> one_of("mask", "nan")("nan")
+    'nan'
+    """
+
+    def read(text: str) -> str:
+        if text not in choices:
+            shown = ", ".join(map(repr, choices))
+            raise argparse.ArgumentTypeError(
+                f"invalid choice: {text!r} (choose from {shown}).{did_you_mean(text, choices)}"
+            )
+        return text
+
+    return read
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that knows better than to guess in silence.
+
+    Unknown arguments are refused by the parser of the command, with its usage, and with
+    the flag that was probably meant.
+
+    Attributes
+    ----------
+    help_for : callable(list of str) -> str or None
+        Asked for the help where the arguments hold ``--help``: a page of its own, or None
+        for the usual one.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **options})
+        self.help_for: Callable[[Sequence[str]], str | None] = _usual_help
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse, and refuse what is unknown."""
+        given = list(args or ())
+        if {"-h", "--help"}.intersection(given):
+            page = self.help_for(given)
+            if page is not None:
+                print(page, end="")
+                self.exit(0)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.refuse(unknown)
+        return found, []
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """End the program because of arguments that no one expects."""
+        flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
+        hint = did_you_mean(flags[0], self.flags()) if flags else ""
+        if not flags:
+            hint = " Give all files side by side, before or behind the options."
+        self.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
+
+    def flags(self) -> list[str]:
+        """Return all flags."""
+        return [name for action in self._actions for name in action.option_strings]
+
+
+def _usual_help(_: Sequence[str]) -> str | None:
+    return None

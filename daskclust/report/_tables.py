@@ -1,0 +1,123 @@
+"""Tables of a report: agreement with known classes, violated constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from daskclust.report._page import Page, escape
+from daskclust.report.legend import Legend
+
+__all__ = ["add_agreement", "add_violations", "mostly_of"]
+
+#: Violated pairs that are listed.
+_LISTED = 20
+
+
+def add_agreement(page: Page, key: str, found: Mapping[str, Any], legend: Legend) -> None:
+    """Add scores, and how the pixels of each known class are shared out among the clusters."""
+    scores = {
+        "Adjusted Rand index": found["ari"],
+        "Normalized mutual information": found["nmi"],
+        "Pairwise F-score": found["pairwise_f"],
+        "Accuracy of the best matching": found["accuracy"],
+    }
+    rows = "".join(
+        f'<tr><th scope="row">{name}</th><td class="n">{value:.4f}</td></tr>'
+        for name, value in scores.items()
+    )
+    page.section(
+        f"Agreement with {key}",
+        f'<div class="agreement"><div class="wide">{_confusion(found, legend)}</div>'
+        f"<table>{rows}</table></div>",
+    )
+
+
+def _confusion(found: Mapping[str, Any], legend: Legend) -> str:
+    counts = np.asarray(found["counts"])
+    classes = found.get("class_names") or found["classes"]
+    named = legend.by_code
+    colors = legend.color_by_code
+    matched_rows, matched = linear_sum_assignment(counts, maximize=True)
+    others = sorted(set(range(counts.shape[1])) - set(matched))
+    order = [*matched[np.argsort(matched_rows)], *others]
+    codes = [found["clusters"][at] for at in order]
+    heads = "".join(
+        f'<th scope="col"><i class="chip" style="background:{colors.get(code, "none")}"></i>'
+        f"{escape(named.get(code, str(code)))}</th>"
+        for code in codes
+    )
+    rows = []
+    for name, line in zip(classes, counts[:, order], strict=True):
+        total = max(1, int(line.sum()))
+        cells = "".join(
+            f'<td class="n share" style="--share:{count / total:.3f}" title="{count:,} pixels">'
+            f"{escape(_percent(count / total))}</td>"
+            for count in line.tolist()
+        )
+        rows.append(
+            f'<tr><th scope="row">{escape(name)}</th><td class="n">{total:,}</td>{cells}</tr>'
+        )
+    return (
+        f"<table><caption>Share of each known class in each cluster, over {found['pixels']:,} "
+        'pixels</caption><thead><tr><th scope="col">known class</th><th scope="col" class="n">'
+        f"pixels</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _percent(share: float) -> str:
+    """Return a share for a cell: nothing at all, less than a hundredth, or percent.
+
+    Examples
+    --------
+    >>> _percent(0.0), _percent(0.004), _percent(0.5)
+    ('', '<1%', '50%')
+    """
+    if share == 0:
+        return ""
+    return "<1%" if share < 0.005 else f"{share:.0%}"
+
+
+def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, str]:
+    """Say for each cluster which known class most of its known pixels have.
+
+    Parameters
+    ----------
+    agreement : mapping or None
+        By ``truth`` or ``labels``, of which the first is taken.
+
+    Examples
+    --------
+    >>> mostly_of({"truth": {"classes": [1, 2], "clusters": [0], "counts": [[1], [3]],
+    ...                      "class_names": ["water", "wheat"]}})
+    {0: '75% wheat'}
+    """
+    for found in (agreement or {}).values():
+        counts = np.asarray(found["counts"])
+        names = found.get("class_names") or found["classes"]
+        return {
+            code: f"{counts[:, at].max() / counts[:, at].sum():.0%} {names[counts[:, at].argmax()]}"
+            for at, code in enumerate(found["clusters"])
+        }
+    return {}
+
+
+def add_violations(page: Page, model: Any) -> None:
+    """List the first violated pairs."""
+    violations = getattr(model, "constraint_violations_", None)
+    if violations is None or not len(violations):
+        return
+    rows = "".join(
+        f'<tr><td class="n">{int(v["i"])}</td><td class="n">{int(v["j"])}</td>'
+        f"<td>{escape(v['kind'])}</td></tr>"
+        for v in violations[:_LISTED]
+    )
+    more = len(violations) - _LISTED
+    page.section(
+        "Violated constraints",
+        '<table><tr><th class="n">row</th><th class="n">row</th><th>kind</th></tr>'
+        f"{rows}</table>" + (f"<p>and {more:,} more</p>" if more > 0 else ""),
+    )

@@ -1,0 +1,263 @@
+"""Tables (Parquet, CSV) as rows for clustering, and labels written beside the rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.storage.atomic import discard, hidden_sibling, put_in_place
+
+__all__ = ["Table", "open_table"]
+
+_MARK = "_daskclust.txt"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of any size; made by :func:`open_table`.
+
+    Attributes
+    ----------
+    frame : dask.dataframe.DataFrame
+        All columns of the files.
+    columns : tuple of str
+        Those that are features.
+    label_column : str or None
+    """
+
+    frame: Any
+    columns: tuple[str, ...]
+    label_column: str | None = None
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Rows of each part; counted once, by one pass over a single column."""
+        first = self.frame[[self.columns[0]]]
+        parts = [dask.delayed(len)(part) for part in first.to_delayed()]
+        return tuple(int(length) for length in dask.compute(*parts))
+
+    @cached_property
+    def samples(self) -> Any:
+        """The features: a lazy Dask array (n, p), one chunk a part.
+
+        float32 where all columns are float32 or integers of up to 16 bits, else float64.
+        """
+        kinds = [np.dtype(kind) for kind in self.frame[list(self.columns)].dtypes]
+        dtype = np.result_type(np.float32, *kinds)
+        return self.frame[list(self.columns)].astype(dtype).to_dask_array(lengths=self.lengths)
+
+    def labels(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return the partial labels of `label_column`, as ``y=(rows, labels)``.
+
+        Missing values, empty text and -1 mean none.  Nothing of the length of the table
+        reaches the client but rows that have a label.  One pass over this column.
+
+        Raises
+        ------
+        ValueError
+            The table was opened without a label column.
+        """
+        if self.label_column is None:
+            raise ValueError("The table has no label column; name one in open_table.")
+        parts = [
+            dask.delayed(_labeled)(part) for part in self.frame[self.label_column].to_delayed()
+        ]
+        found = dask.compute(*parts)
+        starts = np.cumsum([0, *(length for length, _, _ in found)])
+        rows = [places + start for (_, places, _), start in zip(found, starts, strict=False)]
+        return np.concatenate(rows), np.concatenate([values for _, _, values in found])
+
+    def write_labels(
+        self,
+        labels: Any,
+        path: str | os.PathLike[str],
+        *,
+        name: str = "label",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write all columns and the labels as a folder of Parquet files, whole or not at all.
+
+        Parameters
+        ----------
+        labels : dask.array.Array of shape (n,)
+            Chunked like `samples`: ``model.labels_``, ``model.predict(table.samples)``.
+        path : str or path
+            A new folder; workers must see it, too.
+        name : str, default="label"
+            Of the new column.
+        overwrite : bool, default=False
+            Replace a folder that was written here; never anything else.
+
+        Raises
+        ------
+        FileExistsError
+            The folder exists, or it is none of daskclust's.
+        ValueError
+            The table has a column `name`, or labels of other chunks.
+
+        Notes
+        -----
+        One task a part: reads it, adds its labels, writes one file.
+        """
+        target = Path(path).absolute()
+        self._check_target(target, name, overwrite)
+        blocks, parts = labels.to_delayed().ravel().tolist(), self.frame.to_delayed()
+        if len(blocks) != len(parts):
+            raise ValueError(
+                f"labels have {len(blocks)} chunks, the table has {len(parts)} parts; expected the "
+                "labels of table.samples, in their chunks."
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = hidden_sibling(target, "partial")
+        partial.mkdir()
+        try:
+            dask.compute(
+                *(
+                    dask.delayed(_write_part)(part, block, name, partial / f"part.{k:06d}.parquet")
+                    for k, (part, block) in enumerate(zip(parts, blocks, strict=True))
+                )
+            )
+            missing = len(parts) - len(list(partial.glob("part.*.parquet")))
+            if missing:
+                raise ValueError(
+                    f"{missing} of {len(parts)} parts written by workers are not in {str(path)!r}; "
+                    "every worker must see the same folder under the same path."
+                )
+            (partial / _MARK).write_text("labels by daskclust\n", encoding="utf-8")
+            put_in_place(partial, target)
+        finally:
+            discard(partial)
+        return target
+
+    def _check_target(self, target: Path, name: str, overwrite: bool) -> None:
+        if name in self.frame.columns:
+            raise ValueError(f"The table has a column {name!r} already; pass another name=.")
+        if not target.exists():
+            return
+        if not overwrite:
+            raise FileExistsError(
+                f"{str(target)!r} exists already; choose another name or pass overwrite=True."
+            )
+        if not (target / _MARK).is_file():
+            raise FileExistsError(
+                f"{str(target)!r} was not written by daskclust; overwrite replaces labels written "
+                "by daskclust only. Choose another name, or remove it yourself."
+            )
+
+
+def open_table(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any,
+    *,
+    columns: Sequence[str] | None = None,
+    label_column: str | None = None,
+) -> Table:
+    """Open a table in Parquet or CSV; nothing but metadata is read.
+
+    Parameters
+    ----------
+    source : str, path, list of them, or dask.dataframe.DataFrame
+        Parquet (a file or a folder), or CSV where the name ends in .csv; a pattern with
+        ``*``, or a URL that fsspec knows.
+    columns : sequence of str, default=None
+        Features; None takes all that are numbers, but `label_column`.
+    label_column : str, default=None
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    ImportError
+        Without the extra ``dataframe``.
+    KeyError
+        No such column.
+    ValueError
+        A feature that is no number, or none at all.
+
+    Examples
+    --------
+    >>> import tempfile, pandas
+    >>> folder = tempfile.mkdtemp()
+    >>> pandas.DataFrame({"a": [1.0, 9.0], "name": ["x", "y"]}).to_csv(f"{folder}/t.csv")
+    >>> open_table(f"{folder}/t.csv", columns=["a"]).samples.compute().tolist()
+    [[1.0], [9.0]]
+    """
+    try:
+        import dask.dataframe as dd
+    except ImportError as error:
+        raise ImportError(
+            f"Tables need {error.name or 'dask.dataframe'!r}, which is not installed. Use: "
+            "pip install 'daskclust[dataframe]'"
+        ) from error
+    if hasattr(source, "to_dask_array"):
+        frame: Any = source
+    else:
+        single = isinstance(source, str | os.PathLike)
+        listed: Any = [source] if single else source
+        names = [os.fspath(item) for item in listed]
+        for item in names:
+            if "://" not in item and "*" not in item and not Path(item).exists():
+                raise FileNotFoundError(
+                    f"There is no file {item!r}; give the path of an existing one."
+                )
+        given = names[0] if single else names
+        is_text = names[0].lower().split("?")[0].endswith(".csv")
+        try:
+            frame = dd.read_csv(given) if is_text else dd.read_parquet(given)
+        except (OSError, ValueError) as error:
+            raise OSError(
+                f"{given!r} cannot be read as {'CSV' if is_text else 'Parquet'}: {error}. Is the "
+                "file whole?"
+            ) from error
+    known = [str(name) for name in frame.columns]
+    for wanted in (*(columns or ()), *(() if label_column is None else (label_column,))):
+        if wanted not in known:
+            raise KeyError(f"The table has no column {wanted!r}; it has {known}.")
+    kinds = {name: frame.dtypes[name] for name in known}
+    if columns is None:
+        columns = [n for n in known if _is_number(kinds[n]) and n != label_column]
+    for name in columns:
+        if not _is_number(kinds[name]):
+            raise ValueError(f"The column {name!r} is {kinds[name]}; expected numbers.")
+    if not columns:
+        raise ValueError(f"The table has no columns of numbers among {known}; name some.")
+    if label_column in columns:
+        raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
+    return Table(frame, tuple(columns), label_column)
+
+
+def _is_number(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) and kind.kind in "iufb"
+
+
+def _labeled(part: Any) -> tuple[int, NDArray[np.int64], NDArray[Any]]:
+    """Length of a part, places of its labels, and these."""
+    known = part.notna().to_numpy()
+    if part.dtype.kind in "iuf":
+        known = known & (part.to_numpy() != -1)
+        values = part.to_numpy()[known].astype(np.int64)
+        if (values != part.to_numpy()[known]).any():
+            raise ValueError(f"The label column {part.name!r} holds numbers that are no integers.")
+    else:
+        text = part.astype(str).str.strip()
+        known = known & (text != "").to_numpy(dtype=bool)
+        values = text.to_numpy(dtype=object)[known]
+    return len(part), np.flatnonzero(known), values
+
+
+def _write_part(part: Any, labels: NDArray[Any], name: str, path: Path) -> None:
+    if len(part) != len(labels):
+        raise ValueError(
+            f"A part of the table has {len(part)} rows but got {len(labels)} labels; expected the "
+            "labels of table.samples."
+        )
+    part.assign(**{name: labels}).to_parquet(path, index=False)

@@ -1,0 +1,226 @@
+"""Classes from labels to maps, models, reports and predictions, and how sure all that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import LocalCluster
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskclust
+from daskclust import cli
+from daskclust.commands._uncertainty import margin_kind, margins
+
+#: Classes as people have them: no ranks, and names with blanks.
+CODES, NAMES = (3, 11, 12), ("winter wheat", "maize", "open water")
+COLORS = {3: "#112233", 11: "#445566", 12: "#778899"}
+Result = tuple[int, dict[str, Any], str]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classes")
+    group = daskclust.datasets.make_hyperspectral_cube(
+        folder / "scene.zarr",
+        shape=(40, 50),
+        n_bands=12,
+        n_classes=3,
+        chunks=(20, 25),
+        random_state=0,
+    )
+    truth = np.append(CODES, -1)[group["truth"][:]].astype(np.int16)
+    few = np.where((np.arange(50) % 7 == 0) & (np.arange(40)[:, None] % 5 == 0), truth, -1)
+    said = {"_FillValue": -1, "flag_values": list(CODES)}
+    words = " ".join(name.replace(" ", "_") for name in NAMES)
+    labels = zarr.create_group(folder / "few.zarr")
+    labels.create_array(
+        "classes",
+        data=few.astype(np.int16),
+        dimension_names=("y", "x"),
+        attributes={
+            **said,
+            "flag_meanings": words,
+            "class_names": {str(k): name for k, name in zip(CODES, NAMES, strict=True)},
+            "flag_colors": " ".join(COLORS.values()),
+        },
+    )
+    known = zarr.create_group(folder / "truth.zarr")
+    known.create_array(
+        "classes",
+        data=truth,
+        dimension_names=("y", "x"),
+        attributes={**said, "flag_meanings": words},
+    )
+    return folder
+
+
+@pytest.fixture
+def run(
+    folder: Path,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+
+    def call(command: str, *words: str) -> Result:
+        scene = str(folder / "scene.zarr")
+        code = cli.main([command, scene, *words, "--scheduler", address, "--json"])
+        captured = capsys.readouterr()
+        return code, json.loads(captured.out or "{}"), captured.err
+
+    return call
+
+
+def image_in(path: Path, name: str = "labels") -> np.ndarray:
+    return zarr.open_group(path, mode="r")[name][:]
+
+
+def check_map(path: Path) -> np.ndarray:
+    """Check what a map says of its classes, and return its values."""
+    array = zarr.open_group(path, mode="r")["labels"]
+    assert array.attrs["flag_values"] == list(CODES)
+    assert array.attrs["flag_meanings"] == "winter_wheat maize open_water"
+    assert list(array.attrs["class_names"].values()) == list(NAMES)
+    assert array.attrs["flag_colors"].split() == list(COLORS.values())
+    values = array[:]
+    assert set(np.unique(values)) <= {-1, *CODES}
+    return values
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        ("label-spreading", "--n-prototypes", "30"),
+        ("semisupervisedkmeans", "--n-clusters", "3"),
+        ("semisupervisedkmeans", "--n-clusters", "6", "--clusters-per-class", "2"),
+    ],
+)
+def test_classes_keep_codes_names_and_colors(
+    run: Callable[..., Result], folder: Path, tmp_path: Path, estimator: tuple[str, ...]
+) -> None:
+    code, found, err = run(
+        *("fit", "--estimator", *estimator, "--labels", str(folder / "few.zarr")),
+        *("--truth", str(folder / "truth.zarr"), "--output", "l.zarr", "--model", "m.zarr"),
+        *("--uncertainty", "u.zarr", "--report", "r.html"),
+    )
+    assert code == 0, err
+    values = check_map(tmp_path / "l.zarr")
+    assert [item["name"] for item in found["classes"]] == list(NAMES)
+    assert [item["code"] for item in found["classes"]] == list(CODES)
+    assert found["sizes"] == [int((values == k).sum()) for k in CODES]
+    scores = found["agreement_with_truth"]
+    assert scores["cluster_names"] == list(NAMES)
+    assert scores["accuracy"] > 0.5
+    # By code, not by luck: the diagonal of the confusion is where it should be.
+    assert np.trace(scores["counts"]) == pytest.approx(scores["accuracy"] * scores["pixels"])
+    page = (tmp_path / "r.html").read_text()
+    assert "winter wheat" in page
+    assert "Uncertainty" in page
+    code, again, err = run(
+        *("predict", "--model", "m.zarr", "--output", "p.zarr", "--uncertainty", "v.zarr")
+    )
+    assert code == 0, err
+    predicted = check_map(tmp_path / "p.zarr")
+    assert again["classes"][0]["name"] == "winter wheat"
+    # Labeled pixels may differ: a fit keeps what it was told.
+    few = image_in(folder / "few.zarr", "classes")
+    assert_array_equal(predicted[few < 0], values[few < 0])
+    fitted, margin = (image_in(tmp_path / name, "values") for name in ("u.zarr", "v.zarr"))
+    assert_array_equal(fitted, margin)
+    assert_array_equal(np.isnan(margin), values == -1)
+    assert np.nanmin(margin) >= 0
+    assert np.nanmax(margin) <= 1
+
+
+def test_clusters_are_numbers_and_told_by_classes(
+    run: Callable[..., Result], folder: Path, tmp_path: Path
+) -> None:
+    code, found, err = run(
+        *("fit", "--estimator", "pcskmeans", "--n-clusters", "3", "--output", "l.zarr"),
+        *("--labels", str(folder / "few.zarr"), "--report", "r.html"),
+    )
+    assert code == 0, err
+    assert [item["name"] for item in found["classes"]] == ["cluster_0", "cluster_1", "cluster_2"]
+    page = (tmp_path / "r.html").read_text()
+    assert "100% winter wheat" in page
+    assert found["agreement_with_labels"]["class_names"] == list(NAMES)
+
+
+def test_a_truth_that_was_told_is_no_test(
+    run: Callable[..., Result], folder: Path, tmp_path: Path
+) -> None:
+    few = str(folder / "few.zarr")
+    code, found, err = run(
+        *("fit", "--estimator", "semisupervisedkmeans", "--n-clusters", "3"),
+        *("--labels", few, "--truth", few, "--model", "m.zarr"),
+    )
+    assert code == 0, err
+    assert "agreement_with_truth" not in found
+
+
+def test_scales_are_taken_along(run: Callable[..., Result], tmp_path: Path) -> None:
+    for scale in ("angle", "whitened", "standard"):
+        name = f"{scale}.zarr"
+        code, _, err = run(
+            *("fit", "--n-clusters", "3", "--scale", scale, "--output", name),
+            *("--model", f"m-{name}"),
+        )
+        assert code == 0, err
+        code, _, err = run("predict", "--model", f"m-{name}", "--output", f"p-{name}")
+        assert code == 0, err
+        assert_array_equal(image_in(tmp_path / name), image_in(tmp_path / f"p-{name}"))
+
+
+def test_uncertainty_is_checked_as_the_other_outputs(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    words = ("fit", "--n-clusters", "3", "--uncertainty")
+    code, _, err = run(*words, "m.zarr", "--model", "m.zarr")
+    assert code == 1
+    assert "same place" in err
+    zarr.create_group(tmp_path / "precious.zarr")
+    code, _, err = run(*words, "precious.zarr", "--overwrite")
+    assert code == 1
+    assert "was not written by daskclust" in err
+    code, found, err = run(*words, "u.zarr")
+    assert code == 0, err
+    assert found["outputs"] == {"uncertainty": "u.zarr"}
+    # Its own output of the same job.
+    assert run(*words, "u.zarr")[0] == 0
+
+
+def test_margins_by_hand() -> None:
+    x = np.array([[0.0], [1.0], [4.0], [5.0]])
+    model = daskclust.KMeans(2, init=np.array([[0.5], [4.5]])).fit(x)
+    found = margins(model, da.from_array(np.array([[0.5], [2.5], [1.5]]), chunks=2)).compute()
+    assert_allclose(found, [1.0, 0.0, 1 - 1 / 3])
+    mixture = daskclust.GaussianMixture(2, random_state=0).fit(x)
+    shares = np.sort(mixture.predict_proba(x), axis=1)
+    lazy = margins(mixture, da.from_array(x, chunks=3)).compute()
+    assert_allclose(lazy, shares[:, 1] - shares[:, 0])
+    # Two clusters of one class are no rivals.
+    seeded = daskclust.SemiSupervisedKMeans(4, clusters_per_class=2, random_state=0)
+    seeded.fit(np.array([[0.0], [2], [10], [12]]), np.array([0, 0, 1, 1]))
+    assert_allclose(margins(seeded, da.from_array([[1.0]], chunks=1)).compute(), [1 - 1 / 9])
+    one = daskclust.KMeans(1).fit(x)
+    assert margins(one, da.from_array(x, chunks=2)).compute().tolist() == [1.0] * 4
+    assert margin_kind(daskclust.SpectralClustering()) is None
+    assert margin_kind(daskclust.PCKID()) is None
+    assert "distance" in str(margin_kind(daskclust.PCSKMeans()))

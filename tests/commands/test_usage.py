@@ -1,0 +1,181 @@
+"""What the command line asks for, how it helps, and what it says to slips of the pen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskclust import cli
+from daskclust.commands._estimator_help import page_of, parameters_of, summary_of
+from daskclust.commands._estimators import add_estimator_arguments, flags_of
+from daskclust.commands.parser import Parser, did_you_mean
+from daskclust.persistence.models import registry
+
+Said = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """Run the command line; nothing here comes as far as a cube."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = cli.main(list(words))
+        captured = capsys.readouterr()
+        return code, captured.out, " ".join(captured.err.split())
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "fit a.zarr --cluster 6",
+            "unrecognized arguments: --cluster 6. Did you mean --n-clusters?",
+        ),
+        ("fit a.zarr --ouput=m.tif", "Did you mean --output?"),
+        ("predict a.zarr --modle m", "Did you mean --model?"),
+        ("inspect a.zarr --jsn", "Did you mean --json?"),
+        ("fit --n-clusters 3 a.zarr --seed 3 b.zarr", "Give all files side by side"),
+        ("fti a.zarr", "no command 'fti'; there are demo, fit, predict"),
+        ("fti a.zarr", "Did you mean fit?"),
+        ("fit a.zarr --estimator k-means", "Did you mean kmeans?"),
+        ("fit a.zarr --scale standrad", "Did you mean standard?"),
+        ("fit a.zarr --n-clusters 3 --sparsity 2", "PCSKMeans, SparseKMeans have sparsity."),
+        ("fit a.zarr --n-clusters 3 --init-round 2", "Did you mean --init-rounds?"),
+        ("fit a.zarr --output l.zarr", "KMeans needs the number of clusters: --n-clusters K"),
+        ("fit a.zarr --estimator pckid --output l.zarr", "PCKID needs the number of clusters"),
+        ("fit a.zarr --estimator gaussianmixture --output l.zarr", "--n-components K"),
+        ("fit a.zarr --estimator dpmeans --output l.zarr", "--delta, or about how many you want"),
+        ("fit CUBE --n-clusters 3", "nothing to write: give --output for the label map, --model"),
+        ("fit CUBE --n-clusters 3 --json --title Any", "nothing to write"),
+        ("predict a.zarr --model m.zarr", "--output is needed, or --uncertainty, or both"),
+        ("fit a.zarr --estimator label-spreading --model m", "give some with --labels"),
+        (
+            "fit a.zarr --estimator spectral --n-clusters 3 --uncertainty u.tif",
+            "SpectralClustering tells no margin, so no --uncertainty",
+        ),
+        ("fit a.zarr --estimator pckid --n-clusters 3 --uncertainty u", "PCKID tells no margin"),
+    ],
+)
+def test_wrong_usage_says_what_to_do(said: Said, tmp_path: Path, words: str, message: str) -> None:
+    np.save(tmp_path / "cube.npy", np.ones((3, 4, 2)))
+    words = words.replace("CUBE", f"{tmp_path / 'cube.npy'} --dims y,x,band")
+    code, out, err = said(*words.split())
+    assert code == 2
+    assert err.startswith("usage: daskclust")
+    assert message in err
+    assert not out
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".yaml"])
+def test_job_files_take_all_options_and_know_slips(said: Said, tmp_path: Path, suffix: str) -> None:
+    between = " = " if suffix == ".toml" else ": "
+    job = tmp_path / f"job{suffix}"
+
+    def write(**options: str) -> None:
+        job.write_text("".join(f"{k}{between}'{v}'\n" for k, v in options.items()))
+
+    write(n_cluster="3")
+    code, _, err = said("fit", "a.zarr", "--config", str(job))
+    assert code == 2
+    assert "unknown key 'n_cluster'. Did you mean n-clusters?" in err
+    # Everything is checked as flags are: here the last check before the cube.
+    write(n_clusters="3", uncertainty="u.tif", estimator="spectral")
+    code, _, err = said("fit", "a.zarr", "--config", str(job))
+    assert code == 2
+    assert "SpectralClustering tells no margin" in err
+    write(n_clusters="3", uncertainty="u.tif", checkpoint="c.npz", scale="angle")
+    code, _, err = said("fit", str(tmp_path / "none.zarr"), "--config", str(job))
+    assert code == 1
+    assert "no Zarr store" in err
+
+
+def test_help_is_grouped_by_task(said: Said) -> None:
+    code, out, _ = said("fit", "--help")
+    assert code == 0
+    heads = ["data:", "labels:", "estimator:", "outputs:", "cluster:", "run:", "examples:"]
+    places = [out.index(f"\n{head}\n") for head in heads]
+    assert places == sorted(places)
+    assert "--uncertainty STORE" in out
+    # Parameters of single estimators have a page of their own.
+    assert "--sparsity" not in out
+    assert len(out.splitlines()) < 110
+
+
+@pytest.mark.parametrize(
+    "order", [("--help", "--estimator", "PCSKMeans"), ("--estimator=pcskmeans", "-h")]
+)
+def test_help_of_one_estimator(said: Said, order: tuple[str, ...]) -> None:
+    code, out, _ = said("fit", *order)
+    assert code == 0
+    plain = " ".join(out.split())
+    assert "PCSKMeans: Pairwise-constrained sparse k-means, PCSKM, for data of any size." in plain
+    assert "L1 bound s, 1 <= s <= sqrt(p): the smaller, the fewer features." in plain
+    assert "Number of clusters k. (int; default: none, it is needed)" in plain
+    assert "Rounds (weights) at most. (int; default: 25)" in plain
+    assert "--labels" not in out
+    assert "--random-state" not in out
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_every_parameter_has_a_meaning(name: str) -> None:
+    classes = registry()
+    described = parameters_of(classes[name], classes)
+    for param in classes[name]().get_params(deep=False):
+        assert described[param].text, (name, param)
+        assert ":class:" not in described[param].text
+        assert "``" not in described[param].text
+        assert "default" not in described[param].kind
+    page = page_of(name.lower(), classes[name], classes)
+    assert summary_of(classes[name]).split()[0] in page
+    # A page is a promise: each of its flags is taken.
+    parser = Parser()
+    add_estimator_arguments(parser)
+    flags = [line.split()[0] for line in page.splitlines() if line.startswith("  --")]
+    found = parser.parse_args([word for flag in flags for word in (flag, "1")])
+    assert len(flags_of(found)) == len(flags)
+
+
+def test_a_reference_to_another_class_is_followed() -> None:
+    class Other:
+        """Other.
+
+        Parameters
+        ----------
+        a, b : int, default=3
+        z : int, default=3
+            Both of them.
+        c : {"x", "y"}, default="x"
+            As in :class:`Source`.
+        """
+
+    class Source:
+        """Source.
+
+        Parameters
+        ----------
+        c : str
+            A ``word`` of
+            two lines [1]_.
+
+        Attributes
+        ----------
+        d : int
+            No parameter.
+        """
+
+    found = parameters_of(Other, {"Source": Source})
+    assert found["c"].text == "A word of two lines."
+    assert found["c"].kind == '{"x", "y"}'
+    # Entries in a row may share the words below the last one.
+    assert found["a"].text == found["b"].text == "Both of them."
+    assert set(parameters_of(Source, {})) == {"c"}
+
+
+def test_only_what_is_alike_is_suggested() -> None:
+    assert did_you_mean("KMEANS", ["kmeans"]) == " Did you mean kmeans?"
+    assert did_you_mean("x", ["kmeans"]) == ""
