@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 Float = NDArray[np.float64]
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
 
 #: Numbers in the matrix of scores, so that it stays in the cache.
 _TILE = 2**16
@@ -224,14 +224,14 @@ class _Search:
         self._scratch = Scratch()
 
     def __call__(
-        self, x: NDArray[Any], places: Rows, labels: NDArray[np.int32], distances: Float
+        self, x: NDArray[Any], places: Places, labels: NDArray[np.int32], distances: Float
     ) -> None:
         """Fill in labels and distances of some rows; -1 and 0 for those that are nowhere."""
         for start in range(0, len(places), self._size):
             self._tile(x, places[start : start + self._size], labels, distances)
 
     def _tile(
-        self, x: NDArray[Any], tile: Rows, labels: NDArray[np.int32], distances: Float
+        self, x: NDArray[Any], tile: Places, labels: NDArray[np.int32], distances: Float
     ) -> None:
         m, (k, p), take = len(tile), self._centers.shape, self._scratch
         lengths = take("lengths", (m,))
