@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.storage.atomic import discard, hidden_sibling, put_in_place
+from daskclust.storage.urls import redact
 
 __all__ = ["Table", "open_table"]
 
 _MARK = "_daskclust.txt"
+#: Columns that a message names.
+_SHOWN = 30
 
 
 @dataclass(frozen=True)
@@ -36,13 +42,38 @@ class Table:
     frame: Any
     columns: tuple[str, ...]
     label_column: str | None = None
+    #: Local files that are read; none for URLs and frames.
+    files: tuple[Path, ...] = ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of `samples`."""
+        kinds = [np.dtype(kind) for kind in self.frame[list(self.columns)].dtypes]
+        return np.result_type(np.float32, *kinds)
+
+    @property
+    def bytes_of_files(self) -> int | None:
+        """Size of the local files; None where there are none."""
+        return sum(file.stat().st_size for file in self.files) if self.files else None
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Rows of each part; counted once, by one pass over a single column."""
-        first = self.frame[[self.columns[0]]]
-        parts = [dask.delayed(len)(part) for part in first.to_delayed()]
+        parts = [dask.delayed(len)(part) for part in self._parts([self.columns[0]])]
         return tuple(int(length) for length in dask.compute(*parts))
+
+    def _parts(self, columns: Sequence[str] | None = None) -> list[Any]:
+        """Return the parts of some columns, delayed: always the same parts of the files.
+
+        Dask's optimization binds parts together where few columns are read, so that parts of
+        different columns would no longer be the same rows; here only columns are left out.
+        """
+        if columns is None:
+            return list(self.frame.to_delayed(optimize_graph=False))
+        chosen = self.frame[list(columns)]
+        fewer = chosen.simplify()
+        same = fewer.npartitions == self.frame.npartitions
+        return list((fewer if same else chosen).to_delayed(optimize_graph=False))
 
     @cached_property
     def samples(self) -> Any:
@@ -50,9 +81,16 @@ class Table:
 
         float32 where all columns are float32 or integers of up to 16 bits, else float64.
         """
-        kinds = [np.dtype(kind) for kind in self.frame[list(self.columns)].dtypes]
-        dtype = np.result_type(np.float32, *kinds)
-        return self.frame[list(self.columns)].astype(dtype).to_dask_array(lengths=self.lengths)
+        p = len(self.columns)
+        blocks = [
+            da.from_delayed(
+                dask.delayed(_values)(part, self.columns, self.dtype, length),
+                (length, p),
+                meta=np.empty((0, p), self.dtype),
+            )
+            for part, length in zip(self._parts(self.columns), self.lengths, strict=True)
+        ]
+        return da.concatenate(blocks)
 
     def labels(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the partial labels of `label_column`, as ``y=(rows, labels)``.
@@ -67,13 +105,15 @@ class Table:
         """
         if self.label_column is None:
             raise ValueError("The table has no label column; name one in open_table.")
+        column = self.label_column
         parts = [
-            dask.delayed(_labeled)(part) for part in self.frame[self.label_column].to_delayed()
+            dask.delayed(_labeled)(part[column], length)
+            for part, length in zip(self._parts([column]), self.lengths, strict=True)
         ]
         found = dask.compute(*parts)
-        starts = np.cumsum([0, *(length for length, _, _ in found)])
-        rows = [places + start for (_, places, _), start in zip(found, starts, strict=False)]
-        return np.concatenate(rows), np.concatenate([values for _, _, values in found])
+        starts = np.cumsum([0, *self.lengths])
+        rows = [places + start for (places, _), start in zip(found, starts, strict=False)]
+        return np.concatenate(rows), np.concatenate([values for _, values in found])
 
     def write_labels(
         self,
@@ -101,15 +141,15 @@ class Table:
         FileExistsError
             The folder exists, or it is none of daskclust's.
         ValueError
-            The table has a column `name`, or labels of other chunks.
+            The table has a column `name`, labels of other chunks, or a URL.
 
         Notes
         -----
         One task a part: reads it, adds its labels, writes one file.
         """
+        self.check_target(path, name, overwrite=overwrite)
         target = Path(path).absolute()
-        self._check_target(target, name, overwrite)
-        blocks, parts = labels.to_delayed().ravel().tolist(), self.frame.to_delayed()
+        blocks, parts = labels.to_delayed().ravel().tolist(), self._parts()
         if len(blocks) != len(parts):
             raise ValueError(
                 f"labels have {len(blocks)} chunks, the table has {len(parts)} parts; expected the "
@@ -137,14 +177,21 @@ class Table:
             discard(partial)
         return target
 
-    def _check_target(self, target: Path, name: str, overwrite: bool) -> None:
+    def check_target(self, path: str | os.PathLike[str], name: str, *, overwrite: bool) -> None:
+        """Raise where :meth:`write_labels` would refuse to write; nothing is computed."""
+        if "://" in os.fspath(path):
+            raise ValueError(
+                f"{redact(path)!r} is a URL; expected a local folder, or one that workers share."
+            )
+        target = Path(path).absolute()
         if name in self.frame.columns:
             raise ValueError(f"The table has a column {name!r} already; pass another name=.")
         if not target.exists():
             return
         if not overwrite:
             raise FileExistsError(
-                f"{str(target)!r} exists already; choose another name or pass overwrite=True."
+                f"{str(target)!r} exists already; choose another name or pass overwrite=True "
+                "(--overwrite)."
             )
         if not (target / _MARK).is_file():
             raise FileExistsError(
@@ -200,17 +247,22 @@ def open_table(
         ) from error
     if hasattr(source, "to_dask_array"):
         frame: Any = source
+        files: list[Path] = []
     else:
         single = isinstance(source, str | os.PathLike)
         listed: Any = [source] if single else source
         names = [os.fspath(item) for item in listed]
-        for item in names:
-            if "://" not in item and "*" not in item and not Path(item).exists():
-                raise FileNotFoundError(
-                    f"There is no file {item!r}; give the path of an existing one."
-                )
+        if not names:
+            raise ValueError("The list of files is empty; give one path at least.")
+        files = [file for item in names if "://" not in item for file in _files_of(item)]
         given = names[0] if single else names
         is_text = names[0].lower().split("?")[0].endswith(".csv")
+        for file in files:
+            if not is_text and _is_cut_off(file):
+                raise OSError(
+                    f"{str(file)!r} cannot be read as Parquet: it does not end as such a file "
+                    "does. Is it whole?"
+                )
         try:
             frame = dd.read_csv(given) if is_text else dd.read_parquet(given)
         except (OSError, ValueError) as error:
@@ -221,26 +273,79 @@ def open_table(
     known = [str(name) for name in frame.columns]
     for wanted in (*(columns or ()), *(() if label_column is None else (label_column,))):
         if wanted not in known:
-            raise KeyError(f"The table has no column {wanted!r}; it has {known}.")
+            close = difflib.get_close_matches(wanted, known, n=1)
+            shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+            raise KeyError(
+                f"The table has no column {wanted!r}; it has {shown}."
+                + (f" Did you mean {close[0]}?" if close else "")
+            )
+    if len(set(columns or ())) < len(columns or ()):
+        raise ValueError(f"columns are {', '.join(columns or ())}; expected each one once.")
     kinds = {name: frame.dtypes[name] for name in known}
     if columns is None:
         columns = [n for n in known if _is_number(kinds[n]) and n != label_column]
     for name in columns:
         if not _is_number(kinds[name]):
-            raise ValueError(f"The column {name!r} is {kinds[name]}; expected numbers.")
+            _check_rows(frame)
+            raise ValueError(
+                f"The column {name!r} is {kinds[name]}; expected numbers. Leave it out of columns "
+                "(--columns), or make numbers of it."
+            )
     if not columns:
+        _check_rows(frame)
         raise ValueError(f"The table has no columns of numbers among {known}; name some.")
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
-    return Table(frame, tuple(columns), label_column)
+    return Table(frame, tuple(columns), label_column, tuple(files))
+
+
+def _files_of(path: str) -> list[Path]:
+    """Local files that a path or pattern means."""
+    found = sorted(map(Path, glob.glob(path))) if "*" in path else [Path(path)]
+    if not found or not found[0].exists():
+        raise FileNotFoundError(f"There is no file {path!r}; give the path of an existing one.")
+    if len(found) == 1 and found[0].is_dir():
+        return sorted(found[0].rglob("*.parquet"))
+    return [file for file in found if file.is_file()]
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Whether a file lacks the last bytes of Parquet: Dask looks at those of the first one only."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 4))
+        return size < 12 or file.read(4) not in (b"PAR1", b"PARE")
+
+
+def _check_rows(frame: Any) -> None:
+    """Raise for a table without rows: its columns have no types."""
+    if not len(frame.head(1, npartitions=-1)):
+        raise ValueError("The table has no rows; expected one at least.")
 
 
 def _is_number(kind: Any) -> bool:
     return isinstance(kind, np.dtype) and kind.kind in "iufb"
 
 
-def _labeled(part: Any) -> tuple[int, NDArray[np.int64], NDArray[Any]]:
-    """Length of a part, places of its labels, and these."""
+def _check_length(part: Any, length: int) -> None:
+    if len(part) != length:
+        raise ValueError(
+            f"A part of the table has {len(part)} rows, and had {length} when they were counted; "
+            "expected files that stay as they are. Open the table again."
+        )
+
+
+def _values(
+    part: Any, columns: Sequence[str], dtype: np.dtype[Any], length: int
+) -> NDArray[np.floating[Any]]:
+    _check_length(part, length)
+    values: NDArray[Any] = part[list(columns)].to_numpy(dtype=dtype)
+    return values
+
+
+def _labeled(part: Any, length: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Places of the labels of a part, and these."""
+    _check_length(part, length)
     known = part.notna().to_numpy()
     if part.dtype.kind in "iuf":
         known = known & (part.to_numpy() != -1)
@@ -251,7 +356,7 @@ def _labeled(part: Any) -> tuple[int, NDArray[np.int64], NDArray[Any]]:
         text = part.astype(str).str.strip()
         known = known & (text != "").to_numpy(dtype=bool)
         values = text.to_numpy(dtype=object)[known]
-    return len(part), np.flatnonzero(known), values
+    return np.flatnonzero(known), values
 
 
 def _write_part(part: Any, labels: NDArray[Any], name: str, path: Path) -> None:

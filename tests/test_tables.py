@@ -62,6 +62,23 @@ def test_labels_of_a_column(frame: pandas.DataFrame, parquet: Path) -> None:
         open_table(parquet).labels()
 
 
+def test_few_of_many_columns_are_the_same_parts(tmp_path: Path) -> None:
+    # Dask reads several files in one task where few of the columns are wanted.
+    (tmp_path / "t").mkdir()
+    values = np.arange(9 * 5 * 12.0).reshape(45, 12)
+    names = [f"c{k}" for k in range(12)]
+    frame = pandas.DataFrame(values, columns=names).assign(k=np.arange(45) % 3)
+    for k in range(9):
+        frame[5 * k : 5 * k + 5].to_parquet(tmp_path / "t" / f"{k}.parquet", index=False)
+    table = open_table(tmp_path / "t", columns=["c7", "c2"], label_column="k")
+    assert table.lengths == (5,) * 9
+    assert_array_equal(table.samples.compute(), values[:, [7, 2]])
+    assert table.samples.chunks[0] == table.lengths
+    assert_array_equal(table.labels()[1], frame.k)
+    written = table.write_labels(table.samples[:, 0].astype(int), tmp_path / "o")
+    assert_array_equal(pandas.read_parquet(written).label, values[:, 7])
+
+
 def test_labels_are_written_beside_the_rows(
     frame: pandas.DataFrame, parquet: Path, tmp_path: Path
 ) -> None:

@@ -13,8 +13,10 @@ from daskclust.cube.formats.opening import kind_of
 
 __all__ = [
     "add_cube_arguments",
+    "as_names",
     "image_of",
     "integers",
+    "local_name",
     "open_classes",
     "open_cube_of",
     "parse_bands",
@@ -36,7 +38,7 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
     )
     group.add_argument("--variable", metavar="NAME", help="array inside the store")
     group.add_argument(
-        "--dims", type=_names, metavar="Y,X,BAND", help="dimensions in stored order, if unnamed"
+        "--dims", type=as_names, metavar="Y,X,BAND", help="dimensions in stored order, if unnamed"
     )
     group.add_argument(
         "--nodata",
@@ -82,7 +84,8 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         )
 
 
-def _names(text: str) -> tuple[str, ...]:
+def as_names(text: str) -> tuple[str, ...]:
+    """Read names separated by commas, for ``argparse``."""
     return tuple(part.strip() for part in text.split(","))
 
 
@@ -188,9 +191,12 @@ def open_cube_of(options: argparse.Namespace, *, scale: Any = None, bands: Any =
 
 
 def _local(store: Any) -> Any:
-    if isinstance(store, tuple):
-        return [_local(item) for item in store]
-    return str(Path(store).absolute()) if "://" not in store else store
+    return [*map(local_name, store)] if isinstance(store, tuple) else local_name(store)
+
+
+def local_name(path: str) -> str:
+    """Return a path that holds in every folder, for workers; URLs as they are."""
+    return str(Path(path).absolute()) if "://" not in path else path
 
 
 def image_of(cube: Any, written: Any) -> Any:

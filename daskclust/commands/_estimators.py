@@ -155,10 +155,10 @@ def make_estimator(options: argparse.Namespace) -> Any:
         alone = name == "delta" and "n_clusters_hint" in given
         if name in params and name not in given and not alone:
             options.parser.error(f"{kind.__name__} needs {why}")
-    if needs_labels(model) and options.labels is None:
+    if needs_labels(model) and options.labels is None and options.label_column is None:
         options.parser.error(
-            f"{kind.__name__} learns from labels: give some with --labels, or take an estimator "
-            "that needs none"
+            f"{kind.__name__} learns from labels: give some with --labels (of a table: "
+            "--label-column), or take an estimator that needs none"
         )
     return model
 

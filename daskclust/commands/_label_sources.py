@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.commands._cubes import open_classes, store_and_variable
+from daskclust.cube.formats.opening import kind_of
 from daskclust.storage.urls import redact
 
 __all__ = ["open_sources", "parts_of", "sources_of"]
@@ -44,7 +45,6 @@ def open_sources(
         Another shape, place, no integers, or sources that cannot be joined.  When the values
         are computed: sources that contradict each other.
     """
-    from daskclust.cube._images import are_features
     from daskclust.cube.joined_labels import join_labels
 
     parts = parts_of(text)
@@ -54,7 +54,8 @@ def open_sources(
         (redact(part), open_classes(cube, flag, part, _column(part, class_column)))
         for part in parts
     ]
-    are_names = are_features(store_and_variable(parts[0])[0]) and opened[0][1].meanings
+    features = kind_of(store_and_variable(parts[0])[0]) in ("table", "vector")
+    are_names = features and opened[0][1].meanings is not None
     if len(opened) == 1 and not (are_names and max(unlabeled) >= 0):
         return opened[0][1]
     # Codes of names are given so that none of them means none.

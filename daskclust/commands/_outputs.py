@@ -36,6 +36,7 @@ def check_outputs(
     *,
     mark: str,
     overwrite: bool,
+    kinds: Mapping[str, str] = KINDS,
 ) -> dict[str, bool]:
     """Refuse outputs that exist, cannot be written or are inputs.
 
@@ -46,6 +47,8 @@ def check_outputs(
         Of the job: what an earlier run of the same job has written is its own.
     overwrite : bool
         Replace what this program has written; never anything else.
+    kinds : mapping of flag to str, default=KINDS
+        What flags write.  Whether a target without a kind may be replaced is left to others.
 
     Returns
     -------
@@ -70,18 +73,20 @@ def check_outputs(
                     f"{flag} {redact(path)!r} is in the same place as {name}; choose another."
                 )
         taken[place] = flag
-        replace[flag] = overwrite or _mark_of(flag, path) == mark
-        if flag == "--report":
+        replace[flag] = overwrite or (flag in kinds and _mark_of(flag, path) == mark)
+        if flag not in kinds:
+            pass
+        elif flag == "--report":
             try:
                 check_report(path, overwrite=replace[flag])
             except FileExistsError as error:
                 raise FileExistsError(f"{flag} {error}") from error
-        elif flag in KINDS:
+        else:
             try:
                 if flag in _MAPS and is_geotiff(path):
-                    check_cog(path, kind=KINDS[flag], overwrite=replace[flag])
+                    check_cog(path, kind=kinds[flag], overwrite=replace[flag])
                 else:
-                    check_target(path, kind=KINDS[flag], overwrite=replace[flag])
+                    check_target(path, kind=kinds[flag], overwrite=replace[flag])
             except FileExistsError as error:
                 raise FileExistsError(f"{flag} {error}") from error
         folder = local_path(path)

@@ -14,7 +14,7 @@ from dask.utils import format_bytes, parse_bytes
 
 from daskclust.exceptions import MemoryPlanError
 
-__all__ = ["check_memory", "make_plan", "plan_as_text"]
+__all__ = ["check_memory", "make_plan", "passes_of", "plan_as_text"]
 
 #: What a worker holds before it does anything: Python, NumPy, Numba, Dask.
 _IMPORTS = 350 * 2**20
@@ -35,6 +35,18 @@ def _start_passes(params: Mapping[str, Any]) -> int | None:
     if init in ("auto", "neighborhoods", "ss-k-means||"):
         return rounds
     return known.get(init)
+
+
+def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int | None]:
+    """Return the passes of a fit by what they are for, as upper limits; None if unknown."""
+    inner = int(params.get("max_iter", params.get("em_iter", 1)))
+    return {
+        "survey": 1,
+        "fetch_labeled_rows": int(constrained),
+        "start": _start_passes(params),
+        "iterations_at_most": inner * int(params.get("max_outer_iter", 1)),
+        "last_assignment": 1,
+    }
 
 
 def _threads(options: argparse.Namespace) -> tuple[int, int, float]:
@@ -82,13 +94,7 @@ def make_plan(
     )
     passes: dict[str, Any] = {"count_valid_pixels": counting}
     if params is not None:
-        start = _start_passes(params)
-        inner = int(params.get("max_iter", params.get("em_iter", 1)))
-        passes["survey"] = 1
-        passes["fetch_labeled_rows"] = int(constrained)
-        passes["start"] = start
-        passes["iterations_at_most"] = inner * int(params.get("max_outer_iter", 1))
-        passes["last_assignment"] = 1
+        passes |= passes_of(params, constrained=constrained)
     passes["write_labels"] = 1
     passes["write_uncertainty"] = int(getattr(options, "uncertainty", None) is not None)
     total = sum(value for value in passes.values() if value is not None)

@@ -94,7 +94,8 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
     width = max(len(item["name"]) for item in classes)
     heads = ["Classes", *[""] * (len(classes) - 1)]
     return [
-        f"{head:<10}{item['code']:>3}  {item['name']:<{width}}  {item['pixels']:>9} pixels"
+        f"{head:<10}{item['code']:>3}  {item['name']:<{width}}  "
+        + (f"{item['rows']:>9} rows" if "rows" in item else f"{item['pixels']:>9} pixels")
         + (f"  {item['square_meters'] / 1e6:>10.4g} km2" if "square_meters" in item else "")
         for head, item in zip(heads, classes, strict=True)
     ]
@@ -102,9 +103,10 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
 
 def fit_as_text(found: Mapping[str, Any]) -> str:
     """Write the results of a fit for people."""
-    pixels = found["pixels"]
     lines = [
-        f"Pixels    {pixels['valid']} clustered, {pixels['masked']} masked",
+        f"Rows      {found['rows']} clustered by {len(found['columns'])} columns"
+        if "rows" in found
+        else f"Pixels    {found['pixels']['valid']} clustered, {found['pixels']['masked']} masked",
         f"Fit       {found['estimator']}, {found['n_clusters']} clusters, "
         f"{found.get('n_iter', '?')} iterations, {found.get('passes', '?')} passes",
     ]

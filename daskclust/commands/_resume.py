@@ -65,6 +65,8 @@ def job_mark(
     """
     job = effective(options, params)
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
+    # Only of jobs on tables.
+    found |= {name: job[name] for name in ("columns", "label_column") if job.get(name)}
     for name in _PLACES:
         if job.get(name) is not None:
             given = job[name]

@@ -19,7 +19,14 @@ from daskclust.report.legend import Legend, legend_of
 from daskclust.report.summary import summarize
 from daskclust.storage.seen import as_dask
 
-__all__ = ["add_classes", "read_legend", "write_map", "write_outputs", "write_uncertainty"]
+__all__ = [
+    "add_classes",
+    "classes_of",
+    "read_legend",
+    "write_map",
+    "write_outputs",
+    "write_uncertainty",
+]
 
 
 def write_outputs(
@@ -41,7 +48,7 @@ def write_outputs(
         "scale": options.scale,
         "scaling": None if cube.scaling is None else [part.tolist() for part in cube.scaling],
         "data": described(cube),
-        "classes": _classes(legend),
+        "classes": classes_of(legend),
     }
     if options.model is not None:
         with progress.task("Model"):
@@ -145,7 +152,8 @@ def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
         item["square_meters"] = area
 
 
-def _classes(legend: Legend) -> dict[str, Any]:
+def classes_of(legend: Legend) -> dict[str, Any]:
+    """Return a legend as JSON values, to be saved with a model."""
     return {
         "codes": list(legend.codes),
         "names": list(legend.names),

@@ -31,6 +31,7 @@ from daskclust.commands._outputs import OUTPUTS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._results import fit_as_text, numbers_of
 from daskclust.commands._resume import job_mark, resumable
+from daskclust.commands._tables import add_table_arguments, fit_table, is_table, table_as_text
 from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
 from daskclust.commands._written import write_outputs
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
@@ -43,6 +44,7 @@ _EXAMPLES = """examples:
   daskclust fit scene.tif --n-clusters 6 --output map.tif --report report.html
   daskclust fit scene.zarr --estimator label-spreading --labels fields.gpkg \\
       --output map.tif --uncertainty margin.tif --model model.zarr
+  daskclust fit table.parquet --columns a,b,c --n-clusters 4 --output labels.parquet
   daskclust fit --estimator label-spreading --help
 """
 
@@ -52,18 +54,22 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         usage="%(prog)s [options] [CUBE ...]",
-        help="cluster the pixels of a cube",
+        help="cluster the pixels of a cube, or the rows of a table",
         description="Cluster the valid pixels of an image cube on a Dask cluster, and write a\n"
-        "label map, the model, a map of the uncertainty and a report.",
+        "label map, the model, a map of the uncertainty and a report; or the rows of a\n"
+        "table, and write it with their labels.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_cube_arguments(parser)
     _add_labels(parser)
+    add_table_arguments(parser, label_column=True)
     add_estimator_arguments(parser)
     group = parser.add_argument_group("outputs", "At least one of the first four is needed.")
     group.add_argument(
-        "--output", metavar="STORE", help="label map: Zarr, or a GeoTIFF (.tif) for GIS"
+        "--output",
+        metavar="STORE",
+        help="label map: Zarr, or a GeoTIFF (.tif) for GIS; of a table a folder of Parquet files",
     )
     group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
     group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
@@ -115,6 +121,11 @@ def _run(options: argparse.Namespace) -> int:
         options.parser.error("no CUBE given, neither on the command line nor in --config")
     progress = Progress()
     model = make_estimator(options)
+    if is_table(options):
+        pairs = _pairs_of(options, model)
+        found = fit_table(options, model, pairs, progress)
+        print(json.dumps(found, indent=2) if options.json else table_as_text(found))
+        return 0
     check_margin(options, model)
     if options.dry_run:
         job = open_job(options, model)

@@ -19,6 +19,12 @@ from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._results import classes_as_text
 from daskclust.commands._resume import job_mark
+from daskclust.commands._tables import (
+    add_table_arguments,
+    is_table,
+    predict_table,
+    table_as_text,
+)
 from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
 from daskclust.commands._written import add_classes, read_legend, write_map, write_uncertainty
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
@@ -34,16 +40,20 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "predict",
         usage="%(prog)s [options] [CUBE ...]",
-        help="label the pixels of a cube by a saved model",
-        description="Label the valid pixels of a cube by a model that fit has saved. Rows are "
-        "scaled as they were for the fit, and classes keep their codes, names and colors.",
+        help="label the pixels of a cube, or the rows of a table, by a saved model",
+        description="Label the valid pixels of a cube, or the rows of a table, by a model that "
+        "fit has saved. Pixels are scaled as they were for the fit, and classes keep their "
+        "codes, names and colors.",
     )
     add_cube_arguments(parser, scale=False)
+    add_table_arguments(parser)
     group = parser.add_argument_group("model")
     group.add_argument("--model", metavar="STORE", help="a saved model (needed)")
     group = parser.add_argument_group("outputs", "At least one is needed.")
     group.add_argument(
-        "--output", metavar="STORE", help="label map: Zarr, or a GeoTIFF (.tif) for GIS"
+        "--output",
+        metavar="STORE",
+        help="label map: Zarr, or a GeoTIFF (.tif) for GIS; of a table a folder of Parquet files",
     )
     add_uncertainty_argument(group)
     add_cluster_arguments(parser)
@@ -64,6 +74,16 @@ def _run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     progress = Progress()
     model = daskclust.load(options.model)
+    if is_table(options):
+        of_table = predict_table(options, model, progress)
+        print(json.dumps(of_table, indent=2) if options.json else table_as_text(of_table))
+        return 0
+    job_of_model = (written_attributes(options.model) or {}).get(JOB)
+    if isinstance(job_of_model, dict) and "columns" in job_of_model:
+        raise ValueError(
+            f"The model was fitted to the columns {job_of_model['columns']} of a table; expected a "
+            "table with them."
+        )
     check_margin(options, model)
     mark = job_mark(options, model.get_params(deep=False), options.model)
     replace = check_outputs(
@@ -77,7 +97,6 @@ def _run(options: argparse.Namespace) -> int:
         mark=mark,
         overwrite=options.overwrite,
     )
-    job_of_model = (written_attributes(options.model) or {}).get(JOB)
     cube = open_cube_of(
         options,
         scale="none",

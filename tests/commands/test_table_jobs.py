@@ -1,0 +1,178 @@
+"""Tables on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import LocalCluster
+from numpy.testing import assert_array_equal
+
+from daskclust import KMeans, LabelSpreading, cli
+
+pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
+pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
+
+Said = Callable[..., tuple[int, str, str]]
+KINDS = ["wheat", "maize", "water"]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture
+def said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Said:
+    """Run the command line in the folder of the tables."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: Any) -> tuple[int, str, str]:
+        code = cli.main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def frame() -> pandas.DataFrame:
+    rng = np.random.default_rng(0)
+    blob = np.arange(90) % 3
+    return pandas.DataFrame(
+        {
+            "a": rng.normal(size=90) + 9 * blob,
+            "b": (rng.normal(size=90) * 10 + 90 * blob).astype("int16"),
+            "id": np.arange(90),
+            "species": [KINDS[k] if i < 12 else None for i, k in enumerate(blob)],
+        }
+    )
+
+
+@pytest.fixture
+def parts(frame: pandas.DataFrame, tmp_path: Path) -> Path:
+    """A folder of two files."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for k in range(2):
+        frame[45 * k : 45 * k + 45].to_parquet(folder / f"{k}.parquet", index=False)
+    return folder
+
+
+def test_fit_and_predict_by_the_labels_of_a_column(
+    said: Said, frame: pandas.DataFrame, parts: Path, tmp_path: Path, address: str
+) -> None:
+    options = ("--columns", "a,b", "--json", "--scheduler", address)
+    code, out, err = said(
+        *("fit", parts, *options, "--label-column", "species"),
+        *("--estimator", "label-spreading", "--output", "out.parquet", "--model", "m.zarr"),
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["rows"], found["columns"]) == (90, ["a", "b"])
+    assert [item["name"] for item in found["classes"]] == sorted(KINDS)
+    assert sum(found["sizes"]) == 90
+    rows = np.arange(12)
+    values = frame[["a", "b"]].to_numpy(float)
+    wanted = LabelSpreading(random_state=0).fit(values, (rows, frame.species[:12].to_numpy()))
+    written = pandas.read_parquet(tmp_path / "out.parquet")
+    assert_array_equal(written.label, wanted.labels_)
+    assert_array_equal(written.id, frame.id)
+    # The model takes its columns from whatever table, in its own order.
+    frame[["species", "b", "a"]].to_csv(tmp_path / "t.csv", index=False)
+    code, out, err = said(
+        *("predict", "t.csv", "--model", "m.zarr", "--scheduler", address),
+        *("--output", "p.parquet", "--output-column", "class"),
+    )
+    assert code == 0, err
+    assert "Rows      90 labeled" in out
+    assert "wheat" in out
+    assert_array_equal(pandas.read_parquet(tmp_path / "p.parquet")["class"], written.label)
+    for words, message in (
+        (("t.csv", "--columns", "a"), "1 columns are features (a), the model was fitted to 2"),
+        (("t.csv",), "p.parquet' exists already"),
+        (("cube.npy", "--dims", "y,x,band"), "fitted to the columns ['a', 'b'] of a table"),
+    ):
+        np.save(tmp_path / "cube.npy", np.ones((3, 4, 2)))
+        code, out, err = said("predict", *words, "--model", "m.zarr", "--output", "p.parquet")
+        assert (code, err.count("\n")) == (1, 1)
+        assert message in err
+
+
+def test_clusters_of_a_csv_file(
+    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
+) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ("fit", "t.csv", "--columns", "a,b", "--n-clusters", 3, "--output", "o")
+    code, out, err = said(*words, "--scheduler", address)
+    assert code == 0, err
+    assert out.startswith("Rows      90 clustered by 2 columns\n")
+    wanted = KMeans(3, random_state=0).fit(frame[["a", "b"]].to_numpy(float)).labels_
+    assert_array_equal(pandas.read_parquet(tmp_path / "o").label, wanted)
+    assert said(*words, "--scheduler", address, "--overwrite")[0] == 0
+
+
+def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:
+    words = ("fit", parts, "--columns", "a,b", "--n-clusters", 3, "--max-iter", 7, "--dry-run")
+    code, out, _ = said(*words)
+    assert code == 0
+    assert "Columns   a, b as float32" not in out
+    assert "Columns   a, b as float64" in out
+    assert "Table     2 parts" in out
+    plan = json.loads(said(*words, "--json")[1])
+    assert plan["passes"]["iterations_at_most"] == 7
+    assert not [p for p in parts.parent.iterdir() if p != parts]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("parts --columns a,bb", 1, "no column 'bb'; it has a, b, id, species. Did you mean b?"),
+        ("parts --columns a,species", 1, "The column 'species' is"),
+        ("parts --columns a,a", 1, "expected each one once"),
+        ("parts --columns a --label-column species", 2, "KMeans takes no labels"),
+        ("parts --columns a --report r.html", 2, "--report is about pixels"),
+        ("parts --labels few.tif", 2, "name the column of the labels with --label-column"),
+        ("parts --columns a", 2, "nothing to write"),
+        ("parts --columns a --output parts/o", 1, "in the same place as the table's file"),
+        ("parts --columns a --output o --output-column id", 1, "Give one with --output-column"),
+        ("parts --columns a --output s3://bucket/o", 1, "is a URL; expected a local folder"),
+        ("parts --columns a --output taken", 1, "--output"),
+        ("parts --columns a --output taken --overwrite", 1, "was not written by daskclust"),
+        ("nothing.parquet --output o", 1, "There is no file"),
+        ("cut.parquet --output o", 1, "cut.parquet' cannot be read as Parquet"),
+        ("cut --output o", 1, "1.parquet' cannot be read as Parquet"),
+        ("heads.csv --output o", 1, "The table has no rows"),
+        ("void.csv --output o", 1, "cannot be read as CSV"),
+        ("cube.npy --columns a --output o", 2, "cube.npy' is none; expected Parquet or CSV"),
+        ("cube.npy parts --output o", 2, "some files are tables and others are not"),
+    ],
+)
+def test_wrong_inputs_are_one_line(
+    said: Said, parts: Path, tmp_path: Path, words: str, code: int, message: str
+) -> None:
+    whole = (parts / "0.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[:-20])
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "0.parquet").write_bytes(whole)
+    (tmp_path / "cut" / "1.parquet").write_bytes(whole[:-20])
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "heads.csv").write_text("a,b\n")
+    (tmp_path / "void.csv").write_text("")
+    np.save(tmp_path / "cube.npy", np.ones((3, 4, 2)))
+    before = sorted(tmp_path.rglob("*"))
+    found, out, err = said("fit", *words.split(), "--n-clusters", 3)
+    assert (found, out) == (code, "")
+    assert message in " ".join(err.split())
+    assert ".." not in err.strip()[-3:]
+    assert code == 2 or err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
