@@ -133,6 +133,7 @@ def open_client(
 
 def _connect(options: argparse.Namespace) -> Any:
     from distributed import Client
+    from distributed.comm import resolve_address
 
     if options.scheduler is not None:
         shown, target = redact(options.scheduler), {"address": options.scheduler}
@@ -146,6 +147,9 @@ def _connect(options: argparse.Namespace) -> Any:
             )
         target = {"scheduler_file": shown}
     try:
+        if options.scheduler is not None:
+            # A client of an unknown protocol waits for a minute when it is thrown away.
+            resolve_address(options.scheduler)
         # A client that cannot connect stays the default one: whatever this process computes
         # later would wait for it, for ever.  So one that is no default knocks first.
         with Client(**target, set_as_default=False):

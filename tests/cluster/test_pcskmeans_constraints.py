@@ -269,9 +269,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     seen: list[np.ndarray] = []
     begin = RestartState.begin
 
-    def record(centers: np.ndarray, n_constrained: int) -> RestartState:
+    def record(centers: np.ndarray, *arguments: Any, **options: Any) -> RestartState:
         seen.append(centers)
-        return begin(centers, n_constrained)
+        return begin(centers, *arguments, **options)
 
     monkeypatch.setattr(RestartState, "begin", record)
     return seen

@@ -356,7 +356,7 @@ def test_parameters() -> None:
     assert copy.get_params() == model.get_params()
     assert set(model.get_params()) == {
         *("n_clusters", "sparsity", "penalized_scores", "init", "n_init", "penalty"),
-        *("max_iter", "max_outer_iter", "tol", "random_state", "checkpoint"),
+        *("max_iter", "max_outer_iter", "tol", "missing", "random_state", "checkpoint"),
     }
     assert copy.set_params(n_clusters=2).n_clusters == 2
     assert repr(PCSKMeans(sparsity=2)) == "PCSKMeans(sparsity=2)"

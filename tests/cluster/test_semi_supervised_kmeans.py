@@ -502,7 +502,9 @@ def test_weight_0_equals_absence(clamp):
     start = np.concatenate([class_centroids(X, np.where(weight, Y, -1), ONE), X[1:3]])
     far = np.where(weight[:, None] > 0, X, X + 1e6)
     options = {"init": start, "clamp": clamp}
-    with pytest.warns(ConstraintWarning, match="sample_weight 0, the first is row"):
+    with pytest.warns(
+        ConstraintWarning, match="sample_weight 0 or no value at all, the first is row"
+    ):
         model = SemiSupervisedKMeans(6, **options).fit(far, Y, sample_weight=weight)
     want = SemiSupervisedKMeans(6, **options).fit(X[weight > 0], Y[weight > 0])
     np.testing.assert_array_equal(model.labels_[weight > 0], want.labels_)
@@ -897,7 +899,9 @@ def test_weights_with_several_clusters(clamp):
     weight = np.random.default_rng(0).integers(0, 4, len(X))
     options = {"clusters_per_class": 2, "clamp": clamp, "random_state": 0}
     far = np.where(weight[:, None] > 0, X, X + 1e3)
-    with pytest.warns(ConstraintWarning, match="sample_weight 0, the first is row"):
+    with pytest.warns(
+        ConstraintWarning, match="sample_weight 0 or no value at all, the first is row"
+    ):
         one = SemiSupervisedKMeans(12, **options).fit(far, y, sample_weight=weight)
     two = SemiSupervisedKMeans(12, **options).fit(
         np.repeat(X, weight, axis=0), np.repeat(y, weight)

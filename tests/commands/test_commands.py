@@ -186,7 +186,7 @@ def test_job_files(run: Any, kind: str, folder: Path, tmp_path: Path) -> None:
         ("a.yaml", "- 3", "no keys"),
         ("a.ini", "", "must end in .toml"),
         ("a.yaml", "overwrite: 3", "expected true or false"),
-        ("a.yaml", "missing: drop", "invalid choice"),
+        ("a.yaml", "missing: drop", "must be one of"),
         ("b.yaml", None, "no such file"),
     ],
 )

@@ -185,7 +185,7 @@ def test_scene_in_map_model_and_report_out_by_command(
     written = store.everything()
     assert written["bucket/c/report.html"].startswith(b"<!doctype html>")
     # Written last, and only then: what stands for the whole.
-    attributes = json.loads(written["bucket/c/map.zarr/zarr.json"])["attributes"]
+    attributes = json.loads(written["bucket/c/map.zarr/.zattrs"])
     assert attributes["daskclust_job"]["mark"]
     assert "daskclust:incomplete" not in attributes
     code, again, more = run(
@@ -260,7 +260,7 @@ def daskclust_reads(retries: int) -> Any:
 def test_a_map_that_cannot_be_written_is_one_line_and_leaves_nothing_whole(
     run: Any, store: Store
 ) -> None:
-    store.fail(1.0, "/lost.zarr/labels/c/")
+    store.fail(1.0, "/lost.zarr/labels/0.")
     code, out, err = run(f"fit s3://bucket/scene.zarr {JOB} --output s3://bucket/lost.zarr")
     assert code == 1
     assert err.splitlines()[-1].startswith("daskclust: error: ")

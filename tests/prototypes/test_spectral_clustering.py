@@ -201,6 +201,10 @@ def test_what_cannot_be_used_is_refused(
 def test_missing_values_are_named() -> None:
     X, _ = moons()
     X[17, 1] = np.nan
+    # The views "auto" take missing values, others do not.
+    with pytest.raises(ValueError, match="row 17, column 1"):
+        SpectralClustering(2, views="standard").fit(X)
+    X[17, 1] = np.inf
     with pytest.raises(ValueError, match="row 17, column 1"):
         SpectralClustering(2).fit(X)
 
