@@ -35,6 +35,7 @@ from daskclust.commands._tables import add_table_arguments, fit_table, is_table,
 from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
 from daskclust.commands._written import write_outputs
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.cube.formats.classes import check_codes
 from daskclust.storage.urls import redact
 
 __all__ = ["add_command", "run_fit"]
@@ -258,6 +259,8 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
         arguments = dict(job.pairs)
         if "labels" in job.maps and takes_labels(model):
             arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
+            if options.output is not None:
+                check_codes(np.unique(arguments["y"][1]).tolist())
         elif takes_labels(model):
             # An estimator that cannot do without labels says so itself.
             arguments["y"] = None

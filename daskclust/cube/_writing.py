@@ -11,9 +11,10 @@ import numpy as np
 
 from daskclust.cube import _blocks
 from daskclust.cube._label_maps import LABEL_MAP, VALUE_MAP, write_label_map, write_value_map
-from daskclust.cube._metadata import Names
+from daskclust.cube._metadata import Names, as_names
 from daskclust.cube._pixel_rows import PixelRows
 from daskclust.cube._tif_maps import write_label_tif, write_value_tif
+from daskclust.cube.formats.classes import check_codes
 from daskclust.cube.formats.geotiff import is_geotiff
 from daskclust.engine import compute
 from daskclust.storage.seen import StoredArray
@@ -35,6 +36,12 @@ def write_labels(
     attributes: Mapping[str, Any] | None,
 ) -> Any:
     """Write labels as an image; see :meth:`daskclust.Cube.write_labels`."""
+    largest = None
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
+        shown = np.ma.compressed(labels)
+        largest = int(shown.max()) if len(shown) else -1
+    # Where they are known before anything is computed.
+    check_codes([-1 if largest is None else largest, *as_names(class_names), (n_clusters or 0) - 1])
     aligned = cube._align(labels)
     if is_geotiff(store):
         if aligned.dtype.kind not in "iu":
@@ -54,10 +61,6 @@ def write_labels(
         )
         return Path(store)
     _check_target(cube, store)
-    largest = None
-    if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
-        shown = np.ma.compressed(labels)
-        largest = int(shown.max()) if len(shown) else -1
 
     def write_blocks(target: StoredArray) -> list[int]:
         written = cube._per_block(

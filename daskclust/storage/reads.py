@@ -129,6 +129,17 @@ def _what(key: Any, graph: Mapping[Any, Any]) -> str:
     return chunk if place is None else f"{chunk} of {place}"
 
 
+def _text_of(error: BaseException) -> str:
+    """Say what failed: libraries that wrap an error name the file in that below it."""
+    below: BaseException = error
+    for _ in range(8):
+        if below.__cause__ is None:
+            break
+        below = below.__cause__
+    text = redact(" ".join(str(below).split())).rstrip(".")
+    return f"{type(error).__name__}: {text}"
+
+
 def persistently(
     call: Callable[[], T],
     what: Callable[[], str],
@@ -163,10 +174,9 @@ def persistently(
             if not is_passing(error) or not retries.count:
                 raise
             if pause is None:
-                text = redact(" ".join(str(error).split()))
                 raise failed(
                     f"{what()} could not be {done} in {retries.count + 1} tries over "
-                    f"{time.monotonic() - began:.1f} s: {type(error).__name__}: {text}. Check the "
+                    f"{time.monotonic() - began:.1f} s: {_text_of(error)}. Check the "
                     "store, or raise daskclust.read-retries or daskclust.read-backoff.",
                     error,
                 ) from error

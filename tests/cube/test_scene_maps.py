@@ -160,6 +160,28 @@ def test_labels_from_polygons_points_and_rasters(scene: Path, tmp_path: Path) ->
         cube.rows_of(vector)
 
 
+def test_codes_beyond_a_map_are_refused_before_anything_is_computed(
+    scene: Path, tmp_path: Path
+) -> None:
+    cube = open_cube(scene)
+
+    def never(block: np.ndarray) -> np.ndarray:
+        raise AssertionError("computed")
+
+    zeros = da.zeros(cube.n_valid, dtype=np.int64, chunks=(cube.block_counts,))
+    lazy = zeros.map_blocks(never, dtype=np.int64, meta=np.empty(0, np.int64))
+    large = np.full(cube.n_valid, 2**31 - 1)
+    for name in ("m.zarr", "m.tif"):
+        for labels, more in ((large, {}), (lazy, {"class_names": {2**40: "far"}})):
+            with pytest.raises(ValueError, match="expected up to 2147483646, the largest"):
+                cube.write_labels(labels, tmp_path / name, **more)
+    assert not list(tmp_path.glob("*m.*"))
+    path = cube.write_labels(
+        np.arange(cube.n_valid) + 70_000, tmp_path / "m.tif", n_clusters=80_000
+    )
+    assert_array_equal(cube.rows_of(path)[1], np.arange(cube.n_valid) + 70_000)
+
+
 def test_text_labels_become_codes_with_names(scene: Path, tmp_path: Path) -> None:
     cube = open_cube(scene, chunks=(16, 32))
     codes = np.arange(cube.n_valid) % 2

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Classes", "class_column_of", "read_classes"]
+__all__ = ["Classes", "check_codes", "class_column_of", "read_classes"]
 
+#: One value more means none.
+_LARGEST = 2**31 - 2
 _COLUMNS = ("class", "class_name", "label", "class_id", "classname", "code", "category", "type")
 
 
@@ -28,6 +30,25 @@ class Classes:
 
     codes: NDArray[np.int64]
     names: dict[int, str] | None
+
+
+def check_codes(codes: Iterable[int]) -> None:
+    """Refuse classes that a label map cannot hold: its values have at most 32 bits.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_codes([3, 70_000])
+    """
+    largest = max(codes, default=-1)
+    if largest > _LARGEST:
+        raise ValueError(
+            f"A class has the code {largest}; expected up to {_LARGEST}, the largest that a label "
+            "map holds. Renumber the classes."
+        )
 
 
 def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> str:

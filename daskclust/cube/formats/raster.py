@@ -16,6 +16,8 @@ from daskclust.cube.formats.wavelengths import in_nm, truth_values
 __all__ = ["envi_data_file", "open_raster", "open_rasters"]
 
 _ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
+#: Blocks of a file whose place is looked at, to tell whether it is whole.
+_BLOCKS_LOOKED_AT = 2000
 _CENTER_UM = "CENTRAL_WAVELENGTH_UM"
 _WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
 _UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavelength units")
@@ -152,6 +154,7 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
             centers = _centers(file)
             size = np.dtype(file.dtypes[0]).itemsize * file.count
             rows, cols = block_of(file.block_shapes[0], file.shape, size)
+            _check_whole(file, name)
             unplaced = file.crs is None and file.transform.is_identity
     except rasterio.errors.RasterioIOError as error:
         raise OSError(
@@ -173,6 +176,49 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
     if centers is not None:
         array = array.assign_coords(wavelength=("band", centers, {"units": "nm"}))
     return array
+
+
+def _check_whole(file: Any, name: str) -> None:
+    """Refuse a local file that ends before its pixels do, where its driver tells their places.
+
+    At most some thousand entries of the file's table of blocks are looked at, and no pixel.
+    """
+    if not Path(name).is_file():
+        return
+    size = Path(name).stat().st_size
+    if file.driver in ("GTiff", "COG"):
+        ends = _ends_of_blocks(file)
+    elif file.driver == "ENVI" and file.tags(ns="ENVI").get("file_compression", "0") == "0":
+        pixels = file.count * file.height * file.width * np.dtype(file.dtypes[0]).itemsize
+        ends = int(file.tags(ns="ENVI").get("header_offset", 0)) + pixels
+    else:
+        return
+    if ends > size:
+        raise OSError(
+            f"{name!r} is cut off: it has {size} bytes, and pixels lie up to byte {ends}. Copy or "
+            "download it again."
+        )
+
+
+def _ends_of_blocks(file: Any) -> int:
+    """Return the byte behind the last block that a GeoTIFF states, of those that are looked at."""
+    height, width = file.block_shapes[0]
+    down, across = -(-file.height // height), -(-file.width // width)
+    # Pixel by pixel, all bands lie in the same blocks.
+    alone = file.tags(ns="IMAGE_STRUCTURE").get("INTERLEAVE") != "PIXEL"
+    bands = file.count if alone else 1
+    total = bands * down * across
+    ends = 0
+    for at in np.unique(np.linspace(0, total - 1, min(total, _BLOCKS_LOOKED_AT)).astype(np.int64)):
+        band, place = divmod(int(at), down * across)
+        y, x = divmod(place, across)
+        found = [
+            file.get_tag_item(f"BLOCK_{what}_{x}_{y}", "TIFF", bidx=band + 1)
+            for what in ("OFFSET", "SIZE")
+        ]
+        if None not in found:  # a block without data is not stored
+            ends = max(ends, sum(int(value) for value in found))
+    return ends
 
 
 def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Any:

@@ -190,6 +190,33 @@ def test_files_cut_off_and_missing_are_told_in_one_line(tmp_path, values, name):
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("driver", "more"),
+    [
+        ("GTiff", {}),
+        ("GTiff", {"tiled": True, "blockxsize": 16, "blockysize": 16, "interleave": "band"}),
+        ("GTiff", {"compress": "deflate", "interleave": "pixel"}),
+        ("COG", {"blocksize": 128}),
+        ("ENVI", {}),
+    ],
+)
+def test_pixels_that_were_cut_off_are_told_before_they_are_read(tmp_path, values, driver, more):
+    path = write_raster(tmp_path / "scene.img", values, driver, **more)
+    np.testing.assert_array_equal(open_file(path).values, values)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-200])
+    with pytest.raises(OSError, match=r"scene\.img' is cut off: it has .* Copy or download"):
+        open_file(path)
+
+
+def test_a_geotiff_with_blocks_that_are_not_stored_is_whole(tmp_path, values):
+    options = {"tiled": True, "blockxsize": 16, "blockysize": 16, "sparse_ok": True}
+    values[:] = -9999
+    path = write_raster(tmp_path / "scene.tif", values, **options)
+    assert path.stat().st_size < values.nbytes
+    np.testing.assert_array_equal(open_file(path).values, values)
+
+
 def test_the_first_bytes_say_what_a_file_is(tmp_path, values):
     np.save(tmp_path / "scene", values)
     (tmp_path / "scene.npy").rename(tmp_path / "scene.dat")
