@@ -73,7 +73,7 @@ def compiled(**options: Any) -> Any:
     return decorate
 
 
-def inner(**options: Any) -> Any:
+def inner(*, counted: bool = True, **options: Any) -> Any:
     """Compile a function that only other compiled functions call.
 
     It is compiled into its callers, and kept with their machine code: none of its
@@ -81,10 +81,15 @@ def inner(**options: Any) -> Any:
 
     Parameters
     ----------
+    counted : bool, default=True
+        Whether references to arrays are counted.  Counts are atomic: those of a function
+        that is handed a dozen arrays take as long as the arithmetic of a few rows, in each
+        call.  A function that makes no array and returns none, whose callers hold what it is
+        handed, does without.
     **options
         Of :func:`numba.njit`.
     """
     if config.DISABLE_JIT:  # type: ignore[attr-defined]  # set by name
         return njit
-    options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=counted)
     return njit(nogil=True, **options)

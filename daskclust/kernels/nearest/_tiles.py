@@ -3,6 +3,7 @@
 A tile is scored against all centers while it is in the first-level cache, its
 doubtful rows are settled exactly, and its rows are summed or measured.  Each
 loop holds one kind of vector code: several in one loop cost LLVM its registers.
+What runs for each tile is handed its arrays and counts no references to them.
 
 Imports the emitted code; others import from
 :mod:`daskclust.kernels.nearest.implementation`.
@@ -69,14 +70,14 @@ class _Tile(NamedTuple):
     weight: Float
 
 
-@inner()
+@inner(counted=False)
 def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) -> None:
     """As ``pack_row``, for some of the features only."""
     for j in range(active.size):
         packed[t, j] = x[i, active[j]] - shift[active[j]]
 
 
-@inner()
+@inner(counted=False)
 def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
     """Smallest and second smallest score, and nearest center, of a tile's rows.
 
@@ -108,7 +109,7 @@ def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
             )
 
 
-@inner()
+@inner(counted=False)
 def _distance(x: Any, i: Any, centers: Any, c: Any) -> float:
     """Squared distance of a row to a center by direct differences."""
     points, weights, uniform = centers
@@ -117,7 +118,7 @@ def _distance(x: Any, i: Any, centers: Any, c: Any) -> float:
     return row_distance_weighted(x, i, points, c, weights, 1.0, points)
 
 
-@inner()
+@inner(counted=False)
 def _ask(x: Any, i: Any, lines: Any) -> None:
     """Ask for a row of memory, so that it is there when it is scored.
 
@@ -128,7 +129,7 @@ def _ask(x: Any, i: Any, lines: Any) -> None:
         prefetch(x, i, line)  # type: ignore[call-arg]
 
 
-@inner()
+@inner(counted=False)
 def _measure_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any) -> None:
     """Squared distances of a tile's rows to their centers."""
     points, weights, uniform = centers
@@ -145,7 +146,7 @@ def _measure_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: An
             squared[t] = row_distance_weighted(x, start + t, points, c, weights, 1.0, points)
 
 
-@inner()
+@inner(counted=False)
 def _add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any) -> None:
     """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
     points, weights, uniform = centers
@@ -162,7 +163,7 @@ def _add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, s
             squared[t] = add_row_weighted(x, start + t, points, c, weights, scales[t], sums)
 
 
-@inner()
+@inner(counted=False)
 def _exact_nearest(x: Any, i: Any, centers: Any) -> int:
     """Nearest center by direct differences, ties to the lowest."""
     least = np.inf
@@ -175,7 +176,7 @@ def _exact_nearest(x: Any, i: Any, centers: Any) -> int:
     return label
 
 
-@inner()
+@inner(counted=False)
 def _doubt(squared: Any, low: Any, bound: Any) -> Any:
     """Gap of two scores below which rounding may have swapped them.
 
@@ -184,7 +185,7 @@ def _doubt(squared: Any, low: Any, bound: Any) -> Any:
     return bound * (type(low)(9) * type(low)(squared) - type(low)(5) * low)
 
 
-@inner()
+@inner(counted=False)
 def _rounding(layout: Any, k: Any) -> Any:
     """Relative error of a score; infinite where the scores of centers may overflow."""
     consts, tail_consts = layout.consts, layout.tail_consts
@@ -199,7 +200,7 @@ def _rounding(layout: Any, k: Any) -> Any:
     return consts.dtype.type((q + 8) * np.finfo(consts.dtype).eps)
 
 
-@inner()
+@inner(counted=False)
 def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
     """Whether rounding may have swapped a row's two nearest centers, in any row of a tile.
 
@@ -214,7 +215,7 @@ def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
     return doubtful
 
 
-@inner()
+@inner(counted=False)
 def _settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any) -> None:
     """Decide the doubtful rows of a tile by direct differences, and move their sums."""
     low, next_low, nearest, squared = tile.low, tile.next_low, tile.nearest, tile.squared
@@ -234,39 +235,29 @@ def _settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sum
             squared[t] = _distance(x, i, centers, exact)
 
 
-@compiled()
-def _scan(
+@inner(counted=False)
+def _sweep(
     x: Any,
     row_weights: Any,
     centers: Any,
     layout: Any,
-    size: Any,
     ends: Any,
     stats: Any,
     labels: Any,
     distances: Any,
+    packed: Any,
+    tile: Any,
+    sums: Any,
+    totals: Any,
 ) -> None:
+    """Go over the tiles of a block; ``scan`` has the parameters, ``_scan`` the room for a tile."""
     n, p = x.shape
     k = centers.points.shape[0]
     hi, lo = stats
     weighted, want_stats, want_rows = row_weights.size > 0, hi.size > 0, labels.size > 0
     shift, active, in_place = layout.shift, layout.active, layout.in_place
-    q = active.size
-    dtype, lanes = x.dtype, layout.lanes
-    packed = np.zeros((size, q), dtype)
-    tile = _Tile(
-        np.empty((size, lanes), dtype),
-        np.empty((size, lanes), dtype),
-        np.empty((size, lanes), np.int32),
-        np.empty(size, dtype),
-        np.empty(size, dtype),
-        np.empty(size, np.int32),
-        np.empty(size),
-        np.ones(size),
-    )
+    size, q = packed.shape
     nearest, squared, weight = tile.nearest, tile.squared, tile.weight
-    sums = np.zeros((k if want_stats else 0, p))
-    totals = np.zeros((k if want_stats else 0, 2))
     # A copy reads ahead by itself.
     lines = -(-p * x.itemsize // LINE_BYTES) if in_place else 0
     bound = _rounding(layout, k)
@@ -308,6 +299,38 @@ def _scan(
             segment += 1
             if want_stats:
                 flush(hi, lo, sums, totals)
+
+
+@compiled()
+def _scan(
+    x: Any,
+    row_weights: Any,
+    centers: Any,
+    layout: Any,
+    size: Any,
+    ends: Any,
+    stats: Any,
+    labels: Any,
+    distances: Any,
+) -> None:
+    k, p = centers.points.shape
+    k = k if stats[0].size else 0
+    dtype, lanes = x.dtype, layout.lanes
+    tile = _Tile(
+        np.empty((size, lanes), dtype),
+        np.empty((size, lanes), dtype),
+        np.empty((size, lanes), np.int32),
+        np.empty(size, dtype),
+        np.empty(size, dtype),
+        np.empty(size, np.int32),
+        np.empty(size),
+        np.ones(size),
+    )
+    packed = np.zeros((size, layout.active.size), dtype)
+    sums, totals = np.zeros((k, p)), np.zeros((k, 2))
+    _sweep(
+        x, row_weights, centers, layout, ends, stats, labels, distances, packed, tile, sums, totals
+    )
 
 
 @compiled()
