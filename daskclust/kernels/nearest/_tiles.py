@@ -235,8 +235,8 @@ def _settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sum
             squared[t] = _distance(x, i, centers, exact)
 
 
-@inner(counted=False)
-def _sweep(
+@compiled(counted=False)
+def _scan(
     x: Any,
     row_weights: Any,
     centers: Any,
@@ -250,7 +250,7 @@ def _sweep(
     sums: Any,
     totals: Any,
 ) -> None:
-    """Go over the tiles of a block; ``scan`` has the parameters, ``_scan`` the room for a tile."""
+    """Go over the tiles of a block; :func:`scan` has the parameters, and makes the room."""
     n, p = x.shape
     k = centers.points.shape[0]
     hi, lo = stats
@@ -262,7 +262,9 @@ def _sweep(
     lines = -(-p * x.itemsize // LINE_BYTES) if in_place else 0
     bound = _rounding(layout, k)
 
-    start = 0
+    # Not literal zeros, for which Numba would compile what they are handed to once more.
+    top = np.intp(0)
+    start = top
     segment = 0
     while start < n:
         # A tile never crosses the end of a segment.
@@ -275,7 +277,7 @@ def _sweep(
                     pack_row(x, start + t, shift, packed, t)  # type: ignore[call-arg]
                 else:
                     _gather_row(x, start + t, shift, active, packed, t)
-            _score_tile(packed, 0, m, layout, tile)
+            _score_tile(packed, top, m, layout, tile)
         if weighted:
             for t in range(m):
                 weight[t] = row_weights[start + t]
@@ -302,38 +304,6 @@ def _sweep(
 
 
 @compiled()
-def _scan(
-    x: Any,
-    row_weights: Any,
-    centers: Any,
-    layout: Any,
-    size: Any,
-    ends: Any,
-    stats: Any,
-    labels: Any,
-    distances: Any,
-) -> None:
-    k, p = centers.points.shape
-    k = k if stats[0].size else 0
-    dtype, lanes = x.dtype, layout.lanes
-    tile = _Tile(
-        np.empty((size, lanes), dtype),
-        np.empty((size, lanes), dtype),
-        np.empty((size, lanes), np.int32),
-        np.empty(size, dtype),
-        np.empty(size, dtype),
-        np.empty(size, np.int32),
-        np.empty(size),
-        np.ones(size),
-    )
-    packed = np.zeros((size, layout.active.size), dtype)
-    sums, totals = np.zeros((k, p)), np.zeros((k, 2))
-    _sweep(
-        x, row_weights, centers, layout, ends, stats, labels, distances, packed, tile, sums, totals
-    )
-
-
-@compiled()
 def _all_direct(x: Any, centers: Any, out: Any) -> None:
     for i in range(x.shape[0]):
         for c in range(centers.points.shape[0]):
@@ -347,6 +317,20 @@ def _with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
     if feature_weights is None:
         return _Centers(centers, _NO_WEIGHTS, True)
     return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
+
+
+def _room(size: int, lanes: int, dtype: np.dtype[Any]) -> _Tile:
+    """Make room for a tile.  Made here: in compiled code it takes a second more to compile."""
+    return _Tile(
+        np.empty((size, lanes), dtype),
+        np.empty((size, lanes), dtype),
+        np.empty((size, lanes), np.int32),
+        np.empty(size, dtype),
+        np.empty(size, dtype),
+        np.empty(size, np.int32),
+        np.empty(size),
+        np.ones(size),
+    )
 
 
 def scan(
@@ -379,7 +363,12 @@ def scan(
     layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = _with_weights(centers, feature_weights)
     size = tile_rows(layout.active.size, x.dtype.itemsize)
-    _scan(x, row_weights, exact, layout, size, ends, tuple(stats), labels, distances)
+    packed = np.zeros((size, layout.active.size), x.dtype)
+    tile = _room(size, layout.lanes, x.dtype)
+    k = len(centers) if stats[0].size else 0
+    sums, totals = np.zeros((k, x.shape[1])), np.zeros((k, 2))
+    stats = tuple(stats)
+    _scan(x, row_weights, exact, layout, ends, stats, labels, distances, packed, tile, sums, totals)
 
 
 def all_direct(x: NDArray[Any], centers: Float, feature_weights: Float | None, out: Float) -> None:
