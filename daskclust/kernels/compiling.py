@@ -38,11 +38,16 @@ def _is_plain() -> bool:
 PLAIN: bool = _is_plain()
 
 
-def compiled(**options: Any) -> Any:
+def compiled(*, counted: bool = True, **options: Any) -> Any:
     """Compile a function without the interpreter lock, and keep the machine code on disk.
 
     Parameters
     ----------
+    counted : bool, default=True
+        Whether references to arrays are counted.  Counts are atomic: those of a function
+        that is handed a dozen arrays take as long as the arithmetic of a few rows, in each
+        call.  A function that makes no array and returns none, whose callers hold what it is
+        handed, does without, and is compiled sooner.
     **options
         Of :func:`numba.njit`.
 
@@ -61,6 +66,8 @@ def compiled(**options: Any) -> Any:
     >>> double(2)
     4
     """
+    if not counted:
+        options["_nrt"] = False
 
     def decorate(function: Any) -> Any:
         if not PLAIN:
@@ -73,7 +80,7 @@ def compiled(**options: Any) -> Any:
     return decorate
 
 
-def inner(**options: Any) -> Any:
+def inner(*, counted: bool = True, **options: Any) -> Any:
     """Compile a function that only other compiled functions call.
 
     It is compiled into its callers, and kept with their machine code: none of its
@@ -81,10 +88,14 @@ def inner(**options: Any) -> Any:
 
     Parameters
     ----------
+    counted : bool, default=True
+        As of :func:`compiled`.
     **options
         Of :func:`numba.njit`.
     """
     if config.DISABLE_JIT:  # type: ignore[attr-defined]  # set by name
         return njit
     options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    if not counted:
+        options["_nrt"] = False
     return njit(nogil=True, **options)

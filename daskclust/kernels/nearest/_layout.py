@@ -91,36 +91,42 @@ def lay_out(
     centers: Float, feature_weights: Float | None, shift: Float | None, dtype: np.dtype
 ) -> Layout:
     """Lay out centers of shape (k, p) for rows of a precision; the parameters of ``scan``."""
+    # What overflows makes rows take the exact path, which does not need it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _lay_out(centers, feature_weights, shift, dtype)
+
+
+def _lay_out(
+    centers: Float, feature_weights: Float | None, shift: Float | None, dtype: np.dtype
+) -> Layout:
     k, p = centers.shape
-    if feature_weights is None:
-        active = np.arange(p)
-        weights = np.ones(p)
-    else:
-        active = np.flatnonzero(feature_weights)
-        weights = feature_weights[active]
+    active = np.arange(p) if feature_weights is None else np.flatnonzero(feature_weights)
+    shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
     variant, width = _choose_panels(k, full, narrow)
+    in_place = active.size == p and _near_origin(centers, shift)
+    if in_place:
+        shift[:] = 0
+    moved = centers[:, active] - shift[active].astype(np.float64)
+    doubled, squared = -2.0 * moved, moved**2
+    if feature_weights is not None:
+        weights = feature_weights[active]
+        doubled, squared = doubled * weights, weights * squared
+
     has_tail = k > width and 0 < k % width <= narrow
     n_panels = k // width if has_tail else -(-k // width)
-    whole = n_panels * width
-    flat = np.zeros((active.size, whole + has_tail * narrow), dtype)
+    n_whole = n_panels * width
+    flat = np.zeros((active.size, n_whole + has_tail * narrow), dtype)
     consts = np.full(flat.shape[1], np.inf, dtype)
-    # What overflows makes rows take the exact path, which does not need it.
-    with np.errstate(over="ignore", invalid="ignore"):
-        shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
-        in_place = active.size == p and _near_origin(centers, shift)
-        if in_place:
-            shift[:] = 0
-        moved = centers[:, active] - shift[active].astype(np.float64)
-        flat[:, :k] = (-2.0 * moved * weights).T
-        consts[:k] = (weights * moved**2).sum(axis=1)
-    panels = flat[:, :whole].reshape(active.size, n_panels, width).transpose(1, 0, 2)
+    flat[:, :k] = doubled.T
+    consts[:k] = squared.sum(axis=1)
+    panels = flat[:, :n_whole].reshape(active.size, n_panels, width).transpose(1, 0, 2)
     return Layout(
         np.ascontiguousarray(panels),
-        consts[:whole].reshape(n_panels, width),
-        np.ascontiguousarray(flat[:, whole:]),
-        consts[whole:],
+        consts[:n_whole].reshape(n_panels, width),
+        np.ascontiguousarray(flat[:, n_whole:]),
+        consts[n_whole:],
         variant,
         min(width, full),
         shift,

@@ -13,7 +13,7 @@ from daskclust.kernels.compiling import inner
 __all__ = ["flush"]
 
 
-@inner()
+@inner(counted=False)
 def flush(hi: Any, lo: Any, sums: Any, totals: Any) -> None:
     """Add a segment's plain sums to the compensated totals, and start the next at 0."""
     p = sums.shape[1]

@@ -3,6 +3,7 @@
 A tile is scored against all centers while it is in the first-level cache, its
 doubtful rows are settled exactly, and its rows are summed or measured.  Each
 loop holds one kind of vector code: several in one loop cost LLVM its registers.
+What runs for each tile is handed its arrays and counts no references to them.
 
 Imports the emitted code; others import from
 :mod:`daskclust.kernels.nearest.implementation`.
@@ -69,14 +70,14 @@ class _Tile(NamedTuple):
     weight: Float
 
 
-@inner()
+@inner(counted=False)
 def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) -> None:
     """As ``pack_row``, for some of the features only."""
     for j in range(active.size):
         packed[t, j] = x[i, active[j]] - shift[active[j]]
 
 
-@inner()
+@inner(counted=False)
 def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
     """Smallest and second smallest score, and nearest center, of a tile's rows.
 
@@ -108,7 +109,7 @@ def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
             )
 
 
-@inner()
+@inner(counted=False)
 def _distance(x: Any, i: Any, centers: Any, c: Any) -> float:
     """Squared distance of a row to a center by direct differences."""
     points, weights, uniform = centers
@@ -117,7 +118,7 @@ def _distance(x: Any, i: Any, centers: Any, c: Any) -> float:
     return row_distance_weighted(x, i, points, c, weights, 1.0, points)
 
 
-@inner()
+@inner(counted=False)
 def _ask(x: Any, i: Any, lines: Any) -> None:
     """Ask for a row of memory, so that it is there when it is scored.
 
@@ -128,7 +129,7 @@ def _ask(x: Any, i: Any, lines: Any) -> None:
         prefetch(x, i, line)  # type: ignore[call-arg]
 
 
-@inner()
+@inner(counted=False)
 def _measure_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any) -> None:
     """Squared distances of a tile's rows to their centers."""
     points, weights, uniform = centers
@@ -145,7 +146,7 @@ def _measure_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: An
             squared[t] = row_distance_weighted(x, start + t, points, c, weights, 1.0, points)
 
 
-@inner()
+@inner(counted=False)
 def _add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any) -> None:
     """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
     points, weights, uniform = centers
@@ -162,7 +163,7 @@ def _add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, s
             squared[t] = add_row_weighted(x, start + t, points, c, weights, scales[t], sums)
 
 
-@inner()
+@inner(counted=False)
 def _exact_nearest(x: Any, i: Any, centers: Any) -> int:
     """Nearest center by direct differences, ties to the lowest."""
     least = np.inf
@@ -175,7 +176,7 @@ def _exact_nearest(x: Any, i: Any, centers: Any) -> int:
     return label
 
 
-@inner()
+@inner(counted=False)
 def _doubt(squared: Any, low: Any, bound: Any) -> Any:
     """Gap of two scores below which rounding may have swapped them.
 
@@ -184,7 +185,7 @@ def _doubt(squared: Any, low: Any, bound: Any) -> Any:
     return bound * (type(low)(9) * type(low)(squared) - type(low)(5) * low)
 
 
-@inner()
+@inner(counted=False)
 def _rounding(layout: Any, k: Any) -> Any:
     """Relative error of a score; infinite where the scores of centers may overflow."""
     consts, tail_consts = layout.consts, layout.tail_consts
@@ -199,7 +200,7 @@ def _rounding(layout: Any, k: Any) -> Any:
     return consts.dtype.type((q + 8) * np.finfo(consts.dtype).eps)
 
 
-@inner()
+@inner(counted=False)
 def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
     """Whether rounding may have swapped a row's two nearest centers, in any row of a tile.
 
@@ -214,7 +215,7 @@ def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
     return doubtful
 
 
-@inner()
+@inner(counted=False)
 def _settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any) -> None:
     """Decide the doubtful rows of a tile by direct differences, and move their sums."""
     low, next_low, nearest, squared = tile.low, tile.next_low, tile.nearest, tile.squared
@@ -234,44 +235,36 @@ def _settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sum
             squared[t] = _distance(x, i, centers, exact)
 
 
-@compiled()
+@compiled(counted=False)
 def _scan(
     x: Any,
     row_weights: Any,
     centers: Any,
     layout: Any,
-    size: Any,
     ends: Any,
     stats: Any,
     labels: Any,
     distances: Any,
+    packed: Any,
+    tile: Any,
+    sums: Any,
+    totals: Any,
 ) -> None:
+    """Go over the tiles of a block; :func:`scan` has the parameters, and makes the room."""
     n, p = x.shape
     k = centers.points.shape[0]
     hi, lo = stats
     weighted, want_stats, want_rows = row_weights.size > 0, hi.size > 0, labels.size > 0
     shift, active, in_place = layout.shift, layout.active, layout.in_place
-    q = active.size
-    dtype, lanes = x.dtype, layout.lanes
-    packed = np.zeros((size, q), dtype)
-    tile = _Tile(
-        np.empty((size, lanes), dtype),
-        np.empty((size, lanes), dtype),
-        np.empty((size, lanes), np.int32),
-        np.empty(size, dtype),
-        np.empty(size, dtype),
-        np.empty(size, np.int32),
-        np.empty(size),
-        np.ones(size),
-    )
+    size, q = packed.shape
     nearest, squared, weight = tile.nearest, tile.squared, tile.weight
-    sums = np.zeros((k if want_stats else 0, p))
-    totals = np.zeros((k if want_stats else 0, 2))
     # A copy reads ahead by itself.
     lines = -(-p * x.itemsize // LINE_BYTES) if in_place else 0
     bound = _rounding(layout, k)
 
-    start = 0
+    # Not literal zeros, for which Numba would compile what they are handed to once more.
+    top = np.intp(0)
+    start = top
     segment = 0
     while start < n:
         # A tile never crosses the end of a segment.
@@ -284,7 +277,7 @@ def _scan(
                     pack_row(x, start + t, shift, packed, t)  # type: ignore[call-arg]
                 else:
                     _gather_row(x, start + t, shift, active, packed, t)
-            _score_tile(packed, 0, m, layout, tile)
+            _score_tile(packed, top, m, layout, tile)
         if weighted:
             for t in range(m):
                 weight[t] = row_weights[start + t]
@@ -330,6 +323,20 @@ def _with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
     return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
 
 
+def _room(size: int, lanes: int, dtype: np.dtype[Any]) -> _Tile:
+    """Make room for a tile.  Made here: in compiled code it takes a second more to compile."""
+    return _Tile(
+        np.empty((size, lanes), dtype),
+        np.empty((size, lanes), dtype),
+        np.empty((size, lanes), np.int32),
+        np.empty(size, dtype),
+        np.empty(size, dtype),
+        np.empty(size, np.int32),
+        np.empty(size),
+        np.ones(size),
+    )
+
+
 def scan(
     x: NDArray[Any],
     row_weights: Float,
@@ -360,7 +367,12 @@ def scan(
     layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = _with_weights(centers, feature_weights)
     size = tile_rows(layout.active.size, x.dtype.itemsize)
-    _scan(x, row_weights, exact, layout, size, ends, tuple(stats), labels, distances)
+    packed = np.zeros((size, layout.active.size), x.dtype)
+    tile = _room(size, layout.lanes, x.dtype)
+    k = len(centers) if stats[0].size else 0
+    sums, totals = np.zeros((k, x.shape[1])), np.zeros((k, 2))
+    stats = tuple(stats)
+    _scan(x, row_weights, exact, layout, ends, stats, labels, distances, packed, tile, sums, totals)
 
 
 def all_direct(x: NDArray[Any], centers: Float, feature_weights: Float | None, out: Float) -> None:

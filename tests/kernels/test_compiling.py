@@ -1,0 +1,37 @@
+"""What the compiler is asked for, read from the code that it makes."""
+
+import re
+
+import numpy as np
+import pytest
+from numba import config, njit
+
+from daskclust.kernels.compiling import inner
+
+
+def _calls_of_counts(*, counted: bool) -> int:
+    @inner(counted=counted)
+    def longest(a, b):
+        found = a
+        for i in range(len(b)):
+            # Which array it is in the end is not known to the compiler, which cannot drop counts.
+            if b[i] > found[0]:
+                found = b[i:]
+        return found[0] + len(found)
+
+    @njit
+    def caller(a, b):
+        return longest(a, b)
+
+    assert caller(np.array([2.0]), np.array([1.0, 3.0, 2.0])) == 5
+    (signature,) = longest.signatures
+    code = longest.overloads[signature].library.get_llvm_str()
+    (body,) = re.findall(r"^define [^\n]*longest.*?^}", code, re.MULTILINE | re.DOTALL)
+    return len(re.findall(r"call void @NRT_(?:inc|dec)ref", body))
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+def test_functions_that_borrow_their_arrays_count_no_references():
+    """A hidden option of Numba, on which the time of a tile depends."""
+    assert _calls_of_counts(counted=True) > 0
+    assert _calls_of_counts(counted=False) == 0
