@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import re
 import sys
 import traceback
 import warnings
@@ -146,6 +147,8 @@ def _one_line(error: BaseException) -> str:
     # The text of a KeyError is the repr of its message.
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     found = " ".join(redact(text).split()) or type(error).__name__
+    # Sentences of libraries inside of ours bring their own period.
+    found = re.sub(r"(?<=[^\s./])\.(?:\.|;)(?=\s|$)", lambda two: two[0][-1], found)
     hint = _HINTS.get(type(error).__name__)
     return found if hint is None else f"{found.rstrip('.')}. {hint}"
 

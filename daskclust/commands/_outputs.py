@@ -73,10 +73,14 @@ def check_outputs(
                     f"{flag} {redact(path)!r} is in the same place as {name}; choose another."
                 )
         taken[place] = flag
-        replace[flag] = overwrite or (flag in kinds and _mark_of(flag, path) == mark)
+        # What is no report cannot have a mark.
+        readable = flag in kinds and not (flag == "--report" and _is_folder(path))
+        replace[flag] = overwrite or (readable and _mark_of(flag, path) == mark)
         if flag not in kinds:
             pass
         elif flag == "--report":
+            if _is_folder(path):
+                raise IsADirectoryError(f"--report {path!r} is a folder; expected one HTML file.")
             try:
                 check_report(path, overwrite=replace[flag])
             except FileExistsError as error:
@@ -93,6 +97,11 @@ def check_outputs(
         if folder is not None:
             _check_writable(flag, path, folder)
     return replace
+
+
+def _is_folder(path: str) -> bool:
+    local = local_path(path)
+    return local is not None and local.is_dir()
 
 
 def _place(path: str) -> Path:

@@ -170,6 +170,7 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
     replace = _check_outputs(options, mark)
     pairs = _pairs_of(options, model)
     cube = open_cube_of(options)
+    _check_pairs(pairs, cube.shape[0] * cube.shape[1])
     given = {name: getattr(options, name) for name in ("labels", "truth")}
     maps = {
         name: open_sources(cube, f"--{name}", text, options.class_column, options.unlabeled)
@@ -214,18 +215,49 @@ def _pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
             flag = f"--{kind.replace('_', '-')}"
             options.parser.error(f"{type(model).__name__} takes no pairs, so no {flag}")
         if pairs is not None:
-            found[kind] = _pairs(pairs)
+            found[kind] = _pairs(f"--{kind.replace('_', '-')}", pairs)
         if weight is not None:
             found[f"{kind}_weight"] = weight
     return found
 
 
-def _pairs(path: str) -> Any:
-    if path.endswith(".npy"):
-        return np.load(path, allow_pickle=False)
-    with open(path, encoding="utf-8") as file:
-        text = file.read().replace(",", " ")
-    return np.loadtxt(text.splitlines(), dtype=np.int64, ndmin=2)
+def _pairs(flag: str, path: str) -> Any:
+    """Read pairs of row numbers, and refuse whatever is none."""
+    try:
+        if path.endswith(".npy"):
+            pairs = np.load(path, allow_pickle=False)
+        else:
+            with open(path, encoding="utf-8") as file:
+                lines = [
+                    line for line in file.read().replace(",", " ").splitlines() if line.strip()
+                ]
+            pairs = np.loadtxt(lines or ["0 0"], dtype=np.int64, ndmin=2)[: len(lines)]
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{flag}: there is no file {path!r}; give the path of an existing one."
+        ) from error
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(
+            f"{flag} {path!r} cannot be read as pairs of row numbers: {str(error).rstrip('.')}."
+        ) from error
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
+        raise ValueError(
+            f"{flag} {path!r} holds {pairs.dtype} of shape {pairs.shape}; expected integers of "
+            "shape (m, 2), the numbers of two rows each, and one pair at least."
+        )
+    return pairs
+
+
+def _check_pairs(pairs: dict[str, Any], n_pixels: int) -> None:
+    """Refuse pairs of rows that a cube cannot have; masked pixels make it fewer still."""
+    for kind in ("must_link", "cannot_link"):
+        found = pairs.get(kind)
+        if found is not None and (found.min() < 0 or found.max() >= n_pixels):
+            wrong = found.min() if found.min() < 0 else found.max()
+            raise ValueError(
+                f"--{kind.replace('_', '-')} names the row {wrong}; expected numbers from 0 to "
+                f"{n_pixels - 1}, for there are {n_pixels} pixels."
+            )
 
 
 def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict[str, Any]:

@@ -13,9 +13,12 @@ import zarr
 from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
-from daskclust.commands._outputs import JOB
+from daskclust.commands._outputs import JOB, KINDS
 from daskclust.commands.console import Progress, natural
+from daskclust.cube import open_label_map
+from daskclust.cube.formats.geotiff import MARK, is_geotiff, tags_of
 from daskclust.cube.formats.opening import kind_of
+from daskclust.cube.formats.raster import envi_data_file
 from daskclust.storage.stores import local_path, open_store
 
 __all__ = ["add_command", "advice"]
@@ -61,6 +64,8 @@ def _run(options: argparse.Namespace) -> int:
         found = _model(options.cube)
     elif isinstance(node, zarr.Group) and options.variable is None and _holds_labels(node):
         found = _label_map(node, attributes.get(JOB))
+    elif _is_label_tif(options.cube):
+        found = _label_tif(options.cube)
     else:
         found = _cube(options)
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
@@ -102,6 +107,28 @@ def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:
         "dtype": str(labels.dtype),
         "flag_meanings": labels.attrs.get("flag_meanings"),
         "job": job,
+    }
+
+
+def _is_label_tif(path: Any) -> bool:
+    """Whether a path is a GeoTIFF that ``Cube.write_labels`` has written."""
+    local = local_path(path) if isinstance(path, str) else None
+    if local is None or not local.is_file() or not is_geotiff(path):
+        return False
+    return (tags_of(path) or {}).get(MARK) == KINDS["--output"]
+
+
+def _label_tif(path: str) -> dict[str, Any]:
+    opened = open_label_map(path)
+    codes = sorted(opened.names)
+    return {
+        "kind": "label map",
+        "shape": list(opened.shape),
+        "chunks": [max(sizes) for sizes in opened.values.chunks],
+        "flag_values": codes,
+        "flag_meanings": " ".join("_".join(opened.name_of(code).split()) for code in codes),
+        "crs": opened.grid.crs if opened.grid.crs is None else str(opened.grid.crs),
+        "job": json.loads((tags_of(path) or {}).get(JOB, "null")),
     }
 
 
@@ -170,7 +197,9 @@ def _bytes_stored(array: Any, paths: Sequence[str]) -> int | None:
         return None
     if array is not None:
         return int(array.nbytes_stored())
-    return sum(path.stat().st_size for path in local if path is not None)
+    # The header of an ENVI file holds no values.
+    files = [envi_data_file(p) if p.suffix.lower() == ".hdr" else p for p in local if p is not None]
+    return sum(path.stat().st_size for path in files)
 
 
 def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:

@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from daskclust.commands._cubes import (
 from daskclust.commands._data import bands_of_model, check_same_data, read_scaling
 from daskclust.commands._jobs import add_job_arguments, with_file
 from daskclust.commands._label_sources import open_sources, parts_of, sources_of
-from daskclust.commands._outputs import JOB, check_outputs
+from daskclust.commands._outputs import JOB, KINDS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
@@ -115,23 +114,15 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
         "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
         "--config": None if options.config is None else str(options.config),
     }
-    places = {
-        Path(path).absolute(): flag
-        for flag, path in inputs.items()
-        if path is not None and "://" not in path
-    }
-    other = places.get(Path(options.output).absolute())
-    if other is not None:
-        raise ValueError(
-            f"--output {options.output!r} is in the same place as {other}; choose another."
-        )
-    check_questions_file(options.output, overwrite=options.overwrite)
-    return check_outputs(
-        {"--report": options.report},
-        {**inputs, "--output": options.output},
+    replace = check_outputs(
+        {"--output": options.output, "--report": options.report},
+        inputs,
         mark=mark,
         overwrite=options.overwrite,
+        kinds={"--report": KINDS["--report"]},
     )
+    check_questions_file(options.output, overwrite=options.overwrite)
+    return replace
 
 
 def _open(options: argparse.Namespace) -> tuple[Any, Any]:

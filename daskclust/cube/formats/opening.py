@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from daskclust.cube.formats.netcdf import open_netcdf
 from daskclust.cube.formats.numpy_files import open_npy
-from daskclust.cube.formats.raster import open_raster, open_rasters
+from daskclust.cube.formats.raster import open_raster, open_rasters, zipped_image
 
 __all__ = ["Kind", "kind_of", "open_file", "open_files"]
 
@@ -37,6 +37,7 @@ _BY_ENDING: dict[str, Kind] = {
     ".gpkg": "vector",
     ".shp": "vector",
 }
+_ZIP = b"PK\x03\x04"
 _BY_START: tuple[tuple[bytes, Kind], ...] = (
     (b"\x89HDF\r\n\x1a\n", "netcdf"),
     (b"CDF\x01", "netcdf3"),
@@ -47,7 +48,7 @@ _BY_START: tuple[tuple[bytes, Kind], ...] = (
     (b"MM\x00*", "raster"),
     (b"II+\x00", "raster"),
     (b"MM\x00+", "raster"),
-    (b"PK\x03\x04", "zarr"),
+    (_ZIP, "zarr"),
     (b"PAR1", "table"),
 )
 
@@ -71,6 +72,8 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
     if "://" not in name and os.path.isfile(name):
         with open(name, "rb") as file:
             start = file.read(8)
+        if start.startswith(_ZIP) and zipped_image(name) is not None:
+            return "raster"
         for mark, kind in _BY_START:
             if start.startswith(mark):
                 return kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ import numpy as np
 from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES, block_of, needs_extra
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
 
-__all__ = ["envi_data_file", "open_raster", "open_rasters"]
+__all__ = ["envi_data_file", "open_raster", "open_rasters", "zipped_image"]
 
 _ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
 #: Blocks of a file whose place is looked at, to tell whether it is whole.
 _BLOCKS_LOOKED_AT = 2000
+#: What a zipped store holds, and what else is read from archives.
+_ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
+_ZIPPED = (".tif", ".tiff", ".jp2")
 _CENTER_UM = "CENTRAL_WAVELENGTH_UM"
 _WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
 _UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavelength units")
@@ -39,6 +43,30 @@ def envi_data_file(header: Path) -> Path:
     raise FileNotFoundError(
         f"There is no data file beside the ENVI header {str(header)!r}; expected {stem.name!r}, "
         f"alone or with one of the endings {', '.join(_ENVI_DATA[1:])}."
+    )
+
+
+def zipped_image(name: str) -> str | None:
+    """Return the only GeoTIFF in a local zip file; None for any other file, such as a zipped store.
+
+    Raises
+    ------
+    ValueError
+        The archive holds several images, or neither an image nor a Zarr store.
+    """
+    if not name.lower().endswith(".zip") or not zipfile.is_zipfile(name):
+        return None
+    with zipfile.ZipFile(name) as file:
+        members = [member for member in file.namelist() if not member.endswith("/")]
+    if any(Path(member).name in _ZARR for member in members):
+        return None
+    images = [member for member in members if member.lower().endswith(_ZIPPED)]
+    if len(images) == 1:
+        return images[0]
+    shown = ", ".join(members[:4]) + (", ..." if len(members) > 4 else "")
+    raise ValueError(
+        f"{name!r} holds {len(images)} images and no Zarr store ({shown}); expected a Zarr store "
+        f"or one file {' or '.join(_ZIPPED)}. Unpack it first."
     )
 
 
@@ -138,6 +166,10 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
     name = str(path)
     if name.lower().endswith(".hdr") and Path(name).is_file():
         name = str(envi_data_file(Path(name)))
+    inside = zipped_image(name)
+    if inside is not None:
+        # GDAL's name of a file in an archive.
+        name = f"zip://{Path(name).absolute()}!/{inside}"
     try:
         with rasterio.open(name) as file:
             if file.count == 0 and file.subdatasets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import dask
@@ -207,6 +208,22 @@ def test_pixels_that_were_cut_off_are_told_before_they_are_read(tmp_path, values
     path.write_bytes(whole[:-200])
     with pytest.raises(OSError, match=r"scene\.img' is cut off: it has .* Copy or download"):
         open_file(path)
+
+
+def test_a_geotiff_in_an_archive(tmp_path, values):
+    path = write_raster(tmp_path / "scene.tif", values)
+    packed = tmp_path / "scene.zip"
+    with zipfile.ZipFile(packed, "w") as file:
+        file.write(path, "folder/scene.tif")
+        file.writestr("readme.txt", "a scene")
+    assert kind_of(packed) == "raster"
+    found = open_file(packed)
+    np.testing.assert_array_equal(found.values, values)
+    assert found.rio.crs.to_epsg() == 32632
+    with zipfile.ZipFile(packed, "a") as file:
+        file.write(path, "other.tif")
+    with pytest.raises(ValueError, match=r"scene\.zip' holds 2 images and no Zarr store .* Unpack"):
+        open_file(packed)
 
 
 def test_a_geotiff_with_blocks_that_are_not_stored_is_whole(tmp_path, values):

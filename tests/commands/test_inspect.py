@@ -1,0 +1,53 @@
+"""What ``daskclust inspect`` says of files that are no cubes, and of how much is stored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskclust import cli, open_cube
+
+rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
+pytest.importorskip("rioxarray", reason="needs the extra `raster`")
+
+from rasterio.transform import from_origin  # noqa: E402
+
+VALUES = np.arange(3 * 20 * 30, dtype="int16").reshape(3, 20, 30)
+
+
+def scene(path: Path, driver: str) -> Path:
+    place = {"crs": "EPSG:32632", "transform": from_origin(600_000, 5_200_000, 30, 30)}
+    sizes = {"count": 3, "height": 20, "width": 30, "dtype": "int16"}
+    with rasterio.open(path, "w", driver=driver, **sizes, **place) as file:
+        file.write(VALUES)
+    return path
+
+
+def test_a_label_map_is_one_whatever_its_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cube = open_cube(scene(tmp_path / "s.tif", "GTiff"))
+    labels = np.arange(cube.n_valid) % 2
+    for name in ("m.tif", "m.zarr"):
+        cube.write_labels(labels, tmp_path / name, class_names=["sugar beet", "wheat"])
+        assert cli.main(["inspect", str(tmp_path / name), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["kind"], found["shape"]) == ("label map", [20, 30])
+        assert found["flag_meanings"] == "sugar_beet wheat"
+    assert cli.main(["inspect", str(tmp_path / "m.tif")]) == 0
+    assert capsys.readouterr().out.startswith("Label map\n")
+    # Any other GeoTIFF is a cube.
+    assert cli.main(["inspect", str(tmp_path / "s.tif")]) == 0
+    assert capsys.readouterr().out.startswith("Cube ")
+
+
+@pytest.mark.parametrize("name", ["e.hdr", "e.img"])
+def test_the_stored_size_of_envi_is_that_of_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    scene(tmp_path / "e.img", "ENVI")
+    assert cli.main(["inspect", str(tmp_path / name), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes_stored"] == VALUES.nbytes

@@ -1,0 +1,55 @@
+"""Wrong files for the flags: one line each, before anything is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskclust import cli
+
+PAIRS = "fit c.npy --dims y,x,band --estimator pckmeans --n-clusters 3 --output o --must-link "
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (PAIRS + "none.txt", "--must-link: there is no file 'none.txt'"),
+        (PAIRS + "folder", "'folder' cannot be read as pairs"),
+        (PAIRS + "word.txt", "could not convert string 'x'"),
+        (PAIRS + "three.txt", "of shape (1, 3); expected integers of shape (m, 2)"),
+        (PAIRS + "void.txt", "of shape (0, 2); expected"),
+        (PAIRS + "junk.npy", "'junk.npy' cannot be read as pairs"),
+        (PAIRS + "real.npy", "holds float64 of shape (1, 2)"),
+        (PAIRS + "far.txt", "names the row 99; expected numbers from 0 to 11"),
+        (PAIRS + "below.txt", "names the row -1"),
+        ("fit c.npy --dims y,x,band --n-clusters 3 --report folder", "'folder' is a folder"),
+        ("suggest c.npy --dims y,x,band --n 2 --output void.txt/q.csv", "is no folder"),
+        ("suggest c.npy --dims y,x,band --n 2 --output c.npy", "in the same place as the cube"),
+        ("inspect void.txt", "supported file format. Is the file whole"),
+    ],
+)
+def test_wrong_inputs_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    message: str,
+) -> None:
+    if "void.txt" in words and "inspect" in words:
+        pytest.importorskip("rioxarray", reason="needs the extra `raster`")
+    monkeypatch.chdir(tmp_path)
+    np.save("c.npy", np.ones((3, 4, 2)))
+    np.save("real.npy", np.array([[0.5, 1.0]]))
+    Path("folder").mkdir()
+    texts = {"word": "1 x", "three": "1 2 3", "void": "", "far": "0,99", "below": "-1 2"}
+    for name, text in texts.items():
+        Path(f"{name}.txt").write_text(text)
+    Path("junk.npy").write_bytes(b"\x93NUMPY of no version")
+    assert cli.main(words.split()) == 1
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.count("\n") == 1
+    assert ".." not in err
+    assert not out
