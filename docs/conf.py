@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -66,11 +67,15 @@ copybutton_prompt_is_regexp = True
 
 def unlink_files(app: object, relative_path: object, parent: str, content: list[str]) -> None:
     """Turn links to files of the repository, in pages included from there, into plain names."""
-    import re
-
     content[0] = re.sub(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)", r"`\1`", content[0])
+
+
+def name_templates(app: object, page: str, content: list[str]) -> None:
+    """Name the files of ``deploy``, which are no pages; on a code host the links work."""
+    content[0] = re.sub(r"\[([^\]]+)\]\(\.\./(deploy/[^)]+)\)", r"\1 (`\2`)", content[0])
 
 
 def setup(app: object) -> None:
     """Register what is done while pages are read."""
     app.connect("include-read", unlink_files)  # type: ignore[attr-defined]
+    app.connect("source-read", name_templates)  # type: ignore[attr-defined]

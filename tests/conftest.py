@@ -95,6 +95,9 @@ def client() -> Iterator[Client]:
         Client(cluster) as connected,
     ):
         yield connected
+    # A client that closes brings back the scheduler that was chosen when it began, and that may
+    # have been the choice of one test.
+    dask.config.set(scheduler=None)
 
 
 @pytest.fixture(scope="session")

@@ -265,11 +265,14 @@ def fitted(model: Any, x: Any, *args: Any, **given: Any) -> Any:
     return outcome(fit)
 
 
-def check_model(found: Fitted, n: int, n_labels: int | None) -> None:
+def check_model(found: Fitted, x: Any, n_labels: int | None) -> None:
     model, labels = found.model, found.labels
-    assert labels.shape == (n,)
+    assert labels.shape == (len(x),)
     if n_labels is not None:
-        assert labels.min() >= 0
+        values = np.ma.filled(x.astype(float), np.nan) if np.ma.isMaskedArray(x) else x
+        nowhere = np.isnan(np.asarray(values, dtype=float)).all(axis=1)
+        assert (labels[nowhere] == -1).all() or labels.min() >= 0
+        assert labels[~nowhere].min(initial=0) >= 0
         assert labels.max() < n_labels
     for name in ("inertia_", "objective_"):
         if hasattr(model, name):
@@ -308,7 +311,7 @@ def compare(
         results.append(fitted(make(), x, **weighted, **own))
         if isinstance(results[-1], Fitted):
             model = results[-1].model
-            check_model(results[-1], len(case.x), n_labels(model) if n_labels else None)
+            check_model(results[-1], case.x, n_labels(model) if n_labels else None)
             if predicts:
                 np.testing.assert_array_equal(
                     plain(outcome(lambda: plain(model.predict(x)))),  # noqa: B023

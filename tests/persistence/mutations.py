@@ -118,6 +118,10 @@ def write(folder: Path, arrays: dict[str, np.ndarray], meta: Any) -> None:
     group.attrs[_MARK] = meta
 
 
+#: Files of Zarr v3, and of v2, that say what there is.
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+
+
 def change_files(rng: np.random.Generator, folder: Path) -> None:
     """Change files as they are: bits, lengths, the metadata of arrays."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -131,10 +135,12 @@ def change_files(rng: np.random.Generator, folder: Path) -> None:
         with file.open("r+b") as opened:
             opened.truncate(int(rng.choice([0, len(content) // 2, len(content) + 5, 10**11])))
     else:
-        file = [path for path in files if path.name == "zarr.json"][
-            int(rng.integers(sum(path.name == "zarr.json" for path in files)))
-        ]
-        whole = json.loads(file.read_text())
+        described = [path for path in files if path.name in METADATA]
+        file = described[int(rng.integers(len(described)))]
+        try:
+            whole = json.loads(file.read_text())
+        except ValueError:  # an earlier change has cut it off
+            return
         change_json(rng, whole)
         file.write_text(json.dumps(whole))
 
