@@ -5,7 +5,8 @@ Imports the register widths (:mod:`daskclust.kernels.nearest._scores`) and NumPy
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from daskclust.kernels.nearest._scores import NARROW_BYTES
 from daskclust.kernels.nearest._simd import LANE_BYTES
 
-__all__ = ["NARROW", "PAIRS", "PANELS", "WIDE", "Layout", "lay_out", "tile_rows"]
+__all__ = ["NARROW", "PAIRS", "PANELS", "WIDE", "Layout", "lay_out", "on_lines", "tile_rows"]
 
 Float = NDArray[np.float64]
 
@@ -28,6 +29,7 @@ _MOST_ROWS, _ROW_UNIT = 64, 8
 # Data are near the origin when the centers' mean square is at most this multiple of their
 # variance.
 _NEAR_ORIGIN = 16.0
+_LINE_BYTES = 64
 
 
 class Layout(NamedTuple):
@@ -122,6 +124,9 @@ def _lay_out(
     flat[:, :k] = doubled.T
     consts[:k] = squared.sum(axis=1)
     panels = flat[:, :n_whole].reshape(active.size, n_panels, width).transpose(1, 0, 2)
+    if variant in (PANELS, PAIRS):
+        scattered, panels = panels, on_lines(panels.shape, dtype)
+        panels[...] = scattered
     return Layout(
         np.ascontiguousarray(panels),
         consts[:n_whole].reshape(n_panels, width),
@@ -133,6 +138,17 @@ def _lay_out(
         active,
         in_place,
     )
+
+
+def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> NDArray[Any]:
+    """Make an array, not filled, that begins at a line of the cache.
+
+    The widest vectors are as long as a line; one that lies across two takes two loads.
+    """
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.empty(n_bytes + _LINE_BYTES, np.uint8)
+    start = -room.__array_interface__["data"][0] % _LINE_BYTES
+    return np.ndarray(shape, dtype, room, start)
 
 
 def tile_rows(q: int, itemsize: int) -> int:

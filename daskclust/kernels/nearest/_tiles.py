@@ -17,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.compiling import compiled, inner
-from daskclust.kernels.nearest._layout import NARROW, PANELS, WIDE, Layout, lay_out, tile_rows
+from daskclust.kernels.nearest._layout import (
+    NARROW,
+    PAIRS,
+    PANELS,
+    WIDE,
+    Layout,
+    lay_out,
+    on_lines,
+    tile_rows,
+)
 from daskclust.kernels.nearest._row_loops import (
     LINE_BYTES,
     add_row,
@@ -323,12 +332,15 @@ def _with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
     return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
 
 
-def _room(size: int, lanes: int, dtype: np.dtype[Any]) -> _Tile:
+def _room(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
     """Make room for a tile.  Made here: in compiled code it takes a second more to compile."""
+    # Centers that fit one vector have no running minima.
+    panels = layout.variant in (PANELS, PAIRS)
+    make, shape = (on_lines, (size, layout.lanes)) if panels else (np.empty, (0, layout.lanes))
     return _Tile(
-        np.empty((size, lanes), dtype),
-        np.empty((size, lanes), dtype),
-        np.empty((size, lanes), np.int32),
+        make(shape, dtype),
+        make(shape, dtype),
+        make(shape, np.int32),
         np.empty(size, dtype),
         np.empty(size, dtype),
         np.empty(size, np.int32),
@@ -368,7 +380,7 @@ def scan(
     exact = _with_weights(centers, feature_weights)
     size = tile_rows(layout.active.size, x.dtype.itemsize)
     packed = np.zeros((size, layout.active.size), x.dtype)
-    tile = _room(size, layout.lanes, x.dtype)
+    tile = _room(size, layout, x.dtype)
     k = len(centers) if stats[0].size else 0
     sums, totals = np.zeros((k, x.shape[1])), np.zeros((k, 2))
     stats = tuple(stats)
