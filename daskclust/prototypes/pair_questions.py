@@ -107,7 +107,7 @@ def normalized_uncertainty(shares: Float) -> Float:
     array([0.   , 0.462])
     """
     safe = np.where(shares > 0, shares, 1.0)
-    entropy = -(shares * np.log(safe)).sum(axis=1)
+    entropy = 0.0 - (shares * np.log(safe)).sum(axis=1)  # never -0
     return np.asarray(entropy / expected_questions(shares))
 
 
