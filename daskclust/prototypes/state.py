@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -166,17 +165,29 @@ class PrototypeProblem:
         """Columns of the rows that views turn, the most of all views."""
         return max(self.rows.n_features if gap is None else gap.n_columns for gap in self.gaps)
 
-    @cached_property
+    # Kept by hand: up to Python 3.11 a cached_property of functools holds one lock for all
+    # instances while it is found, and fits that share passes wait for each other inside.
+    @property
     def sample(self) -> SampleRows:
-        """The sample; one pass."""
+        """The sample; one pass, the first time."""
+        if "_sample" not in self.__dict__:
+            self.__dict__["_sample"] = self._draw_sample()
+        return self.__dict__["_sample"]
+
+    def _draw_sample(self) -> SampleRows:
         count = sample_size(self.n_prototypes)
         if self.cube is None:
             return sample_rows(self.rows, count, self.seed)
         return sample_cube(self.cube, count, self.seed)
 
-    @cached_property
+    @property
     def gaps(self) -> tuple[GapView | None, ...]:
         """What makes complete rows of incomplete ones, for each view."""
+        if "_gaps" not in self.__dict__:
+            self.__dict__["_gaps"] = self._find_gaps()
+        return self.__dict__["_gaps"]
+
+    def _find_gaps(self) -> tuple[GapView | None, ...]:
         if not set(self.views) & set(GAP_VIEWS):
             return (None,) * len(self.views)
         return find_gap_views(self.views, self.sample.x, self.seed)
