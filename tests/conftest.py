@@ -33,6 +33,13 @@ if (
     and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# So does nohup with hang-ups.
+if (
+    threading.current_thread() is threading.main_thread()
+    and hasattr(signal, "SIGHUP")
+    and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def find_data_dir() -> Path:

@@ -372,7 +372,7 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
         ("--labels floats.zarr", "--labels has dtype float64; expected integers"),
         ("--mask none.zarr", "no Zarr store at"),
         ("--mask F", "mask has dtype int16; expected bool"),
-        ("--estimator pckmeans --must-link none.csv", "No such file"),
+        ("--estimator pckmeans --must-link none.csv", "there is no file 'none.csv'"),
         ("--output S", "in the same place as the cube"),
         ("--output F --labels F", "in the same place as --labels"),
         ("--report job.yaml --config job.yaml --overwrite", "in the same place as --config"),

@@ -16,6 +16,8 @@ from daskclust import open_cube
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
 xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
 pytest.importorskip("h5netcdf", reason="needs the extra `raster`")
+pytest.importorskip("aiohttp", reason="fsspec reads http by it: pip install 'fsspec[http]'")
+pytest.importorskip("requests", reason="fsspec reads http by it: pip install 'fsspec[http]'")
 
 from rasterio.transform import from_origin  # noqa: E402
 
