@@ -100,14 +100,18 @@ class Data:
         self.n_classes = len(np.unique(self.y[self.known]))
 
     def draw(self, labels: str, seed: int) -> NDArray[np.int64]:
-        """Draw labeled rows: so many per cent, or so many a class."""
+        """Draw labeled rows: so many per cent of all, or of each class, or so many a class."""
         rng = np.random.default_rng(seed)
         number, unit = labels.split(" ", 1)
         if unit == "%":
             count = max(len(self.known) * int(number) // 100, 2)
             return np.sort(rng.permutation(self.known)[:count])
-        of_each = (np.flatnonzero(self.y == c) for c in np.unique(self.y[self.known]))
-        return np.sort(np.concatenate([rng.permutation(own)[: int(number)] for own in of_each]))
+        of_each = [np.flatnonzero(self.y == c) for c in np.unique(self.y[self.known])]
+        counts = [int(number)] * len(of_each)
+        if unit == "% of each class":
+            counts = [max(1, round(len(own) * int(number) / 100)) for own in of_each]
+        drawn = [rng.permutation(own)[:m] for own, m in zip(of_each, counts, strict=True)]
+        return np.sort(np.concatenate(drawn))
 
 
 def supervised(data: Data, labels: str, seed: int) -> dict[str, float]:
