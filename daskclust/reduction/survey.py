@@ -36,9 +36,8 @@ __all__ = [
     "Survey",
     "SurveyRequest",
     "add_hash",
-    "bad_row",
     "draw_picks",
-    "found_hash",
+    "found_in_any",
     "note_bad",
     "note_idle",
     "pick_rows",
@@ -191,11 +190,6 @@ def add_hash(partial: Partial, rows: RowBlock) -> None:
         partial["hash"] = np.array([row_hash(rows.x, rows.weight, rows.runs)])
 
 
-def found_hash(partial: Partial) -> int | None:
-    """Return the hash of all rows, where it was asked for."""
-    return int(partial["hash"][0]) if "hash" in partial else None
-
-
 def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
     """Put the first value that must not be there into the partial."""
     partial["bad"]["row"] = rows.numbers(np.array([row]))
@@ -223,10 +217,21 @@ def draw_picks(
         partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
 
 
-def bad_row(partial: Partial) -> int | None:
-    """Return the first row whose weight is none."""
-    row = int(partial["bad_weight"])
-    return None if row == NO_ROW else row
+def found_in_any(partial: Partial) -> dict[str, Any]:
+    """Return the attributes of a :class:`Survey` that every first pass finds alike."""
+    bad, weightless = partial["bad"][0], int(partial["bad_weight"])
+    # The number of the column, from 1; negative for NaN.
+    code = int(bad["x"][0])
+    return {
+        "low": partial["low"],
+        "high": partial["high"],
+        "idle": partial["idle"],
+        "first_bad": None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
+        "bad_is_nan": code < 0,
+        "bad_weight_row": None if weightless == NO_ROW else weightless,
+        "picks": partial["picks"],
+        "hash": int(partial["hash"][0]) if "hash" in partial else None,
+    }
 
 
 def _fields(state: SurveyRequest) -> Mapping[str, Field]:
@@ -263,8 +268,6 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
 def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
     sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
     total = float(sums[-1])
-    bad = partial["bad"][0]
-    code = int(bad["x"][0])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[:-1] / total
         variance = squares / weight
@@ -272,15 +275,8 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
         weight=total,
         mean=mean,
         variance=variance,
-        low=partial["low"],
-        high=partial["high"],
-        idle=partial["idle"],
-        first_bad=None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
-        bad_is_nan=code < 0,
-        bad_weight_row=bad_row(partial),
-        picks=partial["picks"],
         classes=class_statistics(partial),
-        hash=found_hash(partial),
+        **found_in_any(partial),
     )
 
 
