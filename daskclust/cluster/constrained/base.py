@@ -194,7 +194,8 @@ class ConstrainedClusterer(BaseClusterer):
     ) -> None:
         note_start(history, self.init, data.rows.n_rows, self.n_clusters)
         restarts = state.split()
-        best = best_restart([problem.rule.cost(restart) for restart in restarts])
+        costs = [problem.rule.cost(restart) for restart in restarts] if len(restarts) > 1 else [0.0]
+        best = best_restart(costs)
         kept, constraints = restarts[best], problem.constrained.constraints
         self.history_ = _history_of(history, best)
         self._metric = EUCLIDEAN

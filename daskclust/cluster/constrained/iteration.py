@@ -132,10 +132,17 @@ class RestartState:
         columns: dict[str, Any] = {
             name: _stacked([getattr(restart, name) for restart in restarts]) for name in cls.shapes
         }
-        return cls(**columns)
+        made = cls(**columns)
+        # Taken apart by the next iteration, unless it is that of another process.
+        vars(made)["_parts"] = list(restarts)
+        return made
 
     def split(self) -> list[Self]:
         """Return the restarts that were stacked."""
+        return list(self._parts)
+
+    @cached_property
+    def _parts(self) -> list[Self]:
         columns = {name: getattr(self, name) for name in self.shapes}
         there = {name: column for name, column in columns.items() if column is not None}
         return [
@@ -148,8 +155,11 @@ def _stacked(values: list[Any]) -> NDArray[Any] | None:
     """Return a field of all restarts, along a new first axis; None where they have none."""
     if values[0] is None:
         return None
+    if len(values) > 1:
+        return np.stack(values)
     # One restart is not copied: there may be many labels.
-    return np.asarray(values[0])[None] if len(values) == 1 else np.stack(values)
+    (value,) = values
+    return value[None] if isinstance(value, np.ndarray) else np.array(values)
 
 
 class Iteration(NamedTuple):
@@ -330,15 +340,14 @@ class ConstrainedLloyd:
         measure = observed_distances if self.missing else direct_distances
         distances = measure(rows.x, state.centers, w) * rows.weight[:, None]
         labels, extra = self.assignment.assign(distances, w, state.labels)
-        clusters = self._with_constrained(others, labels)
+        assigned = self._with_constrained(others, labels)
         inertia += float(distances[np.arange(len(rows)), labels].sum())
         violations = self.assignment.violations(labels)
         cost = 0.0 if violations is None else self.assignment.cost(violations, w)
         last = state.passes + 1 == self.max_passes
-        before = clusters.counts
-        clusters, refounded = self._repair(state, labels, clusters, last)
+        clusters, refounded = self._repair(state, labels, assigned, last)
         sums, counts, masses = clusters
-        repaired = not np.array_equal(counts, before)
+        repaired = clusters is not assigned and not np.array_equal(counts, assigned.counts)
         n_moved = int((labels != state.labels).sum())
         # Statistics before the first iteration are NaN, and equal to none.
         settled = not (repaired or n_moved) and (
