@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,9 +70,14 @@ class ClusterStatistics(NamedTuple):
     masses: Float | None = None
 
 
+@lru_cache
+def _fields_of(r: int, k: int, n: int) -> Mapping[str, Field]:
+    return {"stats": Field((2, r, k, n))}
+
+
 def _assign_fields(state: CenterSets) -> Mapping[str, Field]:
     r, k, p = state.centers.shape
-    return {"stats": Field((2, r, k, 2 * p + 2 if state.missing else p + 2))}
+    return _fields_of(r, k, 2 * p + 2 if state.missing else p + 2)
 
 
 def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,8 +111,13 @@ class ClassStatistics:
 def class_fields(labels: RowLabels | None, p: int, *, missing: bool = False) -> Mapping[str, Field]:
     """Fields of a partial that holds the moments of each class, and masses where values miss."""
     n = 0 if labels is None else labels.n_classes
+    return _fields_of(n, p, 2 * p + 1 if missing else p + 1)
+
+
+@lru_cache
+def _fields_of(n: int, p: int, n_sums: int) -> Mapping[str, Field]:
     return {
-        "class_sums": Field((2, n, (2 * p if missing else p) + 1)),
+        "class_sums": Field((2, n, n_sums)),
         "class_moments": Field((3, n, p), "moments"),
         "first_weightless": Field((), "min", np.int64),
     }

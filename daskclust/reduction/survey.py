@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -153,12 +154,16 @@ def pick_rows(
     return out
 
 
-def survey_fields(state: SurveyRequest, n_sums: int) -> dict[str, Field]:
+def survey_fields(state: SurveyRequest, n_sums: int) -> Mapping[str, Field]:
     """Return the fields of any first pass, with so many plain sums."""
-    p = state.n_features
-    hashed = {"hash": Field((1,), "count", np.uint64)} if state.hashed else {}
+    p, picks = state.n_features, (len(state.seeds), state.n_picks)
+    return _fields_of(p, n_sums, picks, state.hashed)
+
+
+@lru_cache
+def _fields_of(p: int, n_sums: int, picks: tuple[int, int], hashed: bool) -> Mapping[str, Field]:
     return {
-        **hashed,
+        **({"hash": Field((1,), "count", np.uint64)} if hashed else {}),
         "sums": Field((2, n_sums)),
         "moments": Field((3, p), "moments"),
         "low": Field((p,), "min"),
@@ -167,7 +172,7 @@ def survey_fields(state: SurveyRequest, n_sums: int) -> dict[str, Field]:
         # Row and column packed into one integer would overflow: smallest row, then its column.
         "bad": Field((1,), "top", top_dtype(1)),
         "bad_weight": Field((), "min", np.int64),
-        "picks": Field((len(state.seeds), state.n_picks), "top", top_dtype(p)),
+        "picks": Field(picks, "top", top_dtype(p)),
     }
 
 
