@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import OpenData, best_restart, row_labels
-from daskclust.estimator.missing import check_missing
-from daskclust.estimator.parameters import check_given_centers, check_integer, check_real
+from daskclust.estimator.parameters import (
+    check_given_centers,
+    check_integer,
+    check_missing,
+    check_real,
+)
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.persistence.schema import Entry, Number

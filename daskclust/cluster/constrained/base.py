@@ -26,14 +26,16 @@ from daskclust.estimator.fitting import (
     best_restart,
     draw_seeds,
     fit,
+    misses_values,
+    observing,
     row_labels,
 )
 from daskclust.estimator.inputs import Data
-from daskclust.estimator.missing import check_missing, misses_values, observing
 from daskclust.estimator.parameters import (
     check_choice,
     check_given_centers,
     check_integer,
+    check_missing,
     check_real,
     given_centers,
 )
