@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
-from daskclust.cluster.lloyd import Clusters, found_clusters, means, relocate_empty
+from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.engine import Rows, Step
 from daskclust.kernels.constraints import Violations
 from daskclust.kernels.nearest.assign import direct_distances, label_sums
 from daskclust.kernels.nearest.observed import observed_distances, observed_label_sums
-from daskclust.reduction import ASSIGN, CenterSets
+from daskclust.reduction import ASSIGN, CenterSets, Clusters
 
 __all__ = [
     "ConstrainedLloyd",
@@ -315,9 +315,7 @@ class ConstrainedLloyd:
         stats = self._unconstrained.reduce(ASSIGN, sets)
         records: list[dict[str, Any] | None] = [None] * len(restarts)
         for at, r in enumerate(active.tolist()):
-            masses = None if stats.masses is None else stats.masses[at]
-            found = Clusters(stats.sums[at], stats.counts[at], masses)
-            done = self._iterate(restarts[r], found, float(stats.inertia[at].sum()))
+            done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
             done = self.rule.update(done)
             restarts[r], records[r] = done.state, done.record()
         return _step(RestartState.stack(restarts), records)
@@ -353,7 +351,7 @@ class ConstrainedLloyd:
         settled = not (repaired or n_moved) and (
             np.array_equal(sums, state.sums) and np.array_equal(counts, state.counts)
         )
-        centers = means(state.centers, *clusters)
+        centers = clusters.means(state.centers)
         after = replace(
             state,
             centers=centers,
@@ -387,7 +385,7 @@ class ConstrainedLloyd:
         rows, k = self.constrained, len(others.counts)
         if others.masses is None:
             sums, counts = label_sums(rows.x, rows.weight, labels, k)
-            return Clusters(others.sums + sums, others.counts + counts, None)
+            return Clusters(others.sums + sums, others.counts + counts)
         own = observed_label_sums(rows.x, rows.weight, labels, k)
         return Clusters(
             others.sums + own.sums, others.counts + own.counts, others.masses + own.masses
@@ -414,9 +412,7 @@ class ConstrainedLloyd:
         clusters = relocate_empty(
             self._unconstrained,
             state.centers,
-            clusters.sums,
-            clusters.counts,
-            masses=clusters.masses,
+            clusters,
             feature_weights=state.weights,
             shift=self.mean,
         )
@@ -425,9 +421,7 @@ class ConstrainedLloyd:
             return clusters, False
         before = clusters.counts
         farthest = self.constrained.farthest(state.centers, state.weights, labels)
-        clusters = found_clusters(
-            clusters.sums, clusters.counts, farthest, clusters.masses, state.centers
-        )
+        clusters = found_clusters(clusters, farthest, state.centers)
         return clusters, not np.array_equal(clusters.counts, before)
 
 
