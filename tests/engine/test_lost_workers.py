@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -147,7 +148,7 @@ def retire_all(client: Client, cluster: LocalCluster) -> None:
 
 def restart(client: Client, cluster: LocalCluster) -> None:
     """Restart each worker by its nanny, as one that exceeds its memory is."""
-    client.restart_workers(list(client.nthreads()), timeout=30, raise_for_error=False)
+    client.restart_workers(list(client.nthreads()), timeout=ENDLESS, raise_for_error=False)
 
 
 def shrink_and_grow(client: Client, cluster: LocalCluster) -> None:
@@ -186,9 +187,16 @@ class Disaster:
         return self.calls >= self._at and self.struck.wait(30)
 
 
+def where(thread: threading.Thread) -> str:
+    """Tell what a thread is at."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)[-6:])
+
+
 def finished(fit, data) -> dict:
     """Fit in a thread, which may take long but not for ever; the labels come after."""
     found: list = []
+    said: list = []
 
     def run() -> None:
         try:
@@ -196,10 +204,12 @@ def finished(fit, data) -> dict:
         except BaseException as error:
             found.append(error)
 
-    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
-    thread.start()
+    with on_notice(said.append):
+        # The context, and who listens, are copied to the thread.
+        thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
+        thread.start()
     thread.join(ENDLESS)
-    assert found, f"the fit has not ended after {ENDLESS} s"
+    assert found, f"not ended after {ENDLESS} s: {said} {where(thread)}"
     if isinstance(found[0], BaseException):
         raise found[0]
     return state_of(found[0])
