@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 from daskclust.constraints import PairwiseConstraints
 from daskclust.exceptions import ConstraintError
 from daskclust.kernels.constraints import pair_lengths
-from daskclust.kernels.nearest.observed import (
-    incomplete_rows,
-    observed_pair_boxes,
-    observed_pair_lengths,
-)
+from daskclust.kernels.nearest.observed import incomplete_rows
+from daskclust.kernels.nearest.observed_few import observed_pair_boxes, observed_pair_lengths
 
 __all__ = ["ListedPairs", "box_of_pairs", "lengths_of_pairs", "listed_pairs"]
 

@@ -19,7 +19,7 @@ from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints import Violations
-from daskclust.kernels.nearest.observed import observed_distances
+from daskclust.kernels.nearest.observed_few import observed_distances
 
 __all__ = ["AssignmentRule", "ConstrainedRows", "NoConstraints", "RowAssignment"]
 
