@@ -1,4 +1,4 @@
-"""The first pass of k-means over rows with missing values.
+"""The first pass over data in which NaN means missing.
 
 As :data:`daskclust.reduction.SURVEY`, of what is observed.  A block without missing values
 takes its very way, so that data without any are found the same to the last bit.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.mixtures.observed_moments import first_infinite, observed_moments
 from daskclust.kernels.moments import block_moments, merge_moments
-from daskclust.kernels.nearest.observed import incomplete_rows
+from daskclust.kernels.nearest.observed import count_missing
 from daskclust.kernels.observed_class_moments import observed_class_moments
 from daskclust.reduction.class_moments import ClassStatistics
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
@@ -53,6 +53,8 @@ class PartialSurvey(Survey):
         The first of these.
     informed : float
         Weight of the others.
+    n_informed : int
+        Number of the others that have a positive weight.
     """
 
     observed: NDArray[np.float64]
@@ -60,6 +62,7 @@ class PartialSurvey(Survey):
     n_unobserved: int
     first_unobserved: int | None
     informed: float
+    n_informed: int
 
 
 def _fields(state: SurveyRequest) -> Mapping[str, Field]:
@@ -67,7 +70,7 @@ def _fields(state: SurveyRequest) -> Mapping[str, Field]:
     n = 0 if state.labels is None else state.labels.n_classes
     return {
         **survey_fields(state, 2 * p + 2),
-        "rows": Field((2,), "count", np.int64),
+        "rows": Field((3,), "count", np.int64),
         "first_unobserved": Field((), "min", np.int64),
         "class_sums": Field((2, n, 2 * p + 1)),
         "class_moments": Field((3, n, p), "moments"),
@@ -95,10 +98,9 @@ def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
         return partial
     add_hash(partial, rows)
     note_idle(partial, rows, weight)
-    incomplete = incomplete_rows(x)
-    gone = np.zeros(len(x), np.bool_)
+    missing = count_missing(x)
+    incomplete, gone = missing > 0, missing == p
     if incomplete.any():
-        gone[incomplete] = np.isnan(x[incomplete]).all(axis=1)
         found = observed_moments(x, weight, rows.segments())
         sums = np.stack([found.hi, found.lo])
     else:
@@ -112,7 +114,7 @@ def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     sums[:, -1] = sums[:, -2] if not gone.any() else (mass[~gone].sum(), 0.0)
     partial["sums"], partial["moments"] = sums, found.moments
     partial["low"], partial["high"] = found.low, found.high
-    partial["rows"] = np.array([incomplete.sum(), gone.sum()])
+    partial["rows"] = np.array([incomplete.sum(), gone.sum(), (~gone & (mass > 0)).sum()])
     if gone.any():
         first = rows.numbers(np.flatnonzero(gone)[:1])[0]
         partial["first_unobserved"] = np.asarray(first).reshape(())
@@ -189,6 +191,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> PartialSurvey:
         n_unobserved=int(partial["rows"][1]),
         first_unobserved=None if first == NO_ROW else first,
         informed=float(sums[2 * p + 1]),
+        n_informed=int(partial["rows"][2]),
     )
 
 
