@@ -41,9 +41,16 @@ from daskclust.kernels.nearest._row_loops import (
     pack_row_observed,
     row_distance_observed,
 )
-from daskclust.kernels.nearest._scores import ROWS, nearest_in_row
+from daskclust.kernels.nearest._scores import ROWS
 from daskclust.kernels.nearest._segments import flush
-from daskclust.kernels.nearest._tiles import any_doubtful, ask, doubt, make_room
+from daskclust.kernels.nearest._tiles import (
+    add_totals,
+    any_doubtful,
+    ask,
+    doubt,
+    lowest_of_lanes,
+    make_room,
+)
 
 __all__ = ["scan_observed"]
 
@@ -169,10 +176,7 @@ def _score_tile(rows: Any, bits: Any, m: Any, layout: Any, tables: Any, tile: An
                 score_tail_observed(
                     rows, t, tail, tail_consts, vectors, best, second, vector, bits, tail_sums
                 )
-        for t in range(m):
-            low[t], next_low[t], nearest[t] = nearest_in_row(  # type: ignore[call-arg]
-                best, second, vector, t
-            )
+        lowest_of_lanes(tile, m)
 
 
 @inner(counted=False)
@@ -281,10 +285,7 @@ def _scan(
         if k > 1 and any_doubtful(tile, m, bound):
             _settle(x, start, m, points, weights, tile, bound, sums)
         if want_stats:
-            for t in range(m):
-                label = np.intp(nearest[t])
-                totals[label, 0] += weight[t]
-                totals[label, 1] += weight[t] * squared[t]
+            add_totals(tile, m, totals)
         if want_rows:
             for t in range(m):
                 labels[start + t] = np.int32(-1) if nowhere[t] else nearest[t]

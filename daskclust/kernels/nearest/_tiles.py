@@ -47,7 +47,16 @@ from daskclust.kernels.nearest._scores import (
 )
 from daskclust.kernels.nearest._segments import flush
 
-__all__ = ["all_direct", "any_doubtful", "ask", "doubt", "make_room", "scan"]
+__all__ = [
+    "add_totals",
+    "all_direct",
+    "any_doubtful",
+    "ask",
+    "doubt",
+    "lowest_of_lanes",
+    "make_room",
+    "scan",
+]
 
 Float = NDArray[np.float64]
 
@@ -87,6 +96,26 @@ def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) ->
 
 
 @inner(counted=False)
+def lowest_of_lanes(tile: Any, m: Any) -> None:
+    """Reduce the running minima of a tile's rows to smallest scores and nearest centers."""
+    best, second, vector, low, next_low, nearest = tile[:6]
+    for t in range(m):
+        low[t], next_low[t], nearest[t] = nearest_in_row(  # type: ignore[call-arg]
+            best, second, vector, t
+        )
+
+
+@inner(counted=False)
+def add_totals(tile: Any, m: Any, totals: Any) -> None:
+    """Add weights and squared distances of a tile's rows to those of their clusters."""
+    nearest, squared, weight = tile.nearest, tile.squared, tile.weight
+    for t in range(m):
+        label = np.intp(nearest[t])
+        totals[label, 0] += weight[t]
+        totals[label, 1] += weight[t] * squared[t]
+
+
+@inner(counted=False)
 def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
     """Smallest and second smallest score, and nearest center, of a tile's rows.
 
@@ -112,10 +141,7 @@ def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
             vectors = consts.size // best.shape[1]
             for t in range(0, m, ROWS):
                 score_tail(rows, first + t, tail, tail_consts, vectors, best, second, vector, t)
-        for t in range(m):
-            low[t], next_low[t], nearest[t] = nearest_in_row(  # type: ignore[call-arg]
-                best, second, vector, t
-            )
+        lowest_of_lanes(tile, m)
 
 
 @inner(counted=False)
@@ -297,10 +323,7 @@ def _scan(
         if k > 1 and any_doubtful(tile, m, bound):
             _settle(x, start, m, centers, tile, bound, sums)
         if want_stats:
-            for t in range(m):
-                label = np.intp(nearest[t])
-                totals[label, 0] += weight[t]
-                totals[label, 1] += weight[t] * squared[t]
+            add_totals(tile, m, totals)
         if want_rows:
             for t in range(m):
                 labels[start + t] = nearest[t]
