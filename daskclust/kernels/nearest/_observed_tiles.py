@@ -143,6 +143,12 @@ def _pack_tile(
             some |= has
             packed[t, j] = value - shift[active[j]] if has else x.dtype.type(0)
             bits[t, j >> 3] |= np.uint8(has) << np.uint8(j & 7)
+        # A complete row is somewhere, even where no feature has a weight.
+        if active.size == 0:
+            missing = 0
+            for j in range(x.shape[1]):
+                missing += x[start + t, j] != x[start + t, j]
+            some = missing == 0
         nowhere[t] = not some
 
 

@@ -236,9 +236,11 @@ def _scan_observed(
     sums, totals, unused = np.zeros((k, 2 * p)), np.zeros((k, 2)), np.empty((0, 0))
     segment = 0
     for i in range(x.shape[0]):
-        some = False
+        some, complete = False, True
         for j in range(p):
             some |= weights[j] > 0 and x[i, j] == x[i, j]
+            complete &= x[i, j] == x[i, j]
+        some |= complete
         nearest, label = np.inf, 0
         for c in range(k):
             squared = _observed(x, i, centers, c, weights, 1.0, unused)

@@ -92,7 +92,7 @@ def nearest_observed(
     Returns
     -------
     labels : ndarray of shape (n,), int32
-        -1 for rows that observe no feature (of positive weight).
+        -1 for rows that observe no feature (of positive weight), complete ones excepted.
     distances : ndarray of shape (n,), float64
         0 for these.
 
