@@ -59,7 +59,7 @@ def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, Described
     --------
     >>> import daskclust
     >>> parameters_of(daskclust.KMeans, {})["max_iter"]
-    Described(kind='int', text='Iterations at most.')
+    Described(kind='int', text='Maximum number of iterations.')
     """
     found: dict[str, Described] = {}
     for names, head, body in _entries(kind):

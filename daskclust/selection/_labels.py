@@ -72,7 +72,7 @@ def suggest_labels(
         Fitted to X and to labels of it; where it is omitted and there are labels, one is
         fitted with its defaults.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the number of
+        With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
 
     Returns

@@ -56,7 +56,7 @@ def suggest_pairs(
     must_link, cannot_link : array-like of shape (m, 2), int, optional
         Answers so far, as global row numbers.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the number of
+        With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
 
     Returns
