@@ -209,7 +209,7 @@ str, default="auto"
         check_integer(self.max_iter, "max_iter", 1)
         check_real(self.alpha, "alpha", 0, maximum=1)
         if self.alpha == 1:
-            raise ValueError("alpha == 1, must be < 1: labels would travel without end.")
+            raise ValueError("alpha == 1, must be < 1: with 1 the spreading has no end.")
 
     def fit(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
         """Let labels travel.

@@ -171,8 +171,8 @@ def _check_model(model: Any) -> None:
         return
     if not isinstance(model, LabelSpreading):
         raise ValueError(
-            f"model is a {type(model).__name__}; expected a fitted LabelSpreading, which knows how "
-            "sure it is of a row. Leave out model, and give y."
+            f"model is a {type(model).__name__}; expected a fitted LabelSpreading, which has a "
+            "margin for each row. Leave out model, and give y."
         )
     check_is_fitted(model)
 
