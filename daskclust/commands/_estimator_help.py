@@ -117,8 +117,8 @@ def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
         prog="daskclust fit",
         usage=f"%(prog)s CUBE --estimator {word} [parameters] [other options]",
         description=f"{kind.__name__}: {summary_of(kind)}",
-        epilog="Values are numbers, words or JSON. --seed fixes all random draws. All other options: "
-        "daskclust fit --help",
+        epilog="Values are numbers, words or JSON. --seed fixes all random draws. All other "
+        "options: daskclust fit --help",
         add_help=False,
         formatter_class=partial(argparse.HelpFormatter, max_help_position=8),
     )
