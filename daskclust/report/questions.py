@@ -83,8 +83,8 @@ def write_questions_report(
         )
         page.section(
             "What the answers may change",
-            f"<figure>{picture}<figcaption>Estimated from the model's probabilities; bands hold "
-            "four fifths of the draws. A flat curve near 0 says that more labels would change little."
+            f"<figure>{picture}<figcaption>Estimated from the model's probabilities; bands "
+            "hold four fifths of the draws. A flat curve near 0: more labels would change little."
             "</figcaption></figure>",
         )
     with new_file(target) as partial:
