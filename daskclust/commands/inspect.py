@@ -14,7 +14,7 @@ from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._outputs import JOB, KINDS
-from daskclust.commands.console import Progress, natural
+from daskclust.commands.console import Progress, counted, natural
 from daskclust.cube import open_label_map
 from daskclust.cube.formats.geotiff import MARK, is_geotiff, tags_of
 from daskclust.cube.formats.opening import kind_of
@@ -297,7 +297,8 @@ def _as_text(found: Mapping[str, Any]) -> str:
             else ", shards "
             + " x ".join(f"{name} {size}" for name, size in found["shards"].items())
         )
-        + f"; {found['blocks']} blocks of {found['block'][0]} x {found['block'][1]} pixels",
+        + f"; {counted(found['blocks'], 'block')} of "
+        f"{found['block'][0]} x {found['block'][1]} pixels",
         "Bands     "
         + (
             f"{_bands(found)}, no wavelengths"
