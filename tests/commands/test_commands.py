@@ -621,6 +621,7 @@ def test_inspect_describes_a_cube(run: Any, folder: Path) -> None:
 
 def test_advice() -> None:
     good = {
+        "format": "zarr",
         "chunks": {"band": 100},
         "shards": None,
         "dimensions": {"band": 100},
