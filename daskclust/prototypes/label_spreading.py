@@ -73,13 +73,13 @@ str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
         alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
         deviation, or a quarter of their range where that is more (up to three standard
-        deviations).  ``"angle"``: rows of length 1.  ``"whitened"``: as ``"angle"``, with
-        the noise of the image made (softly) white, for a :class:`daskclust.Cube` only.
-        Each is turned to 30 principal components at most.  ``"auto"`` is
-        ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.
-        Where values are missing (NaN), it is ``("mixture", "pckid")``: conditional means under
-        a mixture of 8 diagonal components, and 15 coordinates of the kernel of
-        :class:`PCKID` (Q = 10, G = 15), both trained on the sample.
+        deviations). ``"angle"``: rows of length 1. ``"whitened"``: as ``"angle"``, after the
+        noise of the bands was made nearly equal and uncorrelated, for a :class:`daskclust.Cube`
+        only.  Each is turned to 30 principal components at most.  ``"auto"`` is
+        ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.  Where values
+        are missing (NaN), it is ``("mixture", "pckid")``: conditional means under a mixture of
+        8 diagonal components, and 15 coordinates of the kernel of :class:`PCKID` (Q = 10, G =
+        15), both trained on the sample.
     alpha : float in [0, 1), default=0.9
         How far labels spread along the graph, from 0 (not at all) to nearly 1.
     n_neighbors : int, default=3
