@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -72,6 +73,20 @@ def test_configuration_keys_are_those_of_the_package() -> None:
     page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     keys = set(re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE))
     assert keys == set(dask.config.get("daskclust"))
+
+
+@pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="no docs here, as in a source release")
+def test_figures_of_labels_are_those_of_the_results() -> None:
+    found = json.loads((ROOT / "tests" / "benchmarks" / "labels.json").read_text())["results"]
+    said = re.search(
+        r"index of ([\d.]+) on the scene\s+Salinas-A, a nearest-neighbor classifier ([\d.]+), "
+        r"k-means without labels ([\d.]+) ",
+        README,
+    )
+    assert said is not None
+    salinas = found["salinas"]
+    measured = (salinas[name]["mean"] for name in ("1 %", "1-NN, 1 %", "k-means"))
+    assert said.groups() == tuple(f"{value:.2f}" for value in measured)
 
 
 def test_links_and_names_exist() -> None:

@@ -21,15 +21,15 @@ __all__ = ["COPKMeans"]
 class COPKMeans(ConstrainedClusterer):
     """K-means under hard constraints, after COP-KMeans [1]_, for data of any size.
 
-    Every must-link and cannot-link holds, or the fit is refused.  Minimizes
-    ``sum_i |x_i - m|^2`` over the clusters that satisfy all constraints, and their
+    Every must-link and cannot-link holds; if that is impossible, ``fit`` raises an error.
+    Minimizes ``sum_i |x_i - m|^2`` over the clusters that satisfy all constraints, and their
     means m.
 
-    Rows joined by must-links (or by a label) are one group, which moves as one
-    and counts with all its rows.  Groups joined by cannot-links are never in one
-    cluster.  Where [1]_ assigns rows one after another and gives up when one is
-    left without a cluster, here the groups that cannot-links connect are assigned
-    together: whether that is possible is decided before the first iteration.
+    Rows connected by must-links (or by a label) are one group, which is assigned as a whole,
+    with the weight of all its rows.  Groups joined by cannot-links are never in one cluster.
+    In [1]_ rows are assigned one after another, and the algorithm fails when no cluster is left
+    for one.  Here the groups that cannot-links connect are assigned together: whether that is
+    possible is known before the first iteration.
 
     Parameters
     ----------
@@ -37,32 +37,31 @@ class COPKMeans(ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Start.  ``"ss-k-means||"`` takes the means of the must-link neighborhoods (rows of
-        one label are one); must-links that cannot-links contradict are passed over.
-        Where there are fewer than k, k-means|| draws the rest away from them.
-        ``"auto"`` is this one.
-        ``"neighborhoods"`` passes over no must-link; ``"ss-k-means++"`` draws the rest
-        one a pass.  ``"k-means||"``, ``"k-means++"`` and ``"random"`` draw rows and use
-        no constraint; ``"maximin"``, ``"dkm++"`` and ``"robin"`` find rows without
-        chance.  A callable is given ``(X, n_clusters, random_state)`` and returns the
-        centers.
+        How the first centers are found.  ``"ss-k-means||"`` takes the means of the must-link
+        neighborhoods (rows of one label are one); must-links that contradict cannot-links are
+        ignored for this.  Where there are fewer than k, k-means|| draws the other centers far
+        from them.  ``"auto"`` is this one.  ``"neighborhoods"`` ignores no must-link;
+        ``"ss-k-means++"`` draws the others one by one, one a pass.  ``"k-means||"``,
+        ``"k-means++"`` and ``"random"`` draw rows and use no constraint; ``"maximin"``,
+        ``"dkm++"`` and ``"robin"`` find rows deterministically.  A callable is given
+        ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the least objective
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
-        same, as those without chance do, are iterated once.
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
+        deterministic ones are, are iterated once.
     max_iter : int, default=100
-        Passes at most.
+        Maximum number of passes.
     tol : float, default=0.0
         The fit has converged when the squared shift of all centers is at most
         ``tol`` times the mean variance of the features; 0: when a pass changes
         nothing at all.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the
-        number of workers.
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration.  The same fit, started again with the same data, constraints and
-        parameters, goes on from it to the identical model.
+        parameters, continues from it and ends with the same model.
 
     Attributes
     ----------
@@ -73,7 +72,7 @@ class COPKMeans(ConstrainedClusterer):
     constraint_violations_ : record array of (i, j, kind)
         Empty.
     classes_ : ndarray of shape (n_classes,), int64 or text
-        Labels in ``y``, ascending.  They name no clusters.
+        Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
         Sum of squared distances of the rows to the centers by which ``labels_``
         were made; these are ``cluster_centers_`` where the last pass changed

@@ -145,7 +145,7 @@ class DPMeans(BaseClusterer):
     max_clusters : int or None, default=None
         When there are so many clusters, rows that are too far join the nearest.
     max_iter : int, default=300
-        Iterations at most.
+        Maximum number of iterations.
     tol : float, default=0.0
         The fit has converged when no cluster is founded or dropped and the
         squared shift of all centers is at most ``tol`` times the mean variance of
@@ -155,7 +155,7 @@ class DPMeans(BaseClusterer):
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration.  The same fit, started again with the same data and
-        parameters (``max_iter`` may differ), goes on from it to the identical model.
+        parameters (``max_iter`` may differ), continues from it and ends with the same model.
 
     Attributes
     ----------
@@ -199,12 +199,11 @@ class DPMeans(BaseClusterer):
 
     Notes
     -----
-    *Passes*: 1 to look at the data, ``n_clusters_hint`` for a suggested delta, 1 an
-    iteration in which no cluster is founded, and 1 at the end unless the centers
-    stood still.  Where clusters are founded, each group of blocks finds those of
-    its own rows, given a guess of the others; the pass is made again until the
-    guess is confirmed: twice where clusters are well separated, at most once a
-    group (a few a worker thread) and once more.
+    *Passes*: 1 to check the data, ``n_clusters_hint`` for a suggested delta, 1 an iteration in
+    which no cluster is founded, and 1 at the end unless the centers stood still.  Where
+    clusters are founded, each group of blocks finds those of its own rows, given a guess of the
+    others; the pass is made again until the guess is confirmed: twice where clusters are well
+    separated, at most once a group (a few a worker thread) and once more.
 
     *Memory* of a worker thread: one block (two, when blocks are read on the way)
     and O(K p).  *To the client*: O(K p) a group and pass, never the rows that are

@@ -44,7 +44,7 @@ MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
 
 
 class KMeans(LloydClusterer):
-    """K-means clustering of data of any size (Algorithm 1 of the lecture notes).
+    """K-means clustering of data of any size, by Lloyd's algorithm.
 
     Parameters
     ----------
@@ -52,25 +52,22 @@ class KMeans(LloydClusterer):
         Number of clusters k.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
 array of shape (k, p) or callable, default="k-means||"
-        Start.  ``"k-means||"`` draws ``oversampling_factor * k`` candidates in
-        each of ``init_rounds`` rounds with probability proportional to ``w D^2``
-        and clusters the candidates, weighted by the rows they attract.
-        ``"k-means++"`` draws one center a pass (Algorithm 2 of the notes).
-        ``"random"`` draws rows.  Chance has no part in the next three:
-        ``"maximin"`` takes the row of the largest norm, then always the row
-        farthest from those taken, one a pass [3]_; ``"dkm++"`` the rows of the
-        largest local density times distance to those taken [4]_; ``"robin"``
-        rows far from each other whose local outlier factor is near 1 [5]_.  The
-        last two compare all rows up to ``daskclust.init-rows`` (5000), and a
-        uniform sample of so many beyond that.  A callable is given
-        ``(X, n_clusters, random_state)`` and returns the centers.
+        How the first centers are found.  ``"k-means||"`` [2]_ draws ``oversampling_factor * k``
+        candidates in each of ``init_rounds`` rounds with probability proportional to ``w D^2``
+        and clusters the candidates, each weighted by the number of rows nearest to it.
+        ``"k-means++"`` draws one center a pass [1]_.  ``"random"`` draws rows.  The next three
+        are deterministic: ``"maximin"`` takes the row of the largest norm, then always the row
+        farthest from those taken, one a pass [3]_; ``"dkm++"`` the rows of the largest local
+        density times distance to those taken [4]_; ``"robin"`` rows far from each other whose
+        local outlier factor is near 1 [5]_.  The last two compare all rows up to
+        ``daskclust.init-rows`` (5000), and a uniform sample of so many beyond that.  A callable
+        is given ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept.  They advance
         together and share every pass over the data.  ``"auto"`` is 10 for
-        ``init="random"`` and callables, else 1.  Starts in which chance has no
-        part are made once.
+        ``init="random"`` and callables, else 1.  Deterministic starts are made once.
     max_iter : int, default=300
-        Iterations at most.
+        Maximum number of iterations.
     tol : float, default=1e-4
         A restart has converged when the squared shift of all its centers is at
         most ``tol`` times the mean variance of the features.
@@ -88,20 +85,20 @@ array of shape (k, p) or callable, default="k-means||"
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.
     missing : {"error", "partial"}, default="error"
-        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
-        means are over what is observed (no row is filled in), which never raises the sum
-        of squares over the observed values, as k-POD [6]_; inertia is that sum.  Data without
-        missing values are clustered the same, to the last bit, and as fast.  Rows with
-        no value at all get label -1 and a warning.
+        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
+        distances and means use the observed values only; nothing is imputed.  No iteration
+        raises the sum of squares over the observed values, which k-POD [6]_ minimizes, too;
+        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
+        bit, in the same time.  Rows without any value get label -1, with a warning.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the
-        number of workers.
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration; a fit started again with the same data, parameters
-        (``max_iter`` may differ) and version of daskclust continues from it to the
-        identical model.  The first pass then hashes the rows, for which it takes up to
-        twice as long where they are in memory.
+        (``max_iter`` may differ) and version of daskclust continues from it and ends with the
+        same model.  The first pass then hashes the rows, for which it takes up to twice as long
+        where they are in memory.
 
     Attributes
     ----------
@@ -147,15 +144,14 @@ array of shape (k, p) or callable, default="k-means||"
 
     Notes
     -----
-    *Passes*: 1 to look at the data, those of the start (``init_rounds + 1``; k - 1
-    of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an
-    iteration, 1 whenever a cluster is empty, and 1 at the end unless the centers
-    stood still.  *Memory* of a worker thread: one block (two, when
-    blocks are read on the way) and O(r k p) for r restarts; k-means|| keeps 12
-    bytes a row and restart while it samples, where twice that fits
-    ``daskclust.persist-fraction`` of the free memory; else it measures all
-    candidates again in each round, with the same result.  *To the client*: O(r k p) a
-    worker thread and pass, never anything of length n.
+    *Passes*: 1 to check the data, those of the start (``init_rounds + 1``; k - 1 of
+    ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an iteration, 1 whenever a
+    cluster is empty, and 1 at the end unless the centers stood still.  *Memory* of a worker
+    thread: one block (two, when blocks are read on the way) and O(r k p) for r restarts;
+    k-means|| keeps 12 bytes a row and restart while it samples, where twice that fits
+    ``daskclust.persist-fraction`` of the free memory; else it measures all candidates again in
+    each round, with the same result.  *To the client*: O(r k p) a worker thread and pass, never
+    anything of length n.
 
     Rounds of k-means|| draw as if every row were measured against every candidate,
     but measure only rows that may win: their old distance bounds the odds.  The

@@ -44,25 +44,24 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Start.  ``"ss-k-means||"`` takes the means of the must-link neighborhoods (rows of
-        one label are one); must-links that cannot-links contradict are passed over.
-        Where there are fewer than k, k-means|| draws the rest away from them.
-        ``"auto"`` is this one.
-        ``"neighborhoods"`` passes over no must-link; ``"ss-k-means++"`` draws the rest
-        one a pass.  ``"k-means||"``, ``"k-means++"`` and ``"random"`` draw rows and use
-        no constraint; ``"maximin"``, ``"dkm++"`` and ``"robin"`` find rows without
-        chance.  A callable is given ``(X, n_clusters, random_state)`` and returns the
-        centers.  The metric starts
-        from ``a_j = 1``.
+        How the first centers are found.  ``"ss-k-means||"`` takes the means of the must-link
+        neighborhoods (rows of one label are one); must-links that contradict cannot-links are
+        ignored for this.  Where there are fewer than k, k-means|| draws the other centers far
+        from them.  ``"auto"`` is this one.  ``"neighborhoods"`` ignores no must-link;
+        ``"ss-k-means++"`` draws the others one by one, one a pass.  ``"k-means||"``,
+        ``"k-means++"`` and ``"random"`` draw rows and use no constraint; ``"maximin"``,
+        ``"dkm++"`` and ``"robin"`` find rows deterministically.  A callable is given
+        ``(X, n_clusters, random_state)`` and returns the centers.  The metric starts from
+        ``a_j = 1``.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the least objective
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
-        same, as those without chance do, are iterated once.
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
+        deterministic ones are, are iterated once.
     penalty : {"distance", "constant"}, default="distance"
-        Price of a violation: ``f = sum_j a_j (x - x')_j^2`` for a must-link and
-        ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with
-        Delta the sides of the data's bounding box; or 1 for either, which leaves
-        the metric to the clusters alone.
+        Cost of a violated constraint: ``f = sum_j a_j (x - x')_j^2`` for a must-link and
+        ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
+        of the data's bounding box; or 1 for either, which leaves the metric to the clusters
+        alone.
     metric_scale : float, default=1.0
         c in ``a_j = c n / S_j``, and before the sum of logarithms.  0.01 in WekaUT.
     box : {"data", "origin"}, default="data"
@@ -75,16 +74,16 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         changes nothing); or the change of the objective from pass to pass, as in
         WekaUT.
     max_iter : int, default=100
-        Passes at most.
+        Maximum number of passes.
     tol : float, default=0.0
         See ``criterion``.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the
-        number of workers.
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration.  The same fit, started again with the same data, constraints and
-        parameters, goes on from it to the identical model.
+        parameters, continues from it and ends with the same model.
 
     Attributes
     ----------
@@ -100,7 +99,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
-        Labels in ``y``, ascending.  They name no clusters.
+        Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
         Sum of squared distances, in the metric by which ``labels_`` were made (that
         of the pass before), of the rows to the centers by which they were made.

@@ -25,8 +25,8 @@ __all__ = ["PCKMeans"]
 class PCKMeans(PairwiseFit, ConstrainedClusterer):
     """Pairwise-constrained k-means, PCKM [1]_, for data of any size.
 
-    Constraints are soft: a violated one costs, and is accepted where the clusters
-    gain more.  Minimizes Eq. 8 of [2]_,
+    Constraints are soft: a violated one adds a cost, and is accepted where the clusters gain
+    more than that.  Minimizes Eq. 8 of [2]_,
 
     ``sum_i |x_i - m|^2 + violated must-links f + violated cannot-links f-bar``
 
@@ -38,43 +38,41 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Start.  ``"ss-k-means||"`` takes the means of the must-link neighborhoods (rows of
-        one label are one); must-links that cannot-links contradict are passed over.
-        Where there are fewer than k, k-means|| draws the rest away from them.
-        ``"auto"`` is this one.
-        ``"neighborhoods"`` passes over no must-link; ``"ss-k-means++"`` draws the rest
-        one a pass.  ``"k-means||"``, ``"k-means++"`` and ``"random"`` draw rows and use
-        no constraint; ``"maximin"``, ``"dkm++"`` and ``"robin"`` find rows without
-        chance.  A callable is given ``(X, n_clusters, random_state)`` and returns the
-        centers.
+        How the first centers are found.  ``"ss-k-means||"`` takes the means of the must-link
+        neighborhoods (rows of one label are one); must-links that contradict cannot-links are
+        ignored for this.  Where there are fewer than k, k-means|| draws the other centers far
+        from them.  ``"auto"`` is this one.  ``"neighborhoods"`` ignores no must-link;
+        ``"ss-k-means++"`` draws the others one by one, one a pass.  ``"k-means||"``,
+        ``"k-means++"`` and ``"random"`` draw rows and use no constraint; ``"maximin"``,
+        ``"dkm++"`` and ``"robin"`` find rows deterministically.  A callable is given
+        ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the least objective
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
-        same, as those without chance do, are iterated once.
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
+        deterministic ones are, are iterated once.
     penalty : {"distance", "constant"}, default="distance"
-        Price of a violation: ``f = |x - x'|^2`` for a must-link and
-        ``f-bar = |Delta|^2 - |x - x'|^2`` for a cannot-link, with Delta the
-        diagonal of the data's bounding box; or 1 for either, times the weight of
-        the pair.
+        Cost of a violated constraint: ``f = |x - x'|^2`` for a must-link and
+        ``f-bar = |Delta|^2 - |x - x'|^2`` for a cannot-link, with Delta the diagonal of the
+        data's bounding box; or 1 for either, times the weight of the pair.
     max_iter : int, default=100
-        Passes at most.
+        Maximum number of passes.
     tol : float, default=0.0
         The fit has converged when the squared shift of all centers is at most
         ``tol`` times the mean variance of the features; 0: when a pass changes
         nothing at all.
     missing : {"error", "partial"}, default="error"
-        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
-        means are over what is observed (no row is filled in), which never raises the sum
-        of squares over the observed values, as k-POD [3]_; inertia is that sum.  Data without
-        missing values are clustered the same, to the last bit, and as fast.  Rows with
-        no value at all get label -1 and a warning.
+        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
+        distances and means use the observed values only; nothing is imputed.  No iteration
+        raises the sum of squares over the observed values, which k-POD [3]_ minimizes, too;
+        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
+        bit, in the same time.  Rows without any value get label -1, with a warning.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the
-        number of workers.
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration.  The same fit, started again with the same data, constraints and
-        parameters, goes on from it to the identical model.
+        parameters, continues from it and ends with the same model.
 
     Attributes
     ----------
@@ -86,7 +84,7 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
-        Labels in ``y``, ascending.  They name no clusters.
+        Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
         Sum of squared distances of the rows to the centers by which ``labels_``
         were made; these are ``cluster_centers_`` where the last pass changed
@@ -129,11 +127,10 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
 
     Notes
     -----
-    *Order*: constrained rows are assigned in row order, each seeing the labels its
-    partners have by then.  *Memory* and what reaches the client: see the notes of
-    :class:`PCSKMeans`.
-    *Passes*: 1 to look at the data, 1 to fetch the constrained rows, those of the
-    start, and 1 an iteration of all restarts together; 1 more whenever a cluster of a
+    *Order*: constrained rows are assigned in row order, given the labels that the other rows of
+    their pairs have at that moment.  *Memory* and what reaches the client: see the notes of
+    :class:`PCSKMeans`. *Passes*: 1 to check the data, 1 to fetch the constrained rows, those of
+    the start, and 1 an iteration of all restarts together; 1 more whenever a cluster of a
     restart is empty.
 
     References

@@ -37,10 +37,10 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     """Pairwise-constrained sparse k-means, PCSKM [1]_, for data of any size.
 
     Finds clusters that follow some known pairs of rows, and the features in which they
-    differ.  Take it when most features say nothing about the clusters, and you know of
-    a few rows that they belong together (must-links) or apart (cannot-links), or have
-    labels for some.  Without uninformative features, :class:`PCKMeans` does; for pairs
-    that must hold, :class:`COPKMeans`.
+    differ.  Use it when most features carry no information about the clusters, and you know a
+    few pairs of rows that belong together (must-links) or apart (cannot-links), or labels of
+    some rows.  If all features matter, use :class:`PCKMeans`; if the pairs must hold,
+    :class:`COPKMeans`.
 
     >>> import numpy as np
     >>> import daskclust
@@ -52,9 +52,8 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     >>> int(model.feature_weights_.argmax())
     0
 
-    Constraints are soft: a violated pair has its price.  Each feature has a weight
-    ``w_j >= 0``; those of uninformative features become 0.  The fit maximizes Eq. 13
-    of [1]_,
+    Constraints are soft: a violated pair has a cost.  Each feature has a weight ``w_j >= 0``;
+    those of uninformative features become 0.  The fit maximizes Eq. 13 of [1]_,
 
     ``sum_j w_j [TSS_j - WCSS_j - violated must-links_j - violated cannot-links_j]``
 
@@ -79,47 +78,46 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         where clusters differ at all.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Start.  ``"neighborhoods"``: centroids of the must-link neighborhoods
-        (rows of one label are one), the largest first, then farthest-first
-        with distances weighted by ``sqrt(n_a n_b)``; where there are fewer
-        than k, the rest is sampled by D^2 away from them, among the rows that
-        are in none.  ``"ss-k-means||"`` is the same, but for constraints that
-        contradict each other: a must-link that would join two neighborhoods
-        with a cannot-link between them is passed over, the longest ones first.
-        ``"auto"`` is ``"ss-k-means||"``.  ``"ss-k-means++"`` samples the rest one
-        a pass, instead of many candidates in a few passes.  Without must-links
-        and labels these are ``"k-means||"`` and ``"k-means++"``.  ``"random"`` draws
-        rows.  ``"maximin"`` takes the row farthest from those taken, ``"dkm++"`` dense
-        rows far apart, ``"robin"`` rows far apart that are no outliers: in these three
-        chance has no part.  A callable is given ``(X, n_clusters, random_state)`` and
-        returns the centers.
+        How the first centers are found.  ``"neighborhoods"``: means of the must-link
+        neighborhoods (rows of one label are one), the largest first, then farthest-first with
+        distances weighted by ``sqrt(n_a n_b)``; where there are fewer than k, the others are
+        drawn among the remaining rows, with probabilities proportional to the squared distance
+        to the centers so far.  ``"ss-k-means||"`` is the same, except where constraints
+        contradict each other: of the must-links that join two neighborhoods with a cannot-link
+        between them, the longest are ignored.  ``"auto"`` is ``"ss-k-means||"``.
+        ``"ss-k-means++"`` draws the others one by one, one a pass, instead of many candidates
+        in a few passes.  Without must-links and labels these are ``"k-means||"`` and
+        ``"k-means++"``.  ``"random"`` draws rows.  ``"maximin"`` takes the row farthest from
+        those taken, ``"dkm++"`` dense rows far apart, ``"robin"`` rows far apart that are no
+        outliers: these three are deterministic.  A callable is given
+        ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the largest objective (Eq. 13)
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
-        same, as those without chance do, are iterated once.
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
+        deterministic ones are, are iterated once.
     penalty : {"distance", "constant"}, default="distance"
-        Price of a violation: ``f = sum_j w_j (x - x')_j^2`` for a must-link and
-        ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with
-        Delta the sides of the data's bounding box; or 1 for either.
+        Cost of a violated constraint: ``f = sum_j w_j (x - x')_j^2`` for a must-link and
+        ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
+        of the data's bounding box; or 1 for either.
     max_iter : int, default=25
-        Passes of one inner run (clusters under fixed weights) at most.
+        Maximum number of passes in a round, in which the weights are fixed.
     max_outer_iter : int, default=25
-        Rounds (weights) at most.
+        Maximum number of rounds; each finds the weights anew.
     tol : float, default=1e-4
         The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
     missing : {"error", "partial"}, default="error"
-        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
-        means are over what is observed (no row is filled in), which never raises the sum
-        of squares over the observed values, as k-POD [3]_; inertia is that sum.  Data without
-        missing values are clustered the same, to the last bit, and as fast.  Rows with
-        no value at all get label -1 and a warning.
+        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
+        distances and means use the observed values only; nothing is imputed.  No iteration
+        raises the sum of squares over the observed values, which k-POD [3]_ minimizes, too;
+        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
+        bit, in the same time.  Rows without any value get label -1, with a warning.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the
-        number of workers.
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration.  The same fit, started again with the same data, constraints and
-        parameters, goes on from it to the identical model.
+        parameters, continues from it and ends with the same model.
 
     Attributes
     ----------
@@ -140,7 +138,7 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
     constraint_violations_ : record array of (i, j, kind)
         Explicit pairs that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
-        Labels in ``y``, ascending.  They name no clusters.
+        Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
         Sum of squared distances, weighted by ``assignment_weights_``, of the
         rows to the centers by which ``labels_`` were made; these are
@@ -191,22 +189,21 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
 
     Notes
     -----
-    *Order*: constrained rows are assigned in row order, each seeing the labels its
-    partners have by then; labels are forgotten at each round.  This is what the
-    published program does, and it matters.  Rows without a constraint do not
-    interact, so the result is that of the serial algorithm for any chunking.
+    *Order*: constrained rows are assigned in row order, given the labels that the other rows of
+    their pairs have at that moment; labels are forgotten at each round.  This is what the
+    published program does, and it matters.  Rows without a constraint do not influence each
+    other, so that the result is that of the serial algorithm for any chunks.
 
-    *Passes*: 1 to look at the data, 1 to fetch the constrained rows, those of the
-    start, and 1 an inner iteration of all r restarts together, as many as the slowest
-    makes; 1 more whenever a cluster of a restart is empty.  Features of weight 0 are
-    skipped in the distance work.  *Memory* of a worker thread: one block (two, when
-    blocks are read on the way) and O(r k p).  *On the client*: the m constrained
-    rows, O(m (p + k + r) + pairs) memory and O(r (m k p + pairs)) time a pass.  Labels
-    imply their O(m^2) pairs without listing them.  *To the client*: O(r k p) a worker
-    thread and pass, never anything of length n.
+    *Passes*: 1 to check the data, 1 to fetch the constrained rows, those of the start, and 1 an
+    inner iteration of all r restarts together, as many as the slowest makes; 1 more whenever a
+    cluster of a restart is empty.  Features of weight 0 are skipped in the distance work.
+    *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p).
+    *On the client*: the m constrained rows, O(m (p + k + r) + pairs) memory and O(r (m k p +
+    pairs)) time a pass.  The O(m^2) pairs that labels imply are never listed.  *To the client*:
+    O(r k p) a worker thread and pass, never anything of length n.
 
-    Where the published program gives up because a cluster is empty, the row
-    farthest from its center founds it anew, an unconstrained one if there is any.
+    Where the published program gives up because a cluster is empty, the row farthest from its
+    center becomes its new center here, an unconstrained row if there is one.
 
     References
     ----------

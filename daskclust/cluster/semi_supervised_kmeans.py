@@ -87,7 +87,7 @@ callable, default="ss-k-means||"
         ``"auto"`` is 10 for ``"seeded-random"`` and callables, else 1.  Where the
         classes provide all centers, there is one.
     max_iter : int, default=300
-        Iterations at most.  0 only makes the start and assigns the rows to it.
+        Maximum number of iterations.  0 only makes the start and assigns the rows to it.
     tol : float, default=1e-4
         A restart has converged when the squared shift of all its centers is at
         most ``tol`` times the mean variance of the features.
@@ -98,18 +98,18 @@ callable, default="ss-k-means||"
         Rounds of ``"ss-k-means||"``; more follow only while there are too few
         candidates.
     missing : {"error", "partial"}, default="error"
-        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
-        means are over what is observed (no row is filled in), which never raises the sum
-        of squares over the observed values, as k-POD [3]_; inertia is that sum.  Data without
-        missing values are clustered the same, to the last bit, and as fast.  Rows with
-        no value at all get label -1 and a warning.
+        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
+        distances and means use the observed values only; nothing is imputed.  No iteration
+        raises the sum of squares over the observed values, which k-POD [3]_ minimizes, too;
+        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
+        bit, in the same time.  Rows without any value get label -1, with a warning.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the
-        number of workers.
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration.  The same fit, started again with the same data, labels and
-        parameters (``max_iter`` may differ), goes on from it to the identical model.
+        parameters (``max_iter`` may differ), continues from it and ends with the same model.
 
     Attributes
     ----------

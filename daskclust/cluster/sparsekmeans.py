@@ -45,35 +45,35 @@ class SparseKMeans(ConstrainedClusterer):
         is ``sqrt(p)``: weights differ, but none is forced to 0.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
 array of shape (k, p) or callable, default="k-means||"
-        Start.  ``"k-means||"`` draws many candidates in a few passes, far from each other,
-        and clusters them.  ``"k-means++"`` draws one center a pass, ``"random"`` draws
-        rows.  ``"maximin"`` takes the row farthest from those taken, one a pass;
-        ``"dkm++"`` dense rows far apart; ``"robin"`` rows far apart that are no
-        outliers: in these three chance has no part.  A callable is given
+        How the first centers are found.  ``"k-means||"`` [2]_ draws many candidates in a few
+        passes, far from each other, and clusters them.  ``"k-means++"`` draws one center a
+        pass, ``"random"`` draws rows.  ``"maximin"`` takes the row farthest from those taken,
+        one a pass; ``"dkm++"`` dense rows far apart; ``"robin"`` rows far apart that are no
+        outliers: these three are deterministic.  A callable is given
         ``(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Restarts, which share every pass over the data; the one of the largest objective (Eq. 4)
-        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that turn out the
-        same, as those without chance do, are iterated once.
+        is kept.  ``"auto"`` is one, whatever ``init`` is.  Starts that are equal, as
+        deterministic ones are, are iterated once.
     max_iter : int, default=25
-        Passes of one inner run (clusters under fixed weights) at most.
+        Maximum number of passes in a round, in which the weights are fixed.
     max_outer_iter : int, default=25
-        Rounds (weights) at most.
+        Maximum number of rounds; each finds the weights anew.
     tol : float, default=1e-4
         The outer loop ends when ``sum |w - w_old| / sum |w_old| <= tol`` (Eq. 7).
     missing : {"error", "partial"}, default="error"
-        What NaN in X is: an error, or a missing value.  With ``"partial"`` distances and
-        means are over what is observed (no row is filled in), which never raises the sum
-        of squares over the observed values, as k-POD [3]_; inertia is that sum.  Data without
-        missing values are clustered the same, to the last bit, and as fast.  Rows with
-        no value at all get label -1 and a warning.
+        How NaN in X is treated: as an error, or as a missing value.  With ``"partial"``
+        distances and means use the observed values only; nothing is imputed.  No iteration
+        raises the sum of squares over the observed values, which k-POD [3]_ minimizes, too;
+        ``inertia_`` is that sum.  Data without missing values give the same model, to the last
+        bit, in the same time.  Rows without any value get label -1, with a warning.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the
-        number of workers.
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
     checkpoint : path-like, default=None
         File that holds the newest state, replaced atomically after each pass of the
         start and each iteration.  The same fit, started again with the same data and
-        parameters, goes on from it to the identical model.
+        parameters, continues from it and ends with the same model.
 
     Attributes
     ----------
@@ -129,11 +129,10 @@ array of shape (k, p) or callable, default="k-means||"
 
     Notes
     -----
-    *Passes*: 1 to look at the data, those of the start, and 1 an inner iteration of
-    all r restarts together.  Features of weight 0 are skipped in the distance work.
-    *Memory* of a worker thread: one block (two, when blocks are read on the way) and
-    O(r k p).  *To the client*: O(r k p) a worker thread and pass, never anything of
-    length n.
+    *Passes*: 1 to check the data, those of the start, and 1 an inner iteration of all r
+    restarts together.  Features of weight 0 are skipped in the distance work.  *Memory* of a
+    worker thread: one block (two, when blocks are read on the way) and O(r k p). *To the
+    client*: O(r k p) a worker thread and pass, never anything of length n.
 
     The threshold of the weights is found in closed form, O(p log p).
 

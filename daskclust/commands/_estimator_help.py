@@ -59,7 +59,7 @@ def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, Described
     --------
     >>> import daskclust
     >>> parameters_of(daskclust.KMeans, {})["max_iter"]
-    Described(kind='int', text='Iterations at most.')
+    Described(kind='int', text='Maximum number of iterations.')
     """
     found: dict[str, Described] = {}
     for names, head, body in _entries(kind):
@@ -117,8 +117,8 @@ def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
         prog="daskclust fit",
         usage=f"%(prog)s CUBE --estimator {word} [parameters] [other options]",
         description=f"{kind.__name__}: {summary_of(kind)}",
-        epilog="Values are numbers, words or JSON. --seed fixes chance. All other options: "
-        "daskclust fit --help",
+        epilog="Values are numbers, words or JSON. --seed fixes all random draws. All other "
+        "options: daskclust fit --help",
         add_help=False,
         formatter_class=partial(argparse.HelpFormatter, max_help_position=8),
     )

@@ -80,6 +80,7 @@ def agreements(
             scores["class_names"] = [
                 opened.meanings.get(value, str(value)) for value in scores["classes"]
             ]
+        scores["used_by_fit"] = name == "labels" and are_used
         found[f"agreement_with_{name}"] = scores
     return found
 
@@ -133,6 +134,8 @@ def fit_as_text(found: Mapping[str, Any]) -> str:
                 f"{name.capitalize():<10}ARI {scores['ari']:.3f}, NMI {scores['nmi']:.3f}, "
                 f"pairwise F {scores['pairwise_f']:.3f}, accuracy {scores['accuracy']:.3f} on "
                 f"{scores['pixels']} pixels"
+                # A score on what was learned says nothing about the rest of the map.
+                + (" that the fit learned from" if scores.get("used_by_fit") else "")
             )
     lines.append(f"Time      {found['seconds']:.1f} s")
     if found["outputs"]:

@@ -21,7 +21,7 @@ from daskclust.commands._plan import passes_of
 from daskclust.commands._results import classes_as_text, fit_as_text, numbers_of
 from daskclust.commands._resume import job_mark, resumable
 from daskclust.commands._written import classes_of, read_legend
-from daskclust.commands.console import Progress, open_client
+from daskclust.commands.console import Progress, counted, open_client
 from daskclust.cube.formats.opening import kind_of
 from daskclust.report.legend import Legend, legend_of
 from daskclust.storage.targets import written_attributes
@@ -125,7 +125,8 @@ def fit_table(
         resumable(options, model, mark, progress),
     ):
         threads = client.nthreads()
-        progress.say(f"Cluster: {len(threads)} workers, {sum(threads.values())} threads")
+        n_workers, n_threads = len(threads), sum(threads.values())
+        progress.say(f"Cluster: {counted(n_workers, 'worker')}, {counted(n_threads, 'thread')}")
         look_before_fit(client, progress)
         n = _rows_of(table, progress)
         arguments = dict(pairs)

@@ -44,8 +44,8 @@ def check_margin(options: argparse.Namespace, model: Any) -> None:
     """End the program where ``--uncertainty`` asks for what a model cannot tell."""
     if options.uncertainty is not None and margin_kind(model) is None:
         options.parser.error(
-            f"{type(model).__name__} tells no margin, so no --uncertainty; estimators with "
-            "centers or probabilities do, such as kmeans, gaussianmixture and label-spreading"
+            f"{type(model).__name__} has no margin, so no --uncertainty; estimators with "
+            "centers or probabilities have one, such as kmeans, gaussianmixture and label-spreading"
         )
 
 

@@ -18,7 +18,14 @@ from typing import Any, TextIO
 from daskclust.commands.signals import deferred
 from daskclust.storage.urls import redact
 
-__all__ = ["Progress", "add_cluster_arguments", "dashboard_link", "natural", "open_client"]
+__all__ = [
+    "Progress",
+    "add_cluster_arguments",
+    "counted",
+    "dashboard_link",
+    "natural",
+    "open_client",
+]
 
 #: Seconds between two lines about iterations where stderr is no terminal.
 _QUIET = 2.0
@@ -32,6 +39,17 @@ def natural(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return value
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things.
+
+    Examples
+    --------
+    >>> counted(1, "worker"), counted(2, "worker")
+    ('1 worker', '2 workers')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:

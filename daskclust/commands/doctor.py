@@ -15,7 +15,7 @@ from daskclust.commands._cubes import add_cube_arguments, open_cube_of
 from daskclust.commands._diagnosis import diagnose
 from daskclust.commands._examine import ask_workers, who_cannot_write
 from daskclust.commands._surroundings import EXTRAS, MUST_MATCH, OTHERS, look_around, sees
-from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.commands.console import Progress, add_cluster_arguments, counted, open_client
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.urls import redact
 
@@ -82,7 +82,8 @@ def _as_text(found: Mapping[str, Any]) -> str:
         f"Extras    {', '.join(f'{n} {versions[n]}' for n in EXTRAS if versions[n])}"
         + (f"; missing: {', '.join(missing)}" if missing else ""),
         f"Machine   {client['cores']} cores, {format_bytes(client['memory'])}",
-        f"Cluster   {len(workers)} workers, {threads} threads, {format_bytes(memory)}",
+        f"Cluster   {counted(len(workers), 'worker')}, {counted(threads, 'thread')}, "
+        f"{format_bytes(memory)}",
     ]
     lines += [f"Problem   {problem}" for problem in found["problems"]]
     if not found["problems"]:

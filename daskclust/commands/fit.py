@@ -34,7 +34,7 @@ from daskclust.commands._resume import job_mark, resumable
 from daskclust.commands._tables import add_table_arguments, fit_table, is_table, table_as_text
 from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
 from daskclust.commands._written import write_outputs
-from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.commands.console import Progress, add_cluster_arguments, counted, open_client
 from daskclust.cube.formats.classes import check_codes
 from daskclust.storage.urls import redact
 
@@ -278,7 +278,8 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
         resumable(options, model, job.mark, progress),
     ):
         threads = client.nthreads()
-        progress.say(f"Cluster: {len(threads)} workers, {sum(threads.values())} threads")
+        n_workers, n_threads = len(threads), sum(threads.values())
+        progress.say(f"Cluster: {counted(n_workers, 'worker')}, {counted(n_threads, 'thread')}")
         look_before_fit(client, progress)
         with progress.task("Valid pixels"):
             n_valid = cube.n_valid

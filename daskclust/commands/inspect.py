@@ -14,7 +14,7 @@ from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._outputs import JOB, KINDS
-from daskclust.commands.console import Progress, natural
+from daskclust.commands.console import Progress, counted, natural
 from daskclust.cube import open_label_map
 from daskclust.cube.formats.geotiff import MARK, is_geotiff, tags_of
 from daskclust.cube.formats.opening import kind_of
@@ -127,7 +127,7 @@ def _label_tif(path: str) -> dict[str, Any]:
         "chunks": [max(sizes) for sizes in opened.values.chunks],
         "flag_values": codes,
         "flag_meanings": " ".join("_".join(opened.name_of(code).split()) for code in codes),
-        "crs": opened.grid.crs if opened.grid.crs is None else str(opened.grid.crs),
+        "crs": opened.grid.crs_name,
         "job": json.loads((tags_of(path) or {}).get(JOB, "null")),
     }
 
@@ -182,6 +182,7 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
         "share_without_data": 1 - valid / pixels,
         "share_is_exact": read == blocks,
         "georeferenced": bool(place.attributes or place.group_attributes or place.coordinates),
+        "crs": cube.pixel_grid.crs_name,
     }
     found["files"] = len(paths)
     if array is not None:
@@ -237,8 +238,12 @@ def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
         out.append(f"{found['files']} files: use shards, or larger chunks.")
     if found["wavelengths"] is None:
         out.append(
-            "No wavelengths: an array 'wavelength' (band) with units nm beside the cube names the "
-            "bands in reports."
+            (
+                "No wavelengths: an array 'wavelength' (band) with units nm beside the cube names "
+                "the bands in reports."
+            )
+            if found["format"] == "zarr"
+            else "No wavelengths: reports number the bands."
         )
     if not found["nodata"] and not found["nan_is_nodata"]:
         out.append(
@@ -268,8 +273,11 @@ def _as_text(found: Mapping[str, Any]) -> str:
     if found["kind"] != "cube":
         lines = [found["kind"].capitalize()]
         for key, value in found.items():
+            if key == "job" and value is not None:
+                # The whole job is in --json: text tells what people ask for.
+                value = f"{value['command']} of {value['estimator']}, daskclust {value['version']}"
             if key != "kind":
-                lines.append(f"  {key}: {json.dumps(value)}")
+                lines.append(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
         return "\n".join(lines)
     sizes = found["dimensions"]
     exact = "" if found["share_is_exact"] else " (of a sample)"
@@ -289,7 +297,8 @@ def _as_text(found: Mapping[str, Any]) -> str:
             else ", shards "
             + " x ".join(f"{name} {size}" for name, size in found["shards"].items())
         )
-        + f"; {found['blocks']} blocks of {found['block'][0]} x {found['block'][1]} pixels",
+        + f"; {counted(found['blocks'], 'block')} of "
+        f"{found['block'][0]} x {found['block'][1]} pixels",
         "Bands     "
         + (
             f"{_bands(found)}, no wavelengths"
@@ -304,7 +313,15 @@ def _as_text(found: Mapping[str, Any]) -> str:
             ", ".join(f"{key} {_short(value)}" for key, value in found["values"].items())
             or "as stored"
         ),
-        f"Place     {'georeferenced' if found['georeferenced'] else 'not georeferenced'}",
+        "Place     "
+        + (
+            found["crs"]
+            or (
+                "coordinates without a coordinate system"
+                if found["georeferenced"]
+                else "not georeferenced"
+            )
+        ),
     ]
     lines += [f"Advice    {text}" for text in found["advice"]]
     return "\n".join(lines)

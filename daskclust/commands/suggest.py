@@ -36,7 +36,7 @@ def add_command(commands: Any) -> None:
         "suggest",
         usage="%(prog)s [options] [CUBE]",
         help="say which pixels to label next",
-        description="Find the pixels whose class is worth the most, and write them as points "
+        description="Find the pixels whose class would help most, and write them as points "
         "with an empty column `class`. Fill it, and give the file to fit: --labels "
         "ask.geojson,few.tif. Pixels that stay empty are not asked about again.",
     )
@@ -238,8 +238,8 @@ def _as_text(found: dict[str, Any]) -> str:
         expected = found["expected"]
         lines.append(
             f"Expected  {expected['changed'][-1]:.1%} of the pixels change "
-            f"({expected['changed_low'][-1]:.1%} to {expected['changed_high'][-1]:.1%}), by the "
-            "model's own beliefs"
+            f"({expected['changed_low'][-1]:.1%} to {expected['changed_high'][-1]:.1%}), "
+            "estimated from the model's probabilities"
         )
     lines.append(f"Time      {found['seconds']:.1f} s")
     lines += [f"Written   {path}" for path in found["outputs"].values()]

@@ -93,28 +93,12 @@ def _bytes(count: float) -> str:
 
 def _place(grid: PixelGrid) -> dict[str, str]:
     if grid.transform == IDENTITY:
-        return {"Position": "not stated", "Coordinate system": _system(grid.crs)}
+        return {"Position": "not stated", "Coordinate system": grid.crs_name or "not stated"}
     a, b, left, d, e, top = grid.transform
     height, width = grid.shape
-    facts = {"Coordinate system": _system(grid.crs)}
+    facts = {"Coordinate system": grid.crs_name or "not stated"}
     if not (b or d):
         right, bottom = left + a * width, top + e * height
         facts["Extent"] = f"x {left:.10g} to {right:.10g}, y {top:.10g} to {bottom:.10g}"
         facts["Pixel size"] = f"{abs(a):.6g} x {abs(e):.6g}"
     return facts
-
-
-def _system(crs: str | None) -> str:
-    if crs is None:
-        return "not stated"
-    try:
-        from pyproj import CRS
-        from pyproj.exceptions import CRSError
-    except ImportError:
-        return crs[:60]
-    try:
-        found = CRS.from_user_input(crs)
-    except CRSError:
-        return f"unknown: {crs[:60]}"
-    code = found.to_epsg()
-    return str(found.name) if code is None else f"{found.name} (EPSG:{code})"

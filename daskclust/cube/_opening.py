@@ -82,9 +82,10 @@ def open_cube(
     scale : {"none", "standard", "unit", "angle", "whitened"} or (mean, std), default="none"
         ``"standard"``: every band to mean 0 and variance 1 over the valid pixels;
         ``"unit"`` or ``"angle"``: every spectrum to length 1.  ``"whitened"``: to length
-        1, with the noise made (softly) white, which is told from what adjacent pixels
-        differ by, of a sample of 16 384 and their neighbors.  A pair of arrays, one value a band
-        kept: minus the one, divided by the other; see :attr:`Cube.scaling`.
+        1, after the noise of the bands was made nearly equal and uncorrelated.  The noise is
+        estimated from the differences of adjacent pixels, in a sample of 16 384. A pair of
+        arrays, one value a band kept: minus the one, divided by the other; see
+        :attr:`Cube.scaling`.
     dims : sequence of str, default=None
         Names of the dimensions in stored order, for an array that has none, or
         other ones than the usual; for example ``("y", "x", "band")``.  Of four, two are
@@ -105,7 +106,7 @@ def open_cube(
     Raises
     ------
     FileNotFoundError
-        Nothing there.
+        There is no such file or store.
     ImportError
         A package that reads the format is missing; the message names the extra.
     KeyError

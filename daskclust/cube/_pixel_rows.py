@@ -184,7 +184,7 @@ class PixelRows:
         warn(
             f"Bands {text} hold no data in any pixel and are left out: "
             f"{self.shape[2] - len(empty)} of {self._source.n_stored} bands are used. Name them "
-            "in bad_bands (--bad-bands) to say so yourself.",
+            "in bad_bands (--bad-bands) to do without this warning.",
             DaskclustWarning,
         )
         self._source = replace(self._source, bands=np.delete(self.bands, empty))

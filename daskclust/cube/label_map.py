@@ -194,7 +194,7 @@ def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
     Raises
     ------
     FileNotFoundError
-        Nothing there.
+        There is no such file or store.
     ValueError
         No integers of two dimensions, or several candidates.
 

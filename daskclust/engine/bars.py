@@ -30,7 +30,7 @@ class _Bar:
     name : str
         Of the estimator.
     total : int or None
-        Iterations at most.
+        Maximum number of iterations.
     passes : callable() -> int
     link : callable() -> str or None
         Address of the dashboard.
@@ -128,7 +128,7 @@ def showing(
     name : str
         Of the estimator.
     total : int or None
-        Iterations at most.
+        Maximum number of iterations.
     passes : callable() -> int
         Counts the passes so far.
     link : callable() -> str or None

@@ -100,7 +100,7 @@ class Fingerprint:
             if theirs.get(key) != mine["params"].get(key):
                 found.append(f"{key} was {theirs.get(key)!r}, is {mine['params'].get(key)!r}")
         if not found and meta.get("data") != mine["data"]:
-            found.append("the data are others (a value, a weight, or the order of rows or columns)")
+            found.append("the data differ (a value, a weight, or the order of rows or columns)")
         return found
 
     def sizes(self) -> dict[str, int]:
@@ -310,7 +310,7 @@ def _unpack_loop(
     if numbers != list(range(1, len(history) + 1)):
         raise StateError("the records of iterations are not in order")
     if not isinstance(passes, int) or not isinstance(meta["finished"], bool):
-        raise StateError("the count of passes is none")
+        raise StateError("the number of passes is invalid")
     return Fitted(
         unpack_state(kind, arrays, meta["missing"], sizes), history, meta["finished"], passes
     )

@@ -148,9 +148,9 @@ class BaseClusterer(
         ----------
         X : array-like of shape (n_samples, n_features)
         y : optional
-            As for ``fit``.
+            Labels, if ``fit`` of the estimator takes some.
         **params
-            As for ``fit``.
+            Other arguments of ``fit``, such as ``sample_weight``.
 
         Returns
         -------

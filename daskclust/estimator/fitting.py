@@ -126,7 +126,7 @@ class Problem(Protocol):
 
     @property
     def max_iter(self) -> int:
-        """Iterations at most."""
+        """Maximum number of iterations."""
 
     def begin(self) -> Any:
         """Find the start; not called where a checkpoint is continued."""

@@ -181,6 +181,6 @@ def check_partial_survey(survey: PartialSurvey) -> None:
     if survey.n_unobserved:
         warn(
             f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
-            f"{survey.first_unobserved}: they count for nothing, and their label is -1.",
+            f"{survey.first_unobserved}: they are left out, and their label is -1.",
             MissingValuesWarning,
         )

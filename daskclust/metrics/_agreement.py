@@ -191,8 +191,11 @@ def adjusted_rand_score(
 
     Parameters
     ----------
-    labels_true, labels_pred, ignore_masked
-        As of :func:`contingency_table`; one pass.
+    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
+        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
+        differ, lengths may not.
+    ignore_masked : bool, default=False
+        Leave out rows that are labeled -1 in either vector.
 
     Returns
     -------
@@ -234,8 +237,11 @@ def normalized_mutual_info_score(
 
     Parameters
     ----------
-    labels_true, labels_pred, ignore_masked
-        As of :func:`contingency_table`; one pass.
+    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
+        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
+        differ, lengths may not.
+    ignore_masked : bool, default=False
+        Leave out rows that are labeled -1 in either vector.
 
     Returns
     -------
@@ -261,8 +267,11 @@ def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool 
 
     Parameters
     ----------
-    labels_true, labels_pred, ignore_masked
-        As of :func:`contingency_table`; one pass.
+    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
+        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
+        differ, lengths may not.
+    ignore_masked : bool, default=False
+        Leave out rows that are labeled -1 in either vector.
 
     Returns
     -------
@@ -292,8 +301,11 @@ def clustering_accuracy(
 
     Parameters
     ----------
-    labels_true, labels_pred, ignore_masked
-        As of :func:`contingency_table`; one pass.
+    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
+        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
+        differ, lengths may not.
+    ignore_masked : bool, default=False
+        Leave out rows that are labeled -1 in either vector.
 
     Returns
     -------
@@ -316,8 +328,11 @@ def agreement_scores(
 
     Parameters
     ----------
-    labels_true, labels_pred, ignore_masked
-        As of :func:`contingency_table`.
+    labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
+        Whole numbers; for NumPy input anything that can be sorted.  Chunks may
+        differ, lengths may not.
+    ignore_masked : bool, default=False
+        Leave out rows that are labeled -1 in either vector.
 
     Returns
     -------

@@ -55,7 +55,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     reg_covar : float, default=1e-6
         Added to every variance.
     max_iter : int, default=100
-        EM iterations at most.
+        Maximum number of EM iterations.
     n_init : int, default=1
         Restarts, of which the one of largest likelihood is kept.  They advance
         together and share every pass over the data.
@@ -70,8 +70,8 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         First parameters, instead of those of ``init_params``; it is not consulted
         when all three are given.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the number
-        of workers (to rounding).
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers (to rounding).
     warm_start : bool, default=False
         Start from the parameters of the last fit, if there was one.
     checkpoint : path-like, default=None
@@ -121,12 +121,12 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
 
     Notes
     -----
-    *Passes*: 1 to look at the data, those of the start (k-means|| and Lloyd
-    iterations for ``"kmeans"``, K - 1 for ``"k-means++"``, and 1), 1 an EM
-    iteration.  *Memory* of a worker thread: one block (two, when blocks are read on
-    the way), O(r K p) for r restarts (O(r K p^2) when full) and, for rows that miss
-    something, O(r K) numbers a row of the block when full.  *To the client*: O(r K p)
-    or O(r K p^2) a worker thread and pass, never anything of length n.
+    *Passes*: 1 to check the data, those of the start (k-means|| and Lloyd iterations for
+    ``"kmeans"``, K - 1 for ``"k-means++"``, and 1), 1 an EM iteration.  *Memory* of a worker
+    thread: one block (two, when blocks are read on the way), O(r K p) for r restarts (O(r K
+    p^2) when full) and, for rows that miss something, O(r K) numbers a row of the block when
+    full.  *To the client*: O(r K p) or O(r K p^2) a worker thread and pass, never anything of
+    length n.
 
     *Work* of an iteration, per row: O(K p), or O(K p^2) when full.  Full
     covariances are factorized once for each pattern of missing values in a block,

@@ -99,8 +99,8 @@ class PCKID(
     power_iterations : int, default=4
         Of ``"randomized"``, at least 2: the spectrum decays slowly.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the number
-        of workers (to rounding).
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers (to rounding).
     checkpoint : path-like, default=None
         File that holds the trained ensemble and the newest basis, then the centers
         of k-means, too; replaced atomically once the ensemble is trained and after

@@ -168,9 +168,8 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
     FileNotFoundError
         Nothing is there.
     ModelFormatError
-        What is there is no model of this or an earlier version of daskclust, or it was
-        changed, truncated or made up: unknown class or parameters, wrong shapes,
-        types or values, links, another checksum.
+        The file is not a model of this version of daskclust, or it was changed or damaged:
+        unknown class or parameters, wrong shapes, types or values, links, another checksum.
 
     Warns
     -----
@@ -179,8 +178,8 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
 
     Notes
     -----
-    Never runs code from the file.  The checksum finds accidents, not forgery: a model
-    from an untrusted source is safe to load, but predicts what its author wants.
+    Never runs code from the file.  The checksum finds damage, not forgery: a model from an
+    untrusted source is safe to load, but its predictions are as trustworthy as its source.
 
     Examples
     --------

@@ -54,14 +54,14 @@ class _Read(NamedTuple):
 class LabelSpreading(ClassifierMixin, BasePrototypes):
     """Label spreading on prototypes: few labels travel along data of any size.
 
-    Rows are summed up by a few hundred prototypes.  One pass counts how these hang
-    together: two are connected by each row whose two nearest nodes they are [1]_, and in
-    images by each two adjacent pixels that lie nearest to them.  Labels travel along this
-    graph [2]_, and are joined with a kernel ridge regression on the labeled rows; a row is
-    given what its nearest nodes have.  How sure of itself either is taken to be, and how
-    much the regression counts (within bounds), is decided by leaving out each label once.
-    Up to three sets of prototypes from different starts are averaged: where the borders of
-    their cells run is chance.
+    The rows are represented by a few hundred prototypes, the centers of a k-means with many
+    clusters.  Prototypes and labeled rows are the nodes of a graph.  One pass counts its edges:
+    each row connects its two nearest nodes [1]_, and in images each pair of adjacent pixels
+    connects the nodes nearest to them.  Labels are spread along this graph [2]_, and the result
+    is averaged with a kernel ridge regression on the labeled rows.  A row gets the class
+    probabilities of its nearest nodes.  The weight of the regression (within bounds), and how
+    sharp both probabilities are, are chosen by leaving out each label once.  Up to three sets
+    of prototypes from different starts are averaged, since a single set depends on its start.
 
     Parameters
     ----------
@@ -73,22 +73,21 @@ tuple of str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
         alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
         deviation, or a quarter of their range where that is more (up to three standard
-        deviations).  ``"angle"``: rows of length 1.  ``"whitened"``: as ``"angle"``, with
-        the noise of the image made (softly) white, for a :class:`daskclust.Cube` only.
-        Each is turned to 30 principal components at most.  ``"auto"`` is
-        ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.
-        Where values are missing (NaN), it is ``("mean", "mixture", "pckid")``: the means of the
-        columns in their place, or conditional means under a mixture of 8 diagonal components,
-        and 15 coordinates of the kernel of :class:`PCKID` (Q = 10, G = 15); all trained on the
-        sample.
+        deviations). ``"angle"``: rows of length 1. ``"whitened"``: as ``"angle"``, after the
+        noise of the bands was made nearly equal and uncorrelated, for a :class:`daskclust.Cube`
+        only.  Each is turned to 30 principal components at most.  ``"auto"`` is
+        ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.  Where values
+        are missing (NaN), it is ``("mean", "mixture", "pckid")``: the means of the columns in
+        their place, conditional means under a mixture of 8 diagonal components, and 15
+        coordinates of the kernel of :class:`PCKID` (Q = 10, G = 15); all trained on the sample.
     alpha : float in [0, 1), default=0.9
-        How far labels travel: 0 is not at all.
+        How far labels spread along the graph, from 0 (not at all) to nearly 1.
     n_neighbors : int, default=3
-        Nearest nodes of which a row takes its labels.
+        Number of nearest nodes whose class probabilities a row gets.
     max_iter : int, default=15
         Iterations of k-means, for the prototypes.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the number of
+        With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
     checkpoint : path-like, default=None
         File that holds the prototypes, and then the counts; a fit started again with the
@@ -135,7 +134,7 @@ tuple of str, default="auto"
 
     See Also
     --------
-    SpectralClustering : Without labels, or with constraints between pairs.
+    SpectralClustering : Without labels, or with pairs of rows as constraints.
     SemiSupervisedKMeans : Where each class is one compact cluster.
 
     Notes
@@ -210,7 +209,7 @@ tuple of str, default="auto"
         check_integer(self.max_iter, "max_iter", 1)
         check_real(self.alpha, "alpha", 0, maximum=1)
         if self.alpha == 1:
-            raise ValueError("alpha == 1, must be < 1: labels would travel without end.")
+            raise ValueError("alpha == 1, must be < 1: with 1 the spreading has no end.")
 
     def fit(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
         """Let labels travel.

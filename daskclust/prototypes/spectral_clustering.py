@@ -74,7 +74,7 @@ tuple of str, default="auto"
     n_neighbors : int, default=5
         Nearest nodes that vote for the cluster of a row.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the number of
+        With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
     checkpoint : path-like, default=None
         File that holds the prototypes, and then the counts; a fit started again with the
@@ -137,9 +137,9 @@ tuple of str, default="auto"
     one more, to count them.  *On the client*: the sample, and with m nodes O(m^3) time and
     some matrices of ``8 m^2`` bytes; never anything of length n.
 
-    It is not better than k-means everywhere: classes that are round and alike (UCI
-    segment) are found as well without a graph.  Below some thousands of rows, where n x n
-    fits, scikit-learn's ``SpectralClustering`` sees more of the data.
+    It is not always better than k-means: round clusters of like size are found as well without
+    a graph.  Below some thousands of rows, where n x n fits, scikit-learn's
+    ``SpectralClustering`` sees more of the data.
 
     References
     ----------

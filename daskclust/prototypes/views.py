@@ -154,7 +154,7 @@ def check_views(views: Any, *, is_cube: bool) -> tuple[str, ...]:
         raise ValueError(f"views={views!r}; expected one or more different names of {VIEWS}.")
     if "whitened" in names and not is_cube:
         raise ValueError(
-            "views='whitened' needs a Cube: noise is told from what adjacent pixels differ by. "
+            "views='whitened' needs a Cube: noise is estimated from adjacent pixels. "
             "Pass the Cube itself as X, or use views='standard'."
         )
     return names

@@ -29,8 +29,15 @@ def add_agreement(page: Page, key: str, found: Mapping[str, Any], legend: Legend
         f'<tr><th scope="row">{name}</th><td class="n">{value:.4f}</td></tr>'
         for name, value in scores.items()
     )
+    learned = (
+        "<p>The fit learned from these labels: how well the map fits them says nothing about its "
+        "other pixels. Give labels that the fit does not see as <code>--truth</code>.</p>"
+        if found.get("used_by_fit")
+        else ""
+    )
     page.section(
         f"Agreement with {key}",
+        f"{learned}"
         f'<div class="agreement"><div class="wide">{_confusion(found, legend)}</div>'
         f"<table>{rows}</table></div>",
     )

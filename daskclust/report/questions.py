@@ -65,7 +65,7 @@ def write_questions_report(
         )
     n = len(questions.rows)
     page = Page(redact(title or f"{n} pixels to be labeled"))
-    page.lead(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. Number 1 is worth the most.")
+    page.lead(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. Number 1 should help most.")
     if gain is not None:
         page.facts(
             [
@@ -83,8 +83,8 @@ def write_questions_report(
         )
         page.section(
             "What the answers may change",
-            f"<figure>{picture}<figcaption>By the model's own beliefs; bands hold four fifths of "
-            "the draws. A flat curve near 0 says that more labels would change little."
+            f"<figure>{picture}<figcaption>Estimated from the model's probabilities; bands "
+            "hold four fifths of the draws. A flat curve near 0: more labels would change little."
             "</figcaption></figure>",
         )
     with new_file(target) as partial:

@@ -35,8 +35,8 @@ class ExpectedGain:
     n_labels : int
         Labels so far.
     accuracy : float
-        Mean probability of the best class over all rows: the share of rows that the model
-        believes to be right.
+        Mean probability of the best class over all rows: the share of rows that are right, if
+        the probabilities are.
     changed, changed_low, changed_high : ndarray of shape (n,), float64
         Share of all rows that get another class by the first 1, 2, ... answers: mean, and
         the bounds of four fifths of the draws.
@@ -90,17 +90,27 @@ class ExpectedGain:
 def expected_gain(
     X: Any, n: int, *, y: Any = None, model: Any = None, random_state: Any = None
 ) -> ExpectedGain:
-    """Foresee what the next batch of labels brings, by the model's own beliefs.
+    """Estimate what the next batch of labels will change, from the model's probabilities.
 
-    Answers to the questions of :func:`suggest_labels` are drawn as the model believes in them,
-    50 times, and travel along the graph of prototypes: a Gaussian field with the covariance of
-    label spreading, conditioned on the answers one after another.  A curve that lies flat near
-    0 says that another batch would change little on the map.
+    Answers to the questions of :func:`suggest_labels` are drawn 50 times from the model's class
+    probabilities.  Each is spread along the graph of prototypes, by a Gaussian field with the
+    covariance of label spreading that is conditioned on the answers one after another.  If
+    ``changed`` stays near 0, another batch would change little on the map.
 
     Parameters
     ----------
-    X, n, y, model, random_state
-        As of :func:`suggest_labels`; there are labels, or a model.
+    X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n_rows, p)
+        Complete, without NaN; of a cube its `samples`.
+    n : int
+        How many rows would be asked about.
+    y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
+        The labels so far; needed where there is no `model`.
+    model : LabelSpreading, optional
+        Fitted to X and to labels of it; where it is omitted, one is fitted to `y` with its
+        defaults.
+    random_state : int, RandomState, Generator or None, default=None
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
 
     Returns
     -------
@@ -110,15 +120,18 @@ def expected_gain(
     ------
     ConstraintError
         Without any label: nothing can be expected yet.
-    ValueError, NotFittedError
-        As of :func:`suggest_labels`.
+    ValueError
+        For more questions than rows without a label, NaN or infinity in X, a model that is no
+        LabelSpreading or was fitted to other data.
+    NotFittedError
+        For a model that is not fitted.
 
     Notes
     -----
-    *It is a belief, not a test.*  A model that is wrong and sure of it expects no change; a
-    class that nobody has labeled yet does not occur in the draws.  How well it predicted on
-    five sets is shown in the documentation ("Asking for labels").  For an estimate of the
-    accuracy itself keep some random labels apart.
+    *This is an estimate by the model, not a test.* A model that is wrong with high
+    probabilities expects no change; a class that nobody has labeled yet does not occur in the
+    draws.  How well it predicted on five sets is shown in the documentation ("Asking for
+    labels"). For an estimate of the accuracy itself keep some random labels apart.
 
     *Passes* and what goes to the client are those of :func:`suggest_labels`; on the client,
     with k prototypes and c classes, O(k^3 + n k c) time and matrices of ``8 k^2`` bytes.

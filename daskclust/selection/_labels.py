@@ -51,12 +51,13 @@ class Questions:
 def suggest_labels(
     X: Any, n: int, *, y: Any = None, model: Any = None, random_state: Any = None
 ) -> Ints:
-    """Suggest the rows whose labels are worth the most, in the order in which to ask.
+    """Suggest the rows whose labels would help most, in the order in which to ask.
 
-    Rows are summed up by prototypes.  Those of a doubtful neighborhood count the most, and of
-    these the ones far from whatever is labeled or asked about already: mass times
-    distance, one after another, so that a batch does not ask the same thing twice.  Without
-    labels all rows are equally doubtful, and the data are explored.
+    The rows are represented by prototypes.  These are chosen one after another, each with the
+    largest product of two numbers: the uncertainty of its rows, summed up, and its distance to
+    the nearest row that is labeled or asked about already.  So a batch does not ask the same
+    thing twice.  Without labels all rows are equally uncertain, and the questions are spread
+    over the data.
 
     Parameters
     ----------
@@ -66,13 +67,13 @@ def suggest_labels(
         How many rows to ask about.
     y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
         What is known, as for :meth:`LabelSpreading.fit`.  Labeled rows are not suggested
-        again, nor are those listed in ``(rows, labels)`` with the label -1: they were asked
-        about in vain.
+        again, nor are those listed in ``(rows, labels)`` with the label -1: rows whose class
+        could not be told.
     model : LabelSpreading, optional
         Fitted to X and to labels of it; where it is omitted and there are labels, one is
         fitted with its defaults.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the number of
+        With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
 
     Returns
@@ -83,7 +84,7 @@ def suggest_labels(
     Raises
     ------
     ValueError
-        For more questions than rows that are neither labeled nor asked in vain, NaN or
+        For more questions than rows that are neither labeled nor listed with -1, NaN or
         infinity in X, a model that is no LabelSpreading or was fitted to other data.
     ConstraintError
         For labels that cannot be used, and rows out of range.
@@ -92,18 +93,18 @@ def suggest_labels(
 
     See Also
     --------
-    expected_gain : Whether another batch is worth its while.
+    expected_gain : What another batch of labels is expected to change.
     suggest_pairs : Where it is easier to say whether two rows belong together.
 
     Notes
     -----
     *Passes* beyond the fit: 1 that draws a sample of 65 536 rows for the prototypes, and 1 that
-    finds, for each of them, how doubtful its rows are and which row is nearest.  *Prototypes*:
+    finds, for each of them, how uncertain its rows are and which row is nearest.  *Prototypes*:
     400, or 4 a question if that is more, up to 2000; a tenth of the rows at most.  *To the
-    client*: the sample, and tables of the prototypes; never anything of length n_rows.
-    *Time* of the second pass: that of ``predict_proba``.
+    client*: the sample, and tables of the prototypes; never anything of length n_rows.  *Time*
+    of the second pass: that of ``predict_proba``.
 
-    Rows equal to a labeled one are not suggested: they hold no news for the model.  A model
+    Rows equal to a labeled one are not suggested: they would not change the model.  A model
     with more labels than it keeps as nodes (``2 n_prototypes``) does not know all rows that it
     was fitted with; give ``y``, too.
 
@@ -171,8 +172,8 @@ def _check_model(model: Any) -> None:
         return
     if not isinstance(model, LabelSpreading):
         raise ValueError(
-            f"model is a {type(model).__name__}; expected a fitted LabelSpreading, which knows how "
-            "sure it is of a row. Leave out model, and give y."
+            f"model is a {type(model).__name__}; expected a fitted LabelSpreading, which has a "
+            "margin for each row. Leave out model, and give y."
         )
     check_is_fitted(model)
 

@@ -76,8 +76,8 @@ def choose_n_clusters(
     n_references : int, default=10
         Draws from the box, for ``"gap"``; halves, for ``"stability"``.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result, whatever the chunks, the scheduler and the number
-        of workers.
+        With an int the result does not depend on the chunks, the scheduler or the number of
+        workers.
 
     Returns
     -------

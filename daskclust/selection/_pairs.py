@@ -36,16 +36,17 @@ def suggest_pairs(
     cannot_link: Any = None,
     random_state: Any = None,
 ) -> Ints:
-    """Suggest pairs of rows worth asking about, whether they belong together.
+    """Suggest pairs of rows of which it would help to know whether they belong together.
 
-    Rows are summed up by prototypes, and asked about at the row nearest to one.  Where nothing
-    is known, all pairs among a few heavy points far from each other are asked (*Explore* of
-    [1]_).  Then must-linked groups that are known to differ are neighborhoods; each further
-    point is compared with the one it most probably belongs to, at the row of it that is
-    farthest away (so that must-links join what no distance would), and, if the answer is no,
-    with the next one in the following batch.  Points come in turn from two lists: those farthest
-    from all that were asked (the min-max criterion of [2]_), and those whose neighborhood is
-    the most uncertain by the questions it takes to resolve it (NPU [3]_), both by their mass.
+    The rows are represented by prototypes, and each prototype by the row nearest to it.  Where
+    nothing is known, all pairs among a few heavy points far from each other are asked
+    (*Explore* of [1]_). Then must-linked groups that are known to differ are neighborhoods;
+    each further point is compared with the one it most probably belongs to, at the row of it
+    that is farthest away (so that must-links join what no distance would), and, if the answer
+    is no, with the next one in the following batch.  Points come in turn from two lists: those
+    farthest from all that were asked (the min-max criterion of [2]_), and those whose
+    neighborhood is the most uncertain by the questions it takes to resolve it (NPU [3]_), both
+    by their mass.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ def suggest_pairs(
     must_link, cannot_link : array-like of shape (m, 2), int, optional
         Answers so far, as global row numbers.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result whatever the chunks, the scheduler and the number of
+        With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
 
     Returns

@@ -86,8 +86,8 @@ def choose_sparsity(
     n_folds : int, default=5
         For ``"f-score"``.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes permutations and folds, whatever the chunks, the scheduler
-        and the number of workers.
+        With an int permutations and folds do not depend on the chunks, the scheduler or the
+        number of workers.
 
     Returns
     -------

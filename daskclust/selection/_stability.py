@@ -78,7 +78,7 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
     n_draws : int, default=10
         Halves.
     random_state : int, RandomState, Generator or None, default=None
-        An int fixes the result, whatever the chunks, the scheduler and the number of
+        With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
 
     Returns
@@ -97,8 +97,8 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
 
     Notes
     -----
-    Stable is not right: few clusters are often more stable than the true number, and a fit that
-    fails in the same way each time is stable, too.
+    A stable clustering need not be right: few clusters are often more stable than the true
+    number, and a fit that fails in the same way each time is stable, too.
 
     *Passes*: those of the longest fit, and one; one more each time that ``rows`` is computed.
     *Memory* of a worker thread: that of one fit, times ``n_draws + 1``.

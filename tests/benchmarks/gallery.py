@@ -53,7 +53,7 @@ def draw(name: str, cube_values: NDArray[np.float32], truth: NDArray[np.int64], 
         label_map = np.asarray(cube.to_map(labels))
         score = adjusted_rand_score(truth[known], label_map[known])
         draw_label_map(axis, label_map, like=truth, title=f"{title}: ARI {score:.2f}")
-    figure.savefig(path / f"{name}.png", dpi=110)
+    figure.savefig(path / f"{name}.png", dpi=110, bbox_inches="tight", pad_inches=0.04)
     plt.close(figure)
 
 

@@ -328,7 +328,7 @@ def test_interrupted_and_resumed(tmp_path: Path, member: Member) -> None:
 @each
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path, member: Member) -> None:
     quiet_fit(model_of(member, checkpoint=tmp_path), X, **arguments_of(member))
-    with pytest.raises(CheckpointError, match="the data are others"):
+    with pytest.raises(CheckpointError, match="the data differ"):
         quiet_fit(model_of(member, checkpoint=tmp_path), 2 * X, **arguments_of(member))
     with pytest.raises(CheckpointError, match="init was"):
         model_of(member, checkpoint=tmp_path, init=PROBLEM.start[::-1]).fit(X)

@@ -158,9 +158,9 @@ def test_warnings_survive_a_resumed_fit(tmp_path: Path) -> None:
         ({"penalized_scores": True}, {}, "penalized_scores was False, is True"),
         ({"max_outer_iter": 3}, {}, "max_outer_iter was 25, is 3"),
         ({"init": PROBLEM.start[::-1]}, {}, "init was"),
-        ({}, {"X": X[::-1] * 2}, "the data are others"),
+        ({}, {"X": X[::-1] * 2}, "the data differ"),
         ({}, {"X": X[:-1]}, "n_rows was 60, is 59"),
-        ({}, {"sample_weight": np.full(60, 2.0)}, "the data are others"),
+        ({}, {"sample_weight": np.full(60, 2.0)}, "the data differ"),
     ],
 )
 def test_a_checkpoint_of_another_fit_is_refused(

@@ -85,6 +85,8 @@ def test_fit_then_predict(run: Any, folder: Path, tmp_path: Path) -> None:
     assert sum(found["sizes"]) == scene.n_valid
     assert found["agreement_with_truth"]["ari"] > 0.5
     truth, labels = found["agreement_with_truth"], found["agreement_with_labels"]
+    assert labels["used_by_fit"]
+    assert not truth["used_by_fit"]
     # What was told is not asked for.
     assert truth["pixels"] + labels["pixels"] == scene.n_valid
     assert np.sum(truth["counts"]) == truth["pixels"]
@@ -602,6 +604,7 @@ def test_inspect_describes_a_cube(run: Any, folder: Path) -> None:
 
 def test_advice() -> None:
     good = {
+        "format": "zarr",
         "chunks": {"band": 100},
         "shards": None,
         "dimensions": {"band": 100},

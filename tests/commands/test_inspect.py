@@ -38,10 +38,25 @@ def test_a_label_map_is_one_whatever_its_format(
         assert (found["kind"], found["shape"]) == ("label map", [20, 30])
         assert found["flag_meanings"] == "sugar_beet wheat"
     assert cli.main(["inspect", str(tmp_path / "m.tif")]) == 0
-    assert capsys.readouterr().out.startswith("Label map\n")
+    text = capsys.readouterr().out
+    assert text.startswith("Label map\n")
+    assert "crs: WGS 84 / UTM zone 32N (EPSG:32632)\n" in text
     # Any other GeoTIFF is a cube.
     assert cli.main(["inspect", str(tmp_path / "s.tif")]) == 0
-    assert capsys.readouterr().out.startswith("Cube ")
+    text = capsys.readouterr().out
+    assert text.startswith("Cube ")
+    assert "\nPlace     WGS 84 / UTM zone 32N (EPSG:32632)\n" in text
+
+
+def test_coordinates_are_no_coordinate_system(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    xarray = pytest.importorskip("xarray")
+    places = {"y": np.arange(20) * -30.0, "x": np.arange(30) * 30.0}
+    array = xarray.DataArray(VALUES, dims=("band", "y", "x"), coords=places, name="scene")
+    array.to_dataset().to_zarr(tmp_path / "s.zarr", consolidated=False)
+    assert cli.main(["inspect", str(tmp_path / "s.zarr")]) == 0
+    assert "\nPlace     coordinates without a coordinate system\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["e.hdr", "e.img"])

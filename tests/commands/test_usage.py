@@ -56,9 +56,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         ("fit a.zarr --estimator label-spreading --model m", "give some with --labels"),
         (
             "fit a.zarr --estimator spectral --n-clusters 3 --uncertainty u.tif",
-            "SpectralClustering tells no margin, so no --uncertainty",
+            "SpectralClustering has no margin, so no --uncertainty",
         ),
-        ("fit a.zarr --estimator pckid --n-clusters 3 --uncertainty u", "PCKID tells no margin"),
+        ("fit a.zarr --estimator pckid --n-clusters 3 --uncertainty u", "PCKID has no margin"),
     ],
 )
 def test_wrong_usage_says_what_to_do(said: Said, tmp_path: Path, words: str, message: str) -> None:
@@ -87,7 +87,7 @@ def test_job_files_take_all_options_and_know_slips(said: Said, tmp_path: Path, s
     write(n_clusters="3", uncertainty="u.tif", estimator="spectral")
     code, _, err = said("fit", "a.zarr", "--config", str(job))
     assert code == 2
-    assert "SpectralClustering tells no margin" in err
+    assert "SpectralClustering has no margin" in err
     write(n_clusters="3", uncertainty="u.tif", checkpoint="c.npz", scale="angle")
     code, _, err = said("fit", str(tmp_path / "none.zarr"), "--config", str(job))
     assert code == 1

@@ -128,3 +128,4 @@ def write_table(path: Path, n_rows: int) -> None:
     known = np.random.default_rng(0).random(n_rows) < 0.02
     table["species"] = pd.Series(np.where(known, names, None), dtype="object")
     table.to_parquet(path)
+    table.drop(columns="species").to_csv(path.with_name("second.csv"), index=False)

@@ -89,6 +89,24 @@ def test_blocks_run(
     capsys.readouterr()
 
 
+def test_commands_of_the_readme_run(
+    material: Path,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its Python runs in ``tests/test_readme.py``."""
+    shutil.copytree(material, tmp_path / "files")
+    monkeypatch.chdir(tmp_path / "files")
+    terminal = [text for language, text in blocks(ROOT / "README.md") if language == "console"]
+    found = [words for text in terminal for words in commands(text)]
+    assert len(found) >= 2
+    for words in found:
+        run_command(words, address)
+    capsys.readouterr()
+
+
 def test_pages_build_without_warnings(tmp_path: Path) -> None:
     """Tutorials are executed on the way; references, links and docstrings are checked."""
     for package in ("sphinx", "myst_nb", "furo", "numpydoc"):

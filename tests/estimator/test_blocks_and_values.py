@@ -150,9 +150,9 @@ def test_weights_times_squares_must_not_overflow():
 @pytest.mark.parametrize("name", ["pckmeans", "mpckmeans"])
 def test_prices_of_constraints_must_not_overflow(name):
     pair = [[0, 60]]
-    with pytest.raises(daskclust.exceptions.ConstraintError, match="prices of violations overflow"):
+    with pytest.raises(daskclust.exceptions.ConstraintError, match="costs of violations overflow"):
         models()[name].fit(X * 1e100, must_link=pair, must_link_weight=1e120)
-    with pytest.raises(daskclust.exceptions.ConstraintError, match="prices of violations overflow"):
+    with pytest.raises(daskclust.exceptions.ConstraintError, match="costs of violations overflow"):
         models()[name].fit(X, must_link=pair, must_link_weight=1e200)
 
 

@@ -58,7 +58,7 @@ def _check_prices(rows: ConstrainedRows, survey: Survey) -> None:
     ):
         raise ConstraintError(
             f"Constraint weights up to {heaviest:.3g}, values of X up to {largest:.3g} in size: "
-            "prices of violations overflow. Use smaller weights (1 is the default; constraints "
+            "costs of violations overflow. Use smaller weights (1 is the default; constraints "
             "that must hold are for COPKMeans), or rescale X."
         )
 

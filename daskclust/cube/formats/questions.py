@@ -32,21 +32,21 @@ def check_questions_file(path: str, *, overwrite: bool) -> None:
     """
     place = Path(path)
     if place.suffix.lower() not in KINDS:
-        raise ValueError(f"{path!r} ends in none of {', '.join(KINDS)}, which questions are.")
+        raise ValueError(f"{path!r} must end in one of {', '.join(KINDS)}.")
     if not place.exists():
         return
     if not overwrite:
-        raise FileExistsError(f"{path!r} exists already; choose another or --overwrite.")
+        raise FileExistsError(f"{path!r} exists already; choose another name or --overwrite.")
     try:
         answered = sum(has_class for _, _, has_class in _items(place))
     except (ValueError, KeyError) as error:
         raise FileExistsError(
-            f"{path!r} is no file of questions, and --overwrite replaces nothing else. Choose "
-            "another name."
+            f"{path!r} was not written by daskclust suggest; --overwrite replaces its files "
+            "only. Choose another name."
         ) from error
     if answered:
         raise FileExistsError(
-            f"{path!r} holds {answered} answers, which --overwrite does not throw away. Choose "
+            f"{path!r} holds {answered} answers, which --overwrite does not delete. Choose "
             "another name, and give this file to --labels."
         )
 

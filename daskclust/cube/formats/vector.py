@@ -37,6 +37,29 @@ class PixelGrid:
     transform: tuple[float, ...]
     crs: str | None
 
+    @property
+    def crs_name(self) -> str | None:
+        """Name and EPSG code of the coordinate system; None where none is stated.
+
+        Examples
+        --------
+        >>> PixelGrid((2, 3), (30.0, 0.0, 0.0, 0.0, -30.0, 0.0), "EPSG:32610").crs_name
+        'WGS 84 / UTM zone 10N (EPSG:32610)'
+        """
+        if self.crs is None:
+            return None
+        try:
+            from pyproj import CRS
+            from pyproj.exceptions import CRSError
+        except ImportError:
+            return self.crs[:60]
+        try:
+            found = CRS.from_user_input(self.crs)
+        except CRSError:
+            return f"unknown: {self.crs[:60]}"
+        code = found.to_epsg()
+        return str(found.name) if code is None else f"{found.name} (EPSG:{code})"
+
 
 def rasterize_file(
     path: str | os.PathLike[str],
