@@ -129,8 +129,9 @@ str, default="auto"
     Warns
     -----
     ConstraintWarning
-        If labeled rows have sample weight 0, and if parts of the graph hold no label:
-        their rows are decided by the kernel ridge alone, with a margin that is small.
+        If labeled rows have sample weight 0, and if parts of the graph hold no label in any
+        set of a view: their rows are decided by the kernel ridge alone, with a margin that
+        is small.
 
     See Also
     --------
@@ -305,17 +306,7 @@ str, default="auto"
             ridge_share=posterior.balance.ridge_share,
             neighbor_share=posterior.neighbor_share,
         )
-        if any(found.missed_rows):
-            worst = int(np.argmax(found.missed_rows))
-            warn(
-                f"No label reaches {found.missed_nodes[worst]} of "
-                f"{self.history_[-1]['nodes'][worst]} nodes in view "
-                f"{problem.views[worst // problem.n_sets]!r} "
-                f"(about {found.missed_rows[worst]:.0f} rows): they are not connected with any "
-                "labeled row. These rows are decided by their distance to the labeled ones alone; "
-                "look at their margin, or label some of them.",
-                ConstraintWarning,
-            )
+        self._warn_of_unreached(problem, found.missed_nodes, found.missed_rows)
         self.labels_ = map_rows(
             data.X,
             RowFunction(
@@ -324,6 +315,25 @@ str, default="auto"
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
             patch=(labels.rows, labels.classes[labels.codes]),
+        )
+
+    def _warn_of_unreached(
+        self, problem: SpreadingProblem, nodes: list[int], rows: list[float]
+    ) -> None:
+        """Warn of what hangs together with no label in any set of a view."""
+        # Where cells are cut otherwise, what hung by a thread is reached.
+        sets = np.reshape(rows, (len(problem.views), problem.n_sets))
+        least = sets.min(axis=1)
+        if not least.any():
+            return
+        view = int(np.argmax(least))
+        worst = view * problem.n_sets + int(np.argmin(sets[view]))
+        warn(
+            f"No label reaches {nodes[worst]} of {self.history_[-1]['nodes'][worst]} nodes in "
+            f"view {problem.views[view]!r} (about {rows[worst]:.0f} rows): they are not connected "
+            "with any labeled row. These rows are decided by their distance to the labeled ones "
+            "alone; look at their margin, or label some of them.",
+            ConstraintWarning,
         )
 
     def _posterior(self) -> Posterior:
