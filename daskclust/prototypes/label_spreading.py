@@ -39,7 +39,7 @@ __all__ = ["LabelSpreading"]
 #: Nearest nodes of a row that count as connected.
 _CONNECTED = 2
 #: Sets of prototypes in each view, and prototypes of all its sets at most.
-_SETS, _MOST_PROTOTYPES = 3, 1200
+_SETS, _MOST_PROTOTYPES = 6, 2400
 
 
 class _Read(NamedTuple):
@@ -57,17 +57,18 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     Rows are summed up by a few hundred prototypes.  One pass counts how these hang
     together: two are connected by each row whose two nearest nodes they are [1]_, and in
     images by each two adjacent pixels that lie nearest to them.  Labels travel along this
-    graph [2]_, and are joined with a kernel ridge regression on the labeled rows; a row is
-    given what its nearest nodes have.  How sure of itself either is taken to be, and how
-    much the regression counts (within bounds), is decided by leaving out each label once.
-    Up to three sets of prototypes from different starts are averaged: where the borders of
-    their cells run is chance.
+    graph [2]_, and are joined at the nodes with a kernel ridge regression on the labeled
+    rows; how sure of itself either is taken to be, and how much the regression counts (within
+    bounds), is decided by leaving out each label once.  What both say travels a short way
+    again, so that neighbors that agree prevail, and a row is given what its nearest nodes
+    have.  Up to six sets of prototypes from different starts are averaged: where the borders
+    of their cells run is chance.
 
     Parameters
     ----------
     n_prototypes : int, default=400
-        Prototypes in each set, of which each view has three up to 400, two up to 600, and
-        one beyond; no more than a tenth of the rows.
+        Prototypes in each set, no more than a tenth of the rows.  Each view has six sets up
+        to 400 prototypes, as many as have 2400 together beyond that, and at least one.
     views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
 str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
@@ -303,7 +304,7 @@ str, default="auto"
             history,
             unreached_nodes=found.missed_nodes,
             unreached_rows=found.missed_rows,
-            ridge_share=posterior.balance.ridge_share,
+            ridge_share=found.balance.ridge_share,
             neighbor_share=posterior.neighbor_share,
         )
         self._warn_of_unreached(problem, found.missed_nodes, found.missed_rows)

@@ -10,24 +10,21 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.prototypes.references import References
-from daskclust.prototypes.ridge import KernelRidge
 from daskclust.prototypes.row_function import near_values
 from daskclust.prototypes.views import Space
 
 __all__ = [
-    "Balance",
     "Margin",
     "MostProbable",
     "NodeShares",
     "Posterior",
     "SpacePosterior",
     "shares",
-    "sharpened",
 ]
 
 Float = NDArray[np.float64]
 
-#: Digits of a posterior: products by BLAS differ in the last ones from block to block.
+#: Digits of a posterior: sums differ in the last ones from block to block.
 _DIGITS = 12
 #: Rows that are worked out at a time.
 _SLICE = 2048
@@ -45,39 +42,6 @@ def shares(scores: Float) -> Float:
     total = scores.sum(axis=1, keepdims=True)
     even = np.full_like(scores, 1.0 / max(scores.shape[1], 1))
     return np.divide(scores, total, out=even, where=total > 0)
-
-
-def sharpened(found: Float, power: float) -> Float:
-    """Return shares raised to a power, and scaled to a sum of 1 again.
-
-    Examples
-    --------
-    >>> sharpened(np.array([[0.75, 0.25]]), 2.0)
-    array([[0.9, 0.1]])
-    """
-    return shares(found**power)
-
-
-@dataclass(frozen=True)
-class Balance:
-    """How spreading and kernel ridge are joined.
-
-    Parameters
-    ----------
-    ridge_share : float
-        Weight of the ridge beside the spreading, whose weight is 1.
-    spread_power, ridge_power : float
-        To which the shares of either are raised first.
-    """
-
-    ridge_share: float = 0.7
-    spread_power: float = 1.0
-    ridge_power: float = 1.0
-
-    def __call__(self, spread: Float, ridge: Float) -> Float:
-        """Return the shares of both joined."""
-        sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
-        return shares(sharpened(spread, self.spread_power) + sure)
 
 
 @dataclass(frozen=True)
@@ -106,16 +70,12 @@ class SpacePosterior:
     space : Space
     graphs : tuple of NodeShares
         One for each set of prototypes; they count alike.
-    ridge : KernelRidge
-    balance : Balance
     references : References or None
         Where there are more labels than nodes.
     """
 
     space: Space
     graphs: tuple[NodeShares, ...]
-    ridge: KernelRidge
-    balance: Balance
     references: References | None = None
 
     @property
@@ -129,10 +89,10 @@ class SpacePosterior:
         return self.graphs[0].n_prototypes
 
     def graph(self, z: Float, n_neighbors: int) -> Float:
-        """Shares by the graphs and the ridge."""
+        """Shares by the nearest nodes of each graph."""
         found = [near_values(z, one.nodes, one.shares, n_neighbors) for one in self.graphs]
-        spread: Float = sum(found[1:], found[0]) / len(found)
-        return self.balance(spread, self.ridge(z))
+        mean: Float = sum(found[1:], found[0]) / len(found)
+        return mean
 
     def neighbors(self, z: Float, own: NDArray[np.int64] | None = None) -> Float:
         """Shares by the nearest labeled rows."""
@@ -155,11 +115,6 @@ class Posterior:
     spaces: tuple[SpacePosterior, ...]
     n_neighbors: int
     neighbor_share: float = 0.0
-
-    @property
-    def balance(self) -> Balance:
-        """How spreading and ridge are joined, the same in all spaces."""
-        return self.spaces[0].balance
 
     def __call__(self, x: NDArray[Any]) -> Float:
         """Return the probabilities of the classes, (n, c)."""

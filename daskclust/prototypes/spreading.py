@@ -1,4 +1,4 @@
-"""From counts and labeled rows to a posterior: labels travel, the ridge joins in."""
+"""From counts and labeled rows to a posterior: labels travel, the ridge joins in, both settle."""
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ from numpy.typing import NDArray
 
 from daskclust.prototypes.graph import normalized, spread, unreached
 from daskclust.prototypes.labeled import LabelPlan
-from daskclust.prototypes.left_out import balance, spread_left_out
-from daskclust.prototypes.posterior import (
-    Balance,
-    NodeShares,
-    Posterior,
-    SpacePosterior,
-    shares,
-)
+from daskclust.prototypes.left_out import Balance, balance, spread_left_out
+from daskclust.prototypes.posterior import NodeShares, Posterior, SpacePosterior, shares
 from daskclust.prototypes.references import References, best_share
 from daskclust.prototypes.ridge import fit_ridge
 from daskclust.prototypes.row_nodes import RowNodes
 from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeState
 
-__all__ = ["SpreadLabels", "SpreadingProblem", "spread_labels", "with_references"]
+__all__ = ["SpreadLabels", "SpreadingProblem", "settle", "spread_labels", "with_references"]
 
 Float = NDArray[np.float64]
 
+#: How far what is known of the nodes travels, once spreading and ridge are joined.
+_SETTLING = 0.5
 #: Labeled rows by which the share of the nearest ones is chosen, at most.
 _TRIED = 4096
 
@@ -55,6 +51,8 @@ class SpreadLabels(NamedTuple):
     Attributes
     ----------
     posterior : Posterior
+    balance : Balance
+        Of spreading and ridge.
     missed_nodes : list of int
         Nodes of each graph that no label reaches: sets of prototypes, view by view.
     missed_rows : list of float
@@ -62,17 +60,33 @@ class SpreadLabels(NamedTuple):
     """
 
     posterior: Posterior
+    balance: Balance
     missed_nodes: list[int]
     missed_rows: list[float]
 
 
-def _travel(
-    counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float
-) -> tuple[Float, NDArray[np.bool_], Float]:
-    """Shares of the classes at the nodes, which nodes no label reaches, and shares left out.
+class _Travelled(NamedTuple):
+    """Labels that have travelled along one graph.
 
-    The last are those of the labeled nodes by the labels of the others.
+    Attributes
+    ----------
+    graph : ndarray of shape (k, k)
+        Normalized.
+    shares : ndarray of shape (k, c)
+        Of the classes at the nodes.
+    lost : ndarray of shape (k,), bool
+        Nodes that no label reaches.
+    left_out : ndarray of shape (m, c)
+        Shares at the labeled nodes by the labels of the others.
     """
+
+    graph: Float
+    shares: Float
+    lost: NDArray[np.bool_]
+    left_out: Float
+
+
+def _travel(counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float) -> _Travelled:
     graph = normalized(counts.near)
     if counts.adjacent is not None:
         graph = normalized(graph + normalized(counts.adjacent))
@@ -88,13 +102,30 @@ def _travel(
     reached = spread(graph, np.hstack([given, own]), alpha)
     travelled, reached = shares(reached[:, : seeds.shape[1]]), reached[:, seeds.shape[1] :]
     travelled[lost] = 1.0 / travelled.shape[1]
-    return travelled, lost, spread_left_out(reached[n_prototypes:], seeds)
+    return _Travelled(graph, travelled, lost, spread_left_out(reached[n_prototypes:], seeds))
+
+
+def settle(graph: Float, found: Float, seeds: Float) -> Float:
+    """Let what is known of the nodes travel a short way: neighbors that agree prevail.
+
+    Parameters
+    ----------
+    graph : ndarray of shape (k, k)
+        Normalized.
+    found : ndarray of shape (k, c)
+        Shares of the classes at the nodes.
+    seeds : ndarray of shape (m, c)
+        Weights of the classes at the last nodes, whose labels are known.
+    """
+    given = found.copy()
+    given[len(found) - len(seeds) :] = shares(seeds)
+    return shares(spread(graph, given, _SETTLING))
 
 
 def spread_labels(
     problem: SpreadingProblem, state: PrototypeState, alpha: float, n_neighbors: int
 ) -> SpreadLabels:
-    """Let labels travel in each space, and weigh the kernel ridge beside them.
+    """Let labels travel in each space, join the kernel ridge at the nodes, and settle.
 
     Parameters
     ----------
@@ -105,30 +136,39 @@ def spread_labels(
     n_neighbors : int
         Nodes of which a row takes its classes.
     """
-    seeds = problem.seeds
-    graphs, missed, missed_rows, by_spread = [], [], [], []
-    parts = zip(problem.nodes(state), problem.counts(state), state.sizes.tolist(), strict=True)
-    for nodes, counts, size in parts:
-        travelled, lost, left_out = _travel(counts, seeds, size, alpha)
-        graphs.append(NodeShares(nodes, size, travelled))
-        by_spread.append(left_out)
-        missed.append(int(lost.sum()))
-        missed_rows.append(float(counts.near[lost].sum() / 2))
-    found, by_ridge = [], []
-    n_sets = problem.n_sets
-    for v, space in enumerate(problem.spaces(state.space)[::n_sets]):
-        own = tuple(graphs[v * n_sets : (v + 1) * n_sets])
-        points = own[0].nodes[own[0].n_prototypes :]
-        ridge, scores = fit_ridge(points, shares(seeds), problem.nodes_of.weight)
+    seeds, n_sets = problem.seeds, problem.n_sets
+    sizes, nodes, counts = state.sizes.tolist(), problem.nodes(state), problem.counts(state)
+    travelled = [_travel(own, seeds, size, alpha) for own, size in zip(counts, sizes, strict=True)]
+    spaces = problem.spaces(state.space)[::n_sets]
+    firsts = range(0, len(nodes), n_sets)
+    ridges, by_ridge = [], []
+    for first in firsts:
+        ridge, scores = fit_ridge(
+            nodes[first][sizes[first] :], shares(seeds), problem.nodes_of.weight
+        )
+        ridges.append(ridge)
         by_ridge.append(shares(scores))
-        found.append(SpacePosterior(space, own, ridge, Balance()))
+    joined = Balance()
     if problem.plan.others is None:
         by_spread = [
-            np.mean(by_spread[v : v + n_sets], axis=0) for v in range(0, len(graphs), n_sets)
+            np.mean([one.left_out for one in travelled[first : first + n_sets]], axis=0)
+            for first in firsts
         ]
         joined = balance(by_spread, by_ridge, seeds)
-        found = [replace(one, balance=joined) for one in found]
-    return SpreadLabels(Posterior(tuple(found), n_neighbors), missed, missed_rows)
+    graphs = []
+    for g, (own, one, size) in enumerate(zip(nodes, travelled, sizes, strict=True)):
+        both = joined(one.shares, ridges[g // n_sets](own))
+        graphs.append(NodeShares(own, size, settle(one.graph, both, seeds)))
+    found = tuple(
+        SpacePosterior(space, tuple(graphs[first : first + n_sets]))
+        for space, first in zip(spaces, firsts, strict=True)
+    )
+    return SpreadLabels(
+        Posterior(found, n_neighbors),
+        joined,
+        [int(one.lost.sum()) for one in travelled],
+        [float(own.near[one.lost].sum() / 2) for own, one in zip(counts, travelled, strict=True)],
+    )
 
 
 def with_references(posterior: Posterior, plan: LabelPlan) -> Posterior:

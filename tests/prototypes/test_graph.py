@@ -10,15 +10,17 @@ from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 from daskclust.kernels.noise import noise_whitening
 from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread, unreached
 from daskclust.prototypes.left_out import (
+    Balance,
     balance,
     balanced_loss,
     best_power,
     ridge_share,
     spread_left_out,
 )
-from daskclust.prototypes.posterior import Balance, shares
+from daskclust.prototypes.posterior import shares
 from daskclust.prototypes.references import References, best_share, near_weights
 from daskclust.prototypes.ridge import fit_ridge
+from daskclust.prototypes.spreading import settle
 from daskclust.prototypes.row_function import near_values
 from daskclust.prototypes.views import SampleRows, check_views, find_views
 from daskclust.reduction import RowBlock
@@ -271,6 +273,17 @@ def test_what_is_timid_but_right_outweighs_what_is_sure_and_wrong() -> None:
     assert found.ridge_share == ridge_share(by_spread, by_ridge, 6)
     # Of what says nothing, no power is better than another.
     assert best_power([np.full((6, 2), 0.5)], classes) == (1.0, pytest.approx(np.log(2)))
+
+
+def test_what_is_known_settles_by_hand() -> None:
+    edge = np.array([[0.0, 1.0], [1.0, 0.0]])
+    given = np.array([[0.4, 0.6], [0.5, 0.5]])
+    # The second node has a label; (I - S/2)^(-1) is 4/3 on the diagonal, and 2/3.
+    found = settle(edge, given, np.array([[2.0, 0.0]]))
+    assert_allclose(found, [[0.9 / 1.5, 0.6 / 1.5], [1.2 / 1.5, 0.3 / 1.5]])
+    assert_array_equal(given[1], [0.5, 0.5])
+    # Alone, a node keeps what it has.
+    assert_allclose(settle(0 * edge, given, np.array([[2.0, 0.0]])), [[0.4, 0.6], [1.0, 0.0]])
 
 
 def test_a_balance_by_hand() -> None:
