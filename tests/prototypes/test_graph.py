@@ -20,8 +20,8 @@ from daskclust.prototypes.left_out import (
 from daskclust.prototypes.posterior import shares
 from daskclust.prototypes.references import References, best_share, near_weights
 from daskclust.prototypes.ridge import fit_ridge
-from daskclust.prototypes.spreading import settle
 from daskclust.prototypes.row_function import near_values
+from daskclust.prototypes.spreading import settle
 from daskclust.prototypes.views import SampleRows, check_views, find_views
 from daskclust.reduction import RowBlock
 from daskclust.reduction.connectivity import Connectivity
