@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from daskclust.prototypes.graph import normalized, spread, unreached
 from daskclust.prototypes.labeled import LabelPlan
-from daskclust.prototypes.left_out import Balance, balance, spread_left_out
+from daskclust.prototypes.left_out import Balance, balance, sharpened, spread_left_out
 from daskclust.prototypes.posterior import NodeShares, Posterior, SpacePosterior, shares
 from daskclust.prototypes.references import References, best_share
 from daskclust.prototypes.ridge import fit_ridge
@@ -22,7 +22,8 @@ __all__ = ["SpreadLabels", "SpreadingProblem", "settle", "spread_labels", "with_
 Float = NDArray[np.float64]
 
 #: How far what is known of the nodes travels, once spreading and ridge are joined.
-_SETTLING = 0.5
+#: Shares are raised to a power before: a node that is sure weighs more than one that is not.
+_SETTLING, _SURER = 0.5, 1.5
 #: Labeled rows by which the share of the nearest ones is chosen, at most.
 _TRIED = 4096
 
@@ -117,7 +118,7 @@ def settle(graph: Float, found: Float, seeds: Float) -> Float:
     seeds : ndarray of shape (m, c)
         Weights of the classes at the last nodes, whose labels are known.
     """
-    given = found.copy()
+    given = sharpened(found, _SURER)
     given[len(found) - len(seeds) :] = shares(seeds)
     return shares(spread(graph, given, _SETTLING))
 
