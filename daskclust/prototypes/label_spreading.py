@@ -145,9 +145,10 @@ str, default="auto"
     that is more) of which views and prototypes are made, 1 that reads the chunks with
     labeled rows, and 1 that counts, for all views.  A cube with masked pixels takes one
     more, to count them.  *Memory* of a worker thread: one block, its views, and the
-    different pairs of nodes it connects.  *On the client*: the sample, and with m nodes
-    (prototypes and labeled rows, at most three times ``n_prototypes``) O(m^3) time and
-    some matrices of ``8 m^2`` bytes; never anything of length n.
+    different pairs of nodes it connects.  *On the client*: the sample; for each set of
+    prototypes O(m^3) time with m nodes (prototypes and labeled rows, at most three times
+    ``n_prototypes``); and some matrices of ``8 m^2`` bytes, those of one set at a time.
+    Never anything of length n.
 
     *More labels than nodes*: up to ``2 n_prototypes`` different labeled rows are nodes of
     their own, chosen evenly among the classes; others are counted to their nearest

@@ -71,27 +71,32 @@ class _Travelled(NamedTuple):
 
     Attributes
     ----------
-    graph : ndarray of shape (k, k)
-        Normalized.
     shares : ndarray of shape (k, c)
         Of the classes at the nodes.
     lost : ndarray of shape (k,), bool
         Nodes that no label reaches.
+    lost_rows : float
+        Weight of the rows that lie between these.
     left_out : ndarray of shape (m, c)
         Shares at the labeled nodes by the labels of the others.
     """
 
-    graph: Float
     shares: Float
     lost: NDArray[np.bool_]
+    lost_rows: float
     left_out: Float
 
 
-def _travel(counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float) -> _Travelled:
+def _graph(counts: GraphCounts) -> Float:
+    """Return the normalized graph of one set of prototypes."""
     graph = normalized(counts.near)
     if counts.adjacent is not None:
         graph = normalized(graph + normalized(counts.adjacent))
-    counted = counts.classes
+    return graph
+
+
+def _travel(counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float) -> _Travelled:
+    graph, counted = _graph(counts), counts.classes
     if not counted.size:
         counted = np.zeros((n_prototypes, seeds.shape[1]))
     given = np.concatenate([counted, seeds])
@@ -103,7 +108,12 @@ def _travel(counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float) 
     reached = spread(graph, np.hstack([given, own]), alpha)
     travelled, reached = shares(reached[:, : seeds.shape[1]]), reached[:, seeds.shape[1] :]
     travelled[lost] = 1.0 / travelled.shape[1]
-    return _Travelled(graph, travelled, lost, spread_left_out(reached[n_prototypes:], seeds))
+    return _Travelled(
+        travelled,
+        lost,
+        float(counts.near[lost].sum() / 2),
+        spread_left_out(reached[n_prototypes:], seeds),
+    )
 
 
 def settle(graph: Float, found: Float, seeds: Float) -> Float:
@@ -118,7 +128,7 @@ def settle(graph: Float, found: Float, seeds: Float) -> Float:
     seeds : ndarray of shape (m, c)
         Weights of the classes at the last nodes, whose labels are known.
     """
-    given = sharpened(found, _SURER)
+    given = found.copy()
     given[len(found) - len(seeds) :] = shares(seeds)
     return shares(spread(graph, given, _SETTLING))
 
@@ -138,37 +148,38 @@ def spread_labels(
         Nodes of which a row takes its classes.
     """
     seeds, n_sets = problem.seeds, problem.n_sets
-    sizes, nodes, counts = state.sizes.tolist(), problem.nodes(state), problem.counts(state)
-    travelled = [_travel(own, seeds, size, alpha) for own, size in zip(counts, sizes, strict=True)]
-    spaces = problem.spaces(state.space)[::n_sets]
+    sizes, nodes = state.sizes.tolist(), problem.nodes(state)
+    # Graphs are made twice, and never all at a time.
+    travelled = [
+        _travel(counts, seeds, size, alpha)
+        for counts, size in zip(problem.counts(state), sizes, strict=True)
+    ]
     firsts = range(0, len(nodes), n_sets)
-    ridges, by_ridge = [], []
-    for first in firsts:
-        ridge, scores = fit_ridge(
-            nodes[first][sizes[first] :], shares(seeds), problem.nodes_of.weight
-        )
-        ridges.append(ridge)
-        by_ridge.append(shares(scores))
+    labeled = [nodes[first][sizes[first] :] for first in firsts]
+    fitted = [fit_ridge(own, shares(seeds), problem.nodes_of.weight) for own in labeled]
     joined = Balance()
     if problem.plan.others is None:
         by_spread = [
             np.mean([one.left_out for one in travelled[first : first + n_sets]], axis=0)
             for first in firsts
         ]
-        joined = balance(by_spread, by_ridge, seeds)
+        joined = balance(by_spread, [shares(left_out) for _, left_out in fitted], seeds)
     graphs = []
-    for g, (own, one, size) in enumerate(zip(nodes, travelled, sizes, strict=True)):
-        both = joined(one.shares, ridges[g // n_sets](own))
-        graphs.append(NodeShares(own, size, settle(one.graph, both, seeds)))
+    for g, counts in enumerate(problem.counts(state)):
+        ridge, _ = fitted[g // n_sets]
+        both = joined(travelled[g].shares, ridge(nodes[g]))
+        # What no label reaches stays as doubtful as it is.
+        sure = np.where(travelled[g].lost[:, None], both, sharpened(both, _SURER))
+        graphs.append(NodeShares(nodes[g], sizes[g], settle(_graph(counts), sure, seeds)))
     found = tuple(
         SpacePosterior(space, tuple(graphs[first : first + n_sets]))
-        for space, first in zip(spaces, firsts, strict=True)
+        for space, first in zip(problem.spaces(state.space)[::n_sets], firsts, strict=True)
     )
     return SpreadLabels(
         Posterior(found, n_neighbors),
         joined,
         [int(one.lost.sum()) for one in travelled],
-        [float(own.near[one.lost].sum() / 2) for own, one in zip(counts, travelled, strict=True)],
+        [one.lost_rows for one in travelled],
     )
 
 

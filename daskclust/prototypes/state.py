@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -105,6 +105,13 @@ def _flat(counts: Sequence[PairCounts], name: str) -> dict[str, NDArray[Any]]:
         f"{name}_counts": np.concatenate([c.counts for c in counts]),
         f"{name}_sizes": np.array([len(c.keys) for c in counts]),
     }
+
+
+def _pairs(keys: Any, counts: Any, lengths: Any) -> list[PairCounts]:
+    """Take apart what :func:`_flat` has put together."""
+    return [
+        PairCounts(*one) for one in zip(split(keys, lengths), split(counts, lengths), strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -267,21 +274,17 @@ class PrototypeProblem:
         edges = int(sum(len(c.keys) for c in counts.near))
         return Step(after, float(edges), 0.0, finished=True)
 
-    def counts(self, state: PrototypeState) -> list[GraphCounts]:
-        """Return the counts of each space as matrices."""
+    def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
+        """Yield the counts of each space as matrices, one space at a time."""
         assert state.near_keys is not None
         assert state.near_counts is not None
         assert state.near_sizes is not None
         assert state.classes is not None
-        sizes = [int(size) + len(self.extra) for size in state.sizes]
-
-        def matrices(keys: Any, counts: Any, lengths: Any) -> list[Float]:
-            parts = zip(split(keys, lengths), split(counts, lengths), sizes, strict=True)
-            return [PairCounts(own, values).matrix(k) for own, values, k in parts]
-
-        near = matrices(state.near_keys, state.near_counts, state.near_sizes)
-        adjacent: list[Any] = [None] * len(near)
+        near = _pairs(state.near_keys, state.near_counts, state.near_sizes)
+        adjacent: Sequence[PairCounts | None] = [None] * len(near)
         if state.adjacent_keys is not None:
-            adjacent = matrices(state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes)
+            adjacent = _pairs(state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes)
         classes = split(state.classes, state.sizes)
-        return [GraphCounts(*parts) for parts in zip(near, adjacent, classes, strict=True)]
+        for size, one, other, own in zip(state.sizes, near, adjacent, classes, strict=True):
+            k = int(size) + len(self.extra)
+            yield GraphCounts(one.matrix(k), None if other is None else other.matrix(k), own)

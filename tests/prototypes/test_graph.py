@@ -277,14 +277,13 @@ def test_what_is_timid_but_right_outweighs_what_is_sure_and_wrong() -> None:
 
 def test_what_is_known_settles_by_hand() -> None:
     edge = np.array([[0.0, 1.0], [1.0, 0.0]])
-    given = np.array([[0.2, 0.8], [0.5, 0.5]])
-    # Raised to 3/2: 1 to 8. The second node has a label; (I - S/2)^(-1) is 4/3 on the diagonal,
-    # and 2/3.
+    given = np.array([[0.4, 0.6], [0.5, 0.5]])
+    # The second node has a label; (I - S/2)^(-1) is 4/3 on the diagonal, and 2/3.
     found = settle(edge, given, np.array([[2.0, 0.0]]))
-    assert_allclose(found, [[11 / 27, 16 / 27], [19 / 27, 8 / 27]])
+    assert_allclose(found, [[0.9 / 1.5, 0.6 / 1.5], [1.2 / 1.5, 0.3 / 1.5]])
     assert_array_equal(given[1], [0.5, 0.5])
     # Alone, a node keeps what it has.
-    assert_allclose(settle(0 * edge, given, np.array([[2.0, 0.0]])), [[1 / 9, 8 / 9], [1.0, 0.0]])
+    assert_allclose(settle(0 * edge, given, np.array([[2.0, 0.0]])), [[0.4, 0.6], [1.0, 0.0]])
 
 
 def test_a_balance_by_hand() -> None:
