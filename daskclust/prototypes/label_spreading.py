@@ -61,7 +61,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     rows; how sure of itself either is taken to be, and how much the regression counts (within
     bounds), is decided by leaving out each label once.  What both say travels a short way
     again, so that neighbors that agree prevail, and a row is given what its nearest nodes
-    have.  Up to six sets of prototypes from different starts are averaged: where the borders
+    have; the better the regression foretells labels, the more it judges rows by themselves.
+    Up to six sets of prototypes from different starts are averaged: where the borders
     of their cells run is chance.
 
     Parameters
@@ -305,7 +306,7 @@ str, default="auto"
             history,
             unreached_nodes=found.missed_nodes,
             unreached_rows=found.missed_rows,
-            ridge_share=found.balance.ridge_share,
+            ridge_share=posterior.balance.ridge_share,
             neighbor_share=posterior.neighbor_share,
         )
         self._warn_of_unreached(problem, found.missed_nodes, found.missed_rows)

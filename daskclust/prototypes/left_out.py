@@ -8,28 +8,18 @@ weighs more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.prototypes.posterior import shares
+from daskclust.prototypes.posterior import LEAST, MOST, Balance, shares, sharpened
 
-__all__ = [
-    "Balance",
-    "balance",
-    "balanced_loss",
-    "best_power",
-    "ridge_share",
-    "sharpened",
-    "spread_left_out",
-]
+__all__ = ["balance", "balanced_loss", "best_power", "ridge_share", "spread_left_out"]
 
 Float = NDArray[np.float64]
 
-#: Weight of the ridge where nothing speaks for either, and its bounds: few labels do not
-#: suffice to choose one of the two (tried, and worse), only to lean to it.
-_EVEN, _LEAST, _MOST = 0.7, 0.35, 1.2
+#: Weight of the ridge where nothing speaks for either.
+_EVEN = 0.7
 #: Powers that are tried.
 _POWERS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 #: Digits of a loss: its last bits must not show.
@@ -38,39 +28,6 @@ _DIGITS = 9
 _DOUBT = 0.02
 #: Exponents beyond which a weight is at its bound anyway.
 _FAR = 20.0
-
-
-def sharpened(found: Float, power: float) -> Float:
-    """Return shares raised to a power, and scaled to a sum of 1 again.
-
-    Examples
-    --------
-    >>> sharpened(np.array([[0.75, 0.25]]), 2.0)
-    array([[0.9, 0.1]])
-    """
-    return shares(found**power)
-
-
-@dataclass(frozen=True)
-class Balance:
-    """How spreading and kernel ridge are joined.
-
-    Parameters
-    ----------
-    ridge_share : float
-        Weight of the ridge beside the spreading, whose weight is 1.
-    spread_power, ridge_power : float
-        To which the shares of either are raised first.
-    """
-
-    ridge_share: float = 0.7
-    spread_power: float = 1.0
-    ridge_power: float = 1.0
-
-    def __call__(self, spread: Float, ridge: Float) -> Float:
-        """Return the shares of both joined."""
-        sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
-        return shares(sharpened(spread, self.spread_power) + sure)
 
 
 def spread_left_out(travelled: Float, seeds: Float) -> Float:
@@ -129,7 +86,7 @@ def ridge_share(spread_loss: float, ridge_loss: float, n_labels: int) -> float:
     """
     lean = np.clip(np.sqrt(n_labels) * (spread_loss - ridge_loss), -_FAR, _FAR)
     # Rounded: the last bits of a loss must not show.
-    return round(float(np.clip(_EVEN * np.exp(lean), _LEAST, _MOST)), 6)
+    return round(float(np.clip(_EVEN * np.exp(lean), LEAST, MOST)), 6)
 
 
 def best_power(left_out: Sequence[Float], seeds: Float) -> tuple[float, float]:

@@ -10,21 +10,29 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.prototypes.references import References
+from daskclust.prototypes.ridge import KernelRidge
 from daskclust.prototypes.row_function import near_values
 from daskclust.prototypes.views import Space
 
 __all__ = [
+    "LEAST",
+    "MOST",
+    "Balance",
     "Margin",
     "MostProbable",
     "NodeShares",
     "Posterior",
     "SpacePosterior",
     "shares",
+    "sharpened",
 ]
 
 Float = NDArray[np.float64]
 
-#: Digits of a posterior: sums differ in the last ones from block to block.
+#: Bounds of the weight of the ridge beside the spreading: few labels do not suffice to choose
+#: one of the two (tried, and worse), only to lean to it.
+LEAST, MOST = 0.35, 1.2
+#: Digits of a posterior: products by BLAS differ in the last ones from block to block.
 _DIGITS = 12
 #: Rows that are worked out at a time.
 _SLICE = 2048
@@ -44,6 +52,47 @@ def shares(scores: Float) -> Float:
     return np.divide(scores, total, out=even, where=total > 0)
 
 
+def sharpened(found: Float, power: float) -> Float:
+    """Return shares raised to a power, and scaled to a sum of 1 again.
+
+    Examples
+    --------
+    >>> sharpened(np.array([[0.75, 0.25]]), 2.0)
+    array([[0.9, 0.1]])
+    """
+    return shares(found**power)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How spreading and kernel ridge are joined.
+
+    Parameters
+    ----------
+    ridge_share : float
+        Weight of the ridge beside the spreading, whose weight is 1.
+    spread_power, ridge_power : float
+        To which the shares of either are raised first.
+    """
+
+    ridge_share: float = 0.7
+    spread_power: float = 1.0
+    ridge_power: float = 1.0
+
+    @property
+    def lean(self) -> float:
+        """How far rows are judged by themselves and not by settled nodes, in [0, 1].
+
+        Where the ridge foretells labels better than the graph, nodes are too coarse.
+        """
+        return float(np.clip((self.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
+
+    def __call__(self, spread: Float, ridge: Float) -> Float:
+        """Return the shares of both joined."""
+        sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
+        return shares(sharpened(spread, self.spread_power) + sure)
+
+
 @dataclass(frozen=True)
 class NodeShares:
     """Classes of the nodes of one graph.
@@ -54,11 +103,15 @@ class NodeShares:
         The prototypes, then the labeled nodes.
     n_prototypes : int
     shares : ndarray of shape (k, c), float64
+        By the labels that have travelled.
+    settled : ndarray of shape (k, c), float64
+        By these and the ridge, after both have settled on the graph.
     """
 
     nodes: Float
     n_prototypes: int
     shares: Float
+    settled: Float
 
 
 @dataclass(frozen=True)
@@ -70,12 +123,16 @@ class SpacePosterior:
     space : Space
     graphs : tuple of NodeShares
         One for each set of prototypes; they count alike.
+    ridge : KernelRidge
+    balance : Balance
     references : References or None
         Where there are more labels than nodes.
     """
 
     space: Space
     graphs: tuple[NodeShares, ...]
+    ridge: KernelRidge
+    balance: Balance
     references: References | None = None
 
     @property
@@ -89,10 +146,17 @@ class SpacePosterior:
         return self.graphs[0].n_prototypes
 
     def graph(self, z: Float, n_neighbors: int) -> Float:
-        """Shares by the nearest nodes of each graph."""
-        found = [near_values(z, one.nodes, one.shares, n_neighbors) for one in self.graphs]
-        mean: Float = sum(found[1:], found[0]) / len(found)
-        return mean
+        """Shares by settled nodes, and by the graphs and the ridge as far as that is better."""
+        found = [
+            near_values(z, one.nodes, np.hstack([one.settled, one.shares]), n_neighbors)
+            for one in self.graphs
+        ]
+        settled, spread = np.hsplit(sum(found[1:], found[0]) / len(found), 2)
+        lean = self.balance.lean
+        if lean == 0:
+            return np.ascontiguousarray(settled)
+        both: Float = (1 - lean) * settled + lean * self.balance(spread, self.ridge(z))
+        return both
 
     def neighbors(self, z: Float, own: NDArray[np.int64] | None = None) -> Float:
         """Shares by the nearest labeled rows."""
@@ -115,6 +179,11 @@ class Posterior:
     spaces: tuple[SpacePosterior, ...]
     n_neighbors: int
     neighbor_share: float = 0.0
+
+    @property
+    def balance(self) -> Balance:
+        """How spreading and ridge are joined, the same in all spaces."""
+        return self.spaces[0].balance
 
     def __call__(self, x: NDArray[Any]) -> Float:
         """Return the probabilities of the classes, (n, c)."""

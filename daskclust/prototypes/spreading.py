@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 
 from daskclust.prototypes.graph import normalized, spread, unreached
 from daskclust.prototypes.labeled import LabelPlan
-from daskclust.prototypes.left_out import Balance, balance, sharpened, spread_left_out
-from daskclust.prototypes.posterior import NodeShares, Posterior, SpacePosterior, shares
+from daskclust.prototypes.left_out import balance, spread_left_out
+from daskclust.prototypes.posterior import (
+    Balance,
+    NodeShares,
+    Posterior,
+    SpacePosterior,
+    shares,
+    sharpened,
+)
 from daskclust.prototypes.references import References, best_share
 from daskclust.prototypes.ridge import fit_ridge
 from daskclust.prototypes.row_nodes import RowNodes
@@ -52,8 +59,6 @@ class SpreadLabels(NamedTuple):
     Attributes
     ----------
     posterior : Posterior
-    balance : Balance
-        Of spreading and ridge.
     missed_nodes : list of int
         Nodes of each graph that no label reaches: sets of prototypes, view by view.
     missed_rows : list of float
@@ -61,7 +66,6 @@ class SpreadLabels(NamedTuple):
     """
 
     posterior: Posterior
-    balance: Balance
     missed_nodes: list[int]
     missed_rows: list[float]
 
@@ -170,14 +174,16 @@ def spread_labels(
         both = joined(travelled[g].shares, ridge(nodes[g]))
         # What no label reaches stays as doubtful as it is.
         sure = np.where(travelled[g].lost[:, None], both, sharpened(both, _SURER))
-        graphs.append(NodeShares(nodes[g], sizes[g], settle(_graph(counts), sure, seeds)))
+        settled = settle(_graph(counts), sure, seeds)
+        graphs.append(NodeShares(nodes[g], sizes[g], travelled[g].shares, settled))
     found = tuple(
-        SpacePosterior(space, tuple(graphs[first : first + n_sets]))
-        for space, first in zip(problem.spaces(state.space)[::n_sets], firsts, strict=True)
+        SpacePosterior(space, tuple(graphs[first : first + n_sets]), ridge, joined)
+        for space, first, (ridge, _) in zip(
+            problem.spaces(state.space)[::n_sets], firsts, fitted, strict=True
+        )
     )
     return SpreadLabels(
         Posterior(found, n_neighbors),
-        joined,
         [int(one.lost.sum()) for one in travelled],
         [one.lost_rows for one in travelled],
     )

@@ -215,8 +215,11 @@ class PrototypeProblem:
         found = []
         for one in self.spaces(space)[:: self.n_sets]:
             z = one(sample.x)
+            # Equal rows side by side: a whole weight is so many of them.
+            order = np.lexsort(z.T[::-1])
+            z, weight = z[order], sample.weight[order]
             found += [
-                find_prototypes(z, sample.weight, self.n_prototypes, self.lloyd_iter, seed)
+                find_prototypes(z, weight, self.n_prototypes, self.lloyd_iter, seed)
                 for seed in self._set_seeds()
             ]
         return PrototypeState(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from daskclust.persistence.schema import Array, Entry, Number
-from daskclust.prototypes.posterior import NodeShares, Posterior, SpacePosterior
+from daskclust.prototypes.posterior import Balance, NodeShares, Posterior, SpacePosterior
 from daskclust.prototypes.references import References
+from daskclust.prototypes.ridge import KernelRidge
 from daskclust.prototypes.state import split
 from daskclust.prototypes.views import Space
 
@@ -19,23 +20,35 @@ __all__ = ["STORED_POSTERIOR", "restore_posterior", "store_posterior"]
 STORED_POSTERIOR: Mapping[str, Entry] = {
     "_nodes": Array("t", "q"),
     "_node_shares": Array("t", "c", low=0),
+    "_settled_shares": Array("t", "c", low=0),
     "_n_prototypes": Array("g", kind="i", low=1),
     "_n_labeled": Number(int, low=0),
+    "_ridge_widths": Array("v", low=0),
+    "_ridge_weights": Array("v", "l", "c"),
     "_reference_points": Array("v", "r", "q", optional=True),
     "_reference_shares": Array("r", "c", low=0, optional=True),
+    "_ridge_share": Number(low=0),
+    "_spread_power": Number(low=0),
+    "_ridge_power": Number(low=0),
     "_neighbor_share": Number(low=0),
 }
 
 
 def store_posterior(posterior: Posterior) -> dict[str, Any]:
     """Return the attributes of a posterior; those that it does not have are left out."""
-    spaces = posterior.spaces
+    spaces, balance = posterior.spaces, posterior.balance
     graphs = [graph for one in spaces for graph in one.graphs]
     stored: dict[str, Any] = {
         "_nodes": np.concatenate([graph.nodes for graph in graphs]),
         "_node_shares": np.concatenate([graph.shares for graph in graphs]),
+        "_settled_shares": np.concatenate([graph.settled for graph in graphs]),
         "_n_prototypes": np.array([graph.n_prototypes for graph in graphs]),
         "_n_labeled": len(spaces[0].nodes) - spaces[0].n_prototypes,
+        "_ridge_widths": np.array([one.ridge.width for one in spaces]),
+        "_ridge_weights": np.stack([one.ridge.weights for one in spaces]),
+        "_ridge_share": balance.ridge_share,
+        "_spread_power": balance.spread_power,
+        "_ridge_power": balance.ridge_power,
         "_neighbor_share": posterior.neighbor_share,
     }
     references = [one.references.unsorted() for one in spaces if one.references is not None]
@@ -61,18 +74,23 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
         split(stored["_nodes"], sizes),
         stored["_n_prototypes"].tolist(),
         split(stored["_node_shares"], sizes),
+        split(stored["_settled_shares"], sizes),
         strict=True,
     )
     graphs = [NodeShares(*part) for part in parts]
     own = space.alone()
     n_sets = len(graphs) // len(own)
+    balance = Balance(stored["_ridge_share"], stored["_spread_power"], stored["_ridge_power"])
     points, known = stored.get("_reference_points"), stored.get("_reference_shares")
     spaces = []
     for v, one in enumerate(own):
         sets = tuple(graphs[v * n_sets : (v + 1) * n_sets])
         nodes, size = sets[0].nodes, sets[0].n_prototypes
+        ridge = KernelRidge(
+            nodes[size:], float(stored["_ridge_widths"][v]), stored["_ridge_weights"][v]
+        )
         references = None
         if points is not None and known is not None:
             references = References.build(points[v], known, nodes[:size])
-        spaces.append(SpacePosterior(one, sets, references))
+        spaces.append(SpacePosterior(one, sets, ridge, balance, references))
     return Posterior(tuple(spaces), n_neighbors, stored["_neighbor_share"])

@@ -10,14 +10,13 @@ from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 from daskclust.kernels.noise import noise_whitening
 from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread, unreached
 from daskclust.prototypes.left_out import (
-    Balance,
     balance,
     balanced_loss,
     best_power,
     ridge_share,
     spread_left_out,
 )
-from daskclust.prototypes.posterior import shares
+from daskclust.prototypes.posterior import LEAST, MOST, Balance, NodeShares, SpacePosterior, shares
 from daskclust.prototypes.references import References, best_share, near_weights
 from daskclust.prototypes.ridge import fit_ridge
 from daskclust.prototypes.row_function import near_values
@@ -292,6 +291,20 @@ def test_a_balance_by_hand() -> None:
     # (1/2, 1/2) + (3/4, 1/4) / 2; 16/17 and 1/17, with an even ridge where it knows nothing.
     assert_allclose(found[0], [0.875 / 1.5, 0.625 / 1.5])
     assert_allclose(found[1], np.array([16 / 17 + 0.25, 1 / 17 + 0.25]) / 1.5)
+
+
+@pytest.mark.parametrize(("ridge_share", "lean"), [(LEAST, 0.0), (0.775, 0.5), (MOST, 1.0)])
+def test_rows_are_judged_by_themselves_as_far_as_the_ridge_is_better(
+    ridge_share: float, lean: float
+) -> None:
+    x = np.array([[-1.0], [1.0]])
+    space = find_views(["raw"], SampleRows(x, np.ones(2)))
+    nodes = space(x)
+    graph = NodeShares(nodes, 1, np.array([[0.5, 0.5], [1.0, 0.0]]), np.eye(2))
+    ridge, _ = fit_ridge(nodes, np.eye(2), np.ones(2))
+    one = SpacePosterior(space, (graph,), ridge, Balance(ridge_share))
+    own = Balance(ridge_share)(graph.shares, ridge(nodes))
+    assert_allclose(one.graph(nodes, 1), (1 - lean) * np.eye(2) + lean * own)
 
 
 @pytest.mark.parametrize("n_neighbors", [1, 3, 9])
