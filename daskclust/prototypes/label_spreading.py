@@ -39,7 +39,7 @@ __all__ = ["LabelSpreading"]
 #: Nearest nodes of a row that count as connected.
 _CONNECTED = 2
 #: Sets of prototypes in each view, and prototypes of all its sets at most.
-_SETS, _MOST_PROTOTYPES = 3, 1200
+_SETS, _MOST_PROTOTYPES = 6, 2400
 
 
 class _Read(NamedTuple):
@@ -58,16 +58,19 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     clusters.  Prototypes and labeled rows are the nodes of a graph.  One pass counts its edges:
     each row connects its two nearest nodes [1]_, and in images each pair of adjacent pixels
     connects the nodes nearest to them.  Labels are spread along this graph [2]_, and the result
-    is averaged with a kernel ridge regression on the labeled rows.  A row gets the class
-    probabilities of its nearest nodes.  The weight of the regression (within bounds), and how
-    sharp both probabilities are, are chosen by leaving out each label once.  Up to three sets
-    of prototypes from different starts are averaged, since a single set depends on its start.
+    is combined at the nodes with a kernel ridge regression on the labeled rows.  The weight of
+    the regression (within bounds), and how sharp both probabilities are, are chosen by leaving
+    out each label once.  The combined probabilities are spread along the graph again, a short
+    way, so that neighbors that agree prevail.  A row gets the class probabilities of its nearest
+    nodes; the better the regression predicts the labels left out, the more of its own value at
+    the row is added.  Up to six sets of prototypes from different starts are averaged, since a
+    single set depends on its start.
 
     Parameters
     ----------
     n_prototypes : int, default=400
-        Prototypes in each set, of which each view has three up to 400, two up to 600, and
-        one beyond; no more than a tenth of the rows.
+        Prototypes in each set, no more than a tenth of the rows.  Each view has six sets up
+        to 400 prototypes, as many as have 2400 together beyond that, and at least one.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
@@ -129,8 +132,9 @@ tuple of str, default="auto"
     Warns
     -----
     ConstraintWarning
-        If labeled rows have sample weight 0, and if parts of the graph hold no label:
-        their rows are decided by the kernel ridge alone, with a margin that is small.
+        If labeled rows have sample weight 0, and if parts of the graph hold no label in any
+        set of a view: their rows are decided by the kernel ridge alone, with a margin that
+        is small.
 
     See Also
     --------
@@ -143,9 +147,10 @@ tuple of str, default="auto"
     that is more) of which views and prototypes are made, 1 that reads the chunks with
     labeled rows, and 1 that counts, for all views.  A cube with masked pixels takes one
     more, to count them.  *Memory* of a worker thread: one block, its views, and the
-    different pairs of nodes it connects.  *On the client*: the sample, and with m nodes
-    (prototypes and labeled rows, at most three times ``n_prototypes``) O(m^3) time and
-    some matrices of ``8 m^2`` bytes; never anything of length n.
+    different pairs of nodes it connects.  *On the client*: the sample; for each set of
+    prototypes O(m^3) time with m nodes (prototypes and labeled rows, at most three times
+    ``n_prototypes``); and some matrices of ``8 m^2`` bytes, those of one set at a time.
+    Never anything of length n.
 
     *More labels than nodes*: up to ``2 n_prototypes`` different labeled rows are nodes of
     their own, chosen evenly among the classes; others are counted to their nearest
@@ -305,17 +310,7 @@ tuple of str, default="auto"
             ridge_share=posterior.balance.ridge_share,
             neighbor_share=posterior.neighbor_share,
         )
-        if any(found.missed_rows):
-            worst = int(np.argmax(found.missed_rows))
-            warn(
-                f"No label reaches {found.missed_nodes[worst]} of "
-                f"{self.history_[-1]['nodes'][worst]} nodes in view "
-                f"{problem.views[worst // problem.n_sets]!r} "
-                f"(about {found.missed_rows[worst]:.0f} rows): they are not connected with any "
-                "labeled row. These rows are decided by their distance to the labeled ones alone; "
-                "look at their margin, or label some of them.",
-                ConstraintWarning,
-            )
+        self._warn_of_unreached(problem, found.missed_nodes, found.missed_rows)
         self.labels_ = map_rows(
             data.X,
             RowFunction(
@@ -324,6 +319,25 @@ tuple of str, default="auto"
             dtype=self.classes_.dtype,
             lengths=data.rows.lengths,
             patch=(labels.rows, labels.classes[labels.codes]),
+        )
+
+    def _warn_of_unreached(
+        self, problem: SpreadingProblem, nodes: list[int], rows: list[float]
+    ) -> None:
+        """Warn of what hangs together with no label in any set of a view."""
+        # Where cells are cut otherwise, what hung by a thread is reached.
+        sets = np.reshape(rows, (len(problem.views), problem.n_sets))
+        least = sets.min(axis=1)
+        if not least.any():
+            return
+        view = int(np.argmax(least))
+        worst = view * problem.n_sets + int(np.argmin(sets[view]))
+        warn(
+            f"No label reaches {nodes[worst]} of {self.history_[-1]['nodes'][worst]} nodes in "
+            f"view {problem.views[view]!r} (about {rows[worst]:.0f} rows): they are not connected "
+            "with any labeled row. These rows are decided by their distance to the labeled ones "
+            "alone; look at their margin, or label some of them.",
+            ConstraintWarning,
         )
 
     def _posterior(self) -> Posterior:

@@ -12,15 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.prototypes.posterior import Balance, shares, sharpened
+from daskclust.prototypes.posterior import LEAST, MOST, Balance, shares, sharpened
 
 __all__ = ["balance", "balanced_loss", "best_power", "ridge_share", "spread_left_out", "weighed"]
 
 Float = NDArray[np.float64]
 
-#: Weight of the ridge where nothing speaks for either, and its bounds: few labels do not
-#: suffice to choose one of the two (tried, and worse), only to lean to it.
-_EVEN, _LEAST, _MOST = 0.7, 0.35, 1.2
+#: Weight of the ridge where nothing speaks for either.
+_EVEN = 0.7
 #: Share of the mean number of labels, below which a class counts for less than others.
 _RARE = 0.5
 #: Powers that are tried.
@@ -112,7 +111,7 @@ def ridge_share(spread_loss: float, ridge_loss: float, n_labels: int) -> float:
     """
     lean = np.clip(np.sqrt(n_labels) * (spread_loss - ridge_loss), -_FAR, _FAR)
     # Rounded: the last bits of a loss must not show.
-    return round(float(np.clip(_EVEN * np.exp(lean), _LEAST, _MOST)), 6)
+    return round(float(np.clip(_EVEN * np.exp(lean), LEAST, MOST)), 6)
 
 
 def best_power(left_out: Sequence[Float], seeds: Float) -> tuple[float, float]:

@@ -15,6 +15,8 @@ from daskclust.prototypes.row_function import near_values
 from daskclust.prototypes.views import Space
 
 __all__ = [
+    "LEAST",
+    "MOST",
     "Balance",
     "Margin",
     "MostProbable",
@@ -27,6 +29,9 @@ __all__ = [
 
 Float = NDArray[np.float64]
 
+#: Bounds of the weight of the ridge beside the spreading: few labels do not suffice to choose
+#: one of the two (tried, and worse), only to lean to it.
+LEAST, MOST = 0.35, 1.2
 #: Digits of a posterior: products by BLAS differ in the last ones from block to block.
 _DIGITS = 12
 #: Rows that are worked out at a time.
@@ -74,6 +79,14 @@ class Balance:
     spread_power: float = 1.0
     ridge_power: float = 1.0
 
+    @property
+    def lean(self) -> float:
+        """How far rows are judged by themselves and not by settled nodes, in [0, 1].
+
+        Where the ridge foretells labels better than the graph, nodes are too coarse.
+        """
+        return float(np.clip((self.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
+
     def __call__(self, spread: Float, ridge: Float) -> Float:
         """Return the shares of both joined."""
         sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
@@ -90,11 +103,15 @@ class NodeShares:
         The prototypes, then the labeled nodes.
     n_prototypes : int
     shares : ndarray of shape (k, c), float64
+        By the labels that have travelled.
+    settled : ndarray of shape (k, c), float64
+        By these and the ridge, after both have settled on the graph.
     """
 
     nodes: Float
     n_prototypes: int
     shares: Float
+    settled: Float
 
 
 @dataclass(frozen=True)
@@ -129,10 +146,17 @@ class SpacePosterior:
         return self.graphs[0].n_prototypes
 
     def graph(self, z: Float, n_neighbors: int) -> Float:
-        """Shares by the graphs and the ridge."""
-        found = [near_values(z, one.nodes, one.shares, n_neighbors) for one in self.graphs]
-        spread: Float = sum(found[1:], found[0]) / len(found)
-        return self.balance(spread, self.ridge(z))
+        """Shares by settled nodes, and by the graphs and the ridge as far as that is better."""
+        found = [
+            near_values(z, one.nodes, np.hstack([one.settled, one.shares]), n_neighbors)
+            for one in self.graphs
+        ]
+        settled, spread = np.hsplit(sum(found[1:], found[0]) / len(found), 2)
+        lean = self.balance.lean
+        if lean == 0:
+            return np.ascontiguousarray(settled)
+        both: Float = (1 - lean) * settled + lean * self.balance(spread, self.ridge(z))
+        return both
 
     def neighbors(self, z: Float, own: NDArray[np.int64] | None = None) -> Float:
         """Shares by the nearest labeled rows."""

@@ -1,4 +1,4 @@
-"""From counts and labeled rows to a posterior: labels travel, the ridge joins in."""
+"""From counts and labeled rows to a posterior: labels travel, the ridge joins in, both settle."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from daskclust.prototypes.posterior import (
     Posterior,
     SpacePosterior,
     shares,
+    sharpened,
 )
 from daskclust.prototypes.references import References, best_share
 from daskclust.prototypes.ridge import fit_ridge
 from daskclust.prototypes.row_nodes import RowNodes
 from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeState
 
-__all__ = ["SpreadLabels", "SpreadingProblem", "spread_labels", "with_references"]
+__all__ = ["SpreadLabels", "SpreadingProblem", "settle", "spread_labels", "with_references"]
 
 Float = NDArray[np.float64]
 
+#: How far what is known of the nodes travels, once spreading and ridge are joined.
+#: Shares are raised to a power before: a node that is sure weighs more than one that is not.
+_SETTLING, _SURER = 0.5, 1.5
 #: Labeled rows by which the share of the nearest ones is chosen, at most.
 _TRIED = 4096
 
@@ -66,17 +70,37 @@ class SpreadLabels(NamedTuple):
     missed_rows: list[float]
 
 
-def _travel(
-    counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float
-) -> tuple[Float, NDArray[np.bool_], Float]:
-    """Shares of the classes at the nodes, which nodes no label reaches, and shares left out.
+class _Travelled(NamedTuple):
+    """Labels that have travelled along one graph.
 
-    The last are those of the labeled nodes by the labels of the others.
+    Attributes
+    ----------
+    shares : ndarray of shape (k, c)
+        Of the classes at the nodes.
+    lost : ndarray of shape (k,), bool
+        Nodes that no label reaches.
+    lost_rows : float
+        Weight of the rows that lie between these.
+    left_out : ndarray of shape (m, c)
+        Shares at the labeled nodes by the labels of the others.
     """
+
+    shares: Float
+    lost: NDArray[np.bool_]
+    lost_rows: float
+    left_out: Float
+
+
+def _graph(counts: GraphCounts) -> Float:
+    """Return the normalized graph of one set of prototypes."""
     graph = normalized(counts.near)
     if counts.adjacent is not None:
         graph = normalized(graph + normalized(counts.adjacent))
-    counted = counts.classes
+    return graph
+
+
+def _travel(counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float) -> _Travelled:
+    graph, counted = _graph(counts), counts.classes
     if not counted.size:
         counted = np.zeros((n_prototypes, seeds.shape[1]))
     given = np.concatenate([counted, seeds])
@@ -86,13 +110,35 @@ def _travel(
     reached = spread(graph, np.hstack([given, own]), alpha)
     travelled, reached = shares(reached[:, : seeds.shape[1]]), reached[:, seeds.shape[1] :]
     travelled[lost] = 1.0 / travelled.shape[1]
-    return travelled, lost, spread_left_out(reached[n_prototypes:], seeds)
+    return _Travelled(
+        travelled,
+        lost,
+        float(counts.near[lost].sum() / 2),
+        spread_left_out(reached[n_prototypes:], seeds),
+    )
+
+
+def settle(graph: Float, found: Float, seeds: Float) -> Float:
+    """Let what is known of the nodes travel a short way: neighbors that agree prevail.
+
+    Parameters
+    ----------
+    graph : ndarray of shape (k, k)
+        Normalized.
+    found : ndarray of shape (k, c)
+        Shares of the classes at the nodes.
+    seeds : ndarray of shape (m, c)
+        Weights of the classes at the last nodes, whose labels are known.
+    """
+    given = found.copy()
+    given[len(found) - len(seeds) :] = shares(seeds)
+    return shares(spread(graph, given, _SETTLING))
 
 
 def spread_labels(
     problem: SpreadingProblem, state: PrototypeState, alpha: float, n_neighbors: int
 ) -> SpreadLabels:
-    """Let labels travel in each space, and weigh the kernel ridge beside them.
+    """Let labels travel in each space, join the kernel ridge at the nodes, and settle.
 
     Parameters
     ----------
@@ -103,30 +149,42 @@ def spread_labels(
     n_neighbors : int
         Nodes of which a row takes its classes.
     """
-    seeds = problem.seeds
-    graphs, missed, missed_rows, by_spread = [], [], [], []
-    parts = zip(problem.nodes(state), problem.counts(state), state.sizes.tolist(), strict=True)
-    for nodes, counts, size in parts:
-        travelled, lost, left_out = _travel(counts, seeds, size, alpha)
-        graphs.append(NodeShares(nodes, size, travelled))
-        by_spread.append(left_out)
-        missed.append(int(lost.sum()))
-        missed_rows.append(float(counts.near[lost].sum() / 2))
-    found, by_ridge = [], []
-    n_sets = problem.n_sets
-    for v, space in enumerate(problem.spaces(state.space)[::n_sets]):
-        own = tuple(graphs[v * n_sets : (v + 1) * n_sets])
-        points = own[0].nodes[own[0].n_prototypes :]
-        ridge, scores = fit_ridge(points, shares(seeds), problem.nodes_of.weight)
-        by_ridge.append(shares(scores))
-        found.append(SpacePosterior(space, own, ridge, Balance()))
+    seeds, n_sets = problem.seeds, problem.n_sets
+    sizes, nodes = state.sizes.tolist(), problem.nodes(state)
+    # Graphs are made twice, and never all at a time.
+    travelled = [
+        _travel(counts, seeds, size, alpha)
+        for counts, size in zip(problem.counts(state), sizes, strict=True)
+    ]
+    firsts = range(0, len(nodes), n_sets)
+    labeled = [nodes[first][sizes[first] :] for first in firsts]
+    fitted = [fit_ridge(own, shares(seeds), problem.nodes_of.weight) for own in labeled]
+    joined = Balance()
     if problem.plan.others is None:
         by_spread = [
-            np.mean(by_spread[v : v + n_sets], axis=0) for v in range(0, len(graphs), n_sets)
+            np.mean([one.left_out for one in travelled[first : first + n_sets]], axis=0)
+            for first in firsts
         ]
-        joined = balance(by_spread, by_ridge, seeds)
-        found = [replace(one, balance=joined) for one in found]
-    return SpreadLabels(Posterior(tuple(found), n_neighbors), missed, missed_rows)
+        joined = balance(by_spread, [shares(left_out) for _, left_out in fitted], seeds)
+    graphs = []
+    for g, counts in enumerate(problem.counts(state)):
+        ridge, _ = fitted[g // n_sets]
+        both = joined(travelled[g].shares, ridge(nodes[g]))
+        # What no label reaches stays as doubtful as it is.
+        sure = np.where(travelled[g].lost[:, None], both, sharpened(both, _SURER))
+        settled = settle(_graph(counts), sure, seeds)
+        graphs.append(NodeShares(nodes[g], sizes[g], travelled[g].shares, settled))
+    found = tuple(
+        SpacePosterior(space, tuple(graphs[first : first + n_sets]), ridge, joined)
+        for space, first, (ridge, _) in zip(
+            problem.spaces(state.space)[::n_sets], firsts, fitted, strict=True
+        )
+    )
+    return SpreadLabels(
+        Posterior(found, n_neighbors),
+        [int(one.lost.sum()) for one in travelled],
+        [one.lost_rows for one in travelled],
+    )
 
 
 def with_references(posterior: Posterior, plan: LabelPlan) -> Posterior:

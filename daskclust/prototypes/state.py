@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -107,6 +107,13 @@ def _flat(counts: Sequence[PairCounts], name: str) -> dict[str, NDArray[Any]]:
     }
 
 
+def _pairs(keys: Any, counts: Any, lengths: Any) -> list[PairCounts]:
+    """Take apart what :func:`_flat` has put together."""
+    return [
+        PairCounts(*one) for one in zip(split(keys, lengths), split(counts, lengths), strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class PrototypeProblem:
     """Prototypes of a sample, and one pass that counts how they hang together.
@@ -208,7 +215,10 @@ class PrototypeProblem:
         found = []
         for number, one in enumerate(self.spaces(space)[:: self.n_sets]):
             z = one(sample.x)
-            found += [self._prototypes(number, z, seed) for seed in self._set_seeds()]
+            # Equal rows side by side: a whole weight is so many of them.
+            order = np.lexsort(z.T[::-1])
+            z, weight = z[order], sample.weight[order]
+            found += [self._prototypes(number, z, weight, seed) for seed in self._set_seeds()]
         return PrototypeState(
             space.units,
             space.centers,
@@ -218,12 +228,12 @@ class PrototypeProblem:
             max(n_iter for _, n_iter in found),
         )
 
-    def _prototypes(self, number: int, z: Float, seed: int) -> tuple[Float, int]:
+    def _prototypes(self, number: int, z: Float, weight: Float, seed: int) -> tuple[Float, int]:
         """Find a set of prototypes in a space, or what an earlier process found."""
 
         def make() -> dict[str, NDArray[Any]]:
             prototypes, n_iter = find_prototypes(
-                z, self.sample.weight, self.n_prototypes, self.lloyd_iter, seed
+                z, weight, self.n_prototypes, self.lloyd_iter, seed
             )
             return {"prototypes": prototypes, "n_iter": np.array(float(n_iter))}
 
@@ -279,21 +289,17 @@ class PrototypeProblem:
         edges = int(sum(len(c.keys) for c in counts.near))
         return Step(after, float(edges), 0.0, finished=True)
 
-    def counts(self, state: PrototypeState) -> list[GraphCounts]:
-        """Return the counts of each space as matrices."""
+    def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
+        """Yield the counts of each space as matrices, one space at a time."""
         assert state.near_keys is not None
         assert state.near_counts is not None
         assert state.near_sizes is not None
         assert state.classes is not None
-        sizes = [int(size) + len(self.extra) for size in state.sizes]
-
-        def matrices(keys: Any, counts: Any, lengths: Any) -> list[Float]:
-            parts = zip(split(keys, lengths), split(counts, lengths), sizes, strict=True)
-            return [PairCounts(own, values).matrix(k) for own, values, k in parts]
-
-        near = matrices(state.near_keys, state.near_counts, state.near_sizes)
-        adjacent: list[Any] = [None] * len(near)
+        near = _pairs(state.near_keys, state.near_counts, state.near_sizes)
+        adjacent: Sequence[PairCounts | None] = [None] * len(near)
         if state.adjacent_keys is not None:
-            adjacent = matrices(state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes)
+            adjacent = _pairs(state.adjacent_keys, state.adjacent_counts, state.adjacent_sizes)
         classes = split(state.classes, state.sizes)
-        return [GraphCounts(*parts) for parts in zip(near, adjacent, classes, strict=True)]
+        for size, one, other, own in zip(state.sizes, near, adjacent, classes, strict=True):
+            k = int(size) + len(self.extra)
+            yield GraphCounts(one.matrix(k), None if other is None else other.matrix(k), own)

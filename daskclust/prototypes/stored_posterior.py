@@ -20,6 +20,7 @@ __all__ = ["STORED_POSTERIOR", "restore_posterior", "store_posterior"]
 STORED_POSTERIOR: Mapping[str, Entry] = {
     "_nodes": Array("t", "q"),
     "_node_shares": Array("t", "c", low=0),
+    "_settled_shares": Array("t", "c", low=0),
     "_n_prototypes": Array("g", kind="i", low=1),
     "_n_labeled": Number(int, low=0),
     "_ridge_widths": Array("v", low=0),
@@ -40,6 +41,7 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
     stored: dict[str, Any] = {
         "_nodes": np.concatenate([graph.nodes for graph in graphs]),
         "_node_shares": np.concatenate([graph.shares for graph in graphs]),
+        "_settled_shares": np.concatenate([graph.settled for graph in graphs]),
         "_n_prototypes": np.array([graph.n_prototypes for graph in graphs]),
         "_n_labeled": len(spaces[0].nodes) - spaces[0].n_prototypes,
         "_ridge_widths": np.array([one.ridge.width for one in spaces]),
@@ -72,6 +74,7 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
         split(stored["_nodes"], sizes),
         stored["_n_prototypes"].tolist(),
         split(stored["_node_shares"], sizes),
+        split(stored["_settled_shares"], sizes),
         strict=True,
     )
     graphs = [NodeShares(*part) for part in parts]

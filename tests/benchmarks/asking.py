@@ -29,7 +29,7 @@ from daskclust import LabelSpreading
 from daskclust.exceptions import ConstraintWarning
 from daskclust.selection import expected_gain, suggest_labels
 
-SETS = ("salinas", "jasper", "pendigits", "landsat", "mnist")
+SETS = ("salinas", "jasper", "pendigits", "landsat", "segment")
 ASKED, RANDOM = (20, 35, 50), (20, 30, 50, 75)
 #: Adjusted Rand index of so many asked labels.
 TARGETS = {

@@ -34,6 +34,27 @@ def test_nearest_several_is_a_stable_sort_of_all_distances(
     assert_array_equal(distances, np.take_along_axis(everything, expected, 1))
 
 
+@given(grids, st.integers(64, 90), st.sampled_from([1e-200, 1.0, 1e19, 1e160]), st.booleans())
+def test_of_many_centers_none_is_passed_over(seed: int, k: int, unit: float, far: bool) -> None:
+    rng = np.random.default_rng(seed)
+    # Ties, distances that single precision cannot tell, and rows beyond its range.
+    x, centers = lattice(seed, 9, 3), lattice(seed + 1, k, 3)
+    x[::2] += rng.normal(scale=1e-9, size=(5, 3))
+    x[0] *= 1e18
+    if far:
+        x, centers = x + 1e6, centers + 1e6
+    x, centers = x * unit, centers * unit
+    indices, distances = nearest_several(x, centers, 3)
+    # Fewer centers are compared with each row one by one.
+    parts = [nearest_several(x, part, 3) for part in np.array_split(centers, 2)]
+    starts = (0, len(centers) - len(centers) // 2)
+    places = np.hstack([found + start for (found, _), start in zip(parts, starts, strict=True)])
+    apart = np.hstack([found for _, found in parts])
+    expected = np.argsort(apart, axis=1, kind="stable")[:, :3]
+    assert_array_equal(indices, np.take_along_axis(places, expected, 1))
+    assert_array_equal(distances, np.take_along_axis(apart, expected, 1))
+
+
 def test_more_neighbors_than_centers_are_refused() -> None:
     with pytest.raises(ValueError, match="count=3; expected 1 to 2"):
         nearest_several(np.zeros((1, 1)), np.zeros((2, 1)), 3)

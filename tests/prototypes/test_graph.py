@@ -16,10 +16,11 @@ from daskclust.prototypes.left_out import (
     ridge_share,
     spread_left_out,
 )
-from daskclust.prototypes.posterior import Balance, shares
+from daskclust.prototypes.posterior import LEAST, MOST, Balance, NodeShares, SpacePosterior, shares
 from daskclust.prototypes.references import References, best_share, near_weights
 from daskclust.prototypes.ridge import fit_ridge
 from daskclust.prototypes.row_function import near_values
+from daskclust.prototypes.spreading import settle
 from daskclust.prototypes.views import SampleRows, check_views, find_views
 from daskclust.reduction import RowBlock
 from daskclust.reduction.connectivity import Connectivity
@@ -273,12 +274,37 @@ def test_what_is_timid_but_right_outweighs_what_is_sure_and_wrong() -> None:
     assert best_power([np.full((6, 2), 0.5)], classes) == (1.0, pytest.approx(np.log(2)))
 
 
+def test_what_is_known_settles_by_hand() -> None:
+    edge = np.array([[0.0, 1.0], [1.0, 0.0]])
+    given = np.array([[0.4, 0.6], [0.5, 0.5]])
+    # The second node has a label; (I - S/2)^(-1) is 4/3 on the diagonal, and 2/3.
+    found = settle(edge, given, np.array([[2.0, 0.0]]))
+    assert_allclose(found, [[0.9 / 1.5, 0.6 / 1.5], [1.2 / 1.5, 0.3 / 1.5]])
+    assert_array_equal(given[1], [0.5, 0.5])
+    # Alone, a node keeps what it has.
+    assert_allclose(settle(0 * edge, given, np.array([[2.0, 0.0]])), [[0.4, 0.6], [1.0, 0.0]])
+
+
 def test_a_balance_by_hand() -> None:
     spread_, ridge = np.array([[0.5, 0.5], [0.8, 0.2]]), np.array([[0.3, 0.1], [0.0, 0.0]])
     found = Balance(ridge_share=0.5, spread_power=2.0, ridge_power=1.0)(spread_, ridge)
     # (1/2, 1/2) + (3/4, 1/4) / 2; 16/17 and 1/17, with an even ridge where it knows nothing.
     assert_allclose(found[0], [0.875 / 1.5, 0.625 / 1.5])
     assert_allclose(found[1], np.array([16 / 17 + 0.25, 1 / 17 + 0.25]) / 1.5)
+
+
+@pytest.mark.parametrize(("ridge_share", "lean"), [(LEAST, 0.0), (0.775, 0.5), (MOST, 1.0)])
+def test_rows_are_judged_by_themselves_as_far_as_the_ridge_is_better(
+    ridge_share: float, lean: float
+) -> None:
+    x = np.array([[-1.0], [1.0]])
+    space = find_views(["raw"], SampleRows(x, np.ones(2)))
+    nodes = space(x)
+    graph = NodeShares(nodes, 1, np.array([[0.5, 0.5], [1.0, 0.0]]), np.eye(2))
+    ridge, _ = fit_ridge(nodes, np.eye(2), np.ones(2))
+    one = SpacePosterior(space, (graph,), ridge, Balance(ridge_share))
+    own = Balance(ridge_share)(graph.shares, ridge(nodes))
+    assert_allclose(one.graph(nodes, 1), (1 - lean) * np.eye(2) + lean * own)
 
 
 @pytest.mark.parametrize("n_neighbors", [1, 3, 9])
