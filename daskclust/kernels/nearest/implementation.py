@@ -11,15 +11,18 @@ from typing import Any
 from daskclust.kernels.compiling import PLAIN
 
 if PLAIN:
+    from daskclust.kernels.nearest import _plain as _bounded
     from daskclust.kernels.nearest import _plain as _rows
     from daskclust.kernels.nearest import _plain as _sweeps
 else:
+    from daskclust.kernels.nearest import _bounded_tiles as _bounded  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _row_loops as _rows  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _tiles as _sweeps  # type: ignore[no-redef]
 
 __all__ = [
     "LINE_BYTES",
     "all_direct",
+    "bounded_scan",
     "prefetch",
     "row_distance",
     "row_distance_weighted",
@@ -30,6 +33,7 @@ prefetch: Any = _rows.prefetch
 row_distance: Any = _rows.row_distance
 row_distance_weighted: Any = _rows.row_distance_weighted
 all_direct: Any = _sweeps.all_direct
+bounded_scan: Any = _bounded.bounded_scan
 scan: Any = _sweeps.scan
 
 #: Bytes that one :data:`prefetch` asks for.
