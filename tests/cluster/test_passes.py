@@ -147,6 +147,7 @@ def test_what_is_kept_ends_with_another_fit():
         assert groups[0].shelf._name == made._fit
 
 
+@pytest.mark.filterwarnings("ignore:The clusters had not converged")
 @pytest.mark.parametrize("model", [SemiSupervisedKMeans, PCKMeans])
 def test_partial_labels(model, counted, monkeypatch):
     monkeypatch.setitem(passes._PRODUCT, 4, 1.0)
@@ -166,7 +167,7 @@ def test_a_worker_that_dies_takes_bounds_with_it_and_nothing_else():
     killed = []
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         made = BoundRows.scan

@@ -52,7 +52,7 @@ _AHEAD = 16
 
 
 @inner(counted=False)
-def _reach(squared: Any, norm: Any, bound: Any, limit: Any) -> float:
+def _reach(squared: Any, norm: Any, bound: Any, floor: Any, limit: Any) -> float:
     """Distance beyond which a center can neither be nearest nor look so.
 
     ``squared`` is the squared distance to another center, whose squared norm is ``norm``, both
@@ -64,7 +64,8 @@ def _reach(squared: Any, norm: Any, bound: Any, limit: Any) -> float:
         d^2 - squared > B/2 (10 X + 3 d^2 + 3 squared),
 
     for any center farther away, too, as the left side grows faster.  X <= 2 norm + 2 squared.
-    What the constants have beyond that is for the roundings of float64.
+    What the constants have beyond that is for the roundings of float64; ``floor`` is for what
+    products lose that are too small for the precision of the rows.
     """
     if not norm + squared < limit:
         # Scores may overflow; so may squares of no number.
@@ -72,7 +73,7 @@ def _reach(squared: Any, norm: Any, bound: Any, limit: Any) -> float:
     share = 1.0 - 2.0 * bound
     if not share > 0.0:
         return np.inf
-    return np.sqrt((squared * (1.0 + 12.0 * bound) + 10.0 * bound * norm) / share)
+    return np.sqrt((squared * (1.0 + 12.0 * bound) + 10.0 * bound * norm + floor) / share)
 
 
 @inner(counted=False)
@@ -100,6 +101,7 @@ def _decide(
     past: Any,
     rows: Any,
     bound: Any,
+    floor: Any,
     limit: Any,
     most: Any,
     nearest: Any,
@@ -123,7 +125,7 @@ def _decide(
 
         # First without looking at the row.
         upper = np.float64(uppers[i]) + np.float64(moved[n_passes - 1, label])
-        reach = _reach(upper * upper, norms[label], bound, limit)
+        reach = _reach(upper * upper, norms[label], bound, floor, limit)
         gap, _ = near_gaps(near, near_low, i, moved, at, label, reach)
         lowest = min(np.float64(gap) * _DOWN, rest - np.float64(moved[at, movers[at, 0]]))
         if lowest > reach:
@@ -133,7 +135,7 @@ def _decide(
         # Then by its distance, and by those to the centers that the bounds leave.
         squared = row_distance(x, i, points, label, points[0], 1.0, points)
         work[1] += 1
-        reach = _reach(squared, norms[label], bound, limit)
+        reach = _reach(squared, norms[label], bound, floor, limit)
         if lowest > reach:
             nearest[t] = label
             continue
@@ -173,7 +175,7 @@ def _decide(
                 runner_up = d
         # Where the nearest is another, its reach is not that of the label.
         if bits == 0 and min(np.sqrt(runner_up), reach * _UP) > _reach(
-            least_squared, norms[found], bound, limit
+            least_squared, norms[found], bound, floor, limit
         ):
             nearest[t] = found
 
@@ -190,6 +192,7 @@ def _note(
     points: Any,
     norms: Any,
     bound: Any,
+    floor: Any,
     limit: Any,
     rows: Any,
 ) -> None:
@@ -216,7 +219,7 @@ def _note(
             continue
         scored[r] = number
         low = np.float64(lows[w])
-        base = squared * (1.0 - 2.0 * bound) - 10.0 * bound * (norm + squared) - low
+        base = squared * (1.0 - 2.0 * bound) - 10.0 * bound * (norm + squared) - floor - low
         shrink = 1.0 / (1.0 + 2.0 * bound)
         if lanes > 0:
             rest = least(second, w)
@@ -263,6 +266,7 @@ def _scan(
     lines = -(-p * x.itemsize // LINE_BYTES)
     bound = rounding(layout, k)
     slack = np.float64(bound)
+    floor = 64.0 * (p + 8) * np.float64(np.finfo(x.dtype).tiny)
     limit = min(np.float64(np.finfo(x.dtype).max), 1e70) / 128
 
     top = np.intp(0)
@@ -271,7 +275,9 @@ def _scan(
     while start < n:
         # Whole tiles, so that these are those of the plain pass.
         m = min(np.intp(labels.size), ends[segment] - start)
-        _decide(x, start, m, lines, points, norms, past, rows, slack, limit, most, labels, work)
+        _decide(
+            x, start, m, lines, points, norms, past, rows, slack, floor, limit, most, labels, work
+        )
         count = 0
         for t in range(m):
             lows[t], next_lows[t] = 0, np.inf
@@ -299,6 +305,7 @@ def _scan(
                 points,
                 norms,
                 slack,
+                floor,
                 limit,
                 rows,
             )
