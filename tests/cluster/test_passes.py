@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import dask
 import dask.array as da
 import numpy as np
@@ -174,8 +177,9 @@ def test_a_worker_that_dies_takes_bounds_with_it_and_nothing_else():
 
         def killing(self, reduction, state, carry):
             if reduction is BOUNDED_ASSIGN and state.number == 5 and not killed:
-                killed.append(next(iter(client.scheduler_info()["workers"])))
-                client.run(_exit, workers=killed, wait=False)
+                worker, pid = next(iter(client.run(os.getpid).items()))
+                killed.append(worker)
+                os.kill(pid, signal.SIGKILL)
             result, carry = made(self, reduction, state, carry)
             if reduction is BOUNDED_ASSIGN:
                 work.append(int(result.work[0, 1]))
@@ -190,13 +194,7 @@ def test_a_worker_that_dies_takes_bounds_with_it_and_nothing_else():
         assert killed
         # Bounds worked before, and what was lost was made again.
         assert work[0] == 40_000 > 2 * work[3]
-        assert max(work[4:]) > 4 * work[3]
+        assert max(work[4:]) > 3 * work[-1]
     assert_array_equal(found.labels_, plain.labels_)
     np.testing.assert_allclose(found.cluster_centers_, plain.cluster_centers_, rtol=1e-13)
     assert found.n_iter_ == plain.n_iter_
-
-
-def _exit():
-    import os
-
-    os._exit(1)
