@@ -27,7 +27,7 @@ _TRIAL_PASSES, _PASSES, _NUMBERS = 8, 24, 2**17
 # of a row, by bytes of a value; of asking a row's bounds; of a distance to a single center; of
 # noting the scores of a row.
 _PRODUCT = {4: 0.0145, 8: 0.029}
-_ASK, _MEASURE, _NOTE = 8.0, 20.0, 60.0
+_ASK, _MEASURE, _NOTE = 8.0, 15.0, 50.0
 #: What bounds may take, as a share of the scores, to begin with them and to go on.
 _BEGIN, _GO_ON = 0.85, 1.0
 #: Passes in a row in which bounds must pay, before they are asked of all rows.
