@@ -78,8 +78,9 @@ array of shape (k, p) or callable, default="k-means||"
         How Lloyd's algorithm assigns rows; the result is the same to the last bit.
         ``"lloyd"`` compares each row with all centers in each pass.  ``"bounds"`` keeps
         lower bounds on the distances of each row, and compares it again only where the
-        centers have moved too far to tell [7]_: 80 bytes a row and restart, where they
-        fit ``daskclust.persist-fraction`` of the free memory, else as ``"lloyd"``.
+        centers have moved too far to tell [7]_: 80 bytes a row and restart, where four
+        times that fits ``daskclust.persist-fraction`` of the free memory, else as
+        ``"lloyd"``.
         ``"auto"`` tries bounds on 1/32 of the rows where there are many centers, and
         asks them of all rows while they pay.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"

@@ -247,9 +247,11 @@ class BoundRows(Rows):
     def can_remember(self, bytes_a_row: int) -> bool:
         """Whether blocks stay in one process, which may keep so much for each of their rows.
 
-        One generation: what is kept is brought up to date where it lies.
+        One generation: what is kept is brought up to date where it lies.  It is not seen by
+        the memory management of workers, and shares their room with blocks that lie there,
+        perhaps unevenly: a quarter of the room is taken at most.
         """
-        return self._executor.remembers and bytes_a_row * self.n_rows <= self._room
+        return self._executor.remembers and 4 * bytes_a_row * self.n_rows <= self._room
 
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
         """Make one pass with what each block kept from the last; return (result, carry)."""

@@ -110,8 +110,8 @@ def _decide(
     """Find the nearest centers of m rows by their bounds; -1 where these do not tell."""
     first, moved, movers = past
     labels, uppers, scored, near, near_low, rest_low = rows
-    n_passes, k = moved.shape
-    n_movers = movers.shape[1]
+    n_passes = moved.shape[0]
+    n_movers, top = movers.shape[1], np.intp(0)
     for t in range(m):
         i = start + t
         for line in range(lines):
@@ -140,40 +140,33 @@ def _decide(
             nearest[t] = label
             continue
         _, bits = near_gaps(near, near_low, i, moved, at, label, min(reach, LARGEST) * _UP)
-        last = 0
+        last = top
         while last < n_movers and not rest - np.float64(moved[at, movers[at, last]]) > reach:
             last += 1
-        if last == n_movers and n_movers < k:
+        if last > most:
             continue
 
         # Of centers that are not nearest: none that was not measured is nearer than `reach`.
         runner_up = np.inf
         found, least_squared = label, squared
-        left = most - last
-        for u in range(last):
-            c = np.intp(movers[at, u])
-            if c == label:
-                continue
-            work[1] += 1
-            d = row_distance(x, i, points, c, points[0], 1.0, points)
-            if d < least_squared:
-                runner_up, least_squared, found = least_squared, d, c
-            elif d < runner_up:
-                runner_up = d
-        while bits != 0 and left > 0:
-            c = np.intp(near[i, lowest_bit(bits)])
-            bits &= bits - 1
-            # One of the movers was measured: equal then, and not counted.
+        left, u = most - last, top
+        while u < last or (bits != 0 and left > 0):
+            if u < last:
+                c = np.intp(movers[at, u])
+                u += 1
+            else:
+                c = np.intp(near[i, lowest_bit(bits)])
+                bits &= bits - 1
+                left -= 1
+            # One of the movers may be near, too: equal then, and not counted.
             if c == found or c == label:
                 continue
-            left -= 1
             work[1] += 1
             d = row_distance(x, i, points, c, points[0], 1.0, points)
             if d < least_squared:
                 runner_up, least_squared, found = least_squared, d, c
             elif d < runner_up:
                 runner_up = d
-        # Where the nearest is another, its reach is not that of the label.
         if bits == 0 and min(np.sqrt(runner_up), reach * _UP) > _reach(
             least_squared, norms[found], bound, floor, limit
         ):
