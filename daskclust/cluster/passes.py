@@ -30,6 +30,9 @@ _PRODUCT = {4: 0.0145, 8: 0.029}
 _ASK, _MEASURE, _NOTE = 8.0, 15.0, 50.0
 #: What bounds may take, as a share of the scores, to begin with them and to go on.
 _BEGIN, _GO_ON = 0.85, 1.0
+#: Plain passes before the first trial: centers move far in these, and a fit that ends with them
+#: needs no more kernels than these.
+_PATIENCE = 5
 #: Passes in a row in which bounds must pay, before they are asked of all rows.
 _PROVEN = 2
 
@@ -41,8 +44,9 @@ class AssignmentPasses:
     ----------
     rows : Rows
     algorithm : {"auto", "lloyd", "bounds"}
-        ``"auto"`` tries bounds on one segment of 32 where a row has so many centers that they
-        could pay, asks them of all rows once they do, and stops where they do not.
+        ``"auto"`` tries bounds on one segment of 32 after five passes, where a row has so many
+        centers that they could pay, asks them of all rows once they do, and stops where they
+        do not.
         ``"bounds"`` asks them in every pass, where memory has the room.
 
     Notes
@@ -56,6 +60,7 @@ class AssignmentPasses:
         self._algorithm = algorithm
         self._fit = uuid4().hex
         self._number = 0
+        self._made = 0
         self._before: dict[int, list[NDArray[np.float64]]] = {}
         self._asking = algorithm == "bounds"
         self._paid = 0
@@ -70,6 +75,7 @@ class AssignmentPasses:
         names : sequence of int
             Of the sets: the same for a restart in each pass.
         """
+        self._made += 1
         if not self._may_bound(sets):
             self._before.clear()
             found: ClusterStatistics = self._rows.reduce(ASSIGN, sets)
@@ -98,7 +104,9 @@ class AssignmentPasses:
             return False
         if any(sets.weights(i) is not None for i in range(r)):
             return False
-        if self._algorithm == "auto" and _BEGIN * self._scores(sets) < _ASK + _MEASURE:
+        if self._algorithm == "auto" and (
+            self._made <= _PATIENCE or _BEGIN * self._scores(sets) < _ASK + _MEASURE
+        ):
             return False
         return self._rows.can_remember(r * bytes_a_row())
 

@@ -97,6 +97,8 @@ def test_auto_asks_all_rows_once_a_trial_pays(counted, monkeypatch):
     plain = KMeans(60, init=data[:60], algorithm="lloyd", max_iter=30).fit(data)
     assert_same_fit(KMeans(60, init=data[:60], max_iter=30).fit(data), plain)
     trials = [trial for trial, *_ in counted]
+    # One pass more at the end, for the inertia.
+    assert len(trials) == plain.n_iter_ + 1 - passes._PATIENCE
     assert trials[:3] == [True] * 3
     assert not trials[-1]
     rows = [n for trial, n, _, _ in counted if trial]
