@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cluster.passes import Algorithm, AssignmentPasses
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import OpenData, best_restart, row_labels
@@ -22,7 +24,6 @@ from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.persistence.schema import Entry, Number
 from daskclust.reduction import (
-    ASSIGN,
     FARTHEST,
     CenterSets,
     Clusters,
@@ -238,6 +239,7 @@ class LloydProblem:
     classes: ClassClusters | None = None
     clamp: bool = False
     missing: bool = False
+    algorithm: Algorithm = "auto"
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -257,16 +259,19 @@ class LloydProblem:
         """The classes whose rows are clamped, if any."""
         return self.classes if self.clamp else None
 
-    def _assign(self, centers: Float) -> ClusterStatistics:
-        stats: ClusterStatistics = self.rows.reduce(
-            ASSIGN, CenterSets(centers, shift=self.shift, missing=self.missing)
-        )
+    @cached_property
+    def _passes(self) -> AssignmentPasses:
+        return AssignmentPasses(self.rows, self.algorithm)
+
+    def _assign(self, centers: Float, restarts: NDArray[np.intp]) -> ClusterStatistics:
+        sets = CenterSets(centers, shift=self.shift, missing=self.missing)
+        stats = self._passes.assign(sets, restarts.tolist())
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
     def step(self, state: LloydState) -> Step[LloydState]:
         """Assign all rows and move the centers of the restarts that still move."""
         active = np.flatnonzero(~state.converged)
-        stats = self._assign(state.centers[active])
+        stats = self._assign(state.centers[active], active)
         centers, inertia = state.centers.copy(), state.inertia.copy()
         converged, settled = state.converged.copy(), state.settled.copy()
         n_iter = state.n_iter.copy()
@@ -293,7 +298,7 @@ class LloydProblem:
         if not len(loose):
             return state
         inertia = state.inertia.copy()
-        inertia[loose] = self._assign(state.centers[loose]).inertia.sum(axis=1)
+        inertia[loose] = self._assign(state.centers[loose], loose).inertia.sum(axis=1)
         return replace(state, inertia=inertia)
 
 

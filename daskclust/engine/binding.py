@@ -45,7 +45,7 @@ from daskclust.engine.workers import workers_of
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.storage.reads import Retries, is_passing
 
-__all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "working_dtype"]
+__all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "room_here", "working_dtype"]
 
 #: Groups a thread, for input that is read on the way: evens out slow reads.
 _LAZY_GROUPS = 2
@@ -187,6 +187,15 @@ def _is_kept(n_bytes: float, free: float, every_pass_sends: bool) -> bool:
     return n_bytes <= float(dask.config.get("daskclust.persist-fraction")) * free
 
 
+def _free_here() -> float:
+    return float(psutil.virtual_memory().available)
+
+
+def room_here() -> float:
+    """Return the bytes that a fit in this process may keep between its passes."""
+    return float(dask.config.get("daskclust.persist-fraction")) * _free_here()
+
+
 def bind(X: Any, weight: Any) -> Bound:
     """Bind a Dask array, and weights, to groups on the user's scheduler.
 
@@ -212,12 +221,11 @@ def bind(X: Any, weight: Any) -> Bound:
     behind = graph_behind(X)
     if client is not None:
         return _bind_cluster(X, behind, weight, lengths, n_bytes, client)
-    free = float(psutil.virtual_memory().available)
     # Other processes would be sent the values again in every pass.
     sends = get is not dask.threaded.get
-    kept = not behind.in_memory and _is_kept(n_bytes, free, sends)
-    executor = _bind_local(behind, weight, lengths, get, kept)
-    return Bound(executor, lengths, float(dask.config.get("daskclust.persist-fraction")) * free)
+    kept = not behind.in_memory and _is_kept(n_bytes, _free_here(), sends)
+    room = room_here()
+    return Bound(_bind_local(behind, weight, lengths, get, kept), lengths, room)
 
 
 def _bind_local(

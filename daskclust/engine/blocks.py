@@ -18,6 +18,7 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from daskclust.engine.shelf import Shelf
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Partial, Reduction, RowBlock
@@ -191,9 +192,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks that are handled together, in row order."""
+    """Blocks that are handled together, in row order, and what was kept of them."""
 
     blocks: list[Block] = field(default_factory=list)
+    shelf: Shelf = field(default_factory=Shelf, compare=False, repr=False)
 
     def excluding(self, rows: NDArray[np.int64]) -> Group:
         """Return the same group with some (sorted, global) rows left out of sums."""
@@ -283,6 +285,11 @@ def fold(
         if reduction.carries:
             part, now = reduction.block(rows, state, None if carry is None else carry[position])
             kept.append(now)
+            partial = reduction.combine(partial, part, state)
+        elif reduction.keeps is not None:
+            name = reduction.keeps(state)
+            part, now = reduction.block(rows, state, group.shelf.take(name, position))
+            group.shelf.put(name, position, now)
             partial = reduction.combine(partial, part, state)
         else:
             partial = reduction.add(partial, rows, state)

@@ -39,6 +39,9 @@ _SENT_ONCE = 2**20
 class Executor(ABC):
     """Bound groups and the way to run functions over them."""
 
+    #: Whether a group is the same object in each pass, so that its shelf is found again.
+    remembers: bool = True
+
     @abstractmethod
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return ``function(group, *arguments)`` of each group, in order."""
@@ -129,6 +132,8 @@ class LocalExecutor(Executor):
     def __init__(self, groups: list[Group], get: Callable[..., Any]) -> None:
         self.groups = groups
         self._get = get
+        # Others may send groups to another process.
+        self.remembers = get in (dask.get, dask.threaded.get)
 
     def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         token = uuid4().hex
@@ -180,6 +185,8 @@ class GraphExecutor(Executor):
     Slower than groups, since the scheduler sees every block in every pass, but
     shared inputs are computed once a pass.
     """
+
+    remembers = False
 
     def __init__(
         self,

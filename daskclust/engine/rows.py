@@ -15,7 +15,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine.binding import bind, is_dask, working_dtype
+from daskclust.engine.binding import bind, is_dask, room_here, working_dtype
 from daskclust.engine.blocks import (
     Block,
     Group,
@@ -142,6 +142,10 @@ class Rows(ABC):
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes."""
 
+    @abstractmethod
+    def can_remember(self, bytes_a_row: int) -> bool:
+        """Whether blocks stay in one process, which may keep so much for each of their rows."""
+
     def reduce(self, reduction: Reduction, state: Any) -> Any:
         """Make one pass and return the finalized result."""
         return self.scan(reduction, state, None)[0]
@@ -239,6 +243,15 @@ class BoundRows(Rows):
         than memory leave no room for that; what is not kept is worked out again.
         """
         return 2 * bytes_a_row * self.n_rows <= self._room
+
+    def can_remember(self, bytes_a_row: int) -> bool:
+        """Whether blocks stay in one process, which may keep so much for each of their rows.
+
+        One generation: what is kept is brought up to date where it lies.  It is not seen by
+        the memory management of workers, and shares their room with blocks that lie there,
+        perhaps unevenly: a quarter of the room is taken at most.
+        """
+        return self._executor.remembers and 4 * bytes_a_row * self.n_rows <= self._room
 
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
         """Make one pass with what each block kept from the last; return (result, carry)."""
@@ -342,7 +355,7 @@ def _open_numpy(
     block = Block(0, n, X, weight)
     n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
     groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
-    return BoundRows(ThreadExecutor(groups), prepare, (n,), p)
+    return BoundRows(ThreadExecutor(groups), prepare, (n,), p, room=room_here())
 
 
 def _open_dask(X: Any, weight: Any) -> BoundRows:

@@ -14,7 +14,7 @@ length ``None``, and everything else holds for them as for others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -272,7 +272,8 @@ class Reduction:
     fields : callable(state) -> {str: Field}
         Shapes and merges of a partial; fixed by the state, so memory is known
         beforehand (but for fields whose size the data decide).
-    block : callable(rows, state), (rows, state, carry) or (rows, state, before)
+    block : callable(rows, state), (rows, state, carry), (rows, state, kept) or \
+            (rows, state, before)
         Partial of one :class:`RowBlock`.  A reduction with ``carries`` takes the
         block's carry (``None`` at first) and returns ``(partial, carry)``.  One that
         is ``sequential`` takes the partial of the blocks before it.
@@ -281,6 +282,12 @@ class Reduction:
     carries : bool, default=False
         Whether each block keeps an array of its own length between passes.  A
         carry is a cache of what could be computed again, never new information.
+    keeps : callable(state) -> hashable, optional
+        For reductions whose blocks may keep something in the process that works on them,
+        as it lies there: ``block`` is handed what it kept under this name (``None`` where
+        there is nothing), may write to it, and returns ``(partial, kept)``.  Unlike a carry
+        it is lost where a block moves to another process, and it ends with the data.  The
+        partial means the same whether something was kept or not.
     sequential : bool, default=False
         Whether a block is worked through in the light of the blocks before it in its
         group: ``block`` is handed their partial and returns it with its own rows
@@ -296,10 +303,14 @@ class Reduction:
     finalize: Callable[[Partial, State], Any]
     carries: bool = False
     sequential: bool = False
+    keeps: Callable[[State], Hashable] | None = None
 
     def __post_init__(self) -> None:
-        if self.carries and self.sequential:
-            raise ValueError(f"{self.name} both carries and is sequential; it can be one of them.")
+        if self.carries + self.sequential + (self.keeps is not None) > 1:
+            raise ValueError(
+                f"{self.name} is more than one of carrying, keeping and sequential; it can be one "
+                "of them."
+            )
 
     def identity(self, state: State) -> Partial:
         """Return the partial of no rows at all."""
@@ -308,11 +319,13 @@ class Reduction:
     def add(self, before: Partial, rows: RowBlock, state: State) -> Partial:
         """Return the partial of the blocks so far with that of one more block.
 
-        Without carry: what a block carries is the engine's affair.
+        Without what a block carries or keeps: that is the engine's affair.
         """
         if self.sequential:
             made: Partial = self.block(rows, state, before)
             return made
+        if self.keeps is not None:
+            return self.combine(before, self.block(rows, state, None)[0], state)
         return self.combine(before, self.block(rows, state), state)
 
     def combine(self, a: Partial, b: Partial, state: State) -> Partial:
@@ -323,7 +336,7 @@ class Reduction:
 
     def without_carry(self) -> Reduction:
         """Return the same reduction for data too long to keep anything for each row."""
-        return replace(self, carries=False, block=partial(_partial_only, self.block))
+        return replace(self, carries=False, keeps=None, block=partial(_partial_only, self.block))
 
     def nbytes(self, state: State) -> int:
         """Bytes of one partial, fields whose size the data decide apart: what each task sends."""

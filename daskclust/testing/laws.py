@@ -60,6 +60,8 @@ def _apply(reduction: Reduction, block: RowBlock, state: Any, carry: Any) -> tup
     if reduction.carries:
         partial, kept = reduction.block(block, state, carry)
         return partial, kept
+    if reduction.keeps is not None:
+        return reduction.block(block, state, None)[0], None
     if reduction.sequential:
         return reduction.block(block, state, reduction.identity(state)), None
     return reduction.block(block, state), None
@@ -254,7 +256,7 @@ def check_reduction_laws(
     ----------
     reduction : Reduction
     states : sequence of state
-        One for each pass; what blocks carry goes from pass to pass.
+        One for each pass; what blocks carry goes from pass to pass, what they keep does not.
     x : ndarray of shape (n, p)
     weight : ndarray of shape (n,), float64, optional
         Repetition is only checked for integer weights.

@@ -25,10 +25,12 @@ class Problem:
     p: int
     k: int
 
-    def data(self, dtype: str = "float32", seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and starting centers."""
+    def data(
+        self, dtype: str = "float32", seed: int = 0, spread: float = 1.0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and starting centers; ``spread`` is that of the clusters' centers."""
         rng = np.random.default_rng(seed)
-        centers = rng.normal(size=(self.k, self.p))
+        centers = spread * rng.normal(size=(self.k, self.p))
         x = np.empty((self.n, self.p), dtype=dtype)
         for start in range(0, self.n, 65536):
             part = slice(start, min(self.n, start + 65536))

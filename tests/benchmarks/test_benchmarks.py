@@ -27,6 +27,14 @@ def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]
     assert "| a (4e+03, 20, 10) float32 |" in capsys.readouterr().out
 
 
+def test_whole_fits_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
+    results = lloyd.compare_fits({"d": TOY["d"]}, ("float32",), ("lloyd", "bounds"), 1)
+    lloyd.report_fits(results, TOY)
+    cell = results["d", "float32"]
+    assert cell["lloyd"]["inertia"] == cell["bounds"]["inertia"]
+    assert "| d (4e+03, 16, 20) float32 |" in capsys.readouterr().out
+
+
 def test_overhead_is_measured_on_a_cluster_at_toy_size() -> None:
     assert set(overhead.compare((4, 8), repeats=2)) == {4, 8}
 

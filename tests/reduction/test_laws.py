@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import daskclust
 from daskclust.estimator.spaces import COVARIANCE, MeanState
 from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.nearest.bounds import no_past, past_of
 from daskclust.reduction import (
     ASSIGN,
     ATTRACTED,
@@ -41,6 +42,7 @@ from daskclust.reduction import (
 )
 from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
 from daskclust.reduction.batch import BATCH, Request
+from daskclust.reduction.bounded import BOUNDED_ASSIGN, BoundedSets
 from daskclust.reduction.cells import CELLS, CellRequest
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
 from daskclust.reduction.contract import top_dtype
@@ -98,6 +100,16 @@ def assign_states(rng, x):
     plain = CenterSets(centers)
     full = CenterSets(centers, rng.integers(0, 3, (2, p)) / 2.0, np.full(p, 0.25))
     return [plain, full], everything
+
+
+@law(BOUNDED_ASSIGN)
+def bounded_states(rng, x):
+    centers = rng.integers(-2, 3, (2, 5, x.shape[1])).astype(float)
+    pasts = tuple(past_of(c, [c + 1.0], 0) for c in centers)
+    fresh = BoundedSets(CenterSets(centers), (no_past(5), no_past(5)), (0, 3), 0, "fit")
+    later = BoundedSets(CenterSets(centers), pasts, (0, 3), 1, "fit")
+    # How much work it was is about rows, not about what they stand for.
+    return [fresh, later], lambda found: found.clusters
 
 
 @law(FARTHEST)

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
 from daskclust.cluster.lloyd import found_clusters, relocate_empty
+from daskclust.cluster.passes import AssignmentPasses
 from daskclust.engine import Rows, Step
 from daskclust.kernels.constraints import Violations
 from daskclust.kernels.nearest.assign import direct_distances, label_sums
 from daskclust.kernels.nearest.observed_few import observed_distances, observed_label_sums
-from daskclust.reduction import ASSIGN, CenterSets, Clusters
+from daskclust.reduction import CenterSets, Clusters
 
 __all__ = [
     "ConstrainedLloyd",
@@ -312,7 +313,7 @@ class ConstrainedLloyd:
         sets = CenterSets(
             state.centers[active], state.weights[active], shift=self.mean, missing=self.missing
         )
-        stats = self._unconstrained.reduce(ASSIGN, sets)
+        stats = self._passes.assign(sets, active.tolist())
         records: list[dict[str, Any] | None] = [None] * len(restarts)
         for at, r in enumerate(active.tolist()):
             done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
@@ -323,6 +324,10 @@ class ConstrainedLloyd:
     @cached_property
     def _unconstrained(self) -> Rows:
         return self.rows.excluding(self.constrained.constraints.rows)
+
+    @cached_property
+    def _passes(self) -> AssignmentPasses:
+        return AssignmentPasses(self._unconstrained)
 
     def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:
         """Assign the constrained rows of a restart, and move its centers.

@@ -30,6 +30,7 @@ __all__ = [
     "add_row_observed_weighted",
     "add_row_weighted",
     "all_direct",
+    "bounded_scan",
     "prefetch",
     "row_distance",
     "row_distance_observed",
@@ -207,6 +208,27 @@ def scan(
     weights = _NO_FLOATS if feature_weights is None else feature_weights
     weighted = feature_weights is not None
     _scan(x, row_weights, centers, weights, weighted, ends, tuple(stats), labels, distances)
+
+
+def bounded_scan(
+    x: NDArray[Any],
+    row_weights: NDArray[np.float64],
+    centers: NDArray[np.float64],
+    shift: NDArray[np.float64] | None,
+    ends: NDArray[np.int64],
+    stats: Any,
+    number: int,
+    past: Any,
+    rows: Any,
+    most: int,
+) -> tuple[int, int]:
+    """As :func:`daskclust.kernels.nearest._bounded_tiles.bounded_scan`, without bounds.
+
+    All rows are compared with all centers, and nothing is kept of them.
+    """
+    labels, distances = np.empty(0, np.int32), np.empty(0)
+    scan(x, row_weights, centers, None, shift, ends, stats, labels, distances)
+    return len(x), 0
 
 
 def all_direct(

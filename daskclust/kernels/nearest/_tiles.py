@@ -48,6 +48,7 @@ from daskclust.kernels.nearest._scores import (
 from daskclust.kernels.nearest._segments import flush
 
 __all__ = [
+    "add_tile",
     "add_totals",
     "all_direct",
     "any_doubtful",
@@ -55,7 +56,11 @@ __all__ = [
     "doubt",
     "lowest_of_lanes",
     "make_room",
+    "rounding",
     "scan",
+    "score_tile",
+    "settle",
+    "with_weights",
 ]
 
 Float = NDArray[np.float64]
@@ -116,7 +121,7 @@ def add_totals(tile: Any, m: Any, totals: Any) -> None:
 
 
 @inner(counted=False)
-def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
+def score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
     """Smallest and second smallest score, and nearest center, of a tile's rows.
 
     Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
@@ -182,7 +187,7 @@ def _measure_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: An
 
 
 @inner(counted=False)
-def _add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any) -> None:
+def add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any) -> None:
     """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
     points, weights, uniform = centers
     nearest, squared, scales = tile.nearest, tile.squared, tile.weight
@@ -221,7 +226,7 @@ def doubt(squared: Any, low: Any, bound: Any) -> Any:
 
 
 @inner(counted=False)
-def _rounding(layout: Any, k: Any) -> Any:
+def rounding(layout: Any, k: Any) -> Any:
     """Relative error of a score; infinite where the scores of centers may overflow."""
     consts, tail_consts = layout.consts, layout.tail_consts
     width = consts.shape[1]
@@ -251,7 +256,7 @@ def any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
 
 
 @inner(counted=False)
-def _settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any) -> None:
+def settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any) -> None:
     """Decide the doubtful rows of a tile by direct differences, and move their sums."""
     low, next_low, nearest, squared = tile.low, tile.next_low, tile.nearest, tile.squared
     for t in range(m):
@@ -295,7 +300,7 @@ def _scan(
     nearest, squared, weight = tile.nearest, tile.squared, tile.weight
     # A copy reads ahead by itself.
     lines = -(-p * x.itemsize // LINE_BYTES) if in_place else 0
-    bound = _rounding(layout, k)
+    bound = rounding(layout, k)
 
     # Not literal zeros, for which Numba would compile what they are handed to once more.
     top = np.intp(0)
@@ -305,23 +310,23 @@ def _scan(
         # A tile never crosses the end of a segment.
         m = min(size, ends[segment] - start)
         if in_place and start + m + ROWS <= n:
-            _score_tile(x, start, m, layout, tile)
+            score_tile(x, start, m, layout, tile)
         else:
             for t in range(m):
                 if q == p:
                     pack_row(x, start + t, shift, packed, t)  # type: ignore[call-arg]
                 else:
                     _gather_row(x, start + t, shift, active, packed, t)
-            _score_tile(packed, top, m, layout, tile)
+            score_tile(packed, top, m, layout, tile)
         if weighted:
             for t in range(m):
                 weight[t] = row_weights[start + t]
         if want_stats:
-            _add_tile(x, start, m, lines, centers, tile, sums)
+            add_tile(x, start, m, lines, centers, tile, sums)
         else:
             _measure_tile(x, start, m, lines, centers, tile)
         if k > 1 and any_doubtful(tile, m, bound):
-            _settle(x, start, m, centers, tile, bound, sums)
+            settle(x, start, m, centers, tile, bound, sums)
         if want_stats:
             add_totals(tile, m, totals)
         if want_rows:
@@ -349,7 +354,7 @@ def _all_direct(x: Any, points: Any, weights: Any, uniform: Any, out: Any) -> No
 _NO_WEIGHTS = np.empty(0)
 
 
-def _with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
+def with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
     if feature_weights is None:
         return _Centers(centers, _NO_WEIGHTS, True)
     return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
@@ -400,7 +405,7 @@ def scan(
         Receive the nearest center of each row and the squared distance to it.
     """
     layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
-    exact = _with_weights(centers, feature_weights)
+    exact = with_weights(centers, feature_weights)
     size = tile_rows(layout.active.size, x.dtype.itemsize)
     packed = np.zeros((size, layout.active.size), x.dtype)
     tile = make_room(size, layout, x.dtype)
@@ -412,4 +417,4 @@ def scan(
 
 def all_direct(x: NDArray[Any], centers: Float, feature_weights: Float | None, out: Float) -> None:
     """Fill ``out`` with the squared distances of all rows to all centers."""
-    _all_direct(x, *_with_weights(centers, feature_weights), out)
+    _all_direct(x, *with_weights(centers, feature_weights), out)

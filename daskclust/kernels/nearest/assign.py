@@ -23,9 +23,11 @@ __all__ = [
     "SEGMENT",
     "BlockStatistics",
     "accumulate",
+    "check_rows",
     "direct_distances",
     "label_sums",
     "nearest",
+    "no_statistics",
 ]
 
 Float = NDArray[np.float64]
@@ -49,12 +51,26 @@ class BlockStatistics(NamedTuple):
     lo: Float
 
 
+def no_statistics(k: int, p: int) -> BlockStatistics:
+    """Return the statistics of no rows.
+
+    Examples
+    --------
+    >>> no_statistics(2, 1).hi
+    array([[0., 0., 0.],
+           [0., 0., 0.]])
+    """
+    return BlockStatistics(np.zeros((k, p + 2)), np.zeros((k, p + 2)))
+
+
 _NO_FLOATS = np.empty(0)
 _NO_LABELS = np.empty(0, np.int32)
 _NO_STATS = BlockStatistics(np.empty((0, 0)), np.empty((0, 0)))
 
 
-def _check(x: NDArray[Any], centers: Float, **features: Float | None) -> tuple[NDArray[Any], Float]:
+def check_rows(
+    x: NDArray[Any], centers: Float, **features: Float | None
+) -> tuple[NDArray[Any], Float]:
     """Return rows and centers as the compiled code takes them, which checks nothing itself."""
     if x.dtype not in (np.float32, np.float64):
         raise TypeError(f"rows are of dtype {x.dtype}; expected float32 or float64.")
@@ -75,6 +91,7 @@ def accumulate(
     feature_weights: Float | None = None,
     shift: Float | None = None,
     segments: NDArray[np.int64] | None = None,
+    into: BlockStatistics | None = None,
 ) -> BlockStatistics:
     """Assign a block's rows and sum them by cluster (Algorithm 1 of the lecture notes).
 
@@ -95,6 +112,8 @@ def accumulate(
     segments : ndarray of int64, optional
         Ends of the runs of rows that are summed plainly before their sum joins
         the compensated total; the last is n.
+    into : BlockStatistics, optional
+        Statistics of the rows before, to which these are added; new ones by default.
 
     Returns
     -------
@@ -115,11 +134,11 @@ def accumulate(
     array([[ 1.,  2.,  1.],
            [10.,  1.,  1.]])
     """
-    x, centers = _check(x, centers, feature_weights=feature_weights, shift=shift)
+    x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n, (k, p) = len(x), centers.shape
     if weight is not None and len(weight) != n:
         raise ValueError(f"{n} rows have {len(weight)} weights.")
-    stats = BlockStatistics(np.zeros((k, p + 2)), np.zeros((k, p + 2)))
+    stats = no_statistics(k, p) if into is None else into
     if n:
         weights = _NO_FLOATS if weight is None else weight
         ends = np.array([n]) if segments is None else segments
@@ -154,7 +173,7 @@ def nearest(
     >>> nearest(np.array([[0.0], [1.0], [10.0]]), np.array([[0.0], [9.0]]))
     (array([0, 0, 1], dtype=int32), array([0., 1., 1.]))
     """
-    x, centers = _check(x, centers, feature_weights=feature_weights, shift=shift)
+    x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n = len(x)
     labels = np.empty(n, np.int32)
     distances = np.empty(n)
@@ -185,7 +204,7 @@ def direct_distances(x: NDArray, centers: Float, feature_weights: Float | None =
     >>> direct_distances(np.array([[0.0, 2.0]]), np.array([[0.0, 0.0], [3.0, 2.0]]))
     array([[4., 9.]])
     """
-    x, centers = _check(x, centers, feature_weights=feature_weights)
+    x, centers = check_rows(x, centers, feature_weights=feature_weights)
     out = np.empty((len(x), len(centers)))
     all_direct(x, centers, feature_weights, out)
     return out

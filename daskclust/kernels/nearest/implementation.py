@@ -11,10 +11,12 @@ from typing import Any
 from daskclust.kernels.compiling import PLAIN
 
 if PLAIN:
+    from daskclust.kernels.nearest import _plain as _bounded
     from daskclust.kernels.nearest import _plain as _observed
     from daskclust.kernels.nearest import _plain as _rows
     from daskclust.kernels.nearest import _plain as _sweeps
 else:
+    from daskclust.kernels.nearest import _bounded_tiles as _bounded  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _observed_tiles as _observed  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _row_loops as _rows  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _tiles as _sweeps  # type: ignore[no-redef]
@@ -22,6 +24,7 @@ else:
 __all__ = [
     "LINE_BYTES",
     "all_direct",
+    "bounded_scan",
     "prefetch",
     "row_distance",
     "row_distance_observed",
@@ -35,6 +38,7 @@ row_distance: Any = _rows.row_distance
 row_distance_observed: Any = _rows.row_distance_observed
 row_distance_weighted: Any = _rows.row_distance_weighted
 all_direct: Any = _sweeps.all_direct
+bounded_scan: Any = _bounded.bounded_scan
 scan: Any = _sweeps.scan
 scan_observed: Any = _observed.scan_observed
 
