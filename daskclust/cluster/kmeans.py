@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
+from daskclust.cluster.nested import Sample, greedy_tries, nested_start, pays
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data
@@ -26,6 +27,7 @@ from daskclust.estimator.spaces import (
 from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,
+    draw_candidates,
     n_survey_picks,
     sample_centers,
 )
@@ -33,6 +35,7 @@ from daskclust.starts.sampled import (
 __all__ = ["KMeans"]
 
 Float = NDArray[np.float64]
+Algorithm = Literal["auto", "lloyd", "nested"]
 #: "sam" is another name of "cosine".
 MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
 
@@ -204,7 +207,7 @@ array of shape (k, p) or callable, default="k-means||"
         tol: float = 1e-4,
         oversampling_factor: float = 2.0,
         init_rounds: int = 5,
-        algorithm: Literal["auto", "lloyd"] = "auto",
+        algorithm: Algorithm = "auto",
         metric: MetricName = "euclidean",
         missing: Literal["error", "partial"] = "error",
         random_state: Any = None,
@@ -226,7 +229,7 @@ array of shape (k, p) or callable, default="k-means||"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 1)
-        check_choice(self.algorithm, "algorithm", ("auto", "lloyd"))
+        check_choice(self.algorithm, "algorithm", get_args(Algorithm))
         check_choice(self.metric, "metric", get_args(MetricName))
         if isinstance(self.init, str):
             check_choice(self.init, "init", STRING_INITS)
@@ -281,16 +284,25 @@ array of shape (k, p) or callable, default="k-means||"
             # Whitened features have variance 1.
             rows, tolerance = rows.transformed(metric), float(self.tol)
         shift = survey.mean if metric.is_identity else None
-        start = partial(self._start, data, rows, metric, shift)
-        return LloydProblem(
+        problem = LloydProblem(
             rows,
-            start,
+            partial(self._start, data, rows, metric, shift),
             int(self.max_iter),
             tolerance,
             metric,
             shift,
             missing=misses_values(survey),
         )
+        if not self._is_nested(rows):
+            return problem
+        return replace(problem, start=partial(self._nested_start, data, problem))
+
+    def _is_nested(self, rows: Rows) -> bool:
+        """Whether samples come first."""
+        if self.algorithm != "auto":
+            return self.algorithm == "nested"
+        drawn = isinstance(self.init, str) and self.init == "k-means||"
+        return drawn and pays(rows, self.n_clusters)
 
     def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Float:
         """Find the starting centers of all restarts, in the metric's space."""
@@ -298,9 +310,7 @@ array of shape (k, p) or callable, default="k-means||"
         if not isinstance(self.init, str):
             given = given_centers(self.init, data.X, k, p, data.seeds)
             return np.stack([metric(centers) for centers in given])
-        survey = data.survey
-        if isinstance(metric, Whitened):
-            survey = replace(survey, picks=_whitened_picks(survey.picks, metric))
+        survey = _in_space(data.survey, metric)
         return sample_centers(
             rows,
             survey,
@@ -312,6 +322,41 @@ array of shape (k, p) or callable, default="k-means||"
             shift=shift,
             missing=misses_values(survey),
         ).centers
+
+    def _nested_start(self, data: OpenData, problem: LloydProblem) -> Float:
+        """Find the starting centers of all restarts on samples that grow."""
+        k, seeds, rows = self.n_clusters, data.seeds, problem.rows
+        survey = _in_space(data.survey, problem.metric)
+        start = partial(nested_start, problem, k, survey.mean, total=survey.weight, seed=seeds[0])
+        if not (isinstance(self.init, str) and self.init == "k-means||"):
+            given = problem.start()
+            return start(lambda _: list(given[:, None]), lambda: given)
+        drawn = draw_candidates(
+            rows,
+            survey,
+            k,
+            seeds,
+            oversampling_factor=self.oversampling_factor,
+            init_rounds=self.init_rounds,
+            shift=problem.shift,
+            missing=problem.missing,
+        )
+
+        def tries(sample: Sample) -> list[Float] | None:
+            found = [
+                greedy_tries(sample, points, k, seed, survey.mean)
+                for points, seed in zip(drawn.points, seeds, strict=True)
+            ]
+            return None if any(f is None for f in found) else [f for f in found if f is not None]
+
+        return start(tries, lambda: drawn.clustered(k).centers)
+
+
+def _in_space(survey: Any, metric: Metric) -> Any:
+    """Return the survey with the rows that it drew in the metric's space."""
+    if not isinstance(metric, Whitened):
+        return survey
+    return replace(survey, picks=_whitened_picks(survey.picks, metric))
 
 
 def _whitened_picks(picks: NDArray[Any], metric: Whitened) -> NDArray[Any]:

@@ -56,6 +56,8 @@ class LloydState:
     settled : ndarray of shape (r,), bool
         Whether it does not move at all: labels, centers and inertia agree.
     n_iter : ndarray of shape (r,), int
+    counts : ndarray of shape (r, k), float64
+        Weight of the rows of which each center is the mean.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -64,6 +66,7 @@ class LloydState:
         "converged": "b r",
         "settled": "b r",
         "n_iter": "i r",
+        "counts": "f r k",
     }
 
     centers: Float
@@ -71,6 +74,7 @@ class LloydState:
     converged: NDArray[np.bool_]
     settled: NDArray[np.bool_]
     n_iter: NDArray[np.int64]
+    counts: Float
 
     @classmethod
     def begin(cls, centers: Float) -> LloydState:
@@ -82,6 +86,7 @@ class LloydState:
             np.zeros(r, bool),
             np.zeros(r, bool),
             np.zeros(r, np.int64),
+            np.zeros(centers.shape[:2]),
         )
 
 
@@ -295,24 +300,28 @@ class LloydProblem:
         )
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
+    def moved(self, centers: Float, stats: ClusterStatistics, at: int) -> tuple[Float, Float]:
+        """Return means and weights of one of the assigned sets, its empty clusters refilled."""
+        found = relocate_empty(
+            self.rows,
+            centers,
+            stats.sums[at],
+            stats.counts[at],
+            masses=None if stats.masses is None else stats.masses[at],
+            shift=self.shift,
+        )
+        return self.metric.project(means(centers, *found)), found.counts
+
     def step(self, state: LloydState) -> Step[LloydState]:
         """Assign all rows and move the centers of the restarts that still move."""
         active = np.flatnonzero(~state.converged)
         stats = self._assign(state.centers[active])
         centers, inertia = state.centers.copy(), state.inertia.copy()
         converged, settled = state.converged.copy(), state.settled.copy()
-        n_iter = state.n_iter.copy()
+        n_iter, counts = state.n_iter.copy(), state.counts.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
-            found = relocate_empty(
-                self.rows,
-                state.centers[r],
-                stats.sums[at],
-                stats.counts[at],
-                masses=None if stats.masses is None else stats.masses[at],
-                shift=self.shift,
-            )
-            centers[r] = self.metric.project(means(state.centers[r], *found))
+            centers[r], counts[r] = self.moved(state.centers[r], stats, at)
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - state.centers[r]) ** 2).sum())
             shifts.append(moved)
@@ -320,7 +329,7 @@ class LloydProblem:
             converged[r] = moved <= self.tolerance
             n_iter[r] += 1
         return Step(
-            state=LloydState(centers, inertia, converged, settled, n_iter),
+            state=LloydState(centers, inertia, converged, settled, n_iter, counts),
             objective=float(inertia.min()),
             center_shift=float(np.sqrt(max(shifts))),
             finished=bool(converged.all()),
