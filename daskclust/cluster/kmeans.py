@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.cluster.nested import Sample, greedy_tries, nested_start, pays
+from daskclust.cluster.streams import begin_following, check_follows, follow
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data
@@ -76,8 +77,14 @@ array of shape (k, p) or callable, default="k-means||"
     init_rounds : int, default=5
         Rounds of ``"k-means||"``; more follow only while there are fewer
         candidates than clusters.
-    algorithm : {"auto", "lloyd"}, default="auto"
-        Both are Lloyd's algorithm, the only one so far.
+    algorithm : {"auto", "lloyd", "nested"}, default="auto"
+        ``"lloyd"`` looks at all rows in each iteration.  ``"nested"`` iterates on a sample
+        first: a small part of it, which is doubled each time the centers move less than its
+        noise [7]_; then on all rows, to the same tolerance.  With ``init="k-means||"`` up to 8
+        starts are drawn by greedy k-means++ from the candidates and the sample, and the worse
+        half of them is given up at each doubling.  ``"auto"`` is ``"nested"`` with
+        ``init="k-means||"`` and at least 8192 rows and 32 a cluster, where 10 rows a cluster
+        fit 256 MiB; else ``"lloyd"``.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``.  ``"sam"`` (spectral angle mapper) is
@@ -111,7 +118,9 @@ array of shape (k, p) or callable, default="k-means||"
         Weighted sum of squared distances to the centers, in the metric, by
         direct differences in float64.
     n_iter_ : int
-        Iterations of the restart that was kept.
+        Iterations of the restart that was kept, over all rows.
+    counts_ : ndarray of shape (k,), float64
+        Weight of the rows of which each center is the mean.
     n_features_in_ : int
         Number of features p.
     feature_names_in_ : ndarray of shape (p,)
@@ -167,6 +176,12 @@ array of shape (k, p) or callable, default="k-means||"
     Labels are exact: a row whose two nearest centers cannot be told apart in the
     input's precision is decided by direct differences in float64.
 
+    ``"nested"`` makes 2 passes more (of k-means|| 1) and leaves it to the client to iterate on
+    the sample, of 65 536 rows or 256 a cluster, at most half of all and 256 MiB.  Rows are
+    drawn by their number, whatever the chunks; the 1024 rows (or 2.5 a cluster) that lie
+    farthest from some of them are all taken beside, since a sample says little of few rows
+    that are most of the inertia.
+
     References
     ----------
     .. [1] Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of
@@ -182,6 +197,7 @@ array of shape (k, p) or callable, default="k-means||"
        Letters 30.
     .. [6] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
        of missing data. The American Statistician 70.
+    .. [7] Newling, J., Fleuret, F. (2016). Nested mini-batch k-means. NeurIPS.
 
     Examples
     --------
@@ -263,6 +279,59 @@ array of shape (k, p) or callable, default="k-means||"
         self
         """
         return fit(self, X, sample_weight)
+
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """Let the centers follow a batch of rows, of a stream or of data that arrive in parts.
+
+        Each center becomes the mean of all rows it was ever given (``counts_`` is their
+        weight), as of scikit-learn's ``MiniBatchKMeans`` without reassignment [8]_.  A call is
+        one batch, whatever its chunks; for one batch a block, loop over ``X.blocks``.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            The batch.  The first must have at least ``n_clusters`` rows: it finds the start,
+            as ``fit`` with one iteration.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+
+        Returns
+        -------
+        self
+            With ``labels_`` those of the batch by the new centers, ``inertia_`` that of the batch
+            by the centers it met, ``n_iter_`` the number of batches (after ``fit`` of
+            iterations and batches), and one more record in ``history_``.
+
+        Raises
+        ------
+        ValueError
+            For rows of another width, NaN or infinity, and parameters under which means cannot
+            be carried on: a ``metric`` other than ``"euclidean"``, ``missing="partial"``.
+
+        Notes
+        -----
+        One pass; those of a ``fit`` with one iteration for the first batch.  A call that fails
+        changes nothing.  ``checkpoint`` is for ``fit``: :meth:`save` keeps the state between
+        batches.
+
+        References
+        ----------
+        .. [8] Sculley, D. (2010). Web-scale k-means clustering. WWW.
+
+        Examples
+        --------
+        >>> import numpy as np, daskclust
+        >>> model = daskclust.KMeans(2, random_state=0)
+        >>> for batch in ([[0.0], [10.0]], [[2.0], [10.0]], [[1.0], [13.0]]):
+        ...     _ = model.partial_fit(np.array(batch))
+        >>> sorted(model.cluster_centers_.ravel().tolist()), model.counts_.tolist()
+        ([1.0, 11.0], [3.0, 3.0])
+        """
+        self._check_parameters()
+        check_follows(self)
+        if not hasattr(self, "counts_"):
+            return begin_following(self, X, sample_weight)
+        return follow(self, X, sample_weight)
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
         first = FirstPass(

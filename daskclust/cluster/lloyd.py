@@ -16,7 +16,7 @@ from daskclust.estimator.missing import check_missing
 from daskclust.estimator.parameters import check_given_centers, check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
-from daskclust.persistence.schema import Entry, Number
+from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
     ASSIGN,
     FARTHEST,
@@ -348,7 +348,11 @@ class LloydProblem:
 class LloydClusterer(BaseClusterer):
     """What the estimators that run Lloyd's algorithm share."""
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"inertia_": Number(low=0)}
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "inertia_": Number(low=0),
+        # Models of before have none.
+        "counts_": Array("k", low=0, optional=True),
+    }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def _check_parameters(self) -> None:
@@ -377,6 +381,7 @@ class LloydClusterer(BaseClusterer):
         self._centers = state.centers[best]
         self.cluster_centers_ = problem.metric.restore(self._centers)
         self.inertia_ = float(state.inertia[best])
+        self.counts_ = state.counts[best]
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
         warn_few_distinct(len(np.unique(self._centers, axis=0)), self.n_clusters)

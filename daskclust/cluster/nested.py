@@ -36,7 +36,7 @@ _ROWS, _ROWS_EACH = 2**16, 256
 #: Rows of the smallest part, and rows for each cluster.
 _FIRST, _FIRST_EACH = 2**12, 10
 #: Rows, at least, from which others are far.
-_USUAL = 32
+_USUAL = 16
 #: Below so many rows for each cluster all rows are soon looked at.
 _LEAST_EACH = 32
 #: Squared moves, over the squared standard errors of the means, that are lost in noise.
@@ -211,9 +211,9 @@ def _settled(level: LloydProblem, centers: Float, spread: float) -> tuple[Float,
 
 
 def _parts(smallest: int, largest: int) -> list[int]:
-    """Sizes that double, up to the largest."""
+    """Sizes that double, from about the smallest up to the largest."""
     sizes = [largest]
-    while sizes[0] // 2 >= smallest:
+    while sizes[0] // 2 > 0.75 * smallest:
         sizes.insert(0, sizes[0] // 2)
     return sizes
 
