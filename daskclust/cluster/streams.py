@@ -78,8 +78,8 @@ def check_follows(model: Any) -> None:
         return
     if not hasattr(model, "counts_"):
         raise ValueError(
-            "The model was saved before it kept counts_, the weight of the rows of which each center "
-            "is the mean, without which centers cannot be carried on; fit it anew."
+            "The model was saved by a version that kept no counts_, the weight of the rows of "
+            "which each center is the mean; without them centers cannot be carried on. Fit it anew."
         )
     if len(model.counts_) != model.n_clusters:
         raise ValueError(
