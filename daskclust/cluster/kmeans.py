@@ -8,10 +8,11 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.cluster.nested import Sample, greedy_tries, nested_start, pays
-from daskclust.cluster.streams import begin_following, check_follows, follow
+from daskclust.cluster.streams import can_follow, follow
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data
@@ -280,6 +281,7 @@ array of shape (k, p) or callable, default="k-means||"
         """
         return fit(self, X, sample_weight)
 
+    @available_if(can_follow)
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Let the centers follow a batch of rows, of a stream or of data that arrive in parts.
 
@@ -305,8 +307,10 @@ array of shape (k, p) or callable, default="k-means||"
         Raises
         ------
         ValueError
-            For rows of another width, NaN or infinity, and parameters under which means cannot
-            be carried on: a ``metric`` other than ``"euclidean"``, ``missing="partial"``.
+            For rows of another width, NaN or infinity, and unusable weights.
+        AttributeError
+            Where means of rows cannot be carried on: with a ``metric`` other than
+            ``"euclidean"``, and ``missing="partial"``.
 
         Notes
         -----
@@ -328,9 +332,6 @@ array of shape (k, p) or callable, default="k-means||"
         ([1.0, 11.0], [3.0, 3.0])
         """
         self._check_parameters()
-        check_follows(self)
-        if not hasattr(self, "counts_"):
-            return begin_following(self, X, sample_weight)
         return follow(self, X, sample_weight)
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:

@@ -16,7 +16,7 @@ from daskclust.estimator.missing import is_partial
 from daskclust.estimator.values import check_survey
 from daskclust.reduction import SURVEY, ClusterStatistics, SurveyRequest
 
-__all__ = ["begin_following", "check_follows", "follow", "followed"]
+__all__ = ["can_follow", "follow", "followed"]
 
 Float = NDArray[np.float64]
 
@@ -62,20 +62,25 @@ def followed(
     return moved, total
 
 
-def check_follows(model: Any) -> None:
-    """Raise for parameters under which means cannot be carried on from batch to batch."""
+def can_follow(model: Any) -> bool:
+    """Whether means can be carried on from batch to batch; raise where parameters forbid it."""
     if model.metric != "euclidean":
-        raise ValueError(
+        raise AttributeError(
             f"metric={model.metric!r} cannot go with partial_fit, whose centers are means of rows "
             'as they are; use metric="euclidean", on rows that are scaled as they should be.'
         )
     if is_partial(model):
-        raise ValueError(
+        raise AttributeError(
             'missing="partial" cannot go with partial_fit, which keeps one weight a center and not '
             'one a feature; use missing="error" on complete rows, or fit.'
         )
+    return True
+
+
+def follow(model: Any, X: Any, sample_weight: Any) -> Any:
+    """Move the centers by one batch, which finds them if it is the first."""
     if not hasattr(model, "cluster_centers_"):
-        return
+        return _begun(model, X, sample_weight)
     if not hasattr(model, "counts_"):
         raise ValueError(
             "The model was saved by a version that kept no counts_, the weight of the rows of "
@@ -86,9 +91,10 @@ def check_follows(model: Any) -> None:
             f"n_clusters={model.n_clusters}, but the model has {len(model.counts_)} centers; "
             f"partial_fit carries these on. Set n_clusters={len(model.counts_)}, or fit anew."
         )
+    return _moved(model, X, sample_weight)
 
 
-def begin_following(model: Any, X: Any, sample_weight: Any) -> Any:
+def _begun(model: Any, X: Any, sample_weight: Any) -> Any:
     """Find the start in the first batch, and move it once."""
     first = copy(model)
     first.max_iter, first.checkpoint = 1, None
@@ -99,7 +105,7 @@ def begin_following(model: Any, X: Any, sample_weight: Any) -> Any:
     return model
 
 
-def follow(model: Any, X: Any, sample_weight: Any) -> Any:
+def _moved(model: Any, X: Any, sample_weight: Any) -> Any:
     """Move the centers of a fitted model by one batch; nothing changes where that fails."""
     began = time.perf_counter()
     X = check_rows(model, X, reset=False)
