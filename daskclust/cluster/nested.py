@@ -54,9 +54,9 @@ def _first(k: int) -> int:
     return max(_FIRST, _FIRST_EACH * k)
 
 
-def _far(k: int) -> int:
+def _far(rows: Rows, k: int) -> int:
     """Rows that are taken since they are far off."""
-    return _first(k) // 4
+    return max(1, min(_first(k) // 4, rows.n_rows // 8))
 
 
 def sample_rows(rows: Rows, k: int) -> int:
@@ -136,7 +136,7 @@ def draw_sample(problem: LloydProblem, k: int, mean: Float, total: float, seed: 
     usual = _filled(x[order[: max(k, _USUAL)]], mean)
     if not len(usual):
         return Sample(x[:0], weight[:0], x[:0], weight[:0], 0.0, rows.n_rows)
-    request = FarthestRequest(usual, _far(k), shift=problem.shift, missing=problem.missing)
+    request = FarthestRequest(usual, _far(rows, k), shift=problem.shift, missing=problem.missing)
     found = rows.reduce(FARTHEST, request)
     far, far_weight = found["x"][:, :-2].astype(rows.dtype), found["x"][:, -2].copy()
     order = order[~np.isin(numbers[order], found["row"])]
@@ -240,7 +240,10 @@ def grown(problem: LloydProblem, tries: Sequence[Float], sample: Sample) -> Floa
         x, weight, spread = sample.part(size)
         level = replace(problem, rows=open_rows(x, weight))
         settled, inertia = _settled(level, sets.reshape(-1, k, p), spread)
-        order = np.argsort(inertia.reshape(r, -1), axis=1, kind="stable")
+        costs = inertia.reshape(r, -1)
+        # Equal solutions, numbered differently, are not chosen between by rounding.
+        costs = np.round(costs / np.maximum(costs.min(axis=1, keepdims=True), _TINY), 9)
+        order = np.argsort(costs, axis=1, kind="stable")
         last = size == len(sample.x)
         better = order[:, : 1 if last else -(-sets.shape[1] // 2)]
         sets = np.take_along_axis(settled.reshape(sets.shape), better[..., None, None], axis=1)
