@@ -61,7 +61,7 @@ def fit(peer: str, rows: np.ndarray, k: int, seed: int, max_iter: int = 300) -> 
             rows.shape[1], k, niter=min(25, max_iter), seed=seed, max_points_per_centroid=len(rows)
         )
         model.train(rows)
-        return model.centroids, model.niter
+        return model.centroids, model.cp.niter
     if peer == "daskclust":
         from daskclust import KMeans
     elif peer == "scikit-learn-intelex":
