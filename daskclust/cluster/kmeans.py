@@ -14,9 +14,15 @@ from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.cluster.nested import Sample, greedy_tries, nested_start, pays
 from daskclust.cluster.streams import can_follow, follow
 from daskclust.engine import Rows
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
+from daskclust.estimator.fitting import (
+    FirstPass,
+    OpenData,
+    draw_seeds,
+    fit,
+    misses_values,
+    observing,
+)
 from daskclust.estimator.inputs import Data
-from daskclust.estimator.missing import misses_values, observing
 from daskclust.estimator.parameters import check_choice, check_integer, given_centers
 from daskclust.estimator.spaces import (
     COVARIANCE,

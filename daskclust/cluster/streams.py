@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daskclust.engine import map_rows, open_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.inputs import check_rows, check_weight
-from daskclust.estimator.missing import is_partial
+from daskclust.estimator.parameters import is_partial
 from daskclust.estimator.values import check_survey
 from daskclust.reduction import SURVEY, ClusterStatistics, SurveyRequest
 
