@@ -8,9 +8,11 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
-from daskclust.cluster.passes import ALGORITHMS, Algorithm
+from daskclust.cluster.nested import Sample, greedy_tries, nested_start, pays
+from daskclust.cluster.streams import can_follow, follow
 from daskclust.engine import Rows
 from daskclust.estimator.fitting import (
     FirstPass,
@@ -33,6 +35,7 @@ from daskclust.estimator.spaces import (
 from daskclust.starts.sampled import (
     DETERMINISTIC_INITS,
     STRING_INITS,
+    draw_candidates,
     n_survey_picks,
     sample_centers,
 )
@@ -40,6 +43,7 @@ from daskclust.starts.sampled import (
 __all__ = ["KMeans"]
 
 Float = NDArray[np.float64]
+Algorithm = Literal["auto", "lloyd", "bounds", "nested"]
 #: "sam" is another name of "cosine".
 MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
 
@@ -77,15 +81,20 @@ array of shape (k, p) or callable, default="k-means||"
     init_rounds : int, default=5
         Rounds of ``"k-means||"``; more follow only while there are fewer
         candidates than clusters.
-    algorithm : {"auto", "lloyd", "bounds"}, default="auto"
-        How Lloyd's algorithm assigns rows; the result is the same to the last bit.
-        ``"lloyd"`` compares each row with all centers in each pass.  ``"bounds"`` keeps
-        lower bounds on the distances of each row, and compares it again only where the
-        centers have moved too far to tell [7]_: 80 bytes a row and restart, where four
-        times that fits ``daskclust.persist-fraction`` of the free memory, else as
-        ``"lloyd"``.
-        ``"auto"`` tries bounds on 1/32 of the rows where there are many centers, and
-        asks them of all rows while they pay.
+    algorithm : {"auto", "lloyd", "bounds", "nested"}, default="auto"
+        How rows are assigned and where the iterations begin.  ``"lloyd"`` compares each row
+        with all centers in each iteration.  ``"bounds"`` gives the same result to the last bit:
+        it keeps lower bounds on the distances of each row, and compares a row with all centers
+        again only where these have moved too far to tell [7]_.  It takes 80 bytes a row and
+        restart; where four times that does not fit ``daskclust.persist-fraction`` of the free
+        memory, it is ``"lloyd"``.  ``"nested"`` iterates on a sample first, which is doubled
+        each time the centers move less than its noise [8]_, then on all rows, to the same
+        tolerance.  With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
+        the candidates and the sample, and the worse half of them is dropped at each doubling.
+        ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 32 rows a
+        cluster, where 10 rows a cluster fit 256 MiB.  Whether nested or not, ``"auto"`` tries
+        bounds on 1/32 of the rows where there are many centers, and uses them for all rows
+        while that is faster.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``.  ``"sam"`` (spectral angle mapper) is
@@ -119,7 +128,9 @@ array of shape (k, p) or callable, default="k-means||"
         Weighted sum of squared distances to the centers, in the metric, by
         direct differences in float64.
     n_iter_ : int
-        Iterations of the restart that was kept.
+        Iterations of the restart that was kept, over all rows.
+    counts_ : ndarray of shape (k,), float64
+        Weight of the rows of which each center is the mean.
     n_features_in_ : int
         Number of features p.
     feature_names_in_ : ndarray of shape (p,)
@@ -174,6 +185,12 @@ array of shape (k, p) or callable, default="k-means||"
     Labels are exact: a row whose two nearest centers cannot be told apart in the
     input's precision is decided by direct differences in float64.
 
+    ``"nested"`` makes 2 passes more (of k-means|| 1) and leaves it to the client to iterate on
+    the sample, of 65 536 rows or 256 a cluster, at most half of all and 256 MiB.  Rows are
+    drawn by their number, whatever the chunks; the 1024 rows (or 2.5 a cluster) that lie
+    farthest from some of them are all taken beside, since a sample says little of few rows
+    that are most of the inertia.
+
     References
     ----------
     .. [1] Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of
@@ -191,6 +208,7 @@ array of shape (k, p) or callable, default="k-means||"
        of missing data. The American Statistician 70.
     .. [7] Drake, J., Hamerly, G. (2012). Accelerated k-means with adaptive distance
        bounds. NIPS Workshop on Optimization for Machine Learning.
+    .. [8] Newling, J., Fleuret, F. (2016). Nested mini-batch k-means. NeurIPS.
 
     Examples
     --------
@@ -238,7 +256,7 @@ array of shape (k, p) or callable, default="k-means||"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 1)
-        check_choice(self.algorithm, "algorithm", ALGORITHMS)
+        check_choice(self.algorithm, "algorithm", get_args(Algorithm))
         check_choice(self.metric, "metric", get_args(MetricName))
         if isinstance(self.init, str):
             check_choice(self.init, "init", STRING_INITS)
@@ -273,6 +291,59 @@ array of shape (k, p) or callable, default="k-means||"
         """
         return fit(self, X, sample_weight)
 
+    @available_if(can_follow)
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """Let the centers follow a batch of rows, of a stream or of data that arrive in parts.
+
+        Each center becomes the mean of all rows it was ever given (``counts_`` is their
+        weight), as of scikit-learn's ``MiniBatchKMeans`` without reassignment [9]_.  A call is
+        one batch, whatever its chunks; for one batch a block, loop over ``X.blocks``.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            The batch.  The first must have at least ``n_clusters`` rows: it finds the start,
+            as ``fit`` with one iteration.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+
+        Returns
+        -------
+        self
+            With ``labels_`` those of the batch by the new centers, ``inertia_`` that of the batch
+            by the centers it met, ``n_iter_`` the number of batches (after ``fit`` of
+            iterations and batches), and one more record in ``history_``.
+
+        Raises
+        ------
+        ValueError
+            For rows of another width, NaN or infinity, and unusable weights.
+        AttributeError
+            Where means of rows cannot be carried on: with a ``metric`` other than
+            ``"euclidean"``, and ``missing="partial"``.
+
+        Notes
+        -----
+        One pass; those of a ``fit`` with one iteration for the first batch.  A call that fails
+        changes nothing.  ``checkpoint`` is for ``fit``: :meth:`save` keeps the state between
+        batches.
+
+        References
+        ----------
+        .. [9] Sculley, D. (2010). Web-scale k-means clustering. WWW.
+
+        Examples
+        --------
+        >>> import numpy as np, daskclust
+        >>> model = daskclust.KMeans(2, random_state=0)
+        >>> for batch in ([[0.0], [10.0]], [[2.0], [10.0]], [[1.0], [13.0]]):
+        ...     _ = model.partial_fit(np.array(batch))
+        >>> sorted(model.cluster_centers_.ravel().tolist()), model.counts_.tolist()
+        ([1.0, 11.0], [3.0, 3.0])
+        """
+        self._check_parameters()
+        return follow(self, X, sample_weight)
+
     def _first_pass(self, data: Data, read: None) -> FirstPass:
         first = FirstPass(
             draw_seeds(self.random_state, self._n_restarts()),
@@ -293,17 +364,26 @@ array of shape (k, p) or callable, default="k-means||"
             # Whitened features have variance 1.
             rows, tolerance = rows.transformed(metric), float(self.tol)
         shift = survey.mean if metric.is_identity else None
-        start = partial(self._start, data, rows, metric, shift)
-        return LloydProblem(
+        problem = LloydProblem(
             rows,
-            start,
+            partial(self._start, data, rows, metric, shift),
             int(self.max_iter),
             tolerance,
             metric,
             shift,
             missing=misses_values(survey),
-            algorithm=self.algorithm,
+            algorithm="auto" if self.algorithm == "nested" else self.algorithm,
         )
+        if not self._is_nested(rows):
+            return problem
+        return replace(problem, start=partial(self._nested_start, data, problem))
+
+    def _is_nested(self, rows: Rows) -> bool:
+        """Whether samples come first."""
+        if self.algorithm != "auto":
+            return self.algorithm == "nested"
+        drawn = isinstance(self.init, str) and self.init == "k-means||"
+        return drawn and pays(rows, self.n_clusters)
 
     def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Float:
         """Find the starting centers of all restarts, in the metric's space."""
@@ -311,9 +391,7 @@ array of shape (k, p) or callable, default="k-means||"
         if not isinstance(self.init, str):
             given = given_centers(self.init, data.X, k, p, data.seeds)
             return np.stack([metric(centers) for centers in given])
-        survey = data.survey
-        if isinstance(metric, Whitened):
-            survey = replace(survey, picks=_whitened_picks(survey.picks, metric))
+        survey = _in_space(data.survey, metric)
         return sample_centers(
             rows,
             survey,
@@ -325,6 +403,41 @@ array of shape (k, p) or callable, default="k-means||"
             shift=shift,
             missing=misses_values(survey),
         ).centers
+
+    def _nested_start(self, data: OpenData, problem: LloydProblem) -> Float:
+        """Find the starting centers of all restarts on samples that grow."""
+        k, seeds, rows = self.n_clusters, data.seeds, problem.rows
+        survey = _in_space(data.survey, problem.metric)
+        start = partial(nested_start, problem, k, survey.mean, total=survey.weight, seed=seeds[0])
+        if not (isinstance(self.init, str) and self.init == "k-means||"):
+            given = problem.start()
+            return start(lambda _: list(given[:, None]), lambda: given)
+        drawn = draw_candidates(
+            rows,
+            survey,
+            k,
+            seeds,
+            oversampling_factor=self.oversampling_factor,
+            init_rounds=self.init_rounds,
+            shift=problem.shift,
+            missing=problem.missing,
+        )
+
+        def tries(sample: Sample) -> list[Float] | None:
+            found = [
+                greedy_tries(sample, points, k, seed, survey.mean)
+                for points, seed in zip(drawn.points, seeds, strict=True)
+            ]
+            return None if any(f is None for f in found) else [f for f in found if f is not None]
+
+        return start(tries, lambda: drawn.clustered(k).centers)
+
+
+def _in_space(survey: Any, metric: Metric) -> Any:
+    """Return the survey with the rows that it drew in the metric's space."""
+    if not isinstance(metric, Whitened):
+        return survey
+    return replace(survey, picks=_whitened_picks(survey.picks, metric))
 
 
 def _whitened_picks(picks: NDArray[Any], metric: Whitened) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from daskclust.estimator.parameters import (
 )
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
-from daskclust.persistence.schema import Entry, Number
+from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
     FARTHEST,
     CenterSets,
@@ -61,6 +61,8 @@ class LloydState:
     settled : ndarray of shape (r,), bool
         Whether it does not move at all: labels, centers and inertia agree.
     n_iter : ndarray of shape (r,), int
+    counts : ndarray of shape (r, k), float64
+        Weight of the rows of which each center is the mean.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -69,6 +71,7 @@ class LloydState:
         "converged": "b r",
         "settled": "b r",
         "n_iter": "i r",
+        "counts": "f r k",
     }
 
     centers: Float
@@ -76,6 +79,7 @@ class LloydState:
     converged: NDArray[np.bool_]
     settled: NDArray[np.bool_]
     n_iter: NDArray[np.int64]
+    counts: Float
 
     @classmethod
     def begin(cls, centers: Float) -> LloydState:
@@ -87,6 +91,7 @@ class LloydState:
             np.zeros(r, bool),
             np.zeros(r, bool),
             np.zeros(r, np.int64),
+            np.zeros(centers.shape[:2]),
         )
 
 
@@ -268,17 +273,21 @@ class LloydProblem:
         stats = self._passes.assign(sets, restarts.tolist())
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
+    def moved(self, centers: Float, stats: ClusterStatistics, at: int) -> tuple[Float, Float]:
+        """Return means and weights of one of the assigned sets, its empty clusters refilled."""
+        found = relocate_empty(self.rows, centers, stats.of(at), shift=self.shift)
+        return self.metric.project(found.means(centers)), found.counts
+
     def step(self, state: LloydState) -> Step[LloydState]:
         """Assign all rows and move the centers of the restarts that still move."""
         active = np.flatnonzero(~state.converged)
         stats = self._assign(state.centers[active], active)
         centers, inertia = state.centers.copy(), state.inertia.copy()
         converged, settled = state.converged.copy(), state.settled.copy()
-        n_iter = state.n_iter.copy()
+        n_iter, counts = state.n_iter.copy(), state.counts.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
-            found = relocate_empty(self.rows, state.centers[r], stats.of(at), shift=self.shift)
-            centers[r] = self.metric.project(found.means(state.centers[r]))
+            centers[r], counts[r] = self.moved(state.centers[r], stats, at)
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - state.centers[r]) ** 2).sum())
             shifts.append(moved)
@@ -286,7 +295,7 @@ class LloydProblem:
             converged[r] = moved <= self.tolerance
             n_iter[r] += 1
         return Step(
-            state=LloydState(centers, inertia, converged, settled, n_iter),
+            state=LloydState(centers, inertia, converged, settled, n_iter, counts),
             objective=float(inertia.min()),
             center_shift=float(np.sqrt(max(shifts))),
             finished=bool(converged.all()),
@@ -305,7 +314,11 @@ class LloydProblem:
 class LloydClusterer(BaseClusterer):
     """What the estimators that run Lloyd's algorithm share."""
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {"inertia_": Number(low=0)}
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "inertia_": Number(low=0),
+        # Models of before have none.
+        "counts_": Array("k", low=0, optional=True),
+    }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def _check_parameters(self) -> None:
@@ -334,6 +347,7 @@ class LloydClusterer(BaseClusterer):
         self._centers = state.centers[best]
         self.cluster_centers_ = problem.metric.restore(self._centers)
         self.inertia_ = float(state.inertia[best])
+        self.counts_ = state.counts[best]
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
         warn_few_distinct(len(np.unique(self._centers, axis=0)), self.n_clusters)

@@ -128,6 +128,8 @@ callable, default="ss-k-means||"
         Weighted sum of squared distances of the rows to the centers of ``labels_``.
     n_iter_ : int
         Iterations of the restart that was kept.
+    counts_ : ndarray of shape (k,), float64
+        Weight of the rows of which each center is the mean.
     n_features_in_ : int
         Number of features p.
     feature_names_in_ : ndarray of shape (p,)

@@ -30,6 +30,10 @@ def _start_passes(params: Mapping[str, Any]) -> int | None:
     rounds = int(params.get("init_rounds", 5)) + 1
     known = {"k-means||": rounds, "k-means++": k - 1, "random": 0, "maximin": k, "kmeans": rounds}
     known |= {"ss-k-means++": k, "seeded-random": 0}
+    algorithm = params.get("algorithm")
+    if algorithm == "nested" or (algorithm == "auto" and init == "k-means||"):
+        # The sample, and the farthest rows.
+        known = {name: passes + 2 for name, passes in known.items()}
     if not isinstance(init, str):
         return 0
     if init in ("auto", "neighborhoods", "ss-k-means||"):

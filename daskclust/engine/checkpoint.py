@@ -306,11 +306,15 @@ def _unpack_loop(
 ) -> Fitted:
     meta, arrays = packed
     history, passes = meta["history"], meta["passes"]
+    if not isinstance(history, list):
+        raise StateError("the records of iterations are no list")
     numbers = [record["iteration"] for record in history]
     if numbers != list(range(1, len(history) + 1)):
         raise StateError("the records of iterations are not in order")
     if not isinstance(passes, int) or not isinstance(meta["finished"], bool):
         raise StateError("the number of passes is invalid")
+    if meta["finished"] and not history:
+        raise StateError("the loop is finished without an iteration")
     return Fitted(
         unpack_state(kind, arrays, meta["missing"], sizes), history, meta["finished"], passes
     )

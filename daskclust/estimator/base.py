@@ -27,7 +27,7 @@ from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
-from daskclust.reduction import ASSIGN, SURVEY, CenterSets, SurveyRequest
+from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 
 __all__ = [
@@ -222,6 +222,10 @@ class BaseClusterer(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
+        return -float(self._assigned(X, sample_weight).inertia.sum())
+
+    def _assigned(self, X: Any, sample_weight: Any) -> ClusterStatistics:
+        """Assign checked rows to the centers, in one pass; raise for values that are none."""
         rows = open_rows(X, check_weight(sample_weight, X)).transformed(
             None if self._metric.is_identity else self._metric
         )
@@ -231,13 +235,13 @@ class BaseClusterer(
             feature_weights=None if weights is None else weights[None],
             missing=is_partial(self),
         )
-        inertia = float(rows.reduce(ASSIGN, state).inertia.sum())
-        if not np.isfinite(inertia):
+        stats: ClusterStatistics = rows.reduce(ASSIGN, state)
+        if not np.isfinite(stats.inertia.sum()):
             # Only now is a second look worth its pass: to say where the fault lies.
             check_found = check_observed_values if is_partial(self) else check_values
             survey = PARTIAL_SURVEY if is_partial(self) else SURVEY
             check_found(rows.reduce(survey, SurveyRequest(X.shape[1])))
-        return -inertia
+        return stats
 
     @property
     def _n_features_out(self) -> int:

@@ -35,7 +35,9 @@ from daskclust.starts.deterministic import (
 __all__ = [
     "DETERMINISTIC_INITS",
     "STRING_INITS",
+    "Candidates",
     "Start",
+    "draw_candidates",
     "n_survey_picks",
     "note_start",
     "recluster",
@@ -158,19 +160,67 @@ def sample_centers(
     if init == "random":
         return _padded([np.concatenate([known, p])[:n_clusters] for p in picks], n_clusters)
     first = [known] * len(seeds) if len(known) else picks
+    rounds = _Rounds(rows, first, seeds, shift, survey.mean, missing)
     if init == "k-means++":
-        rounds = _Rounds(rows, first, seeds, shift, survey.mean, missing)
         return _padded(_sequential(rounds, n_clusters), n_clusters)
-    found = _oversampled(
-        _Rounds(rows, first, seeds, shift, survey.mean, missing),
-        n_clusters,
-        seeds,
-        oversampling_factor,
-        init_rounds,
-        len(known),
-        survey.weight,
-    )
-    return _padded(found, n_clusters)
+    _oversample(rounds, n_clusters, oversampling_factor, init_rounds, len(known))
+    return Candidates(rounds, survey.weight, seeds, len(known)).clustered(n_clusters)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What k-means|| draws for each restart, before it is clustered."""
+
+    _rounds: _Rounds
+    _total: float
+    _seeds: tuple[int, ...]
+    _n_fixed: int = 0
+
+    @property
+    def points(self) -> list[Float]:
+        """Distinct rows: an array of shape (m_r, p), float64, for each restart."""
+        return self._rounds.candidates
+
+    def clustered(self, k: int) -> Start:
+        """Cluster the candidates, weighted by the rows they attract; one pass."""
+        weights = self._rounds.weigh(self._total)
+        found = [
+            recluster(points, weight, k, seed, self._n_fixed)
+            for points, weight, seed in zip(self.points, weights, self._seeds, strict=True)
+        ]
+        return _padded(found, k)
+
+
+def draw_candidates(
+    rows: Rows,
+    survey: Survey,
+    n_clusters: int,
+    seeds: tuple[int, ...],
+    *,
+    oversampling_factor: float,
+    init_rounds: int,
+    shift: Float | None,
+    missing: bool = False,
+) -> Candidates:
+    """Draw the candidates of k-means||, and do not cluster them yet.
+
+    Parameters
+    ----------
+    rows, survey, n_clusters, seeds, oversampling_factor, init_rounds, shift, missing
+        As of :func:`sample_centers`.
+
+    Returns
+    -------
+    Candidates
+
+    Notes
+    -----
+    ``init_rounds`` passes.
+    """
+    first = [_picked(picks, survey.mean) for picks in survey.picks]
+    rounds = _Rounds(rows, first, seeds, shift, survey.mean, missing)
+    _oversample(rounds, n_clusters, oversampling_factor, init_rounds, 0)
+    return Candidates(rounds, survey.weight, seeds)
 
 
 class _Rounds:
@@ -243,16 +293,8 @@ def _sequential(rounds: _Rounds, k: int) -> list[Float]:
     return rounds.candidates
 
 
-def _oversampled(
-    rounds: _Rounds,
-    k: int,
-    seeds: tuple[int, ...],
-    factor: float,
-    n_rounds: int,
-    n_fixed: int,
-    total: float,
-) -> list[Float]:
-    """Draw rounds of about ``factor`` times as many rows as centers are missing; cluster them.
+def _oversample(rounds: _Rounds, k: int, factor: float, n_rounds: int, n_fixed: int) -> None:
+    """Draw rounds of about ``factor`` times as many rows as centers are missing.
 
     Bahmani et al. (2012), with draws of an exact number of rows by a race.
     """
@@ -261,10 +303,6 @@ def _oversampled(
     # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
     while left and (rounds.made < n_rounds or any(len(c) < k for c in rounds.candidates)):
         left = rounds.draw(per_round)
-    return [
-        recluster(points, weight, k, seed, n_fixed)
-        for points, weight, seed in zip(rounds.candidates, rounds.weigh(total), seeds, strict=True)
-    ]
 
 
 #: Iterations of weighted Lloyd on the candidates; they are few and it converges fast.

@@ -61,13 +61,15 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def run_alone(script: str, *arguments: str, threads: int = THREADS) -> dict[str, Any]:
+def run_alone(
+    script: str, *arguments: str, threads: int = THREADS, python: str = sys.executable
+) -> dict[str, Any]:
     """Run a script in a process of its own and return the JSON it prints last."""
     env = dict(os.environ)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         env[name] = str(threads)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", script, *arguments],
+        [python, "-W", "ignore", script, *arguments],
         capture_output=True,
         text=True,
         env=env,

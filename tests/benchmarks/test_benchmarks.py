@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import cube
 import dpmeans
 import lloyd
@@ -16,6 +19,7 @@ import pytest
 import scaling
 import seeding
 import selection
+import whole_fits
 from _timing import PROBLEMS, TOY, Problem, run_alone
 
 
@@ -27,12 +31,39 @@ def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]
     assert "| a (4e+03, 20, 10) float32 |" in capsys.readouterr().out
 
 
-def test_whole_fits_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bounds_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
     results = lloyd.compare_fits({"d": TOY["d"]}, ("float32",), ("lloyd", "bounds"), 1)
     lloyd.report_fits(results, TOY)
     cell = results["d", "float32"]
     assert cell["lloyd"]["inertia"] == cell["bounds"]["inertia"]
     assert "| d (4e+03, 16, 20) float32 |" in capsys.readouterr().out
+
+
+def test_whole_fits_are_compared_and_drawn_at_toy_size(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    peers = {peer: sys.executable for peer in ("daskclust", "scikit-learn")}
+    table = whole_fits.summary(whole_fits.compare({"a": TOY["a"]}, peers, seeds=1))
+    whole_fits.report(table, TOY)
+    assert "| a (4e+03, 20, 10) |" in capsys.readouterr().out
+    assert table["a"]["scikit-learn"]["speed"] == table["a"]["scikit-learn"]["inertia"] == 1.0
+    whole_fits.draw(table, tmp_path / "fits.png")
+    assert (tmp_path / "fits.png").stat().st_size > 1000
+
+
+def test_inertia_of_a_benchmark_by_hand() -> None:
+    rows = np.array([[0.0], [1.0], [5.0]], dtype=np.float32)
+    assert whole_fits.inertia(rows, np.array([[0.5], [3.0]])) == pytest.approx(0.25 + 0.25 + 4.0)
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(3600)
+def test_whole_fits_reach_their_speed_at_equal_quality() -> None:
+    peers = {peer: sys.executable for peer in ("daskclust", "scikit-learn")}
+    table = whole_fits.summary(whole_fits.compare(PROBLEMS, peers))
+    for name, target in whole_fits.TARGETS.items():
+        assert table[name]["daskclust"]["inertia"] <= whole_fits.EQUAL
+        assert table[name]["daskclust"]["speed"] >= target
 
 
 def test_overhead_is_measured_on_a_cluster_at_toy_size() -> None:

@@ -1,0 +1,287 @@
+"""Lloyd's algorithm on samples that grow, before it goes over all rows.
+
+Far from its end an iteration need not see all rows: means of a sample of m rows are as good
+as those of all but for noise of the order ``1 / m``.  So a uniform sample is fetched once,
+several starts are tried on a small part of it, and each time the centers move less than that
+noise, the part is doubled and the worse half of the tries is given up.  What follows on all
+rows is plain Lloyd, to the same tolerance.
+
+A uniform sample knows little of rows that are few and far off, which may be most of the
+inertia.  So the farthest rows are all taken, and the sample stands for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cluster.lloyd import LloydProblem
+from daskclust.engine import Rows, open_rows
+from daskclust.kernels.rng import draw_numbers
+from daskclust.kernels.starts.greedy import draw_greedy, n_draws
+from daskclust.reduction import ASSIGN, FARTHEST, CenterSets, FarthestRequest
+
+__all__ = ["Sample", "draw_sample", "greedy_tries", "grown", "nested_start", "pays", "sample_rows"]
+
+Float = NDArray[np.float64]
+
+#: Bytes of the sample at most: it lies with the client.
+_BYTES = 2**28
+#: Rows of the sample, and rows for each cluster, that leave little noise.
+_ROWS, _ROWS_EACH = 2**16, 256
+#: Rows of the smallest part, and rows for each cluster.
+_FIRST, _FIRST_EACH = 2**12, 10
+#: Rows, at least, from which others are far.
+_USUAL = 16
+#: Below so many rows for each cluster all rows are soon looked at.
+_LEAST_EACH = 32
+#: Squared moves, over the squared standard errors of the means, that are lost in noise.
+_SHARE = 0.1
+#: Below any weight of a cluster.
+_TINY = 1e-140
+#: Tries of a restart; fewer where rows times centers are many.
+_TRIES, _WORK = 8, 2**20
+#: Draws of their own, beside those of the start.
+_OF_ROWS, _OF_TRIES = 2**33, 2**33 + 1
+
+
+def _first(k: int) -> int:
+    """Rows of the smallest part."""
+    return max(_FIRST, _FIRST_EACH * k)
+
+
+def _far(rows: Rows, k: int) -> int:
+    """Rows that are taken since they are far off."""
+    return max(1, min(_first(k) // 4, rows.n_rows // 8))
+
+
+def sample_rows(rows: Rows, k: int) -> int:
+    """Return how many rows the sample has: at most half of them, unless they are few."""
+    fit = _BYTES // (rows.n_features * rows.dtype.itemsize)
+    wanted = min(rows.n_rows // 2, max(_ROWS, _ROWS_EACH * k), fit)
+    return min(rows.n_rows, max(wanted, _first(k)))
+
+
+def pays(rows: Rows, k: int) -> bool:
+    """Whether samples save work: many rows for each cluster, of which enough fit the client."""
+    room = _first(k) * rows.n_features * rows.dtype.itemsize <= _BYTES
+    return room and rows.n_rows >= max(2 * _FIRST, _LEAST_EACH * k)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The farthest rows, and some of the others, drawn with equal odds, in random order.
+
+    Attributes
+    ----------
+    far, far_weight : ndarray of shape (f, p) and (f,)
+        Rows that stand for themselves.
+    x, weight : ndarray of shape (m, p) and (m,)
+        Rows that stand for all others, as does any first part of them; weights are positive.
+    total : float
+        Weight of all others.
+    n_rows : int
+        Number of all rows.
+    """
+
+    far: NDArray[Any]
+    far_weight: Float
+    x: NDArray[Any]
+    weight: Float
+    total: float
+    n_rows: int
+
+    @property
+    def size(self) -> float:
+        """How many rows of equal weight would tell as much as the drawn ones (Kish)."""
+        return float(self.weight.sum() ** 2 / (self.weight**2).sum()) if len(self.weight) else 0.0
+
+    def part(self, count: int) -> tuple[NDArray[Any], Float, float]:
+        """Return rows and weights of a part, and by how much the drawn ones are multiplied."""
+        weight = self.weight[:count]
+        times = self.total / weight.sum()
+        weights = np.concatenate([self.far_weight, weight * times])
+        spread = float(times * (weight**2).sum() / weight.sum())
+        return np.concatenate([self.far, self.x[:count]]), weights, spread
+
+
+def draw_sample(problem: LloydProblem, k: int, mean: Float, total: float, seed: int) -> Sample:
+    """Draw rows by their numbers, so that chunks play no part.
+
+    Parameters
+    ----------
+    problem : LloydProblem
+    k : int
+    mean : ndarray of shape (p,)
+        What rows take for the values that they miss, where they are centers.
+    total : float
+        Weight of all rows.
+    seed : int
+
+    Notes
+    -----
+    Two passes: the rows that are drawn, and those farthest from the first of them.
+    """
+    rows = problem.rows
+    rng = np.random.default_rng([seed, _OF_ROWS])
+    numbers = draw_numbers(rows.n_rows, sample_rows(rows, k), int(rng.integers(2**63)))
+    x, weight = rows.take(numbers)
+    order = rng.permutation(len(x))
+    order = order[weight[order] > 0]
+    # Drawn rows lie where most rows are: what is far from all of them is rare.
+    usual = _filled(x[order[: max(k, _USUAL)]], mean)
+    if not len(usual):
+        return Sample(x[:0], weight[:0], x[:0], weight[:0], 0.0, rows.n_rows)
+    request = FarthestRequest(usual, _far(rows, k), shift=problem.shift, missing=problem.missing)
+    found = rows.reduce(FARTHEST, request)
+    far, far_weight = found["x"][:, :-2].astype(rows.dtype), found["x"][:, -2].copy()
+    order = order[~np.isin(numbers[order], found["row"])]
+    # Rounding may leave a little less than nothing.
+    others = max(total - float(far_weight.sum()), 0.0)
+    return Sample(far, far_weight, x[order], weight[order], others, rows.n_rows)
+
+
+def _filled(x: NDArray[Any], mean: Float) -> Float:
+    """Rows in double precision, with the mean of what they miss."""
+    return np.where(np.isnan(x), mean, x.astype(np.float64))
+
+
+def greedy_tries(sample: Sample, candidates: Float, k: int, seed: int, mean: Float) -> Float | None:
+    """Draw several starts by greedy k-means++ from candidates and a part of the sample.
+
+    Candidates are rows far apart: a small cluster that no sampled row is in has some.
+
+    Parameters
+    ----------
+    sample : Sample
+    candidates : ndarray of shape (m, p), float64
+    k, seed : int
+    mean : ndarray of shape (p,)
+        What rows take for the values that they miss.
+
+    Returns
+    -------
+    ndarray of shape (t, k, p), float64, or None
+        None where the part has fewer than k distinct rows.
+    """
+    part, weight, _ = sample.part(_first(k))
+    points = np.concatenate([candidates, _filled(part, mean)])
+    each = np.full(len(candidates), weight.sum() / sample.n_rows)
+    mass = np.concatenate([each, weight])
+    found = []
+    for t in range(max(1, min(_TRIES, _WORK // (_first(k) * k)))):
+        uniforms = np.random.default_rng([seed, _OF_TRIES, t]).random((k, n_draws(k)))
+        places = draw_greedy(points, mass, k, uniforms)
+        if len(places) < k:
+            return None
+        found.append(points[places])
+    return np.stack(found)
+
+
+def _settled(level: LloydProblem, centers: Float, spread: float) -> tuple[Float, Float]:
+    """Iterate each set until its moves drown in noise; return centers and inertia.
+
+    ``spread`` is the squared weight of the drawn rows over their weight.
+    """
+    centers, inertia = centers.copy(), np.full(len(centers), np.inf)
+    moving = list(range(len(centers)))
+    for _ in range(level.max_iter):
+        state = CenterSets(centers[moving], shift=level.shift, missing=level.missing)
+        stats = level.rows.reduce(ASSIGN, state)
+        still = []
+        for at, s in enumerate(moving):
+            moved, _ = level.moved(centers[s], stats, at)
+            squared = ((moved - centers[s]) ** 2).sum(axis=1)
+            noise = spread * stats.inertia[at] / np.maximum(stats.counts[at], _TINY) ** 2
+            # Each cluster by its own noise: that of a few far rows would hide all the others.
+            share = np.divide(
+                squared, noise, out=np.where(squared > 0, np.inf, 0.0), where=noise > 0
+            )
+            centers[s], inertia[s] = moved, stats.inertia[at].sum()
+            if share.mean() > _SHARE and squared.sum() > level.tolerance:
+                still.append(s)
+        moving = still
+        if not moving:
+            break
+    return centers, inertia
+
+
+def _parts(smallest: int, largest: int) -> list[int]:
+    """Sizes that double, from about the smallest up to the largest."""
+    sizes = [largest]
+    while sizes[0] // 2 > 0.75 * smallest:
+        sizes.insert(0, sizes[0] // 2)
+    return sizes
+
+
+def grown(problem: LloydProblem, tries: Sequence[Float], sample: Sample) -> Float:
+    """Improve the tries of each restart on parts of the sample that double; keep the best.
+
+    Parameters
+    ----------
+    problem : LloydProblem
+        That of all rows, which are not touched.
+    tries : sequence of ndarray of shape (t, k, p), float64
+        For each restart, all of the same shape.
+    sample : Sample
+        In the metric's space.
+
+    Returns
+    -------
+    ndarray of shape (r, k, p), float64
+    """
+    sets = np.stack(tries)
+    r, _, k, p = sets.shape
+    for size in _parts(min(_first(k), len(sample.x)), len(sample.x)):
+        x, weight, spread = sample.part(size)
+        level = replace(problem, rows=open_rows(x, weight))
+        settled, inertia = _settled(level, sets.reshape(-1, k, p), spread)
+        costs = inertia.reshape(r, -1)
+        # Equal solutions, numbered differently, are not chosen between by rounding.
+        costs = np.round(costs / np.maximum(costs.min(axis=1, keepdims=True), _TINY), 9)
+        order = np.argsort(costs, axis=1, kind="stable")
+        last = size == len(sample.x)
+        better = order[:, : 1 if last else -(-sets.shape[1] // 2)]
+        sets = np.take_along_axis(settled.reshape(sets.shape), better[..., None, None], axis=1)
+    return sets[:, 0]
+
+
+def nested_start(
+    problem: LloydProblem,
+    k: int,
+    mean: Float,
+    tries: Callable[[Sample], Sequence[Float] | None],
+    otherwise: Callable[[], Float],
+    total: float,
+    seed: int,
+) -> Float:
+    """Find starting centers of all restarts on samples.
+
+    Parameters
+    ----------
+    problem : LloydProblem
+        That of all rows.
+    k, mean, total, seed
+        As of :func:`draw_sample`.
+    tries : callable(sample) -> sequence of ndarray of shape (t, k, p), or None
+        Starts to try, for each restart.
+    otherwise : callable() -> ndarray of shape (r, k, p)
+        Finds centers where there are no tries, or where most of the weight is in few rows.
+
+    Returns
+    -------
+    ndarray of shape (r, k, p), float64
+
+    Notes
+    -----
+    Two passes; the rest is work of the client, on the threads of NumPy input.
+    """
+    sample = draw_sample(problem, k, mean, total, seed)
+    if sample.total <= 0 or sample.size < min(_first(k), problem.rows.n_rows) / 2:
+        return otherwise()
+    found = tries(sample)
+    return otherwise() if found is None else grown(problem, found, sample)

@@ -1,0 +1,216 @@
+"""Time of whole k-means fits, start included: daskclust beside its peers, at equal quality.
+
+``python tests/benchmarks/whole_fits.py --output FOLDER`` prints the table and writes it, its
+numbers and a picture.  Every fit runs in a process of its own, on two threads, after a short
+fit that compiles and loads what is needed; peers alternate, and seeds differ from run to run.
+``--python PATH`` names another interpreter for peers that are not installed in this one.
+
+The rule of equal quality: a speed counts where the mean inertia is at most 0.1 % above
+scikit-learn's over the same seeds; the excess is in the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _timing import PROBLEMS, TOY, Problem, middle, print_table, run_alone
+
+PEERS = ("daskclust", "scikit-learn", "scikit-learn-intelex", "faiss")
+MODULES = dict(zip(PEERS, ("daskclust", "sklearn", "sklearnex", "faiss"), strict=True))
+REFERENCE = "scikit-learn"
+#: Mean inertia over that of scikit-learn, up to which quality is equal.
+EQUAL = 1.001
+#: Speed over scikit-learn that we ask for.
+TARGETS = {"a": 2.6, "b": 2.8, "c": 8.0, "d": 20.0}
+
+
+def overlapping(problem: Problem) -> np.ndarray:
+    """Rows about centers so close that many rows are in doubt: N(0, 9 / p), unit noise."""
+    rng = np.random.default_rng(1)
+    centers = rng.normal(size=(problem.k, problem.p)) * np.sqrt(9 / problem.p)
+    rows = rng.standard_normal((problem.n, problem.p), dtype=np.float32)
+    rows += centers.astype(np.float32)[rng.integers(problem.k, size=problem.n)]
+    return rows
+
+
+def inertia(rows: np.ndarray, centers: np.ndarray) -> float:
+    """Sum of squared distances in double precision, the same for all peers."""
+    centers, total = centers.astype(np.float64), 0.0
+    squares = (centers**2).sum(axis=1)
+    for start in range(0, len(rows), 16384):
+        part = rows[start : start + 16384].astype(np.float64)
+        nearest = (squares - 2.0 * part @ centers.T).min(axis=1)
+        total += float((nearest + (part**2).sum(axis=1)).sum())
+    return total
+
+
+def fit(peer: str, rows: np.ndarray, k: int, seed: int, max_iter: int = 300) -> Any:
+    """Return centers and the number of iterations, by the peer's own start and defaults."""
+    if peer == "faiss":
+        import faiss
+
+        # Its defaults, but for a sample of the rows: 25 iterations over all of them.
+        model = faiss.Kmeans(
+            rows.shape[1], k, niter=min(25, max_iter), seed=seed, max_points_per_centroid=len(rows)
+        )
+        model.train(rows)
+        return model.centroids, model.cp.niter
+    if peer == "daskclust":
+        from daskclust import KMeans
+    elif peer == "scikit-learn-intelex":
+        from sklearnex.cluster import KMeans
+    else:
+        from sklearn.cluster import KMeans
+    model = KMeans(k, random_state=seed, n_init=1, max_iter=max_iter).fit(rows)
+    return model.cluster_centers_, int(model.n_iter_)
+
+
+def measure(peer: str, problem: Problem, seed: int) -> dict[str, float]:
+    """Return seconds, iterations and inertia of one fit, in this process."""
+    rows = overlapping(problem)
+    fit(peer, rows[: max(20_000, 40 * problem.k)], problem.k, seed, max_iter=2)
+    began = time.perf_counter()
+    centers, n_iter = fit(peer, rows, problem.k, seed)
+    seconds = time.perf_counter() - began
+    return {"seconds": seconds, "iterations": n_iter, "inertia": inertia(rows, centers)}
+
+
+def installed(python: str) -> dict[str, str]:
+    """Return which interpreter runs each peer that is installed anywhere."""
+    found = {peer: sys.executable for peer in PEERS if importlib.util.find_spec(MODULES[peer])}
+    if python != sys.executable:
+        for peer in PEERS:
+            if (
+                peer not in found
+                and run_alone(__file__, "--has", MODULES[peer], python=python)["has"]
+            ):
+                found[peer] = python
+    return found
+
+
+def compare(
+    problems: dict[str, Problem], pythons: dict[str, str], seeds: int = 5
+) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Measure all peers, alternating; by problem and peer a record a seed."""
+    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for seed in range(seeds):
+        for name, p in problems.items():
+            for peer, python in pythons.items():
+                argument = json.dumps([peer, p.n, p.p, p.k, seed])
+                record = run_alone(__file__, "--alone", argument, python=python)
+                found.setdefault(name, {}).setdefault(peer, []).append(record)
+                print(name, peer, seed, record, file=sys.stderr, flush=True)
+    return found
+
+
+def summary(results: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return medians, speeds over scikit-learn and mean inertia over scikit-learn's."""
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for name, cell in results.items():
+        seconds = {peer: middle([r["seconds"] for r in runs]) for peer, runs in cell.items()}
+        mean = {peer: float(np.mean([r["inertia"] for r in runs])) for peer, runs in cell.items()}
+        table[name] = {
+            peer: {
+                "seconds": seconds[peer],
+                "iterations": middle([r["iterations"] for r in runs]),
+                "speed": seconds[REFERENCE] / seconds[peer],
+                "inertia": mean[peer] / mean[REFERENCE],
+            }
+            for peer, runs in cell.items()
+        }
+    return table
+
+
+def report(table: dict[str, Any], problems: dict[str, Problem]) -> None:
+    """Print the table."""
+    peers = list(next(iter(table.values())))
+    rows = []
+    for name, cell in table.items():
+        p = problems[name]
+        row = [f"{name} ({p.n:.0e}, {p.p}, {p.k})"]
+        for peer in peers:
+            r = cell[peer]
+            text = f"{r['seconds']:.2f} s ({r['iterations']:.0f}) {r['speed']:.2f}x"
+            excess = 100 * (r["inertia"] - 1)
+            row.append(text if peer == REFERENCE else f"{text}, {excess:+.2f} %")
+        rows.append(row)
+    print_table(["problem (n, p, k)", *peers], rows)
+
+
+def draw(table: dict[str, Any], path: Path) -> None:
+    """Draw the speeds; pale bars are of fits whose inertia is higher."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    peers = list(next(iter(table.values())))
+    figure, axes = pyplot.subplots(figsize=(7, 3.2))
+    for at, peer in enumerate(peers):
+        for place, cell in enumerate(table.values()):
+            pale = 1.0 if cell[peer]["inertia"] <= EQUAL else 0.35
+            axes.bar(
+                place + (at - (len(peers) - 1) / 2) * 0.2,
+                cell[peer]["speed"],
+                0.19,
+                color=f"C{at}",
+                alpha=pale,
+                label=peer if not place else None,
+            )
+    axes.set_xticks(range(len(table)), list(table))
+    axes.set_yscale("log")
+    axes.axhline(1.0, color="0.5", linewidth=0.8)
+    axes.set_ylabel("speed over scikit-learn")
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+    pyplot.close(figure)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--toy", action="store_true")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--problems", default="abcd")
+    parser.add_argument("--share", type=float, default=1.0, help="of the rows")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--has", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.has:
+        print(json.dumps({"has": importlib.util.find_spec(options.has) is not None}))
+        return
+    if options.alone:
+        peer, n, p, k, seed = json.loads(options.alone)
+        print(json.dumps(measure(peer, Problem(n, p, k), seed)))
+        return
+    source = TOY if options.toy else PROBLEMS
+    problems = {
+        name: Problem(int(source[name].n * options.share), source[name].p, source[name].k)
+        for name in options.problems
+    }
+    pythons = {
+        peer: python
+        for peer, python in installed(options.python).items()
+        if peer in options.peers.split(",")
+    }
+    results = compare(problems, pythons, options.seeds)
+    table = summary(results)
+    report(table, problems)
+    if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "whole_fits.json").write_text(json.dumps(results, indent=1))
+        draw(table, options.output / "whole_fits.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""KMeans(algorithm="nested"): samples that grow, and where they lead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from helpers import chunks_of, values
+from hypothesis import given, settings
+from oracles.interruption import Interruption, interrupt_at
+from sklearn.cluster import KMeans as SklearnKMeans
+
+from daskclust import KMeans, on_iteration
+from daskclust.cluster.lloyd import LloydProblem
+from daskclust.cluster.nested import Sample, draw_sample, grown
+from daskclust.engine import open_rows
+from daskclust.exceptions import MissingValuesWarning
+from daskclust.testing.strategies import row_chunks
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+N, P, K = 9000, 3, 5
+chunked = chunks_of(1234)
+
+
+def overlapping(n: int = N, p: int = P, k: int = K, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, k, n)
+    return (3.0 * rng.normal(size=(k, p)))[truth] + rng.normal(size=(n, p)), truth
+
+
+X, TRUTH = overlapping()
+
+
+def problem(rows: np.ndarray, **more) -> LloydProblem:
+    return LloydProblem(open_rows(rows), lambda: rows[None, :K], 300, 1e-9, **more)
+
+
+# ---- the sample ---------------------------------------------------------------------------
+
+
+def test_a_part_weighs_as_much_as_all_rows_by_hand() -> None:
+    rows, weight = np.array([[1.0], [2.0], [3.0]]), np.array([1.0, 3.0, 2.0])
+    sample = Sample(np.array([[9.0]]), np.array([2.0]), rows, weight, 20.0, 100)
+    x, w, spread = sample.part(2)
+    assert x.ravel().tolist() == [9.0, 1.0, 2.0]
+    # 2 for itself; 1 and 3 stand for 20: five times as much.
+    assert w.tolist() == [2.0, 5.0, 15.0]
+    assert spread == (5.0**2 + 15.0**2) / 20.0
+    assert sample.size == pytest.approx(6.0**2 / 14.0)
+
+
+def test_the_farthest_rows_are_all_taken_and_the_others_drawn_evenly() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20_000, 2))
+    rows[7::40] *= 1e3
+    # Sorted: any run of rows is unlike the others.
+    rows = rows[np.argsort(rows[:, 0])]
+    sample = draw_sample(problem(rows), K, np.zeros(2), 20_000.0, 1)
+    size = np.abs(rows).max(axis=1)
+    assert len(sample.far) == 1024
+    assert set(sample.far[:, 0]) >= set(rows[size > 50][:, 0])
+    assert sample.total == 20_000.0 - 1024.0
+    drawn = np.searchsorted(rows[:, 0], sample.x[:, 0])
+    assert not set(sample.far[:, 0]) & set(sample.x[:, 0])
+    # Each tenth of the usual rows has its share, in any first part.
+    usual = np.setdiff1d(np.arange(20_000), np.searchsorted(rows[:, 0], sample.far[:, 0]))
+    for part in (drawn, drawn[:2000]):
+        shares = np.histogram(np.searchsorted(usual, part), bins=10, range=(0, len(usual)))[0]
+        assert np.abs(shares / len(part) - 0.1).max() < 0.025
+
+
+@settings(max_examples=10)
+@given(lengths=row_chunks(N))
+def test_the_sample_does_not_depend_on_chunks(lengths) -> None:
+    whole = draw_sample(problem(X), K, X.mean(axis=0), float(N), 3)
+    lazy = LloydProblem(open_rows(da.from_array(X, chunks=(lengths, P))), lambda: X, 1, 0.0)
+    cut = draw_sample(lazy, K, X.mean(axis=0), float(N), 3)
+    for name, value in vars(whole).items():
+        np.testing.assert_array_equal(getattr(cut, name), value)
+
+
+def test_the_best_try_survives_the_parts() -> None:
+    rng = np.random.default_rng(5)
+    good = np.stack([X[TRUTH == k].mean(axis=0) for k in range(K)])
+    poor = np.tile(good.mean(axis=0), (K, 1)) + 1e-3 * rng.normal(size=(K, P))
+    poor[1:] += 50.0
+    sample = draw_sample(problem(X), K, X.mean(axis=0), float(N), 0)
+    found = grown(problem(X), [np.stack([poor, good, poor]), np.stack([good, poor, poor])], sample)
+    for centers in found:
+        np.testing.assert_allclose(centers, good, atol=0.2)
+
+
+# ---- the fit ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("init", ["k-means||", "random", X[:K]])
+def test_the_end_is_a_fixed_point_of_lloyd_on_all_rows(init, dtype) -> None:
+    rows = X.astype(dtype)
+    model = KMeans(K, init=init, algorithm="nested", tol=0.0, random_state=0).fit(rows)
+    labels = model.labels_
+    means = np.stack([rows[labels == k].mean(axis=0, dtype=np.float64) for k in range(K)])
+    np.testing.assert_allclose(model.cluster_centers_, means, rtol=1e-6)
+    np.testing.assert_array_equal(model.counts_, np.bincount(labels))
+    inertia = ((rows.astype(float) - model.cluster_centers_[labels]) ** 2).sum()
+    assert model.inertia_ == pytest.approx(inertia, rel=1e-6)
+    plain = KMeans(K, init=model.cluster_centers_, algorithm="lloyd", tol=0.0).fit(rows)
+    assert plain.n_iter_ == 1
+
+
+@settings(max_examples=8)
+@given(lengths=row_chunks(N))
+def test_any_chunks_give_the_same_labels(lengths) -> None:
+    whole = KMeans(K, n_init=2, random_state=4).fit(X)
+    cut = KMeans(K, n_init=2, random_state=4).fit(da.from_array(X, chunks=(lengths, P)))
+    np.testing.assert_array_equal(values(cut.labels_), whole.labels_)
+    np.testing.assert_allclose(cut.cluster_centers_, whole.cluster_centers_, rtol=1e-12)
+    assert cut.n_iter_ == whole.n_iter_
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "mahalanobis"])
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_any_scheduler_gives_the_same_labels(scheduler, metric) -> None:
+    wanted = KMeans(K, metric=metric, random_state=1).fit(X)
+    with dask.config.set(scheduler=scheduler):
+        model = KMeans(K, metric=metric, random_state=1).fit(chunked(X))
+        np.testing.assert_array_equal(values(model.labels_), wanted.labels_)
+
+
+def test_a_cluster_of_processes_gives_the_same_labels(client) -> None:
+    wanted = KMeans(K, random_state=1).fit(X)
+    model = KMeans(K, random_state=1).fit(chunked(X))
+    np.testing.assert_array_equal(values(model.labels_), wanted.labels_)
+
+
+def test_auto_is_nested_where_rows_are_many_and_k_means_parallel_starts() -> None:
+    def centers(rows, k=K, **params):
+        return KMeans(k, random_state=2, max_iter=3, **params).fit(rows).cluster_centers_
+
+    for rows, params, nested in (
+        (X, {}, True),
+        (X[:8191], {}, False),
+        (X, {"k": 300}, False),
+        (X, {"init": X[:K]}, False),
+        (X, {"init": "random", "n_init": 1}, False),
+    ):
+        found = centers(rows, **params)
+        same = {
+            name: np.array_equal(found, centers(rows, algorithm=name, **params))
+            for name in ("lloyd", "nested")
+        }
+        assert same == {"lloyd": not nested, "nested": nested}
+
+
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_passes_do_not_depend_on_restarts(n_init) -> None:
+    model = KMeans(K, n_init=n_init, random_state=0).fit(X)
+    # A look, five rounds of candidates, the sample and the farthest rows; then the iterations.
+    assert model.history_[0]["passes"] == 1 + 5 + 2 + 1
+    assert model.history_[-1]["passes"] == 8 + len(model.history_)
+
+
+def test_a_fit_that_was_cut_off_goes_on_to_the_same_model(tmp_path: Path) -> None:
+    wanted = KMeans(40, random_state=0).fit(X)
+    assert wanted.n_iter_ > 3
+    for at in (1, 3):
+        model = KMeans(40, random_state=0, checkpoint=tmp_path / f"{at}.ckpt")
+        with pytest.raises(Interruption), on_iteration(interrupt_at(at)):
+            model.fit(X)
+        model.fit(X)
+        np.testing.assert_array_equal(model.cluster_centers_, wanted.cluster_centers_)
+        np.testing.assert_array_equal(model.labels_, wanted.labels_)
+        np.testing.assert_array_equal(model.counts_, wanted.counts_)
+
+
+@pytest.mark.parametrize("n", [40, 500])
+def test_few_rows_are_all_in_the_sample(n) -> None:
+    model = KMeans(K, algorithm="nested", random_state=0).fit(X[:n])
+    plain = KMeans(K, algorithm="lloyd", n_init=10, random_state=0).fit(X[:n])
+    assert model.inertia_ <= 1.05 * plain.inertia_
+
+
+def test_rows_of_weight_0_are_absent_and_few_weights_are_no_sample() -> None:
+    weight = np.zeros(N)
+    weight[::300] = 1.0
+    model = KMeans(K, algorithm="nested", random_state=0).fit(X, sample_weight=weight)
+    few = KMeans(K, init=model.cluster_centers_, algorithm="lloyd").fit(X[::300])
+    assert model.inertia_ == pytest.approx(few.inertia_)
+    weight = np.where(TRUTH == 0, 0.0, 1.0)
+    model = KMeans(K - 1, random_state=0).fit(X, sample_weight=weight)
+    rest = KMeans(K - 1, random_state=0).fit(X[TRUTH != 0])
+    assert model.inertia_ == pytest.approx(rest.inertia_, rel=1e-3)
+
+
+def test_an_integer_weight_is_as_good_as_repetition() -> None:
+    weight = np.random.default_rng(0).integers(0, 4, N).astype(float)
+    model = KMeans(K, random_state=0).fit(X, sample_weight=weight)
+    repeated = KMeans(K, random_state=0).fit(np.repeat(X, weight.astype(int), axis=0))
+    assert model.inertia_ == pytest.approx(repeated.inertia_, rel=1e-3)
+
+
+def test_missing_values_stay_missing() -> None:
+    rows = X.copy()
+    rows[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
+    with pytest.warns(MissingValuesWarning, match="no value at all"):
+        model = KMeans(K, missing="partial", random_state=0).fit(rows)
+    with pytest.warns(MissingValuesWarning, match="no value at all"):
+        plain = KMeans(K, missing="partial", algorithm="lloyd", n_init=5, random_state=0).fit(rows)
+    assert model.inertia_ <= 1.001 * plain.inertia_
+
+
+def test_fewer_distinct_rows_than_clusters_end_as_ever() -> None:
+    rows = np.repeat([[0.0, 1.0], [5.0, 5.0]], 5000, axis=0)
+    with pytest.warns(match=r"distinct clusters \(2\)"):
+        assert KMeans(3, random_state=0).fit(rows).inertia_ == 0.0
+
+
+# ---- how good it is -----------------------------------------------------------------------
+
+
+def mean_inertia(rows: np.ndarray, k: int, **params) -> float:
+    return float(
+        np.mean([KMeans(k, random_state=s, **params).fit(rows).inertia_ for s in range(6)])
+    )
+
+
+@pytest.mark.parametrize("order", ["as drawn", "sorted"])
+def test_inertia_is_no_higher_than_that_of_greedy_k_means_plus_plus(order) -> None:
+    rng = np.random.default_rng(1)
+    rows, truth = overlapping(10_000, 40, 7, seed=2)
+    rows += 2.0 * rng.normal(size=rows.shape)
+    if order == "sorted":
+        rows = rows[np.argsort(truth, kind="stable")]
+    peers = [SklearnKMeans(7, random_state=s).fit(rows).inertia_ for s in range(6)]
+    assert mean_inertia(rows, 7) <= 1.0001 * np.mean(peers)
+
+
+def test_few_rows_that_are_most_of_the_inertia_are_not_overlooked() -> None:
+    rng = np.random.default_rng(7)
+    rows = rng.standard_t(1.2, size=(20_000, 3))
+    peers = [SklearnKMeans(6, random_state=s).fit(rows).inertia_ for s in range(6)]
+    assert mean_inertia(rows, 6) <= 1.01 * np.mean(peers)
+    # A cluster of 9 of 20 000 rows, which a sample of 4096 hardly sees.
+    rows = rng.normal(size=(20_000, 3))
+    rows[::2500] += 400.0
+    model = KMeans(2, random_state=0).fit(rows)
+    assert sorted(model.counts_.tolist()) == [8.0, 19_992.0]
