@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
+from dask.base import tokenize
 
 from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES, block_of, needs_extra
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
@@ -22,6 +24,8 @@ _BLOCKS_LOOKED_AT = 2000
 #: What a zipped store holds, and what else is read from archives.
 _ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 _ZIPPED = (".tif", ".tiff", ".jp2")
+#: Megabytes of decoded blocks that GDAL keeps in a process.
+_CACHE_MB = 64
 _CENTER_UM = "CENTRAL_WAVELENGTH_UM"
 _WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
 _UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavelength units")
@@ -194,9 +198,8 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
             "that GDAL knows?"
         ) from error
     # Without a lock: each thread opens the file for itself.
-    array: Any = rioxarray.open_rasterio(
-        name, chunks={"band": -1, "y": rows, "x": cols}, lock=False, masked=False
-    )
+    array: Any = rioxarray.open_rasterio(name, lock=False, masked=False, cache=False)
+    array = array.copy(data=_in_chunks(array, name, (rows, cols)))
     keep = {key: array.coords[key] for key in ("y", "x", "spatial_ref") if key in array.coords}
     if unplaced:
         keep = {}
@@ -208,6 +211,37 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
     if centers is not None:
         array = array.assign_coords(wavelength=("band", centers, {"units": "nm"}))
     return array
+
+
+class _Bands:
+    """The bands of a file, for tasks."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
+        import rasterio
+
+        # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
+        # more than a worker may have.
+        bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_MB}
+        with rasterio.Env(**bound):
+            found: np.ndarray[Any, Any] = self.array[key].values
+        return found
+
+
+def _in_chunks(array: Any, name: str, block: tuple[int, int]) -> da.Array:
+    """Return the lazy pixels of an opened file, of all bands together."""
+    plain = array.drop_vars(list(array.coords))
+    changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
+    return da.from_array(
+        _Bands(plain),
+        chunks=(-1, *block),
+        name=f"raster-{tokenize(name, changed, block)}",
+        asarray=False,
+        meta=np.empty((0, 0, 0), array.dtype),
+    )
 
 
 def _check_whole(file: Any, name: str) -> None:
