@@ -74,7 +74,7 @@ class _Recycler:
             held = np.empty(size, np.uint8)
         # By way of the buffer protocol: views of an array refer to the one at the bottom, and
         # that has to be this one.
-        lent = np.frombuffer(memoryview(held), np.uint8, size)
+        lent = np.frombuffer(held.data, np.uint8, size)
         weakref.finalize(lent, self._free.append, held).atexit = False
         return lent
 
