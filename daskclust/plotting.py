@@ -23,6 +23,7 @@ __all__ = [
     "draw_spectra",
     "label_colors",
     "new_figure",
+    "own_axes",
     "rgb_bands",
     "rgb_composite",
     "stretch",
@@ -406,6 +407,13 @@ def _frame(ax: Any, title: str | None) -> None:
     ax.set_yticks([])
     if title is not None:
         ax.set_title(title, loc="left", fontsize="medium")
+
+
+def own_axes(ax: Any) -> Any:
+    """Return these axes; without any, those of a new figure for one curve."""
+    if ax is not None:
+        return ax
+    return new_figure(figsize=(5.0, 3.2), layout="constrained").add_subplot()
 
 
 def draw_selection(ax: Any, selection: Any) -> None:

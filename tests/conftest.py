@@ -128,3 +128,12 @@ def scheduler() -> Iterator[CountingScheduler]:
     counting = CountingScheduler()
     with dask.config.set({"scheduler": counting, "daskclust.persist": False}):
         yield counting
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Return the address of one cluster for all commands, which is faster than one for each."""
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
+    ) as cluster:
+        yield cluster.scheduler_address

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
-from typing import Any
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
+import zarr
 
-__all__ = ["chunks_of", "values"]
+from daskclust.datasets import make_hyperspectral_cube
+
+__all__ = ["chunks_of", "counts_of", "moons", "small_scene", "values", "within", "write_labels"]
+
+T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def chunks_of(default: int) -> Callable[..., da.Array]:
@@ -24,3 +37,69 @@ def chunks_of(default: int) -> Callable[..., da.Array]:
 def values(array: Any) -> np.ndarray:
     """Return the values of an array, lazy or not."""
     return array if isinstance(array, np.ndarray) else array.compute()
+
+
+def moons(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two half circles that no straight line tells apart."""
+    rng = np.random.default_rng(seed)
+    angle = np.pi * rng.random(n)
+    truth = rng.integers(0, 2, n)
+    x = np.column_stack([np.cos(angle), np.sin(angle)])
+    x[truth == 1] = [1.0, 0.4] - x[truth == 1]
+    return x + rng.normal(scale=0.05, size=x.shape), truth
+
+
+def small_scene(folder: Path) -> np.ndarray:
+    """Write ``scene.zarr``, of three classes in four blocks, and return its truth."""
+    group = make_hyperspectral_cube(
+        folder / "scene.zarr",
+        shape=(40, 50),
+        n_bands=12,
+        n_classes=3,
+        chunks=(20, 25),
+        random_state=0,
+    )
+    return group["truth"][:]
+
+
+def write_labels(store: Path, labels: np.ndarray, **attributes: Any) -> None:
+    """Write a map of codes, -1 for none, as people have them."""
+    group = zarr.create_group(store)
+    codes = labels.astype(np.int16)
+    group.create_array("classes", data=codes, dimension_names=("y", "x"), attributes=attributes)
+
+
+def within(seconds: float, work: Callable[..., T], *arguments: Any) -> T:
+    """Work in a thread, which may take long but not for ever."""
+    found: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work(*arguments))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    assert found, f"not done after {seconds} s"
+    return found[0]
+
+
+def counts_of(program: Path, *arguments: Any, seconds: float) -> dict[str, int]:
+    """Run a program of the tests, whose last line is JSON, in a process that may not survive it."""
+    done = subprocess.run(
+        [sys.executable, program, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, f"{lines[-1:]}: exit {done.returncode}\n{done.stderr[-3000:]}"
+    counts: dict[str, int] = json.loads(lines[-1])
+    return counts

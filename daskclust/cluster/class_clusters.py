@@ -18,7 +18,7 @@ from daskclust.cluster.lloyd import ClassClusters, found_clusters
 from daskclust.engine import Rows
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.kernels.nearest.assign import accumulate, nearest
-from daskclust.reduction import ClassStatistics, ClusterStatistics, RowLabels
+from daskclust.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
 from daskclust.starts.sampled import recluster
 
 __all__ = ["OneCluster", "SeveralClusters", "class_clusters"]
@@ -166,9 +166,10 @@ class SeveralClusters:
                 counts[r, own] += total[:, p]
                 inertia[r, own] += total[:, p + 1]
                 if (counts[r, own] <= 0).any():
-                    sums[r, own], counts[r, own], _ = found_clusters(
-                        sums[r, own], counts[r, own], rows.founders(near)
+                    founded = found_clusters(
+                        Clusters(sums[r, own], counts[r, own]), rows.founders(near)
                     )
+                    sums[r, own], counts[r, own] = founded.sums, founded.counts
         return ClusterStatistics(sums, counts, inertia, stats.masses)
 
     def assigned(self, centers: Float) -> RowLabels:

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.engine import Rows
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
+from daskclust.estimator.fitting import (
+    FirstPass,
+    OpenData,
+    draw_seeds,
+    fit,
+    misses_values,
+    observing,
+)
 from daskclust.estimator.inputs import Data
-from daskclust.estimator.missing import misses_values, observing
 from daskclust.estimator.parameters import check_choice, check_integer, given_centers
 from daskclust.estimator.spaces import (
     COVARIANCE,

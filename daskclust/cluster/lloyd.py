@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import OpenData, best_restart, row_labels
-from daskclust.estimator.missing import check_missing
-from daskclust.estimator.parameters import check_given_centers, check_integer, check_real
+from daskclust.estimator.parameters import (
+    check_given_centers,
+    check_integer,
+    check_missing,
+    check_real,
+)
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.persistence.schema import Entry, Number
@@ -21,6 +25,7 @@ from daskclust.reduction import (
     ASSIGN,
     FARTHEST,
     CenterSets,
+    Clusters,
     ClusterStatistics,
     FarthestRequest,
     RowLabels,
@@ -33,7 +38,6 @@ __all__ = [
     "LloydProblem",
     "LloydState",
     "found_clusters",
-    "means",
     "relocate_empty",
 ]
 
@@ -85,28 +89,11 @@ class LloydState:
         )
 
 
-class Clusters(NamedTuple):
-    """Sums of clusters.
-
-    Attributes
-    ----------
-    sums, counts : ndarray of shape (k, p) and (k,), float64
-    masses : ndarray of shape (k, p), float64, or None
-        Weight of the values of each feature; None where nothing is missing.
-    """
-
-    sums: Float
-    counts: Float
-    masses: Float | None
-
-
 def relocate_empty(
     rows: Rows,
     centers: Float,
-    sums: Float,
-    counts: Float,
+    clusters: Clusters,
     *,
-    masses: Float | None = None,
     feature_weights: Float | None = None,
     shift: Float | None = None,
 ) -> Clusters:
@@ -117,10 +104,8 @@ def relocate_empty(
     rows : Rows
     centers : ndarray of shape (k, p), float64
         By which rows were assigned.
-    sums, counts : ndarray of shape (k, p) and (k,), float64
+    clusters : Clusters
         Statistics of that assignment.
-    masses : ndarray of shape (k, p), float64, optional
-        Weight of the values of each feature, where some are missing.
     feature_weights, shift
         As in :class:`daskclust.reduction.CenterSets`.
 
@@ -135,42 +120,38 @@ def relocate_empty(
     -----
     One pass, only when a cluster is empty.
     """
-    empty = np.flatnonzero(counts <= 0)
+    empty = np.flatnonzero(clusters.counts <= 0)
     if not len(empty):
-        return Clusters(sums, counts, masses)
-    missing = masses is not None
+        return clusters
+    missing = clusters.masses is not None
     request = FarthestRequest(centers, _SPARE * len(empty), feature_weights, shift, missing)
     far = rows.reduce(FARTHEST, request)["x"]
     founders = ((v[:-2], v[-2], int(v[-1])) for v in far)
-    return found_clusters(sums, counts, founders, masses, centers)
+    return found_clusters(clusters, founders, centers)
 
 
 def found_clusters(
-    sums: Float,
-    counts: Float,
+    clusters: Clusters,
     founders: Iterable[tuple[Float, float, int]],
-    masses: Float | None = None,
     centers: Float | None = None,
 ) -> Clusters:
     """Make each empty cluster of one row, taken from the cluster it was in.
 
     Parameters
     ----------
-    sums, counts : ndarray of shape (k, p) and (k,), float64
+    clusters : Clusters
     founders : iterable of (row, weight, cluster)
         Best first; the only row of a cluster is passed over.
-    masses : ndarray of shape (k, p), float64, optional
-        Weight of the values of each feature, where some are missing.
-    centers : ndarray of shape (k, p), float64
-        With ``masses``: what a founder misses is taken from the center it had.
+    centers : ndarray of shape (k, p), float64, optional
+        Where values are missing: what a founder misses is taken from the center it had.
 
     Returns
     -------
     Clusters
         New arrays; clusters stay empty where there are too few founders.
     """
-    sums, counts = sums.copy(), counts.copy()
-    masses = None if masses is None else masses.copy()
+    sums, counts = clusters.sums.copy(), clusters.counts.copy()
+    masses = None if clusters.masses is None else clusters.masses.copy()
     waiting = np.flatnonzero(counts <= 0).tolist()
     for row, weight, donor in founders:
         if not waiting:
@@ -190,19 +171,6 @@ def found_clusters(
         sums[donor] -= np.where(gone, 0.0, sums[k])
         masses[donor] -= np.where(gone, 0.0, weight)
     return Clusters(sums, counts, masses)
-
-
-def means(centers: Float, sums: Float, counts: Float, masses: Float | None = None) -> Float:
-    """Means of the clusters; a cluster without rows keeps its center.
-
-    With ``masses``, of what is observed: a feature that no row of a cluster has keeps its value.
-    """
-    if masses is not None:
-        return np.divide(sums, masses, out=centers.copy(), where=masses > 0)
-    filled = counts > 0
-    moved = centers.copy()
-    moved[filled] = sums[filled] / counts[filled, None]
-    return moved
 
 
 class ClassClusters(Protocol):
@@ -304,15 +272,8 @@ class LloydProblem:
         n_iter = state.n_iter.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
-            found = relocate_empty(
-                self.rows,
-                state.centers[r],
-                stats.sums[at],
-                stats.counts[at],
-                masses=None if stats.masses is None else stats.masses[at],
-                shift=self.shift,
-            )
-            centers[r] = self.metric.project(means(state.centers[r], *found))
+            found = relocate_empty(self.rows, state.centers[r], stats.of(at), shift=self.shift)
+            centers[r] = self.metric.project(found.means(state.centers[r]))
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - state.centers[r]) ** 2).sum())
             shifts.append(moved)

@@ -13,9 +13,15 @@ from numpy.typing import NDArray
 from daskclust.cluster.class_clusters import class_clusters
 from daskclust.cluster.lloyd import ClassClusters, LloydClusterer, LloydProblem, LloydState
 from daskclust.engine import Rows
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
+from daskclust.estimator.fitting import (
+    FirstPass,
+    OpenData,
+    draw_seeds,
+    fit,
+    misses_values,
+    observing,
+)
 from daskclust.estimator.inputs import Data
-from daskclust.estimator.missing import misses_values, observing
 from daskclust.estimator.parameters import check_choice, check_integer, given_centers
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError

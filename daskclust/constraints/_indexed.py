@@ -18,7 +18,7 @@ from daskclust.constraints._checks import (
     must_link_graph,
     scalar_or_one,
 )
-from daskclust.estimator.partial_labels import read_labels
+from daskclust.estimator.partial_labels import NO_LABELS, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.constraints import violated_pairs
 
@@ -153,7 +153,7 @@ class PairwiseConstraints:
                 check_weight(cannot_link_weight, "cannot_link_weight", len(cannot)),
             ]
         )
-        given = read_labels(y, n_rows).without_negative()
+        given = NO_LABELS if y is None else read_labels(y, n_rows).without_negative()
         # A weight of 0 switches a pair off: as if it had not been given.
         kept = weights > 0
         kinds = np.arange(len(weights)) < len(must)

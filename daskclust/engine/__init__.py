@@ -2,8 +2,9 @@
 
 from daskclust.engine.blocks import as_matrix
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint
-from daskclust.engine.computing import compute, read_again
+from daskclust.engine.computing import compute
 from daskclust.engine.driver import Fitted, Step, iterate, on_iteration, showing_progress
+from daskclust.engine.graphs import read_again
 from daskclust.engine.independent import map_independent
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lazy import labeled_rows, map_rows, pair_rows

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import dask.array as da
 import numpy as np
 from dask.sizeof import sizeof
 
@@ -34,7 +35,7 @@ from daskclust.engine.dask_surface import (
 )
 from daskclust.storage.reads import Retries
 
-__all__ = ["ArrayGraph", "cut", "graph_behind"]
+__all__ = ["ArrayGraph", "cut", "graph_behind", "read_again"]
 
 Key = Any
 #: A constant is what at least this share of the blocks refer to.
@@ -108,6 +109,33 @@ def graph_behind(array: Any) -> ArrayGraph:
     graph, inputs = needed(graph_of(array), keys)
     leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
     return ArrayGraph([_resolved(graph, inputs, key) for key in keys], graph, inputs, leaves)
+
+
+def read_again(X: Any) -> Any:
+    """Return a lazy array whose reads are tried again, each by itself, where they fail.
+
+    Values and names stay.  What is in memory, here or on a cluster, is returned as it is.
+
+    Parameters
+    ----------
+    X : dask.array.Array
+        Chunked along its first axis only.
+
+    Notes
+    -----
+    Builds the graph: O(chunks) on the client, as computing does.  Not for Dask's arrays
+    of expressions (``array.query-planning``), which take no graphs; of a Zarr store that
+    :func:`daskclust.open_cube` has opened, they are tried again all the same.
+    """
+    if hasattr(X, "expr"):
+        return X
+    behind = graph_behind(X)
+    if behind.futures is not None or not behind.inputs or behind.in_memory:
+        return X
+    graph = behind.whole()
+    own = [(X.name, i, *(0,) * (X.ndim - 1)) for i in range(X.numblocks[0])]
+    graph.update({mine: key for mine, key in zip(own, behind.keys, strict=True) if mine != key})
+    return da.Array(graph, X.name, X.chunks, dtype=X.dtype, meta=X._meta)
 
 
 def _resolved(graph: Mapping[Key, Any], dependencies: Mapping[Key, list[Key]], key: Key) -> Key:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from daskclust.engine.binding import fetch_chunks
 from daskclust.engine.blocks import check_width
-from daskclust.engine.computing import read_again
 from daskclust.engine.dask_surface import graph_of, task
+from daskclust.engine.graphs import read_again
 from daskclust.engine.rows import is_dask
 
 __all__ = ["labeled_rows", "map_rows", "pair_rows"]

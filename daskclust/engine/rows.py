@@ -253,18 +253,7 @@ class BoundRows(Rows):
         return reduction.finalize(partial, state), kept
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
-        """Make one pass and return one result a row, in row order.
-
-        For rows that the client holds anyway; results as long as lazy data stay with
-        the workers (:func:`daskclust.engine.map_rows`).
-
-        Parameters
-        ----------
-        name : str
-            Appears in Dask keys.
-        function : callable(rows) -> ndarray
-            One result a row of a :class:`RowBlock`; picklable.
-        """
+        """Make one pass and return one result a row, in row order."""
         self.ledger.passes += 1
         return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
 

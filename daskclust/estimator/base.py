@@ -20,9 +20,9 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_rows
 from daskclust.estimator.inputs import Data, check_rows, check_weight
-from daskclust.estimator.missing import check_block, check_observed_values, is_partial
+from daskclust.estimator.parameters import is_partial
 from daskclust.estimator.spaces import METRICS, Metric
-from daskclust.estimator.values import check_values
+from daskclust.estimator.values import check_block, check_observed_values, check_values
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.persistence.saveable import Saveable

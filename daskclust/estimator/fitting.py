@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -30,8 +30,10 @@ from daskclust.engine import (
     showing_progress,
 )
 from daskclust.estimator.inputs import Data, check_data, labels_for
-from daskclust.estimator.values import check_survey
-from daskclust.reduction import SURVEY, Reduction, RowLabels, SurveyRequest
+from daskclust.estimator.parameters import is_partial
+from daskclust.estimator.values import check_partial_survey, check_survey
+from daskclust.reduction import SURVEY, Reduction, RowLabels, Survey, SurveyRequest
+from daskclust.reduction.partial_survey import PARTIAL_SURVEY, PartialSurvey
 
 __all__ = [
     "DataAlone",
@@ -43,6 +45,8 @@ __all__ = [
     "draw_seeds",
     "fit",
     "fit_opened",
+    "misses_values",
+    "observing",
     "open_checkpoint",
     "row_labels",
 ]
@@ -79,6 +83,13 @@ class FirstPass:
     check: Callable[[Any], None] = check_survey
 
 
+def observing(estimator: Any, first: FirstPass) -> FirstPass:
+    """Return the first pass as ``missing`` wants it."""
+    if not is_partial(estimator):
+        return first
+    return replace(first, reduction=PARTIAL_SURVEY, check=check_partial_survey)
+
+
 @dataclass(frozen=True)
 class OpenData:
     """Data after their first pass.
@@ -99,6 +110,11 @@ class OpenData:
     rows: Rows
     survey: Any
     seeds: tuple[int, ...]
+
+
+def misses_values(survey: Survey) -> bool:
+    """Whether the first pass found rows that miss a value."""
+    return isinstance(survey, PartialSurvey) and survey.n_incomplete > 0
 
 
 class Problem(Protocol):

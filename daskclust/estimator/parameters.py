@@ -16,11 +16,16 @@ __all__ = [
     "check_given_centers",
     "check_init_array",
     "check_integer",
+    "check_missing",
     "check_penalty",
     "check_real",
     "given_centers",
+    "is_partial",
     "without_mask",
 ]
+
+#: Starts that look at rows as they are.
+_COMPLETE_STARTS = ("dkm++", "robin")
 
 
 def check_integer(value: Any, name: str, minimum: int) -> None:
@@ -47,6 +52,35 @@ def check_real(
 def check_penalty(value: Any) -> None:
     """Raise unless ``value`` names a price of violated constraints."""
     check_choice(value, "penalty", ("distance", "constant"))
+
+
+def is_partial(estimator: Any) -> bool:
+    """Whether NaN means missing to an estimator of the family."""
+    return getattr(estimator, "missing", "error") == "partial"
+
+
+def check_missing(estimator: Any) -> None:
+    """Check the parameter ``missing``, where there is one, and what cannot go with it.
+
+    Raises
+    ------
+    ValueError
+        For other values, and starts and metrics that need complete rows.
+    """
+    if not hasattr(estimator, "missing"):
+        return
+    check_choice(estimator.missing, "missing", ("error", "partial"))
+    if is_partial(estimator) and getattr(estimator, "metric", "euclidean") != "euclidean":
+        raise ValueError(
+            f"metric={estimator.metric!r} needs complete rows and cannot go with missing="
+            '"partial"; use metric="euclidean", on rows that are scaled as they should be.'
+        )
+    init = getattr(estimator, "init", None)
+    if is_partial(estimator) and isinstance(init, str) and init in _COMPLETE_STARTS:
+        raise ValueError(
+            f'init={init!r} compares densities of complete rows and cannot go with missing="'
+            'partial"; use "k-means||", "k-means++", "random", "maximin" or an array.'
+        )
 
 
 def without_mask(values: Any, name: str) -> Any:

@@ -16,7 +16,7 @@ from daskclust.estimator.inputs import as_labels, unmasked
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import ClassStatistics, RowLabels
 
-__all__ = ["PartialLabels", "known_labels", "read_labels"]
+__all__ = ["NO_LABELS", "PartialLabels", "known_labels", "read_labels"]
 
 #: No label, beside None: NumPy turns -1 into "-1" in an array of text.
 _NONE, _NONE_TEXT = -1, "-1"
@@ -266,3 +266,7 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
             f"its own: use n_clusters={len(classes)} or more, or label fewer classes."
         )
     return PartialLabels(rows, codes.astype(np.int32), len(classes), classes)
+
+
+#: What is read where no labels are given.
+NO_LABELS = read_labels(None, 0)

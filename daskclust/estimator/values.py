@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from daskclust._warnings import warn
-from daskclust.exceptions import PrecisionWarning
+from daskclust.exceptions import MissingValuesWarning, PrecisionWarning
+from daskclust.kernels.mixtures.observed_moments import first_infinite
+from daskclust.kernels.moments import first_nonfinite
 from daskclust.reduction import Survey
+from daskclust.reduction.partial_survey import PartialSurvey
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST
 
 __all__ = [
+    "check_block",
+    "check_columns",
+    "check_observed_survey",
+    "check_observed_values",
+    "check_partial_survey",
     "check_range",
     "check_survey",
     "check_values",
     "check_weights",
+    "infinite_message",
     "nonfinite_message",
 ]
 
@@ -100,3 +112,75 @@ def check_survey(survey: Survey) -> None:
     if survey.weight <= 0:
         raise ValueError("All sample weights are zero; at least one must be positive.")
     warn_of_offsets(survey)
+
+
+def infinite_message(row: int, column: int) -> str:
+    """Say where the first infinity is, among rows in which NaN means missing."""
+    return (
+        f"Input X contains infinity: the first at row {row}, column {column}. NaN means missing; "
+        "infinity does not. Replace it by NaN if the value is not known."
+    )
+
+
+def check_block(x: NDArray[Any], start: int, *, missing: bool) -> None:
+    """Raise for the first infinity of a block, and the first NaN unless values may be missing.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p)
+    start : int
+        Number of its first row.
+    missing : bool
+    """
+    row, column = first_infinite(x) if missing else first_nonfinite(x)
+    if row < 0:
+        return
+    if missing:
+        raise ValueError(infinite_message(start + row, column))
+    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
+
+
+def check_columns(observed: NDArray[np.float64], *, informed: bool) -> None:
+    """Raise for columns without any value.
+
+    Parameters
+    ----------
+    observed : ndarray of shape (p,), float64
+        Weight of the values of each column.
+    informed : bool
+        Whether any row has a value.
+    """
+    if not informed:
+        raise ValueError("X has no value at all: every entry is NaN.")
+    empty = np.flatnonzero(observed <= 0)
+    if len(empty):
+        raise ValueError(
+            f"Column {empty[0]} of X has no value at all: every entry is NaN. Drop the columns "
+            f"{empty.tolist()}."
+        )
+
+
+def check_observed_values(survey: PartialSurvey) -> None:
+    """Raise for infinities, values too large and unusable weights, where NaN means missing."""
+    if survey.first_bad is not None:
+        raise ValueError(infinite_message(*survey.first_bad))
+    check_values(survey)
+
+
+def check_observed_survey(survey: PartialSurvey) -> None:
+    """Raise for what no fit can use, columns without any value included."""
+    check_observed_values(survey)
+    if survey.weight > 0:
+        check_columns(survey.observed, informed=survey.informed > 0)
+    check_survey(survey)
+
+
+def check_partial_survey(survey: PartialSurvey) -> None:
+    """Raise for what no fit can use; warn of rows without any value, which belong nowhere."""
+    check_observed_survey(survey)
+    if survey.n_unobserved:
+        warn(
+            f"{survey.n_unobserved} row(s) of X have no value at all, the first is row "
+            f"{survey.first_unobserved}: they count for nothing, and their label is -1.",
+            MissingValuesWarning,
+        )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import as_matrix
-from daskclust.estimator.missing import check_block
+from daskclust.estimator.values import check_block
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.ensemble import kernel_block, project
 from daskclust.kernels.nearest.assign import nearest

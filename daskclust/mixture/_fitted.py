@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust.engine import Rows, as_matrix, map_rows, open_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.inputs import check_rows
-from daskclust.estimator.missing import check_block, infinite_message
 from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.values import check_block, infinite_message
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from daskclust.estimator.fitting import FirstPass
-from daskclust.estimator.missing import check_columns, infinite_message
-from daskclust.estimator.values import check_survey
+from daskclust.estimator.values import check_columns, check_survey, infinite_message
 from daskclust.reduction.observed_survey import OBSERVED, ObservedSurvey
 
 __all__ = ["observed_pass"]

@@ -17,11 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._warnings import warn
-from daskclust.estimator.fitting import FirstPass
-from daskclust.estimator.missing import (
-    check_observed_survey,
-    misses_values,
-)
+from daskclust.estimator.fitting import FirstPass, misses_values
+from daskclust.estimator.values import check_observed_survey
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.ensemble import project

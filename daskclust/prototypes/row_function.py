@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import as_matrix
-from daskclust.estimator.missing import check_block
+from daskclust.estimator.values import check_block
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.references import near_weights
 

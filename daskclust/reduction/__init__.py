@@ -4,6 +4,7 @@ from daskclust.reduction.assign import (
     ASSIGN,
     FARTHEST,
     CenterSets,
+    Clusters,
     ClusterStatistics,
     FarthestRequest,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "CenterSets",
     "ClassStatistics",
     "ClusterStatistics",
+    "Clusters",
     "FarthestFirst",
     "FarthestRequest",
     "Field",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from daskclust.kernels.nearest.observed import accumulate_observed, nearest_obse
 from daskclust.kernels.rng import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
-__all__ = ["ASSIGN", "FARTHEST", "CenterSets", "ClusterStatistics", "FarthestRequest"]
+__all__ = ["ASSIGN", "FARTHEST", "CenterSets", "ClusterStatistics", "Clusters", "FarthestRequest"]
 
 Float = NDArray[np.float64]
 
@@ -47,6 +48,34 @@ class CenterSets:
         return self.feature_weights[r]
 
 
+class Clusters(NamedTuple):
+    """Sums of the clusters of one set of centers.
+
+    Attributes
+    ----------
+    sums, counts : ndarray of shape (k, p) and (k,), float64
+    masses : ndarray of shape (k, p), float64, or None
+        Weight of the values of each feature; None where nothing is missing.
+    """
+
+    sums: Float
+    counts: Float
+    masses: Float | None = None
+
+    def means(self, centers: Float) -> Float:
+        """Means of the clusters; a cluster without rows keeps its center.
+
+        With ``masses``, of what is observed: a feature that no row of a cluster has keeps its
+        value.
+        """
+        if self.masses is not None:
+            return np.divide(self.sums, self.masses, out=centers.copy(), where=self.masses > 0)
+        filled = self.counts > 0
+        moved = centers.copy()
+        moved[filled] = self.sums[filled] / self.counts[filled, None]
+        return moved
+
+
 class ClusterStatistics(NamedTuple):
     """What an assignment pass returns.
 
@@ -68,10 +97,21 @@ class ClusterStatistics(NamedTuple):
     inertia: Float
     masses: Float | None = None
 
+    def of(self, r: int) -> Clusters:
+        """Return the sums of one set."""
+        return Clusters(
+            self.sums[r], self.counts[r], None if self.masses is None else self.masses[r]
+        )
+
+
+@lru_cache
+def _fields_of(r: int, k: int, n: int) -> Mapping[str, Field]:
+    return {"stats": Field((2, r, k, n))}
+
 
 def _assign_fields(state: CenterSets) -> Mapping[str, Field]:
     r, k, p = state.centers.shape
-    return {"stats": Field((2, r, k, 2 * p + 2 if state.missing else p + 2))}
+    return _fields_of(r, k, 2 * p + 2 if state.missing else p + 2)
 
 
 def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:

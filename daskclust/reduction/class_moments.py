@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.class_moments import class_moments
+from daskclust.kernels.class_moments import ClassMoments, class_moments
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.moments import merge_moments
 from daskclust.reduction.assign import ClusterStatistics
@@ -107,48 +108,70 @@ class ClassStatistics:
         return ClusterStatistics(sums, counts, inertia, masses)
 
 
-def class_fields(labels: RowLabels | None, p: int) -> Mapping[str, Field]:
-    """Fields of a partial that holds the moments of each class."""
+def class_fields(labels: RowLabels | None, p: int, *, missing: bool = False) -> Mapping[str, Field]:
+    """Fields of a partial that holds the moments of each class, and masses where values miss."""
     n = 0 if labels is None else labels.n_classes
+    return _fields_of(n, p, 2 * p + 1 if missing else p + 1)
+
+
+@lru_cache
+def _fields_of(n: int, p: int, n_sums: int) -> Mapping[str, Field]:
     return {
-        "class_sums": Field((2, n, p + 1)),
+        "class_sums": Field((2, n, n_sums)),
         "class_moments": Field((3, n, p), "moments"),
         "first_weightless": Field((), "min", np.int64),
     }
 
 
 def add_classes(
-    partial: Partial, rows: RowBlock, weight: Float | None, labels: RowLabels | None
+    partial: Partial,
+    rows: RowBlock,
+    weight: Float | None,
+    labels: RowLabels | None,
+    *,
+    moments: Callable[..., ClassMoments] = class_moments,
+    empty: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Add a block's labeled rows to a partial with :func:`class_fields`, in place."""
+    """Add a block's labeled rows to a partial with :func:`class_fields`, in place.
+
+    Parameters
+    ----------
+    partial, rows, weight, labels
+    moments : callable(x, places, codes, weight, n_classes)
+        The kernel.
+    empty : ndarray of shape (n,), bool, optional
+        Rows without any value: absent, as those of weight 0.
+    """
     if labels is None:
         return
+    absent = empty
+    if weight is not None:
+        absent = weight == 0 if empty is None else empty | (weight == 0)
     for places, codes in labels.by_chunk(rows):
         if not len(places):
             continue
-        found = class_moments(rows.x, places, codes, weight, labels.n_classes)
+        found = moments(rows.x, places, codes, weight, labels.n_classes)
         sums = partial["class_sums"]
         partial["class_sums"] = np.stack(add_pairs((sums[0], sums[1]), (found.hi, found.lo)))
         partial["class_moments"] = merge_moments(partial["class_moments"], found.moments)
-        if weight is not None:
-            weightless = rows.numbers(places[weight[places] == 0])
-            first = np.min(weightless, initial=_NO_ROW)
+        if absent is not None:
+            first = np.min(rows.numbers(places[absent[places]]), initial=_NO_ROW)
             partial["first_weightless"] = np.minimum(partial["first_weightless"], first)
 
 
 def class_statistics(partial: Partial) -> ClassStatistics:
     """Statistics of the classes from a merged partial."""
-    sums = partial["class_sums"][0]
-    weight = sums[:, -1]
+    sums, moments = partial["class_sums"][0], partial["class_moments"]
+    p = moments.shape[-1]
+    # Between the sums and the weight of the rows: nothing, or the weight of each feature's values.
+    sums, masses, weight = sums[:, :p], sums[:, p:-1], sums[:, -1]
+    complete = bool((masses == weight[:, None]).all())
+    observed = masses if masses.shape[1] else weight[:, None]
     first = int(partial["first_weightless"])
     return ClassStatistics(
         weight=weight,
-        mean=np.divide(
-            sums[:, :-1],
-            weight[:, None],
-            out=np.zeros_like(sums[:, :-1]),
-            where=weight[:, None] > 0,
-        ),
-        scatter=partial["class_moments"][2].sum(axis=1),
+        mean=np.divide(sums, observed, out=np.zeros_like(sums), where=observed > 0),
+        scatter=moments[2].sum(axis=1),
         first_weightless=None if first == _NO_ROW else first,
+        masses=None if complete else masses,
     )

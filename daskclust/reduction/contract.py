@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,6 +243,8 @@ class Field:
 
     @property
     def _least_shape(self) -> tuple[int, ...]:
+        if None not in self.shape:
+            return cast(tuple[int, ...], self.shape)
         return tuple(0 if size is None else size for size in self.shape)
 
     def identity(self) -> NDArray[Any]:

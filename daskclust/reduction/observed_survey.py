@@ -15,16 +15,15 @@ from daskclust.reduction.survey import (
     Survey,
     SurveyRequest,
     add_hash,
-    bad_row,
     draw_picks,
-    found_hash,
+    found_in_any,
     note_bad,
     note_idle,
     survey_fields,
     usable_weight,
 )
 
-__all__ = ["OBSERVED", "ObservedSurvey"]
+__all__ = ["OBSERVED", "ObservedSurvey", "begin_partial"]
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,40 @@ def _fields(state: SurveyRequest) -> Mapping[str, Field]:
     return survey_fields(state, 2 * state.n_features + 2)
 
 
-def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
-    x = rows.x
-    partial = {name: field.identity() for name, field in _fields(state).items()}
+def begin_partial(
+    rows: RowBlock, fields: Mapping[str, Field]
+) -> tuple[Partial, NDArray[np.float64] | None, bool]:
+    """Begin the partial of a block in which NaN means missing.
+
+    Returns
+    -------
+    partial : dict of str to ndarray
+        With the hash of the rows, values in rows of weight 0, and what must not be there.
+    weight : ndarray of shape (n,), float64, or None
+        0 for weights that are none.
+    usable : bool
+        Whether no value is infinite.
+    """
+    partial = {name: field.identity() for name, field in fields.items()}
     weight = usable_weight(rows, partial)
-    row, column = first_infinite(x)
+    row, column = first_infinite(rows.x)
     if row >= 0:
         note_bad(partial, rows, row, column + 1)
-        return partial
+        return partial, weight, False
     add_hash(partial, rows)
+    note_idle(partial, rows, weight)
+    return partial, weight, True
+
+
+def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
+    x = rows.x
+    partial, weight, usable = begin_partial(rows, _fields(state))
+    if not usable:
+        return partial
     found = observed_moments(x, weight, rows.segments())
     partial["sums"] = np.stack([found.hi, found.lo])
     partial["moments"] = found.moments
     partial["low"], partial["high"] = found.low, found.high
-    note_idle(partial, rows, weight)
     if state.n_picks:
         mass = np.ones(len(x)) if weight is None else weight.copy()
         # A row without any value is nowhere: nothing starts there.
@@ -73,24 +92,16 @@ def _finalize(partial: Partial, state: SurveyRequest) -> ObservedSurvey:
     p = state.n_features
     sums, (_, _, squares) = partial["sums"][0], partial["moments"]
     observed = sums[p : 2 * p]
-    bad = partial["bad"][0]
     with np.errstate(invalid="ignore", divide="ignore"):
         mean, variance = sums[:p] / observed, squares / observed
     return ObservedSurvey(
         weight=float(sums[2 * p]),
         mean=mean,
         variance=variance,
-        low=partial["low"],
-        high=partial["high"],
-        idle=partial["idle"],
-        first_bad=None if bad["row"] < 0 else (int(bad["row"]), int(bad["x"][0]) - 1),
-        bad_is_nan=False,
-        bad_weight_row=bad_row(partial),
-        picks=partial["picks"],
         classes=ClassStatistics(np.zeros(0), np.zeros((0, p)), np.zeros(0)),
-        hash=found_hash(partial),
         observed=observed,
         n_informed=int(sums[2 * p + 1]),
+        **found_in_any(partial),
     )
 
 

@@ -13,25 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.compensated import add_pairs
-from daskclust.kernels.mixtures.observed_moments import first_infinite, observed_moments
-from daskclust.kernels.moments import block_moments, merge_moments
+from daskclust.kernels.mixtures.observed_moments import observed_moments
+from daskclust.kernels.moments import block_moments
 from daskclust.kernels.nearest.observed import incomplete_rows
 from daskclust.kernels.observed_class_moments import observed_class_moments
-from daskclust.reduction.class_moments import ClassStatistics
+from daskclust.reduction.class_moments import add_classes, class_fields, class_statistics
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
+from daskclust.reduction.observed_survey import begin_partial
 from daskclust.reduction.survey import (
     NO_ROW,
     Survey,
     SurveyRequest,
-    add_hash,
-    bad_row,
     draw_picks,
-    found_hash,
-    note_bad,
-    note_idle,
+    found_in_any,
     survey_fields,
-    usable_weight,
 )
 
 __all__ = ["PARTIAL_SURVEY", "PartialSurvey"]
@@ -64,14 +59,11 @@ class PartialSurvey(Survey):
 
 def _fields(state: SurveyRequest) -> Mapping[str, Field]:
     p = state.n_features
-    n = 0 if state.labels is None else state.labels.n_classes
     return {
         **survey_fields(state, 2 * p + 2),
+        **class_fields(state.labels, p, missing=True),
         "rows": Field((2,), "count", np.int64),
         "first_unobserved": Field((), "min", np.int64),
-        "class_sums": Field((2, n, 2 * p + 1)),
-        "class_moments": Field((3, n, p), "moments"),
-        "first_weightless": Field((), "min", np.int64),
     }
 
 
@@ -87,14 +79,9 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
 
 def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     x, p = rows.x, state.n_features
-    partial = {name: field.identity() for name, field in _fields(state).items()}
-    weight = usable_weight(rows, partial)
-    row, column = first_infinite(x)
-    if row >= 0:
-        note_bad(partial, rows, row, column + 1)
+    partial, weight, usable = begin_partial(rows, _fields(state))
+    if not usable:
         return partial
-    add_hash(partial, rows)
-    note_idle(partial, rows, weight)
     incomplete = incomplete_rows(x)
     gone = np.zeros(len(x), np.bool_)
     if incomplete.any():
@@ -116,7 +103,7 @@ def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     if gone.any():
         first = rows.numbers(np.flatnonzero(gone)[:1])[0]
         partial["first_unobserved"] = np.asarray(first).reshape(())
-    _add_classes(partial, rows, weight, state, gone)
+    add_classes(partial, rows, weight, state.labels, moments=observed_class_moments, empty=gone)
     if state.n_picks:
         mass = np.where(gone, 0.0, mass)
         if state.labels is not None:
@@ -126,69 +113,24 @@ def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     return partial
 
 
-def _add_classes(
-    partial: Partial,
-    rows: RowBlock,
-    weight: NDArray[np.float64] | None,
-    state: SurveyRequest,
-    gone: NDArray[np.bool_],
-) -> None:
-    """Add the labeled rows of a block, in place; those that are nowhere count as absent."""
-    if state.labels is None:
-        return
-    for places, codes in state.labels.by_chunk(rows):
-        if not len(places):
-            continue
-        found = observed_class_moments(rows.x, places, codes, weight, state.labels.n_classes)
-        sums = partial["class_sums"]
-        partial["class_sums"] = np.stack(add_pairs((sums[0], sums[1]), (found.hi, found.lo)))
-        partial["class_moments"] = merge_moments(partial["class_moments"], found.moments)
-        absent = gone[places]
-        if weight is not None:
-            absent = absent | (weight[places] == 0)
-        first = np.min(rows.numbers(places[absent]), initial=NO_ROW)
-        partial["first_weightless"] = np.minimum(partial["first_weightless"], first)
-
-
-def _classes(partial: Partial, p: int) -> ClassStatistics:
-    sums = partial["class_sums"][0]
-    masses, weight = sums[:, p : 2 * p], sums[:, -1]
-    first = int(partial["first_weightless"])
-    complete = bool((masses == weight[:, None]).all())
-    return ClassStatistics(
-        weight=weight,
-        mean=np.divide(sums[:, :p], masses, out=np.zeros_like(masses), where=masses > 0),
-        scatter=partial["class_moments"][2].sum(axis=1),
-        first_weightless=None if first == NO_ROW else first,
-        masses=None if complete else masses,
-    )
-
-
 def _finalize(partial: Partial, state: SurveyRequest) -> PartialSurvey:
     p = state.n_features
     sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
     observed, total = sums[p : 2 * p], float(sums[2 * p])
-    bad, first = partial["bad"][0], int(partial["first_unobserved"])
+    first = int(partial["first_unobserved"])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean, variance = sums[:p] / observed, squares / weight
     return PartialSurvey(
         weight=total,
         mean=mean,
         variance=variance,
-        low=partial["low"],
-        high=partial["high"],
-        idle=partial["idle"],
-        first_bad=None if bad["row"] < 0 else (int(bad["row"]), int(bad["x"][0]) - 1),
-        bad_is_nan=False,
-        bad_weight_row=bad_row(partial),
-        picks=partial["picks"],
-        classes=_classes(partial, p),
-        hash=found_hash(partial),
+        classes=class_statistics(partial),
         observed=observed,
         n_incomplete=int(partial["rows"][0]),
         n_unobserved=int(partial["rows"][1]),
         first_unobserved=None if first == NO_ROW else first,
         informed=float(sums[2 * p + 1]),
+        **found_in_any(partial),
     )
 
 

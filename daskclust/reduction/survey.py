@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,8 @@ __all__ = [
     "Survey",
     "SurveyRequest",
     "add_hash",
-    "bad_row",
     "draw_picks",
-    "found_hash",
+    "found_in_any",
     "note_bad",
     "note_idle",
     "pick_rows",
@@ -154,12 +154,16 @@ def pick_rows(
     return out
 
 
-def survey_fields(state: SurveyRequest, n_sums: int) -> dict[str, Field]:
+def survey_fields(state: SurveyRequest, n_sums: int) -> Mapping[str, Field]:
     """Return the fields of any first pass, with so many plain sums."""
-    p = state.n_features
-    hashed = {"hash": Field((1,), "count", np.uint64)} if state.hashed else {}
+    p, picks = state.n_features, (len(state.seeds), state.n_picks)
+    return _fields_of(p, n_sums, picks, state.hashed)
+
+
+@lru_cache
+def _fields_of(p: int, n_sums: int, picks: tuple[int, int], hashed: bool) -> Mapping[str, Field]:
     return {
-        **hashed,
+        **({"hash": Field((1,), "count", np.uint64)} if hashed else {}),
         "sums": Field((2, n_sums)),
         "moments": Field((3, p), "moments"),
         "low": Field((p,), "min"),
@@ -168,7 +172,7 @@ def survey_fields(state: SurveyRequest, n_sums: int) -> dict[str, Field]:
         # Row and column packed into one integer would overflow: smallest row, then its column.
         "bad": Field((1,), "top", top_dtype(1)),
         "bad_weight": Field((), "min", np.int64),
-        "picks": Field((len(state.seeds), state.n_picks), "top", top_dtype(p)),
+        "picks": Field(picks, "top", top_dtype(p)),
     }
 
 
@@ -189,11 +193,6 @@ def add_hash(partial: Partial, rows: RowBlock) -> None:
     """Hash the rows, where that was asked for."""
     if "hash" in partial:
         partial["hash"] = np.array([row_hash(rows.x, rows.weight, rows.runs)])
-
-
-def found_hash(partial: Partial) -> int | None:
-    """Return the hash of all rows, where it was asked for."""
-    return int(partial["hash"][0]) if "hash" in partial else None
 
 
 def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
@@ -223,10 +222,21 @@ def draw_picks(
         partial["picks"][r] = pick_rows(rows, keys, state.n_picks)
 
 
-def bad_row(partial: Partial) -> int | None:
-    """Return the first row whose weight is none."""
-    row = int(partial["bad_weight"])
-    return None if row == NO_ROW else row
+def found_in_any(partial: Partial) -> dict[str, Any]:
+    """Return the attributes of a :class:`Survey` that every first pass finds alike."""
+    bad, weightless = partial["bad"][0], int(partial["bad_weight"])
+    # The number of the column, from 1; negative for NaN.
+    code = int(bad["x"][0])
+    return {
+        "low": partial["low"],
+        "high": partial["high"],
+        "idle": partial["idle"],
+        "first_bad": None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
+        "bad_is_nan": code < 0,
+        "bad_weight_row": None if weightless == NO_ROW else weightless,
+        "picks": partial["picks"],
+        "hash": int(partial["hash"][0]) if "hash" in partial else None,
+    }
 
 
 def _fields(state: SurveyRequest) -> Mapping[str, Field]:
@@ -263,8 +273,6 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
 def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
     sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
     total = float(sums[-1])
-    bad = partial["bad"][0]
-    code = int(bad["x"][0])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums[:-1] / total
         variance = squares / weight
@@ -272,15 +280,8 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
         weight=total,
         mean=mean,
         variance=variance,
-        low=partial["low"],
-        high=partial["high"],
-        idle=partial["idle"],
-        first_bad=None if bad["row"] < 0 else (int(bad["row"]), abs(code) - 1),
-        bad_is_nan=code < 0,
-        bad_weight_row=bad_row(partial),
-        picks=partial["picks"],
         classes=class_statistics(partial),
-        hash=found_hash(partial),
+        **found_in_any(partial),
     )
 
 

@@ -71,10 +71,9 @@ class ExpectedGain:
         ImportError
             Without matplotlib.
         """
-        from daskclust.plotting import new_figure
+        from daskclust.plotting import own_axes
 
-        if ax is None:
-            ax = new_figure(figsize=(5.0, 3.2), layout="constrained").add_subplot()
+        ax = own_axes(ax)
         labels = self.n_labels + 1 + np.arange(len(self.rows))
         for values, low, high, text in (
             (self.changed, self.changed_low, self.changed_high, "rows of another class"),

@@ -112,9 +112,8 @@ class Selection:
         ImportError
             Without matplotlib.
         """
-        from daskclust.plotting import draw_selection, new_figure
+        from daskclust.plotting import draw_selection, own_axes
 
-        if ax is None:
-            ax = new_figure(figsize=(5.0, 3.2), layout="constrained").add_subplot()
+        ax = own_axes(ax)
         draw_selection(ax, self)
         return ax

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from distributed import LocalCluster
+from helpers import small_scene, write_labels
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskclust
@@ -25,47 +25,16 @@ Result = tuple[int, dict[str, Any], str]
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        yield cluster.scheduler_address
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("classes")
-    group = daskclust.datasets.make_hyperspectral_cube(
-        folder / "scene.zarr",
-        shape=(40, 50),
-        n_bands=12,
-        n_classes=3,
-        chunks=(20, 25),
-        random_state=0,
-    )
-    truth = np.append(CODES, -1)[group["truth"][:]].astype(np.int16)
+    truth = np.append(CODES, -1)[small_scene(folder)].astype(np.int16)
     few = np.where((np.arange(50) % 7 == 0) & (np.arange(40)[:, None] % 5 == 0), truth, -1)
-    said = {"_FillValue": -1, "flag_values": list(CODES)}
     words = " ".join(name.replace(" ", "_") for name in NAMES)
-    labels = zarr.create_group(folder / "few.zarr")
-    labels.create_array(
-        "classes",
-        data=few.astype(np.int16),
-        dimension_names=("y", "x"),
-        attributes={
-            **said,
-            "flag_meanings": words,
-            "class_names": {str(k): name for k, name in zip(CODES, NAMES, strict=True)},
-            "flag_colors": " ".join(COLORS.values()),
-        },
-    )
-    known = zarr.create_group(folder / "truth.zarr")
-    known.create_array(
-        "classes",
-        data=truth,
-        dimension_names=("y", "x"),
-        attributes={**said, "flag_meanings": words},
-    )
+    said = {"_FillValue": -1, "flag_values": list(CODES), "flag_meanings": words}
+    names = {str(k): name for k, name in zip(CODES, NAMES, strict=True)}
+    colors = " ".join(COLORS.values())
+    write_labels(folder / "few.zarr", few, **said, class_names=names, flag_colors=colors)
+    write_labels(folder / "truth.zarr", truth, **said)
     return folder
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import psutil
 import pytest
 import zarr
 from distributed import LocalCluster
+from helpers import small_scene, write_labels
 from numpy.testing import assert_array_equal
 from test_cli import Run
 
@@ -35,29 +35,12 @@ from daskclust.storage.seen import StoredArray
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        yield cluster.scheduler_address
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("commands")
-    group = daskclust.datasets.make_hyperspectral_cube(
-        folder / "scene.zarr",
-        shape=(40, 50),
-        n_bands=12,
-        n_classes=3,
-        chunks=(20, 25),
-        random_state=0,
-    )
-    truth = group["truth"][:]
+    truth = small_scene(folder)
     few = np.where(np.arange(50) % 7 == 0, truth, -1)
     few[np.arange(40) % 5 > 0] = -1
-    labels = zarr.create_group(folder / "few.zarr")
-    labels.create_array("classes", data=few.astype(np.int16), dimension_names=("y", "x"))
+    write_labels(folder / "few.zarr", few)
     return folder
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from distributed import LocalCluster
+from helpers import small_scene, write_labels
 from numpy.testing import assert_array_equal
 
 import daskclust
@@ -24,28 +23,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A scene, and a map of a few of its labels, with codes that are no row of numbers."""
     folder = tmp_path_factory.mktemp("few")
-    group = daskclust.datasets.make_hyperspectral_cube(
-        folder / "scene.zarr",
-        shape=(40, 50),
-        n_bands=12,
-        n_classes=3,
-        chunks=(20, 25),
-        random_state=0,
-    )
-    codes = np.array([4, 7, 20])[np.maximum(group["truth"][:], 0)]
+    codes = np.array([4, 7, 20])[np.maximum(small_scene(folder), 0)]
     few = np.full(codes.shape, -1, np.int16)
     few[::6, ::8] = codes[::6, ::8]
-    labels = zarr.create_group(folder / "few.zarr")
-    labels.create_array("classes", data=few, dimension_names=("y", "x"))
+    write_labels(folder / "few.zarr", few)
     return folder
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        yield cluster.scheduler_address
 
 
 def run(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> dict[str, Any]:

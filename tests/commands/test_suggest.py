@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from distributed import LocalCluster
+from helpers import write_labels
 
 from daskclust import cli, open_cube
 from daskclust.cube.questions import questions_of, rows_of_pixels
@@ -20,14 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::daskclust.exceptions.Constraint
 
 SHAPE = (30, 36)
 NAMES = ("field", "water", "wood")
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        yield cluster.scheduler_address
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +50,7 @@ def folder(request: Any, truth: np.ndarray, tmp_path_factory: pytest.TempPathFac
     )
     few = np.full(SHAPE, -1, np.int16)
     few[20, 3], few[10, 30], few[28, 30] = 0, 1, 2
-    labels = zarr.create_group(folder / "few.zarr")
-    labels.create_array("classes", data=few, dimension_names=("y", "x"))
+    write_labels(folder / "few.zarr", few)
     return folder
 
 

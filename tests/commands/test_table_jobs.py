@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from distributed import LocalCluster
 from numpy.testing import assert_array_equal
 
 from daskclust import KMeans, LabelSpreading, cli
@@ -19,14 +18,6 @@ pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
 
 Said = Callable[..., tuple[int, str, str]]
 KINDS = ["wheat", "maize", "water"]
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        yield cluster.scheduler_address
 
 
 @pytest.fixture

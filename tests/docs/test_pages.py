@@ -9,11 +9,9 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from distributed import LocalCluster
 from files import write_all
 
 from daskclust import cli
@@ -54,15 +52,6 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
         warnings.simplefilter("ignore")
         write_all(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """Return the address of one cluster for all commands, which is faster than one for each."""
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        yield cluster.scheduler_address
 
 
 def run_command(words: list[str], address: str) -> None:

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from contextvars import copy_context
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, wait
+from helpers import within
 
 import daskclust
 from daskclust.engine import on_notice, open_rows, tasks
@@ -173,22 +173,8 @@ class Disaster:
 
 
 def finished(fit, data) -> dict:
-    """Fit in a thread, which may take long but not for ever; the labels come after."""
-    found: list = []
-
-    def run() -> None:
-        try:
-            found.append(fit(data))
-        except BaseException as error:
-            found.append(error)
-
-    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
-    thread.start()
-    thread.join(ENDLESS)
-    assert found, f"the fit has not ended after {ENDLESS} s"
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return state_of(found[0])
+    """Fit, which may take long but not for ever; the labels come after."""
+    return state_of(within(ENDLESS, fit, data))
 
 
 def assert_same(found: dict, expected: dict) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextvars import copy_context
 from typing import Any
 
 import dask
@@ -12,6 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
+from helpers import within
 from test_lost_workers import (
     ENDLESS,
     SLOW,
@@ -104,25 +104,6 @@ WORK = {
 DEEDS = {f.__name__: f for f in (sigkill_all, sigkill_one, retire_all, restart)}
 
 
-def done(work: Any, models: Any, folder: Any) -> np.ndarray:
-    """Work in a thread, which may take long but not for ever."""
-    found: list[Any] = []
-
-    def run() -> None:
-        try:
-            found.append(work(models, folder))
-        except BaseException as error:
-            found.append(error)
-
-    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
-    thread.start()
-    thread.join(ENDLESS)
-    assert found, f"not done after {ENDLESS} s"
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
-
-
 def alone(name: str, models: Any, folder: Any) -> np.ndarray:
     folder.mkdir()
     with dask.config.set(scheduler="threads"):
@@ -135,7 +116,7 @@ def struck(name: str, deed: str, n_workers: int, models: Any, folder: Any) -> No
         # Of what the user computes, nobody but Dask waits: time it.
         strike = threading.Timer(6 * SLOW, DEEDS[deed], (client, cluster))
         strike.start()
-        found = done(WORK[name], models, folder)
+        found = within(ENDLESS, WORK[name], models, folder)
         strike.join()
     np.testing.assert_array_equal(found, expected)
 
@@ -162,7 +143,7 @@ def test_without_workers_a_map_is_given_up_and_nothing_stays(name, models, tmp_p
         on_notice(said.append),
         pytest.raises(ClusterError, match=r"no workers for \d.*pixels.*worker-timeout"),
     ):
-        done(WORK[name], models, tmp_path)
+        within(ENDLESS, WORK[name], models, tmp_path)
     assert "waits for workers" in said[0]
     assert list(tmp_path.iterdir()) == []
 
@@ -191,7 +172,7 @@ def test_an_ensemble_outlives_all_workers(monkeypatch):
             return train(*arguments, **options)
 
         monkeypatch.setattr(_ensemble, "map_independent", watched)
-        found = done(lambda *_: fit(X), None, None)
+        found = within(ENDLESS, fit, X)
         assert at_members[0].struck_in_time()
     np.testing.assert_allclose(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import dask
 import dask.array as da
 import numpy as np
@@ -26,6 +29,19 @@ MIB = 2**20
 
 def room(limit: int, used: int, n_threads: int = 1, strict: bool = True) -> Room:
     return Room("worker", n_threads, limit * MIB, used * MIB, strict=strict)
+
+
+@contextmanager
+def small_worker(memory: str) -> Iterator[Client]:
+    """Start one worker of one thread; data are read again in every pass."""
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit=memory, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+        dask.config.set({"daskclust.persist": False}),
+    ):
+        yield client
 
 
 def test_what_fits_is_not_refused():
@@ -64,13 +80,7 @@ def test_threads_share_a_worker():
 
 def test_a_worker_with_too_little_memory_refuses_the_first_pass():
     data = da.random.default_rng(0).random((2_000_000, 16), chunks=(1_000_000, 16))
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, memory_limit="500MiB", dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-        dask.config.set({"daskclust.persist": False}),
-    ):
+    with small_worker("500MiB") as client:
         before = list(client.nthreads())
         with pytest.raises(MemoryPlanError, match=r"rechunk.*memory_limit of at least \d+ MiB"):
             daskclust.KMeans(3, random_state=0).fit(data)
@@ -132,13 +142,7 @@ def test_a_pass_of_large_partials_is_refused_before_it_kills():
     """12 000 clusters in 1500 dimensions: sums of 290 MB in pairs, of blocks of 2 MB."""
     data = da.random.default_rng(0).random((12_000, 1500), chunks=(200, 1500), dtype="float32")
     centers = np.random.default_rng(1).random((12_000, 1500))
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, memory_limit="900MiB", dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-        dask.config.set({"daskclust.persist": False}),
-    ):
+    with small_worker("900MiB") as client:
         before = list(client.nthreads())
         with pytest.raises(MemoryPlanError, match=r"pass .* does not fit worker"):
             daskclust.KMeans(12_000, init=centers, max_iter=1).fit(data)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers import counts_of
 
 HERE = Path(__file__).resolve().parent
 
@@ -18,18 +16,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def changed(kind: str, first: int, last: int) -> dict[str, int]:
-    done = subprocess.run(
-        [sys.executable, HERE / "changed_inputs.py", kind, str(first), str(last)],
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=300 + 10 * (last - first),
-        check=False,
-    )
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, f"{lines[-1:]}: exit {done.returncode}\n{done.stderr[-3000:]}"
-    counts: dict[str, int] = json.loads(lines[-1])
-    return counts
+    seconds = 300 + 10 * (last - first)
+    return counts_of(HERE / "changed_inputs.py", kind, first, last, seconds=seconds)
 
 
 @pytest.mark.parametrize("kind", ["maps", "jobs"])

@@ -25,7 +25,7 @@ def _calls_of_counts(*, counted: bool) -> int:
 
     assert caller(np.array([2.0]), np.array([1.0, 3.0, 2.0])) == 5
     (signature,) = longest.signatures
-    code = longest.overloads[signature].library.get_llvm_str()
+    code = longest.inspect_llvm(signature)
     (body,) = re.findall(r"^define [^\n]*longest.*?^}", code, re.MULTILINE | re.DOTALL)
     return len(re.findall(r"call void @NRT_(?:inc|dec)ref", body))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -12,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from helpers import counts_of
 from numpy.testing import assert_array_equal
 from test_persistence import ESTIMATORS, edit, fitted, put, refused, toy
 
 import daskclust
 from daskclust.exceptions import ModelFormatError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +32,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def mutate(models: Path, first: int, last: int) -> dict[str, int]:
     """Run the program that changes models, in a child with bounded memory."""
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("mutations.py"), models, str(first), str(last)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60 + 5 * (last - first),
-        check=False,
-    )
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, f"{lines[-1:]}: exit {done.returncode}\n{done.stderr[-3000:]}"
-    counts: dict[str, int] = json.loads(lines[-1])
-    return counts
+    program = Path(__file__).with_name("mutations.py")
+    return counts_of(program, models, first, last, seconds=60 + 5 * (last - first))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded and measured as on Linux")

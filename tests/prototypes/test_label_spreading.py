@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from helpers import moons
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -24,16 +25,6 @@ from daskclust.testing.strategies import row_chunks
 N = 600
 #: A height, a width and bands.
 SCENE = (20, 26, 5)
-
-
-def moons(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Two half circles that no straight line tells apart."""
-    rng = np.random.default_rng(seed)
-    angle = np.pi * rng.random(n)
-    truth = rng.integers(0, 2, n)
-    x = np.column_stack([np.cos(angle), np.sin(angle)])
-    x[truth == 1] = [1.0, 0.4] - x[truth == 1]
-    return x + rng.normal(scale=0.05, size=x.shape), truth
 
 
 def few(truth: np.ndarray, each: int = 2) -> tuple[np.ndarray, np.ndarray]:

@@ -26,14 +26,16 @@ from daskclust.estimator.fitting import (
     best_restart,
     draw_seeds,
     fit,
+    misses_values,
+    observing,
     row_labels,
 )
 from daskclust.estimator.inputs import Data
-from daskclust.estimator.missing import check_missing, misses_values, observing
 from daskclust.estimator.parameters import (
     check_choice,
     check_given_centers,
     check_integer,
+    check_missing,
     check_real,
     given_centers,
 )
@@ -194,7 +196,8 @@ class ConstrainedClusterer(BaseClusterer):
     ) -> None:
         note_start(history, self.init, data.rows.n_rows, self.n_clusters)
         restarts = state.split()
-        best = best_restart([problem.rule.cost(restart) for restart in restarts])
+        costs = [problem.rule.cost(restart) for restart in restarts] if len(restarts) > 1 else [0.0]
+        best = best_restart(costs)
         kept, constraints = restarts[best], problem.constrained.constraints
         self.history_ = _history_of(history, best)
         self._metric = EUCLIDEAN

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
-from daskclust.cluster.lloyd import Clusters, found_clusters, means, relocate_empty
+from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.engine import Rows, Step
 from daskclust.kernels.constraints import Violations
 from daskclust.kernels.nearest.assign import direct_distances, label_sums
 from daskclust.kernels.nearest.observed import observed_distances, observed_label_sums
-from daskclust.reduction import ASSIGN, CenterSets
+from daskclust.reduction import ASSIGN, CenterSets, Clusters
 
 __all__ = [
     "ConstrainedLloyd",
@@ -132,10 +132,17 @@ class RestartState:
         columns: dict[str, Any] = {
             name: _stacked([getattr(restart, name) for restart in restarts]) for name in cls.shapes
         }
-        return cls(**columns)
+        made = cls(**columns)
+        # Taken apart by the next iteration, unless it is that of another process.
+        vars(made)["_parts"] = list(restarts)
+        return made
 
     def split(self) -> list[Self]:
         """Return the restarts that were stacked."""
+        return list(self._parts)
+
+    @cached_property
+    def _parts(self) -> list[Self]:
         columns = {name: getattr(self, name) for name in self.shapes}
         there = {name: column for name, column in columns.items() if column is not None}
         return [
@@ -148,8 +155,11 @@ def _stacked(values: list[Any]) -> NDArray[Any] | None:
     """Return a field of all restarts, along a new first axis; None where they have none."""
     if values[0] is None:
         return None
+    if len(values) > 1:
+        return np.stack(values)
     # One restart is not copied: there may be many labels.
-    return np.asarray(values[0])[None] if len(values) == 1 else np.stack(values)
+    (value,) = values
+    return value[None] if isinstance(value, np.ndarray) else np.array(values)
 
 
 class Iteration(NamedTuple):
@@ -305,9 +315,7 @@ class ConstrainedLloyd:
         stats = self._unconstrained.reduce(ASSIGN, sets)
         records: list[dict[str, Any] | None] = [None] * len(restarts)
         for at, r in enumerate(active.tolist()):
-            masses = None if stats.masses is None else stats.masses[at]
-            found = Clusters(stats.sums[at], stats.counts[at], masses)
-            done = self._iterate(restarts[r], found, float(stats.inertia[at].sum()))
+            done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
             done = self.rule.update(done)
             restarts[r], records[r] = done.state, done.record()
         return _step(RestartState.stack(restarts), records)
@@ -330,21 +338,20 @@ class ConstrainedLloyd:
         measure = observed_distances if self.missing else direct_distances
         distances = measure(rows.x, state.centers, w) * rows.weight[:, None]
         labels, extra = self.assignment.assign(distances, w, state.labels)
-        clusters = self._with_constrained(others, labels)
+        assigned = self._with_constrained(others, labels)
         inertia += float(distances[np.arange(len(rows)), labels].sum())
         violations = self.assignment.violations(labels)
         cost = 0.0 if violations is None else self.assignment.cost(violations, w)
         last = state.passes + 1 == self.max_passes
-        before = clusters.counts
-        clusters, refounded = self._repair(state, labels, clusters, last)
+        clusters, refounded = self._repair(state, labels, assigned, last)
         sums, counts, masses = clusters
-        repaired = not np.array_equal(counts, before)
+        repaired = clusters is not assigned and not np.array_equal(counts, assigned.counts)
         n_moved = int((labels != state.labels).sum())
         # Statistics before the first iteration are NaN, and equal to none.
         settled = not (repaired or n_moved) and (
             np.array_equal(sums, state.sums) and np.array_equal(counts, state.counts)
         )
-        centers = means(state.centers, *clusters)
+        centers = clusters.means(state.centers)
         after = replace(
             state,
             centers=centers,
@@ -378,7 +385,7 @@ class ConstrainedLloyd:
         rows, k = self.constrained, len(others.counts)
         if others.masses is None:
             sums, counts = label_sums(rows.x, rows.weight, labels, k)
-            return Clusters(others.sums + sums, others.counts + counts, None)
+            return Clusters(others.sums + sums, others.counts + counts)
         own = observed_label_sums(rows.x, rows.weight, labels, k)
         return Clusters(
             others.sums + own.sums, others.counts + own.counts, others.masses + own.masses
@@ -405,9 +412,7 @@ class ConstrainedLloyd:
         clusters = relocate_empty(
             self._unconstrained,
             state.centers,
-            clusters.sums,
-            clusters.counts,
-            masses=clusters.masses,
+            clusters,
             feature_weights=state.weights,
             shift=self.mean,
         )
@@ -416,9 +421,7 @@ class ConstrainedLloyd:
             return clusters, False
         before = clusters.counts
         farthest = self.constrained.farthest(state.centers, state.weights, labels)
-        clusters = found_clusters(
-            clusters.sums, clusters.counts, farthest, clusters.masses, state.centers
-        )
+        clusters = found_clusters(clusters, farthest, state.centers)
         return clusters, not np.array_equal(clusters.counts, before)
 
 

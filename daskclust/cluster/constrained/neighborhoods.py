@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.constrained.pairs import lengths_of_pairs
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.engine import Rows
 from daskclust.kernels.constraints.neighborhoods import agreeing_components
+from daskclust.kernels.nearest.assign import direct_distances, label_sums
 from daskclust.kernels.nearest.observed import observed_distances, observed_label_sums
 
 __all__ = ["Neighborhoods", "agreeing_groups", "choose_neighborhoods", "rows_to_sample"]
@@ -52,15 +52,15 @@ class Neighborhoods(NamedTuple):
             p = constrained.x.shape[1]
             return cls(np.empty((0, p)), np.empty(0), np.empty(0, dtype=np.int64))
         _, number = np.unique(group[used], return_inverse=True)
-        sums, masses, weights = observed_label_sums(
-            constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
-        )
+        kept = constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
+        if constrained.are_complete:
+            sums, weights = label_sums(*kept)
+            centroids = sums / weights[:, None]
+        else:
+            sums, masses, weights = observed_label_sums(*kept)
+            centroids = np.divide(sums, masses, out=np.full_like(sums, np.nan), where=masses > 0)
         order = np.argsort(-weights, kind="stable")
-        return cls(
-            np.divide(sums, masses, out=np.full_like(sums, np.nan), where=masses > 0)[order],
-            weights[order],
-            constrained.constraints.rows[used],
-        )
+        return cls(centroids[order], weights[order], constrained.constraints.rows[used])
 
 
 def agreeing_groups(constrained: ConstrainedRows) -> Ints:
@@ -81,7 +81,7 @@ def agreeing_groups(constrained: ConstrainedRows) -> Ints:
         return c.component
     must = np.flatnonzero(c.pair_is_must_link)
     left, right = c.pair_left[must], c.pair_right[must]
-    lengths = lengths_of_pairs(constrained.x, left, right, np.ones(constrained.x.shape[1]))
+    lengths = constrained.pair_lengths(left, right, np.ones(constrained.x.shape[1]))
     low, high = np.minimum(left, right), np.maximum(left, right)
     order = np.lexsort((high, low, lengths, -c.pair_weight[must]))
     # Rows of one label come before all pairs: each with the next of its class.
@@ -117,12 +117,13 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
     group = agreeing_groups(constrained) if agreeing else constrained.constraints.component
     found = Neighborhoods.of(constrained, group)
     centroids, weights = found.centroids, found.weights
+    measure = direct_distances if constrained.are_complete else observed_distances
     chosen: list[int] = []
     least = np.full(len(centroids), np.inf)
     while len(chosen) < min(k, len(centroids)):
         # They come largest first, so the first of all that are infinitely far is the largest.
         new = int(np.argmax(least))
-        length = np.sqrt(observed_distances(centroids, centroids[new : new + 1])[:, 0])
+        length = np.sqrt(measure(centroids, centroids[new : new + 1], None)[:, 0])
         least = np.minimum(least, length * np.sqrt(weights * weights[new]))
         chosen.append(new)
         least[chosen] = -1.0

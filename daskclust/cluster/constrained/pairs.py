@@ -1,23 +1,17 @@
-"""Pairs of rows that may miss values: their lengths, and those that labels imply, listed."""
+"""Pairs that labels imply, listed: what rows that miss values need."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.exceptions import ConstraintError
-from daskclust.kernels.constraints import pair_lengths
-from daskclust.kernels.nearest.observed import (
-    incomplete_rows,
-    observed_pair_boxes,
-    observed_pair_lengths,
-)
 
-__all__ = ["ListedPairs", "box_of_pairs", "lengths_of_pairs", "listed_pairs"]
+__all__ = ["ListedPairs", "listed_pairs"]
 
 Float = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,21 +35,7 @@ class ListedPairs:
     n_classes: int
 
 
-def lengths_of_pairs(x: NDArray[Any], left: Ints, right: Ints, weights: Float) -> Float:
-    """Weighted squared distance of each pair, over what both rows observe."""
-    if incomplete_rows(x).any():
-        return observed_pair_lengths(x, left, right, weights)
-    return pair_lengths(x, left, right, weights)
-
-
-def box_of_pairs(x: NDArray[Any], left: Ints, right: Ints, sides: Float) -> float | Float:
-    """Sum of the sides; of each pair over what both rows observe, where any misses a value."""
-    if incomplete_rows(x).any():
-        return observed_pair_boxes(x, left, right, sides)
-    return float(sides.sum())
-
-
-def listed_pairs(c: PairwiseConstraints, x: NDArray[Any]) -> PairwiseConstraints | ListedPairs:
+def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
     """Return the constraints, with the pairs that labels imply listed where rows miss values.
 
     The sums by class and cluster that stand for implied pairs want complete rows.
@@ -65,8 +45,9 @@ def listed_pairs(c: PairwiseConstraints, x: NDArray[Any]) -> PairwiseConstraints
     ConstraintError
         For more than some 2000 labeled rows among which some miss values.
     """
+    c = rows.constraints
     labeled = np.flatnonzero(c.classes >= 0)
-    if not len(labeled) or not incomplete_rows(x[labeled]).any():
+    if not rows.incomplete[labeled].any():
         return c
     if len(labeled) > _LISTED_ROWS:
         raise ConstraintError(
@@ -83,8 +64,8 @@ def listed_pairs(c: PairwiseConstraints, x: NDArray[Any]) -> PairwiseConstraints
     weight = np.concatenate([c.pair_weight, weight])
     ends = np.concatenate([left, right])
     order = np.argsort(ends, kind="stable")
-    indptr = np.zeros(len(x) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(ends, minlength=len(x)), out=indptr[1:])
+    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(ends, minlength=len(rows)), out=indptr[1:])
     index = np.tile(np.arange(len(left)), 2)[order]
     return ListedPairs(
         pair_left=left,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -18,8 +19,12 @@ from daskclust._warnings import warn
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints import Violations
-from daskclust.kernels.nearest.observed import observed_distances
+from daskclust.kernels.constraints import Violations, pair_lengths
+from daskclust.kernels.nearest.observed import (
+    observed_distances,
+    observed_pair_boxes,
+    observed_pair_lengths,
+)
 
 __all__ = ["AssignmentRule", "ConstrainedRows", "NoConstraints", "RowAssignment"]
 
@@ -38,11 +43,14 @@ class ConstrainedRows:
         The constrained rows, in row order.
     weight : ndarray of shape (m,), float64
         Their sample weights, all positive.
+    incomplete : ndarray of shape (m,), bool
+        Rows that miss a value.
     """
 
     constraints: PairwiseConstraints
     x: NDArray[Any]
     weight: Float
+    incomplete: NDArray[np.bool_]
 
     @classmethod
     def fetch(cls, rows: Rows, constraints: PairwiseConstraints) -> Self:
@@ -51,18 +59,38 @@ class ConstrainedRows:
         Rows of weight 0, and those without any value, are absent, and so are their constraints.
         """
         if not constraints.n_constrained:
-            return cls(constraints, np.empty((0, rows.n_features)), np.empty(0))
+            none = np.empty(0)
+            return cls(constraints, np.empty((0, rows.n_features)), none, none.astype(bool))
         x, weight = rows.take(constraints.rows)
-        absent = (weight == 0) | np.isnan(x).all(axis=1)
+        gaps = np.isnan(x)
+        incomplete = gaps.any(axis=1)
+        absent = (weight == 0) | gaps.all(axis=1)
         if absent.any():
             remaining = constraints.without(absent)
             _warn_weightless(constraints, remaining, absent)
             kept = np.searchsorted(constraints.rows, remaining.rows)
             constraints, x, weight = remaining, x[kept], weight[kept]
-        return cls(constraints, x, weight)
+            incomplete = incomplete[kept]
+        return cls(constraints, x, weight, incomplete)
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @cached_property
+    def are_complete(self) -> bool:
+        """Whether none misses a value: then kernels for complete rows will do."""
+        return not self.incomplete.any()
+
+    def pair_lengths(self, left: Ints, right: Ints, weights: Float) -> Float:
+        """Weighted squared distance of each pair, over what both rows observe."""
+        measure = pair_lengths if self.are_complete else observed_pair_lengths
+        return measure(self.x, left, right, weights)
+
+    def pair_boxes(self, left: Ints, right: Ints, sides: Float) -> float | Float:
+        """Sum of the sides; of each pair over what both rows observe, where any misses a value."""
+        if self.are_complete:
+            return float(sides.sum())
+        return observed_pair_boxes(self.x, left, right, sides)
 
     def attributes(self, labels: Ints) -> dict[str, Any]:
         """Return the attributes of an estimator that depend on constraints."""

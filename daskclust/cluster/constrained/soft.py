@@ -13,12 +13,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cluster.constrained.pairs import (
-    ListedPairs,
-    box_of_pairs,
-    lengths_of_pairs,
-    listed_pairs,
-)
+from daskclust.cluster.constrained.pairs import ListedPairs, listed_pairs
 from daskclust.cluster.constrained.rows import ConstrainedRows, RowAssignment
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import OpenData
@@ -107,7 +102,7 @@ class SoftConstraints:
     @cached_property
     def _pairs(self) -> PairwiseConstraints | ListedPairs:
         """All pairs that are priced one by one."""
-        return listed_pairs(self.rows.constraints, self.rows.x)
+        return self.rows.constraints if self.rows.are_complete else listed_pairs(self.rows)
 
     def assign(self, distances: Float, weights: Float, labels: Ints) -> RowAssignment:
         """Assign the rows, one after another; each sees the newest labels of its partners."""
@@ -163,18 +158,18 @@ class SoftConstraints:
         return prices
 
     def _new_prices(self, weights: Float) -> _Prices:
-        x, c, given = self.rows.x, self._pairs, self.rows.constraints
+        c, given = self._pairs, self.rows.constraints
         costs = pair_costs(
-            lengths_of_pairs(x, c.pair_left, c.pair_right, weights),
+            self.rows.pair_lengths(c.pair_left, c.pair_right, weights),
             c.pair_is_must_link,
             c.pair_weight,
-            box_of_pairs(x, c.pair_left, c.pair_right, weights * self.box2),
+            self.rows.pair_boxes(c.pair_left, c.pair_right, weights * self.box2),
             penalty=self.penalty,
         )
         implied = None
         if c.n_classes:
             implied = implied_pairs(
-                x,
+                self.rows.x,
                 given.classes,
                 weights,
                 self.box2,
