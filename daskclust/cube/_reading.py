@@ -208,7 +208,7 @@ class CubeSource:
     ) -> NDArray[Any]:
         """Read and scale the valid pixels of block `number`, (n, bands); what they miss is NaN."""
         valid, stored = self.valid(number, excluded)
-        n = np.count_nonzero(valid)
+        n = int(np.count_nonzero(valid))
         if not n:
             return np.empty((0, self.n_bands), dtype=scaling.dtype)
         if stored is None:
@@ -222,7 +222,7 @@ class CubeSource:
         done = 0
         for tile in _tiles(stored):
             values, chosen = self._kept(stored[tile]), valid[tile]
-            found = np.count_nonzero(chosen)
+            found = int(np.count_nonzero(chosen))
             if found < len(chosen):
                 values = values[chosen]
             out[done : done + found] = scaling(self._decoded(values), narrow=False)

@@ -407,10 +407,10 @@ def run(capsys: Any, *words: Any) -> tuple[int, str, str]:
 
 
 def test_the_command_line_takes_files_and_models_remember_their_data(
-    expected: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    expected: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    local = ("--local", "1", "--chunks", "20x16", "--json")
+    local = ("--scheduler", address, "--chunks", "20x16", "--json")
     fit = ("--n-clusters", "4", "--seed", "0", *local)
     for name, source in (("tif", [geotiff(tmp_path)]), ("bands", bands(tmp_path))):
         code, out, err = run(
@@ -444,7 +444,7 @@ def test_the_command_line_takes_files_and_models_remember_their_data(
 
 
 def test_polygons_in_and_a_geotiff_out(
-    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     pytest.importorskip("pyogrio", reason="needs the extra `raster`")
     monkeypatch.chdir(tmp_path)
@@ -461,7 +461,7 @@ def test_polygons_in_and_a_geotiff_out(
     words = (
         *("fit", "s.tif", "--estimator", "semisupervisedkmeans", "--n-clusters", "3"),
         *("--bad-bands", "3", "--labels", "fields.geojson", "--class-column", "crop"),
-        *("--output", "map.tif", "--local", "1", "--seed", "0", "--json"),
+        *("--output", "map.tif", "--scheduler", address, "--seed", "0", "--json"),
     )
     code, out, err = run(capsys, *words)
     assert code == 0, err
