@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from contextvars import copy_context
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import zarr
 
 from daskclust.datasets import make_hyperspectral_cube
+from daskclust.engine import on_notice
 
 __all__ = ["chunks_of", "counts_of", "moons", "small_scene", "values", "within", "write_labels"]
 
@@ -73,6 +75,7 @@ def within(seconds: float, work: Callable[..., T], *arguments: Any) -> T:
     """Work in a thread, which may take long but not for ever."""
     found: list[T] = []
     errors: list[BaseException] = []
+    said: list[str] = []
 
     def run() -> None:
         try:
@@ -80,13 +83,21 @@ def within(seconds: float, work: Callable[..., T], *arguments: Any) -> T:
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
-    thread.start()
+    with on_notice(said.append):
+        # The context, and who listens, are copied to the thread.
+        thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
+        thread.start()
     thread.join(seconds)
     if errors:
         raise errors[0]
-    assert found, f"not done after {seconds} s"
+    assert found, f"not done after {seconds} s: {said} {_where(thread)}"
     return found[0]
+
+
+def _where(thread: threading.Thread) -> str:
+    """Tell what a thread is at."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)[-6:])
 
 
 def counts_of(program: Path, *arguments: Any, seconds: float) -> dict[str, int]:

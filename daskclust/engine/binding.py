@@ -34,6 +34,7 @@ from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
 from daskclust.engine.memory import (
     MemoryPlan,
     check_blocks,
+    check_workers,
     free_memory,
     largest_read,
     measure,
@@ -292,6 +293,7 @@ def _bind_cluster(
         gather(client, "the start", [Task("hello", _same, (None,)).submit(client)])
         threads = workers_of(client)
     rooms = measure(client, threads)
+    check_workers(rooms)
     free = free_memory(rooms)
     room = float(dask.config.get("daskclust.persist-fraction")) * free
 

@@ -6,8 +6,10 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import dask
 import numpy as np
 import psutil
 from dask.utils import format_bytes
@@ -16,10 +18,29 @@ from daskclust.engine.dask_surface import WorkerInfo, worker_infos
 from daskclust.engine.tasks import Slot, Task, gather
 from daskclust.exceptions import MemoryPlanError
 
-__all__ = ["MemoryPlan", "Room", "check_blocks", "free_memory", "largest_read", "measure"]
+__all__ = [
+    "MemoryPlan",
+    "Room",
+    "check_blocks",
+    "check_workers",
+    "free_memory",
+    "largest_read",
+    "measure",
+]
 
-#: Share of its limit at which a nanny ends a worker.
+#: Dask's settings of a worker's memory, as shares of its limit; False means never.
+_SHARES = "distributed.worker.memory"
+#: Share that is used where there is no limit, or no setting.
 _DEADLY = 0.95
+#: Bytes by which a worker grows when it first runs kernels: they are loaded, and compiled where
+#: no cache has them, and neither is ever given back.  Measured: 60 MiB and 130.
+_KERNELS = 2**27
+
+
+@cache
+def _at_first() -> int:
+    """Return the bytes of this process when it was first asked, with all imports."""
+    return int(psutil.Process().memory_info().rss)
 
 
 @dataclass(frozen=True)
@@ -33,12 +54,16 @@ class Room:
     limit : int
         Bytes that it may use: its limit, or what there is where it has none.
     used : int
-        Bytes that it uses whatever it does: the process with all its imports, without
-        results, which can be moved to disk.
+        Bytes that it uses whatever it does: the process with all its imports and kernels,
+        without results that can be moved to disk.
     held : int
         Bytes of results.
     strict : bool
         Whether more ends it.
+    pause : float, default=0.8
+        Share of the limit above which it takes no tasks; 0 for none.
+    terminate : float, default=0.95
+        Share of the limit above which it is ended.
     """
 
     address: str
@@ -47,20 +72,48 @@ class Room:
     used: int
     held: int = 0
     strict: bool = True
+    pause: float = 0.8
+    terminate: float = _DEADLY
 
     @property
     def free(self) -> int:
         """Bytes for what is read."""
-        return max(0, int(_DEADLY * self.limit) - self.used)
+        return max(0, int(self.terminate * self.limit) - self.used)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it is paused for good: between tasks, nothing is left to be given back."""
+        return bool(self.pause) and self.used > self.pause * self.limit
+
+    def limit_for(self, need: int) -> int:
+        """Return the bytes of a limit, in steps of 16 MiB, that leaves so many."""
+        most = (self.used + need) / self.terminate
+        if self.pause:
+            most = max(most, self.used / self.pause)
+        return math.ceil(most / (16 * 2**20)) * 16 * 2**20
 
 
-def _process() -> tuple[int, int, int]:
-    """Return the process's number, its bytes and those that its machine still has.
+@dataclass(frozen=True)
+class _Process:
+    """What a worker says of its process.
 
-    To find this function, a worker has imported the package with all that it needs.
+    To find this class, it has imported the package with all that it needs.
     """
-    process = psutil.Process()
-    return os.getpid(), process.memory_info().rss, psutil.virtual_memory().available
+
+    pid: int
+    used: int
+    at_first: int
+    available: int
+    shares: Mapping[str, float]
+
+    @classmethod
+    def here(cls) -> _Process:
+        shares = {
+            name: float(dask.config.get(f"{_SHARES}.{name}", False) or 0.0)
+            for name in ("target", "spill", "pause", "terminate")
+        }
+        first, used = _at_first(), int(psutil.Process().memory_info().rss)
+        return cls(os.getpid(), used, first, psutil.virtual_memory().available, shares)
 
 
 def measure(client: Any, threads: Mapping[str, int]) -> list[Room]:
@@ -73,34 +126,59 @@ def measure(client: Any, threads: Mapping[str, int]) -> list[Room]:
         Of each worker.
     """
     slots = [Slot(1, address) for address in threads]
-    tasks = [Task("memory", _process, (), slot).submit(client) for slot in slots]
+    tasks = [Task("memory", _Process.here, (), slot).submit(client) for slot in slots]
     # Without slots to move: a worker that goes now is not measured where another is.
-    found = gather(client, "the measuring of memory", tasks)
+    found: list[_Process] = gather(client, "the measuring of memory", tasks)
     infos = worker_infos(client)
     rooms, seen = [], set()
     shared = sum(1 for address in threads if address in infos and not infos[address].limit)
-    for address, (pid, used, available) in zip(threads, found, strict=True):
+    for address, process in zip(threads, found, strict=True):
         info = infos.get(address)
         if info is not None:
-            rooms.append(_room(address, info, used, available, max(1, shared), pid in seen))
-            seen.add(pid)
+            rooms.append(_room(address, info, process, max(1, shared), process.pid in seen))
+            seen.add(process.pid)
     return rooms
 
 
-def _room(
-    address: str, info: WorkerInfo, used: int, available: int, shared: int, again: bool
-) -> Room:
-    own = max(0, used - info.managed)
-    if info.limit:
-        return Room(address, info.n_threads, info.limit, own, min(info.managed, used), info.watched)
-    # Workers without a limit share the machine, and results there are in nobody's way.
-    rest = available // shared
-    return Room(address, info.n_threads, used + rest, used, 0, not again)
+def _room(address: str, info: WorkerInfo, process: _Process, shared: int, again: bool) -> Room:
+    held = min(info.managed, process.used)
+    own = process.used - held
+    own += max(0, _KERNELS - max(0, own - process.at_first))
+    if not info.limit:
+        # Workers without a limit share the machine, and results there are in nobody's way.
+        rest = process.available // shared
+        return Room(address, info.n_threads, process.used + rest, own, 0, not again, pause=0.0)
+    shares = process.shares
+    if not shares["target"] and not shares["spill"]:
+        own, held = own + held, 0  # results stay where they are
+    strict = info.watched and bool(shares["terminate"])
+    terminate = shares["terminate"] or _DEADLY
+    return Room(address, info.n_threads, info.limit, own, held, strict, shares["pause"], terminate)
 
 
 def free_memory(rooms: list[Room]) -> float:
     """Return the bytes that a cluster may still fill."""
     return float(sum(max(0, room.limit - room.used - room.held) for room in rooms))
+
+
+def check_workers(rooms: Sequence[Room]) -> None:
+    """Raise where a worker would soon be paused, and stay so.
+
+    A worker above its share takes no tasks until its memory falls.  What blocks take is
+    given back after each of them, and results go to disk; the process itself does not shrink.
+
+    Raises
+    ------
+    MemoryPlanError
+    """
+    for room in rooms:
+        if room.stuck:
+            raise MemoryPlanError(
+                f"The worker {room.address} is too small for a fit: its process with all imports "
+                f"and kernels takes about {format_bytes(room.used)}, and at {room.pause:.0%} "
+                f"(distributed.worker.memory.pause) of its {format_bytes(room.limit)} it takes no "
+                f"tasks any more. Use {_larger(room, 0)}."
+            )
 
 
 def check_blocks(
@@ -149,24 +227,27 @@ def check_blocks(
                 f"arrays of {format_bytes(read)} each, of which blocks of {n_rows} rows are cut; "
                 f"of its {format_bytes(room.limit)} {format_bytes(room.free)} are left. A "
                 "rechunk does not help: use smaller chunks in the store, or "
-                f"{'; or '.join(_larger(room, need, busy))}."
+                f"{'; or '.join(_remedies(room, need, busy))}."
             )
         fitting = room.free // (busy * row)
-        advice = _larger(room, need, busy)
+        advice = _remedies(room, need, busy)
         if fitting >= 1:
             advice.insert(0, f"X = X.rechunk({{0: {fitting}}}), or smaller chunks in the store")
         raise MemoryPlanError(
             f"Blocks do not fit worker {room.address}: {busy} thread(s) at a time hold two blocks "
             f"of {n_rows} rows and {n_columns} columns each, {format_bytes(need)} in all; of its "
             f"{format_bytes(room.limit)} the process itself takes {format_bytes(room.used)}, and "
-            f"at {_DEADLY:.0%} it is killed, which leaves {format_bytes(room.free)}. Use "
+            f"at {room.terminate:.0%} it is killed, which leaves {format_bytes(room.free)}. Use "
             f"{'; or '.join(advice)}."
         )
 
 
-def _larger(room: Room, need: int, busy: int) -> list[str]:
-    limit = math.ceil((room.used + need) / _DEADLY / (16 * 2**20)) * 16
-    advice = [f"a memory_limit of at least {limit} MiB a worker"]
+def _larger(room: Room, need: int) -> str:
+    return f"a memory_limit of at least {room.limit_for(need) >> 20} MiB a worker"
+
+
+def _remedies(room: Room, need: int, busy: int) -> list[str]:
+    advice = [_larger(room, need)]
     return [*advice, "fewer threads a worker"] if busy > 1 else advice
 
 
@@ -219,7 +300,7 @@ class MemoryPlan:
                 f"up takes {format_bytes(need)} (a partial result {format_bytes(partial)}, what is "
                 f"given to it {format_bytes(state)}); of the worker's "
                 f"{format_bytes(room.limit)} {format_bytes(room.free)} are left. Use fewer "
-                f"clusters, components or features; or {'; or '.join(_larger(room, need, busy))}."
+                f"clusters, components or features; or {'; or '.join(_remedies(room, need, busy))}."
             )
 
 

@@ -115,7 +115,7 @@ class Rows(ABC):
         self,
         question: Any,
         make: Callable[[], dict[str, NDArray[Any]]],
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Mapping[str, tuple[int | None, ...]],
     ) -> dict[str, NDArray[Any]]:
         """Return arrays that take long to make: those of an earlier process, if it kept them.
 
@@ -126,7 +126,7 @@ class Rows(ABC):
         make : callable() -> dict of str to ndarray
             Called where they are not kept.
         shapes : mapping of str to tuple of int
-            Of all arrays, which are float64.
+            Of all arrays, which are float64; None for a length that the data decide.
         """
         log = self.ledger.log
         if log is None:

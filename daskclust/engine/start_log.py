@@ -81,12 +81,18 @@ class StartLog:
                 self._check(found, name, wanted.dtype, shape)
         return found
 
-    def recall_stage(self, question: str, shapes: Mapping[str, tuple[int, ...]]) -> Partial | None:
-        """Return the float64 arrays that a stage came to, or None where the record ends."""
+    def recall_stage(
+        self, question: str, shapes: Mapping[str, tuple[int | None, ...]]
+    ) -> Partial | None:
+        """Return the float64 arrays that a stage came to, or None where the record ends.
+
+        A length that the data decide is None.
+        """
         found = self._next(question)
         if found is not None:
             for name, shape in shapes.items():
-                self._check(found, name, np.dtype(np.float64), shape)
+                own = _lengths(shape, found.get(name))
+                self._check(found, name, np.dtype(np.float64), own)
         return found
 
     def _next(self, question: str) -> Partial | None:
@@ -157,7 +163,12 @@ def _shape(
     reduction: Reduction, state: Any, name: str, found: NDArray[Any] | None
 ) -> tuple[int | None, ...]:
     """Return the shape of a field; where the data decide a length, that which was found."""
-    declared: tuple[int | None, ...] = reduction.fields(state)[name].shape
+    return _lengths(reduction.fields(state)[name].shape, found)
+
+
+def _lengths(
+    declared: tuple[int | None, ...], found: NDArray[Any] | None
+) -> tuple[int | None, ...]:
     if found is None or len(declared) != found.ndim:
         return declared
     return tuple(m if n is None else n for n, m in zip(declared, found.shape, strict=True))

@@ -99,9 +99,10 @@ class Vigil:
         self._since = now if self._since is None else self._since
         waited = now - self._since
         if waited >= self._patience:
+            larger = " with a larger memory_limit" if threads else ""
             raise ClusterError(
-                f"{problem} for {format_time(waited)}, so {self._what} was given up. Start workers "
-                "and fit again, or raise daskclust.worker-timeout."
+                f"{problem} for {format_time(waited)}, so {self._what} was given up. Start workers"
+                f"{larger} and fit again, or raise daskclust.worker-timeout."
             )
         if waited >= min(_SAID_AFTER, self._patience / 2) and (
             self._said is None or now - self._said >= _SAID_AGAIN
@@ -122,8 +123,8 @@ class Vigil:
         infos = worker_infos(self._client)
         if infos and all(info.paused for info in infos.values()):
             return (
-                f"All {len(infos)} workers of the scheduler at {address} have been paused, at "
-                "80 % of their memory,"
+                f"All {len(infos)} workers of the scheduler at {address} have been paused for want "
+                "of memory (distributed.worker.memory.pause of their limit)"
             )
         return None
 

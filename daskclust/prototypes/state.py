@@ -206,12 +206,9 @@ class PrototypeProblem:
         sample = self.sample
         space = find_views(self.views, sample, self.gaps)
         found = []
-        for one in self.spaces(space)[:: self.n_sets]:
+        for number, one in enumerate(self.spaces(space)[:: self.n_sets]):
             z = one(sample.x)
-            found += [
-                find_prototypes(z, sample.weight, self.n_prototypes, self.lloyd_iter, seed)
-                for seed in self._set_seeds()
-            ]
+            found += [self._prototypes(number, z, seed) for seed in self._set_seeds()]
         return PrototypeState(
             space.units,
             space.centers,
@@ -220,6 +217,21 @@ class PrototypeProblem:
             np.array([len(prototypes) for prototypes, _ in found]),
             max(n_iter for _, n_iter in found),
         )
+
+    def _prototypes(self, number: int, z: Float, seed: int) -> tuple[Float, int]:
+        """Find a set of prototypes in a space, or what an earlier process found."""
+
+        def make() -> dict[str, NDArray[Any]]:
+            prototypes, n_iter = find_prototypes(
+                z, self.sample.weight, self.n_prototypes, self.lloyd_iter, seed
+            )
+            return {"prototypes": prototypes, "n_iter": np.array(float(n_iter))}
+
+        # The sample follows from the data and its seed, which the first set has.
+        question = ["prototypes", self.seed, number, seed]
+        shapes = {"prototypes": (None, z.shape[1]), "n_iter": ()}
+        kept = self.rows.kept(question, make, shapes)
+        return kept["prototypes"], int(kept["n_iter"])
 
     def _set_seeds(self) -> list[int]:
         further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
+from daskclust.exceptions import ReadError
 from daskclust.storage.atomic import new_file, remove_stale
+from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.stores import local_path, opening_errors
+from daskclust.storage.urls import redact
 
 __all__ = ["read_start", "remove", "write_whole"]
+
+T = TypeVar("T")
 
 
 def _at_url(place: str) -> tuple[Any, str]:
@@ -18,6 +23,16 @@ def _at_url(place: str) -> tuple[Any, str]:
     with opening_errors(place):
         file_system, inner = url_to_fs(place)
     return file_system, inner
+
+
+def _again(
+    place: Any,
+    call: Callable[[], T],
+    failed: Callable[[str, Exception], Exception] = ReadError,
+    done: str = "read",
+) -> T:
+    """Make requests of the file at a URL again where they fail in a way that may pass."""
+    return persistently(call, lambda: repr(redact(place)), Retries.configured(), failed, done)
 
 
 def read_start(place: Any, size: int) -> bytes | None:
@@ -40,9 +55,12 @@ def read_start(place: Any, size: int) -> bytes | None:
             with path.open("rb") as file:
                 return file.read(size)
         file_system, inner = _at_url(place)
-        with file_system.open(inner, "rb", block_size=max(size, 2**16)) as file:
-            found: bytes = file.read(size)
-            return found
+
+        def start() -> bytes:
+            with file_system.open(inner, "rb", block_size=max(size, 2**16)) as file:
+                return bytes(file.read(size))
+
+        return _again(place, start)
     except FileNotFoundError:
         return None
 
@@ -72,11 +90,11 @@ def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> Non
         return
     file_system, inner = _at_url(place)
     check()
-    file_system.pipe_file(inner, content)
+    _again(place, lambda: file_system.pipe_file(inner, content), unwritten, "written")
 
 
 def remove(place: str) -> None:
     """Remove the file at a URL; none that is not there."""
     file_system, inner = _at_url(place)
     with suppress(FileNotFoundError):
-        file_system.rm_file(inner)
+        _again(place, lambda: file_system.rm_file(inner), unwritten, "removed")

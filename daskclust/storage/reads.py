@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import errno
+import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import dask
 from dask.utils import parse_timedelta
 
-from daskclust.exceptions import DaskclustError, ReadError
+from daskclust.exceptions import DaskclustError, ReadError, StoreError
 from daskclust.storage.urls import redact
 
-__all__ = ["NEVER_AGAIN", "Retries", "is_passing", "persistently", "read"]
+__all__ = [
+    "NEVER_AGAIN",
+    "Retries",
+    "Tries",
+    "is_passing",
+    "patience_of_gdal",
+    "persistently",
+    "read",
+    "unwritten",
+]
 
 T = TypeVar("T")
 
@@ -44,6 +56,10 @@ _LASTING_NUMBERS = {
     for name in ("ENOSPC", "EDQUOT", "EROFS", "ENAMETOOLONG")
     if hasattr(errno, name)
 }
+#: Answers of HTTP that ask for another try, among those that say the request is wrong.
+_TRY_AGAIN = (408, 425, 429)
+#: Share of the time limit after which an error counts as no answer: clocks differ.
+_ABOUT = 0.9
 #: Seconds that nobody waits longer than between two tries.
 _LONGEST = 30.0
 
@@ -62,6 +78,9 @@ def is_passing(error: Exception) -> bool:
     """
     if isinstance(error, OSError) and error.errno in _LASTING_NUMBERS:
         return False
+    status = getattr(error, "status", None)
+    if isinstance(status, int) and 400 <= status < 500 and status not in _TRY_AGAIN:
+        return False
     return not isinstance(error, _LASTING)
 
 
@@ -75,22 +94,28 @@ class Retries:
         With 0, errors are raised as they are.
     backoff : float, default=0.0
         Seconds before the first; they double from one to the next, up to 30.
+    timeout : float or None, default=None
+        Seconds after which a store counts as one that does not answer; None means never.
     """
 
     count: int = 0
     backoff: float = 0.0
+    timeout: float | None = None
 
     @classmethod
     def configured(cls) -> Retries:
-        """Return what ``daskclust.read-retries`` and ``daskclust.read-backoff`` say."""
+        """Return what ``daskclust.read-retries``, ``read-backoff`` and ``read-timeout`` say."""
         count = int(dask.config.get("daskclust.read-retries"))
         backoff = float(parse_timedelta(dask.config.get("daskclust.read-backoff")))
-        if count < 0 or backoff < 0:
+        patience = dask.config.get("daskclust.read-timeout")
+        timeout = None if patience is None else float(parse_timedelta(patience))
+        if count < 0 or backoff < 0 or (timeout is not None and timeout <= 0):
             raise ValueError(
-                f"daskclust.read-retries is {count} and daskclust.read-backoff is {backoff} s; "
-                "expected numbers that are not negative."
+                f"daskclust.read-retries is {count}, daskclust.read-backoff is {backoff} s and "
+                f"daskclust.read-timeout is {timeout} s; expected numbers that are not negative, "
+                "and a time above 0, or null for no limit."
             )
-        return cls(count, backoff)
+        return cls(count, backoff, timeout)
 
     def pauses(self) -> Iterable[float]:
         """Yield the seconds before each further try."""
@@ -140,6 +165,62 @@ def _text_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
+class Tries:
+    """What becomes of a call that has failed: another try, or an error that says all.
+
+    Parameters
+    ----------
+    retries : Retries
+    what : callable() -> str
+        Names what is read or written, for the error.
+    failed : callable(message, cause) -> Exception
+        Makes the error.
+    done : str
+        What is done to it, for the error.
+    """
+
+    def __init__(
+        self,
+        retries: Retries,
+        what: Callable[[], str],
+        failed: Callable[[str, Exception], Exception] = ReadError,
+        done: str = "read",
+    ) -> None:
+        self._retries, self._what, self._failed, self._done = retries, what, failed, done
+        self._pauses = iter(retries.pauses())
+        self._began = self._tried = time.monotonic()
+        self._count = self._unanswered = 0
+
+    def pause_after(self, error: Exception) -> float:
+        """Return the seconds to wait before the next try; raise where there is none.
+
+        A connection may have stalled, so a store that did not answer is asked once more;
+        one that never answers would take that long each time.
+
+        Raises
+        ------
+        Exception
+            The error itself, where it lasts or nothing is to be tried again; else what
+            ``failed`` makes.
+        """
+        if not is_passing(error) or not self._retries.count:
+            raise error
+        now = time.monotonic()
+        self._count += 1
+        limit = self._retries.timeout
+        self._unanswered += limit is not None and now - self._tried > _ABOUT * limit
+        pause = next(self._pauses, None)
+        if pause is not None and self._unanswered < 2:
+            self._tried = now + pause
+            return pause
+        raise self._failed(
+            f"{self._what()} could not be {self._done} in {self._count} tries over "
+            f"{now - self._began:.1f} s: {_text_of(error)}. Check the store, or raise "
+            "daskclust.read-retries, daskclust.read-backoff or daskclust.read-timeout.",
+            error,
+        ) from error
+
+
 def persistently(
     call: Callable[[], T],
     what: Callable[[], str],
@@ -152,13 +233,8 @@ def persistently(
     Parameters
     ----------
     call : callable()
-    what : callable() -> str
-        Names what is read or written, for the error.
-    retries : Retries
-    failed : callable(message, cause) -> Exception
-        Makes the error.
-    done : str
-        What is done to it, for the error.
+    what, retries, failed, done
+        As for :class:`Tries`.
 
     Raises
     ------
@@ -166,22 +242,39 @@ def persistently(
         Or what ``failed`` makes: where it fails to the last, with the last error as its
         cause.
     """
-    began = time.monotonic()
-    for pause in (*retries.pauses(), None):
+    tries = Tries(retries, what, failed, done)
+    while True:
         try:
-            return call()
+            with patience_of_gdal(retries.timeout):
+                return call()
         except Exception as error:
-            if not is_passing(error) or not retries.count:
-                raise
-            if pause is None:
-                raise failed(
-                    f"{what()} could not be {done} in {retries.count + 1} tries over "
-                    f"{time.monotonic() - began:.1f} s: {_text_of(error)}. Check the "
-                    "store, or raise daskclust.read-retries or daskclust.read-backoff.",
-                    error,
-                ) from error
+            pause = tries.pause_after(error)
         time.sleep(pause)
-    raise AssertionError("unreachable")
+
+
+def unwritten(message: str, cause: Exception) -> StoreError:
+    """Return the error for what could not be written: the argument ``failed`` of a call."""
+    return StoreError(message)
+
+
+def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
+    """Let GDAL give up servers that send nothing for some seconds, as it never would.
+
+    Costs nothing where rasterio is not imported.
+    """
+    rasterio = sys.modules.get("rasterio")
+    if rasterio is None or timeout is None:
+        return nullcontext()
+    seconds = max(1, math.ceil(timeout))
+    # A slow transfer goes on; one that stands still does not.
+    return cast(
+        "AbstractContextManager[Any]",
+        rasterio.Env(
+            GDAL_HTTP_CONNECTTIMEOUT=seconds,
+            GDAL_HTTP_LOW_SPEED_TIME=seconds,
+            GDAL_HTTP_LOW_SPEED_LIMIT=1,
+        ),
+    )
 
 
 def read(load: Callable[[], T], key: Any, graph: Mapping[Any, Any], retries: Retries) -> T:

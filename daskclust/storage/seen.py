@@ -24,7 +24,7 @@ from zarr.core.buffer.cpu import NDBuffer
 from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
-from daskclust.storage.reads import Retries, persistently
+from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.urls import redact
 
 __all__ = ["StoredArray", "as_dask", "metadata_digest"]
@@ -74,10 +74,6 @@ def _where() -> str:
         return f"worker {get_worker().address} ({place})"
     except (ImportError, ValueError):
         return place
-
-
-def _failed(message: str, cause: Exception) -> StoreError:
-    return StoreError(message)
 
 
 class StoredArray:
@@ -198,7 +194,7 @@ class StoredArray:
             lambda: self._write(selection, values),
             lambda: self._part(selection),
             self.retries,
-            _failed,
+            unwritten,
             "written",
         )
 

@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 from zarr.abc.store import Store
 
+from daskclust.storage.retrying import retrying, underlying
 from daskclust.storage.urls import redact
 
 __all__ = [
@@ -41,6 +42,7 @@ _PLAIN_STORES = (
 
 def local_path(store: object) -> Path | None:
     """Return the absolute local path `store` means, or None for any other kind of store."""
+    store = underlying(store)
     if isinstance(store, zarr.storage.LocalStore):
         return Path(store.root).absolute()
     if isinstance(store, os.PathLike):
@@ -86,7 +88,7 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
         node: zarr.Group | zarr.Array = store
     elif isinstance(store, Store) and type(store) not in _PLAIN_STORES:
         # A store of somebody's own: what it does besides reading files must not be lost.
-        node = zarr.open(store, mode="r" if store.read_only else "r+")
+        node = zarr.open(retrying(store), mode="r" if store.read_only else "r+")
     else:
         path = local_path(store)
         if path is not None and not path.exists():
@@ -101,6 +103,10 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
                 )
             target = zarr.storage.ZipStore(path, mode="r")
         with opening_errors(store):
+            if path is None and isinstance(store, str):
+                target = zarr.storage.FsspecStore.from_url(store, read_only=True)
+            if isinstance(target, Store):
+                target = retrying(target)
             node = zarr.open(target, mode="r")
     if node.attrs.get(INCOMPLETE):
         raise ValueError(
@@ -159,7 +165,7 @@ def stamp(array: zarr.Array) -> str | None:
     >>> stamp(zarr.zeros((2,), store=zarr.storage.MemoryStore())) is None
     True
     """
-    store = array.store
+    store = underlying(array.store)
     if isinstance(store, zarr.storage.ZipStore):
         files = [Path(store.path)]
     elif isinstance(store, zarr.storage.LocalStore):

@@ -15,6 +15,7 @@ from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
 from daskclust.storage.atomic import discard, hidden_sibling, put_in_place, remove_stale
+from daskclust.storage.retrying import retrying
 from daskclust.storage.stores import INCOMPLETE, local_path, opening_errors
 from daskclust.storage.urls import redact
 
@@ -124,14 +125,14 @@ def _local_target(target: Any) -> Path | None:
 def resolve(target: Any) -> tuple[Store, str]:
     """Return the store, and the path inside it, that a target which is no folder means."""
     if isinstance(target, Store):
-        return target, ""
+        return retrying(target), ""
     if isinstance(target, zarr.storage.StorePath):
-        return target.store, target.path
+        return retrying(target.store), target.path
     if isinstance(target, dict):
         return zarr.storage.MemoryStore(target), ""
     if isinstance(target, str):
         with opening_errors(target):
-            return zarr.storage.FsspecStore.from_url(target), ""
+            return retrying(zarr.storage.FsspecStore.from_url(target)), ""
     raise TypeError(
         f"store is a {type(target).__name__}; a new group needs a path, a URL or a zarr store."
     )
@@ -182,10 +183,10 @@ def new_group(
     path = _local_target(target)
     if path is None:
         store, inner = resolve(target)
-        with _marked_group(store, inner, kind=kind, zarr_format=zarr_format) as group:
+        with _marked_group(
+            store, inner, kind=kind, consolidated=consolidated, zarr_format=zarr_format
+        ) as group:
             yield group
-        if consolidated:
-            _consolidate(store, inner, zarr_format)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = hidden_sibling(path, "partial")
@@ -205,7 +206,7 @@ def new_group(
 
 @contextmanager
 def _marked_group(
-    store: Store, inner: str, *, kind: str, zarr_format: Literal[2, 3]
+    store: Store, inner: str, *, kind: str, consolidated: bool, zarr_format: Literal[2, 3]
 ) -> Iterator[zarr.Group]:
     if not sync(store.is_empty(inner)):  # ours, as was checked
         sync(store.delete_dir(inner))
@@ -215,6 +216,8 @@ def _marked_group(
         yield group
         _sign(group, kind)
         del group.attrs[INCOMPLETE]
+        if consolidated:
+            _consolidate(store, inner, zarr_format)
     except BaseException:
         sync(store.delete_dir(inner))
         raise

@@ -8,19 +8,21 @@ from typing import Any
 
 __all__ = ["redact", "redact_all"]
 
+# Every repetition that is followed by more is bounded, or cannot begin inside itself: texts of
+# any length are searched in a time proportional to it.
 _HIDDEN = "***"
 #: ``scheme://`` up to a blank, a quote or a bracket that ends the URL in a sentence.
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)([^\s'\"<>]*)")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]{0,40}://)([^\s'\"<>]*)")
 #: Values in a query or fragment: any may be a signature.
-_VALUES = re.compile(r"([?&#;][^=&#;\s'\"]*=)[^&#;\s'\"<>)]*")
+_VALUES = re.compile(r"([?&#;][^=?&#;\s'\"]*=)[^&#;\s'\"<>)]*")
 #: Queries whose URL was cut off, and options written out: ``secret=...``, ``'token': '...'``.
 _NAMED = re.compile(
-    r"(?i)([\w.\-]*(?:secret|password|passwd|signature|token|credential|api_?key|access_?key)"
-    r"[\w.\-]*['\"]?\s*[=:]\s*['\"]?)(?!\*\*\*)[^\s'\"&,;})]+"
+    r"(?i)((?:secret|password|passwd|signature|token|credential|api_?key|access_?key)"
+    r"[\w.\-]{0,200}['\"]?\s{0,60}[=:]\s{0,60}['\"]?)(?!\*\*\*)[^\s'\"&,;})]+"
 )
 _QUERY = re.compile(r"(?i)([?&](?:sig|key|auth|sv|se|sp)=)(?!\*\*\*)[^\s'\"&]+")
 #: User information of a URL whose scheme was cut off: ``user:secret@host``.
-_USER = re.compile(r"(?<![^\s'\"(,/])[^\s/:@'\"(,]+:[^\s/@'\"]+@")
+_USER = re.compile(r"(?<![^\s'\"(,/])[^\s/:@'\"(,]+:[^\s/@'\"]{1,1000}@")
 _PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::\d*)?")
 
 

@@ -247,6 +247,8 @@ def test_a_store_that_stays_out_of_reach_is_one_line(run: Any, store: Store) -> 
     assert last.startswith("daskclust: error: ")
     assert "could not be read" in last or "Service Unavailable" in last
     assert "Traceback" not in err
+    assert "s3://bucket/scene.zarr" in last
+    store.fail(0.0)
     assert not [name for name in store.everything() if name.startswith("bucket/never")]
     no_secrets(store, out, err)
 

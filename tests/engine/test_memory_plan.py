@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,14 +11,16 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 
 import daskclust
+from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.graphs import graph_behind
 from daskclust.engine.memory import (
     MemoryPlan,
     Room,
     check_blocks,
+    check_workers,
     free_memory,
     largest_read,
     measure,
@@ -29,19 +32,6 @@ MIB = 2**20
 
 def room(limit: int, used: int, n_threads: int = 1, strict: bool = True) -> Room:
     return Room("worker", n_threads, limit * MIB, used * MIB, strict=strict)
-
-
-@contextmanager
-def small_worker(memory: str) -> Iterator[Client]:
-    """Start one worker of one thread; data are read again in every pass."""
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, memory_limit=memory, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-        dask.config.set({"daskclust.persist": False}),
-    ):
-        yield client
 
 
 def test_what_fits_is_not_refused():
@@ -71,6 +61,28 @@ def test_a_second_precision_takes_a_block_more():
     check_blocks([room(700, 300)], MIB, 16, 4, 8, 4)
 
 
+def test_a_worker_that_would_be_paused_for_good_is_refused():
+    """Above its pausing share a worker takes no tasks, and the process itself does not shrink."""
+    check_workers([room(600, 480)])
+    with pytest.raises(MemoryPlanError, match=r"at 80% .*pause.* of at least 608 MiB") as error:
+        check_workers([room(1000, 300), room(600, 482)])
+    assert "\n" not in str(error.value)
+    check_workers([room(608, 482)])
+    # Where workers are never paused, and where they are later.
+    check_workers([Room("worker", 1, 600 * MIB, 590 * MIB, pause=0.0)])
+    check_workers([Room("worker", 1, 600 * MIB, 490 * MIB, pause=0.85)])
+    # A limit that is advised for blocks does not run into it, either.
+    with pytest.raises(MemoryPlanError, match=r"at least 608 MiB"):
+        check_blocks([room(500, 482)], MIB // 16, 8, 8, 8, 4)
+
+
+def test_the_end_of_a_worker_is_where_its_configuration_says():
+    later = Room("worker", 1, 600 * MIB, 330 * MIB, terminate=0.98)
+    check_blocks([later], MIB, 16, 8, 8, 4)  # 256 of 258 MiB
+    with pytest.raises(MemoryPlanError, match="at 95% it is killed"):
+        check_blocks([room(600, 330)], MIB, 16, 8, 8, 4)
+
+
 def test_threads_share_a_worker():
     with pytest.raises(MemoryPlanError, match="fewer threads a worker"):
         check_blocks([room(600, 300, n_threads=4)], MIB // 2, 16, 8, 8, 8)
@@ -78,16 +90,67 @@ def test_threads_share_a_worker():
     check_blocks([room(600, 300, n_threads=4)], MIB // 2, 16, 8, 8, 2)
 
 
+@contextmanager
+def one_worker(limit: str | int, **shares: float | bool) -> Iterator[Client]:
+    """Start a worker under a nanny, with a configuration of its own."""
+    settings = {f"distributed.worker.memory.{name}": share for name, share in shares.items()}
+    settings |= {"daskclust.persist": False, "daskclust.worker-timeout": "90s"}
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit=limit, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def rows(n: int, chunk: int) -> da.Array:
+    return da.random.default_rng(0).random((n, 16), chunks=(chunk, 16))
+
+
+def quick() -> daskclust.KMeans:
+    return daskclust.KMeans(3, init="random", random_state=0, max_iter=1, tol=1e9)
+
+
 def test_a_worker_with_too_little_memory_refuses_the_first_pass():
-    data = da.random.default_rng(0).random((2_000_000, 16), chunks=(1_000_000, 16))
-    with small_worker("500MiB") as client:
+    with one_worker("600MiB") as client:
         before = list(client.nthreads())
+        (first,) = measure(client, client.nthreads())
         with pytest.raises(MemoryPlanError, match=r"rechunk.*memory_limit of at least \d+ MiB"):
-            daskclust.KMeans(3, random_state=0).fit(data)
+            quick().fit(rows(2_000_000, 1_000_000))
         assert list(client.nthreads()) == before
-        fits = da.random.default_rng(0).random((400_000, 16), chunks=(50_000, 16))
-        model = daskclust.KMeans(3, init="random", random_state=0, max_iter=1, tol=1e9).fit(fits)
-        assert model.cluster_centers_.shape == (3, 16)
+        assert quick().fit(rows(400_000, 50_000)).cluster_centers_.shape == (3, 16)
+        # Kernels are counted before they are loaded, and not once more after that.
+        (later,) = measure(client, client.nthreads())
+        assert worker_infos(client)[before[0]].used < 1.05 * first.used
+        assert later.used < 1.1 * first.used
+
+
+def test_a_limit_that_the_process_alone_fills_is_refused_and_the_advice_fits():
+    """Such a worker was paused for good, and the fit waited ten minutes for it."""
+    with (
+        one_worker("400MiB") as client,
+        pytest.raises(MemoryPlanError, match=r"too small for a fit.*at least \d+ MiB") as error,
+    ):
+        quick().fit(rows(8_000, 1_000))
+    advised = int(re.search(r"at least (\d+) MiB", str(error.value))[1])
+    # Processes do not all take the same.
+    with one_worker((advised + 16) * MIB) as client:
+        quick().fit(rows(8_000, 1_000))
+        assert not any(info.paused for info in worker_infos(client).values())
+
+
+def test_the_configuration_of_the_workers_is_read():
+    with one_worker("900MiB", pause=False, terminate=0.9, target=False, spill=False) as client:
+        kept = client.persist(da.ones(10 * MIB, chunks=MIB))  # 80 MiB
+        wait(kept)
+        (found,) = measure(client, client.nthreads())
+        assert found.strict
+        assert (found.pause, found.terminate) == (0.0, 0.9)
+        assert found.held == 0
+        assert found.used > 80 * MIB + 2**27
+        del kept
 
 
 def test_a_worker_without_a_limit_has_what_the_machine_has():
@@ -142,7 +205,7 @@ def test_a_pass_of_large_partials_is_refused_before_it_kills():
     """12 000 clusters in 1500 dimensions: sums of 290 MB in pairs, of blocks of 2 MB."""
     data = da.random.default_rng(0).random((12_000, 1500), chunks=(200, 1500), dtype="float32")
     centers = np.random.default_rng(1).random((12_000, 1500))
-    with small_worker("900MiB") as client:
+    with one_worker("900MiB") as client:
         before = list(client.nthreads())
         with pytest.raises(MemoryPlanError, match=r"pass .* does not fit worker"):
             daskclust.KMeans(12_000, init=centers, max_iter=1).fit(data)

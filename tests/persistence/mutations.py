@@ -28,6 +28,8 @@ from daskclust.persistence import models
 #: Address space beyond what imports and compiled kernels take.
 _ROOM = 2 * 2**30
 _MARK = "daskclust_model"
+#: Bytes of a file that is read here to be changed.
+_MOST = 2**20
 
 NUMBERS: list[Any] = [
     *(0, 1, 2, 3, 4, 5, 7, 60, -1, 10**6, 10**12, 2**31, 2**63 - 1, 2**63, 2**70),
@@ -127,6 +129,8 @@ def change_files(rng: np.random.Generator, folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     file = files[rng.integers(len(files))]
     action = rng.integers(4)
+    if file.stat().st_size > _MOST:  # what an earlier change has made of it does not fit here
+        return
     content = bytearray(file.read_bytes())
     if action == 0 and content:
         content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))

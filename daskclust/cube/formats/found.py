@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from daskclust.storage.urls import redact
+
 __all__ = ["BAD_BANDS", "BAND_NAMES", "RASTER_EXTRA", "block_of", "needs_extra"]
 
 #: Attribute of a DataArray: one truth value a band, True where the file calls it bad.
@@ -31,7 +33,7 @@ def needs_extra(what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ImportError(
-            f"{what} needs the package {error.name or 'of its format'!r}, which is not "
+            f"{redact(what)} needs the package {error.name or 'of its format'!r}, which is not "
             f"installed. Use: {RASTER_EXTRA}"
         ) from error
 

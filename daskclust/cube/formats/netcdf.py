@@ -9,6 +9,7 @@ import numpy as np
 
 from daskclust.cube.formats.found import BAD_BANDS, needs_extra
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
+from daskclust.storage.urls import redact
 
 __all__ = ["open_netcdf"]
 
@@ -57,7 +58,8 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
         if isinstance(error, FileNotFoundError):
             raise
         raise OSError(
-            f"{str(path)!r} cannot be read as NetCDF or HDF5: {error}. Is the file whole?"
+            f"{redact(path)!r} cannot be read as NetCDF or HDF5: {redact(error)}. Is the file "
+            "whole?"
         ) from error
     below = [group for name, group in groups.items() if name != "/"]
     return _with_bands(found, below)

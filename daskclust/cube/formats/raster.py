@@ -15,6 +15,8 @@ from dask.base import tokenize
 
 from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES, block_of, needs_extra
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
+from daskclust.storage.reads import Retries, patience_of_gdal
+from daskclust.storage.urls import redact
 
 __all__ = ["envi_data_file", "open_raster", "open_rasters", "zipped_image"]
 
@@ -109,8 +111,8 @@ def _attributes(file: Any) -> dict[str, Any]:
     nodata = list(file.nodatavals)
     if len({repr(value) for value in nodata}) > 1:
         raise ValueError(
-            f"The bands of {file.name!r} state different nodata values ({nodata}); expected one "
-            "for all. Pass it as nodata=."
+            f"The bands of {redact(file.name)!r} state different nodata values ({nodata}); "
+            "expected one for all. Pass it as nodata=."
         )
     if nodata[0] is not None:
         found["_FillValue"] = nodata[0]
@@ -165,8 +167,8 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
         GDAL cannot read it.
     """
     with needs_extra(f"{str(path)!r}"):
-        import rasterio
-        import rioxarray
+        import rasterio  # noqa: F401
+        import rioxarray  # noqa: F401
     name = str(path)
     if name.lower().endswith(".hdr") and Path(name).is_file():
         name = str(envi_data_file(Path(name)))
@@ -174,16 +176,24 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
     if inside is not None:
         # GDAL's name of a file in an archive.
         name = f"zip://{Path(name).absolute()}!/{inside}"
+    with patience_of_gdal(Retries.configured().timeout):
+        return _open(name, redact(name))
+
+
+def _open(name: str, shown: str) -> Any:
+    import rasterio
+    import rioxarray
+
     try:
         with rasterio.open(name) as file:
             if file.count == 0 and file.subdatasets:
                 raise ValueError(
-                    f"{name!r} holds {len(file.subdatasets)} images and no bands of its own; "
-                    f"expected one. Open one of them, such as {file.subdatasets[0]!r}."
+                    f"{shown!r} holds {len(file.subdatasets)} images and no bands of its own; "
+                    f"expected one. Open one of them, such as {redact(file.subdatasets[0])!r}."
                 )
             if file.dtypes and len(set(file.dtypes)) > 1:
                 raise ValueError(
-                    f"The bands of {name!r} have different types ({sorted(set(file.dtypes))}); "
+                    f"The bands of {shown!r} have different types ({sorted(set(file.dtypes))}); "
                     "expected one. Convert them with gdal_translate -ot."
                 )
             attributes = _attributes(file)
@@ -194,8 +204,8 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
             unplaced = file.crs is None and file.transform.is_identity
     except rasterio.errors.RasterioIOError as error:
         raise OSError(
-            f"{name!r} cannot be read as an image: {error}. Is the file whole, and of a format "
-            "that GDAL knows?"
+            f"{shown!r} cannot be read as an image: {redact(error)}. Is the file whole, and of a "
+            "format that GDAL knows?"
         ) from error
     # Without a lock: each thread opens the file for itself.
     array: Any = rioxarray.open_rasterio(name, lock=False, masked=False, cache=False)

@@ -90,9 +90,13 @@ class Events:
         setattr(holder, name, counted)
 
     def watch(self) -> None:
-        for executor in (executors.LocalExecutor, executors.ThreadExecutor):
-            self.before(executor, "reduce", "pass")
-            self.before(executor, "map", "pass")
+        # Rows are lazy here: what is in memory is a sample of them.
+        for executor, kind in (
+            (executors.LocalExecutor, "pass"),
+            (executors.ThreadExecutor, "pass over a sample"),
+        ):
+            self.before(executor, "reduce", kind)
+            self.before(executor, "map", kind)
         self.before(_ensemble, "train_member", "member")
         self.before(lazy, "_labels_of", "labels")
         self.before(os, "fsync", "half written")
