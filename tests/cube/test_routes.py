@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from distributed import LocalCluster
 from file_server import served
 from numpy.testing import assert_array_equal
 
@@ -245,14 +244,6 @@ IN_PYTHON = [
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with served(tmp_path_factory.getbasetemp()) as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp"
-    ) as cluster:
-        yield cluster.scheduler_address
 
 
 def labels_of(source: Any, **options: Any) -> tuple[Any, np.ndarray, np.ndarray]:
