@@ -18,7 +18,7 @@ from daskclust.estimator.values import check_block, infinite_message
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
-from daskclust.reduction.observed_survey import OBSERVED
+from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 from daskclust.reduction.survey import SurveyRequest
 
 __all__ = ["FittedMixture"]
@@ -169,7 +169,7 @@ class FittedMixture:
         found = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
         if not np.isfinite(found[0]):
             # Only now is a second look worth its pass: to say where the fault lies.
-            survey = rows.reduce(OBSERVED, SurveyRequest(rows.n_features))
+            survey = rows.reduce(PARTIAL_SURVEY, SurveyRequest(rows.n_features))
             if survey.first_bad is not None:
                 raise ValueError(infinite_message(*survey.first_bad))
         return float(found[0])

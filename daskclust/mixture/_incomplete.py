@@ -6,12 +6,12 @@ from functools import partial
 
 from daskclust.estimator.fitting import FirstPass
 from daskclust.estimator.values import check_columns, check_survey, infinite_message
-from daskclust.reduction.observed_survey import OBSERVED, ObservedSurvey
+from daskclust.reduction.partial_survey import PARTIAL_SURVEY, PartialSurvey
 
 __all__ = ["observed_pass"]
 
 
-def _check(survey: ObservedSurvey, n_components: int, name: str) -> None:
+def _check(survey: PartialSurvey, n_components: int, name: str) -> None:
     """Raise for what a first pass found wrong, naming the first fault."""
     if survey.first_bad is not None:
         raise ValueError(infinite_message(*survey.first_bad))
@@ -41,4 +41,4 @@ def observed_pass(
         Rows drawn for each seed.
     """
     check = partial(_check, n_components=n_components, name=name)
-    return FirstPass(seeds, n_picks, reduction=OBSERVED, check=check)
+    return FirstPass(seeds, n_picks, reduction=PARTIAL_SURVEY, check=check)

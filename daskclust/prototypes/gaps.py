@@ -1,7 +1,9 @@
-"""Views of rows with missing values: filled in by a mixture, or placed by PCKID.
+"""Views of rows with missing values: filled in by means or a mixture, or placed by PCKID.
 
-Both are found from the sample, as all views are.  ``"mixture"`` puts conditional means under
-a Gaussian mixture in the place of what is missing, and goes on as ``"standard"``; ``"pckid"``
+All are found from the sample, as views are.  ``"mean"`` puts the mean of the column in the
+place of what is missing, ``"mixture"`` the conditional mean under a Gaussian mixture, and both
+go on as ``"standard"``: the first keeps rows with the same gaps together, which tells where
+and when they were seen, the second makes as little as it can of the gaps.  ``"pckid"``
 are coordinates of a probabilistic cluster kernel, whose posteriors need no value filled in,
 of rows scaled by the mean and the deviation of what is observed.  A complete row is one like
 any other.
@@ -39,7 +41,10 @@ __all__ = [
 Float = NDArray[np.float64]
 
 #: Views that take missing values.
-GAP_VIEWS = ("mixture", "pckid")
+GAP_VIEWS = ("mean", "mixture", "pckid")
+#: Of these, what "auto" takes side by side in one space: there, means of columns draw rows
+#: together that have nothing in common but their gaps (worth having beside labels only).
+_JOINED = ("mixture", "pckid")
 #: Components of the mixture, and rows by which it and the kernel are trained at most.
 _COMPONENTS, _TRAINED = 8, 10_000
 #: Initializations Q, most components G and coordinates of the kernel.
@@ -54,16 +59,16 @@ class GapView:
     ----------
     center, scale : ndarray of shape (p,), float64
         For the kernel, rows become ``(x - center) * scale``; for the mixture, a point amid
-        the data.
-    mixtures : Mixtures
-        One model, or an ensemble.
+        the data; else what is filled in.
+    mixtures : Mixtures or None
+        One model, or an ensemble; None for the means of the columns.
     basis : ndarray of shape (D, d), float64, or None
         Of the kernel's coordinates; None for conditional means.
     """
 
     center: Float
     scale: Float
-    mixtures: Mixtures
+    mixtures: Mixtures | None = None
     basis: Float | None = None
 
     @property
@@ -74,6 +79,8 @@ class GapView:
     def __call__(self, x: NDArray[Any]) -> Float:
         """Return the rows in float64, without gaps."""
         wide = x.astype(np.float64)
+        if self.mixtures is None:
+            return np.where(np.isnan(wide), self.center, wide)
         if self.basis is None:
             filled: Float = impute(wide, self.mixtures, self.center)
             return filled
@@ -105,8 +112,20 @@ def _check(survey: Any) -> None:
         )
 
 
-def views_of_gaps(views: Any, names: tuple[str, ...], survey: Any) -> tuple[str, ...]:
+def views_of_gaps(
+    views: Any, names: tuple[str, ...], survey: Any, *, joined: bool
+) -> tuple[str, ...]:
     """Return the views to be used, once it is known whether values are missing.
+
+    Parameters
+    ----------
+    views : str or tuple of str
+        As asked for.
+    names : tuple of str
+        What these are for complete rows.
+    survey : Survey
+    joined : bool
+        Whether views count side by side, in one space.
 
     Raises
     ------
@@ -116,7 +135,7 @@ def views_of_gaps(views: Any, names: tuple[str, ...], survey: Any) -> tuple[str,
     if not misses_values(survey):
         return names
     if isinstance(views, str) and views == "auto":
-        return GAP_VIEWS
+        return _JOINED if joined else GAP_VIEWS
     needy = [name for name in names if name not in GAP_VIEWS]
     if needy:
         raise ValueError(
@@ -172,7 +191,9 @@ def find_gap_views(names: Sequence[str], x: NDArray[Any], seed: int) -> tuple[Ga
     some[:, np.isnan(some).all(axis=0)] = 0.0
     found: list[GapView | None] = []
     for name in names:
-        if name == "mixture":
+        if name == "mean":
+            found.append(GapView(center, scale))
+        elif name == "mixture":
             found.append(GapView(center, scale, *_find_mixture(some, seed)))
         elif name == "pckid":
             found.append(GapView(center, scale, *_find_kernel((some - center) * scale, seed)))

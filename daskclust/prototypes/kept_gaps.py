@@ -28,6 +28,15 @@ GAP_ENTRIES: Mapping[str, Entry] = {
     "_kernel_basis": Array("D", "b", optional=True),
 }
 _PREFIXES = {1: "_fill", 2: "_kernel"}
+_MEANS = 3
+
+
+def _kind(gap: GapView | None) -> int:
+    if gap is None:
+        return 0
+    if gap.mixtures is None:
+        return _MEANS
+    return 1 if gap.basis is None else 2
 
 
 def keep_gaps(estimator: Any, gaps: Sequence[GapView | None]) -> None:
@@ -36,12 +45,14 @@ def keep_gaps(estimator: Any, gaps: Sequence[GapView | None]) -> None:
         vars(estimator).pop(name, None)
     if all(gap is None for gap in gaps):
         return
-    kinds = [0 if gap is None else 1 if gap.basis is None else 2 for gap in gaps]
+    kinds = [_kind(gap) for gap in gaps]
     estimator._gap_kinds = np.array(kinds)
     for gap, kind in zip(gaps, kinds, strict=True):
         if gap is None:
             continue
         estimator._gap_center, estimator._gap_scale = gap.center, gap.scale
+        if gap.mixtures is None:
+            continue
         prefix, mixtures = _PREFIXES[kind], gap.mixtures
         setattr(estimator, f"{prefix}_weights", mixtures.weights)
         setattr(estimator, f"{prefix}_means", mixtures.means)
@@ -61,6 +72,8 @@ def kept_gaps(estimator: Any) -> tuple[GapView | None, ...]:
 def _restored(estimator: Any, kind: int) -> GapView | None:
     if not kind:
         return None
+    if kind == _MEANS:
+        return GapView(estimator._gap_center, estimator._gap_scale)
     weights, means, variances = (
         getattr(estimator, f"{_PREFIXES[kind]}_{name}")
         for name in ("weights", "means", "variances")

@@ -68,8 +68,8 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     n_prototypes : int, default=400
         Prototypes in each set, of which each view has three up to 400, two up to 600, and
         one beyond; no more than a tenth of the rows.
-    views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
-str, default="auto"
+    views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
+tuple of str, default="auto"
         Spaces in which rows are compared; each has its own prototypes, and all count
         alike.  ``"raw"``: as they are.  ``"standard"``: features by their standard
         deviation, or a quarter of their range where that is more (up to three standard
@@ -77,9 +77,10 @@ str, default="auto"
         the noise of the image made (softly) white, for a :class:`daskclust.Cube` only.
         Each is turned to 30 principal components at most.  ``"auto"`` is
         ``("raw", "angle", "whitened")`` for a cube and ``("standard",)`` else.
-        Where values are missing (NaN), it is ``("mixture", "pckid")``: conditional means under
-        a mixture of 8 diagonal components, and 15 coordinates of the kernel of
-        :class:`PCKID` (Q = 10, G = 15), both trained on the sample.
+        Where values are missing (NaN), it is ``("mean", "mixture", "pckid")``: the means of the
+        columns in their place, or conditional means under a mixture of 8 diagonal components,
+        and 15 coordinates of the kernel of :class:`PCKID` (Q = 10, G = 15); all trained on the
+        sample.
     alpha : float in [0, 1), default=0.9
         How far labels travel: 0 is not at all.
     n_neighbors : int, default=3
@@ -264,7 +265,7 @@ str, default="auto"
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
-            views=views_of_gaps(self.views, read.views, data.survey),
+            views=views_of_gaps(self.views, read.views, data.survey, joined=False),
             joined=False,
             n_sets=int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS)),
             n_prototypes=n_prototypes,

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from daskclust.prototypes.posterior import Balance, shares, sharpened
 
-__all__ = ["balance", "balanced_loss", "best_power", "ridge_share", "spread_left_out"]
+__all__ = ["balance", "balanced_loss", "best_power", "ridge_share", "spread_left_out", "weighed"]
 
 Float = NDArray[np.float64]
 
 #: Weight of the ridge where nothing speaks for either, and its bounds: few labels do not
 #: suffice to choose one of the two (tried, and worse), only to lean to it.
 _EVEN, _LEAST, _MOST = 0.7, 0.35, 1.2
+#: Share of the mean number of labels, below which a class counts for less than others.
+_RARE = 0.5
 #: Powers that are tried.
 _POWERS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 #: Digits of a loss: its last bits must not show.
@@ -29,6 +31,30 @@ _DIGITS = 9
 _DOUBT = 0.02
 #: Exponents beyond which a weight is at its bound anyway.
 _FAR = 20.0
+
+
+def weighed(given: Float, totals: Float) -> Float:
+    """Return what labels give, so that classes count alike, but very rare ones less.
+
+    A class with less than half the mean number of labels counts in proportion to them: else
+    its one label would outweigh the many beside it.
+
+    Parameters
+    ----------
+    given : ndarray of shape (k, c)
+    totals : ndarray of shape (c,) or (k, c)
+        Weight of the labels of each class.
+
+    Examples
+    --------
+    >>> weighed(np.array([[4.0, 3.0]]), np.array([4.0, 3.0]))
+    array([[1., 1.]])
+    >>> weighed(np.array([[19.0, 1.0]]), np.array([19.0, 1.0]))
+    array([[1. , 0.2]])
+    """
+    mean = totals.mean(axis=-1, keepdims=True)
+    least = np.maximum(totals, _RARE * mean)
+    return np.divide(given, least, out=np.zeros_like(given), where=totals > 0)
 
 
 def spread_left_out(travelled: Float, seeds: Float) -> Float:
@@ -49,9 +75,8 @@ def spread_left_out(travelled: Float, seeds: Float) -> Float:
     """
     others = travelled - np.diag(np.diag(travelled))
     rest = seeds.sum(axis=0) - seeds
-    reached = others @ seeds
     # Without the node itself, its class has fewer labels to be shared by.
-    return shares(np.divide(reached, rest, out=np.zeros_like(reached), where=rest > 0))
+    return shares(weighed(others @ seeds, rest))
 
 
 def balanced_loss(found: Float, seeds: Float) -> float:

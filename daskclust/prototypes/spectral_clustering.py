@@ -63,13 +63,14 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
     n_clusters : int, default=8
     n_prototypes : int, default=400
         No more than a tenth of the rows (but three for each cluster).
-    views : {"auto", "raw", "standard", "angle", "whitened", "mixture", "pckid"} or tuple of \
-str, default="auto"
+    views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
+tuple of str, default="auto"
         Spaces in which rows are compared; several count side by side, with the same
         prototypes.  ``"raw"``: as they are.  ``"standard"``: features by their standard
         deviation.  ``"angle"``: rows of length 1.  ``"whitened"``: as ``"angle"``, with
-        the noise of the image made white.  ``"mixture"`` and ``"pckid"`` are for missing
-        values.  ``"auto"`` chooses by what X is; :class:`LabelSpreading` has the details.
+        the noise of the image made white.  ``"mean"``, ``"mixture"`` and ``"pckid"`` are for
+        missing values.  ``"auto"`` chooses by what X is; :class:`LabelSpreading` has the
+        details.  Where values are missing (NaN), it is ``("mixture", "pckid")``.
     n_neighbors : int, default=5
         Nearest nodes that vote for the cluster of a row.
     random_state : int, RandomState, Generator or None, default=None
@@ -268,7 +269,7 @@ str, default="auto"
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
-            views=views_of_gaps(self.views, read.views, data.survey),
+            views=views_of_gaps(self.views, read.views, data.survey, joined=True),
             joined=True,
             n_sets=1,
             n_prototypes=self._count_prototypes(data.rows.n_rows, 3 * int(self.n_clusters)),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from daskclust.prototypes.graph import normalized, spread, unreached
 from daskclust.prototypes.labeled import LabelPlan
-from daskclust.prototypes.left_out import balance, spread_left_out
+from daskclust.prototypes.left_out import balance, spread_left_out, weighed
 from daskclust.prototypes.posterior import (
     Balance,
     NodeShares,
@@ -81,9 +81,7 @@ def _travel(
         counted = np.zeros((n_prototypes, seeds.shape[1]))
     given = np.concatenate([counted, seeds])
     lost = unreached(graph, given.sum(axis=1) > 0)
-    totals = given.sum(axis=0)
-    # Classes count alike, however many labels they have.
-    given = np.divide(given, totals, out=np.zeros_like(given), where=totals > 0)
+    given = weighed(given, given.sum(axis=0))
     own = np.eye(len(graph), len(seeds), -n_prototypes)
     reached = spread(graph, np.hstack([given, own]), alpha)
     travelled, reached = shares(reached[:, : seeds.shape[1]]), reached[:, seeds.shape[1] :]

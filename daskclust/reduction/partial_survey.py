@@ -1,4 +1,4 @@
-"""The first pass of k-means over rows with missing values.
+"""The first pass over data in which NaN means missing.
 
 As :data:`daskclust.reduction.SURVEY`, of what is observed.  A block without missing values
 takes its very way, so that data without any are found the same to the last bit.
@@ -13,20 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.mixtures.observed_moments import observed_moments
+from daskclust.kernels.mixtures.observed_moments import first_infinite, observed_moments
 from daskclust.kernels.moments import block_moments
-from daskclust.kernels.nearest.observed import incomplete_rows
+from daskclust.kernels.nearest.observed import count_missing
 from daskclust.kernels.observed_class_moments import observed_class_moments
 from daskclust.reduction.class_moments import add_classes, class_fields, class_statistics
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
-from daskclust.reduction.observed_survey import begin_partial
 from daskclust.reduction.survey import (
     NO_ROW,
     Survey,
     SurveyRequest,
+    add_hash,
     draw_picks,
     found_in_any,
+    note_bad,
+    note_idle,
     survey_fields,
+    usable_weight,
 )
 
 __all__ = ["PARTIAL_SURVEY", "PartialSurvey"]
@@ -48,6 +51,8 @@ class PartialSurvey(Survey):
         The first of these.
     informed : float
         Weight of the others.
+    n_informed : int
+        Number of the others that have a positive weight.
     """
 
     observed: NDArray[np.float64]
@@ -55,6 +60,7 @@ class PartialSurvey(Survey):
     n_unobserved: int
     first_unobserved: int | None
     informed: float
+    n_informed: int
 
 
 def _fields(state: SurveyRequest) -> Mapping[str, Field]:
@@ -62,7 +68,7 @@ def _fields(state: SurveyRequest) -> Mapping[str, Field]:
     return {
         **survey_fields(state, 2 * p + 2),
         **class_fields(state.labels, p, missing=True),
-        "rows": Field((2,), "count", np.int64),
+        "rows": Field((3,), "count", np.int64),
         "first_unobserved": Field((), "min", np.int64),
     }
 
@@ -79,13 +85,17 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
 
 def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     x, p = rows.x, state.n_features
-    partial, weight, usable = begin_partial(rows, _fields(state))
-    if not usable:
+    partial = {name: field.identity() for name, field in _fields(state).items()}
+    weight = usable_weight(rows, partial)
+    row, column = first_infinite(x)
+    if row >= 0:
+        note_bad(partial, rows, row, column + 1)
         return partial
-    incomplete = incomplete_rows(x)
-    gone = np.zeros(len(x), np.bool_)
+    add_hash(partial, rows)
+    note_idle(partial, rows, weight)
+    missing = count_missing(x)
+    incomplete, gone = missing > 0, missing == p
     if incomplete.any():
-        gone[incomplete] = np.isnan(x[incomplete]).all(axis=1)
         found = observed_moments(x, weight, rows.segments())
         sums = np.stack([found.hi, found.lo])
     else:
@@ -99,7 +109,7 @@ def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     sums[:, -1] = sums[:, -2] if not gone.any() else (mass[~gone].sum(), 0.0)
     partial["sums"], partial["moments"] = sums, found.moments
     partial["low"], partial["high"] = found.low, found.high
-    partial["rows"] = np.array([incomplete.sum(), gone.sum()])
+    partial["rows"] = np.array([incomplete.sum(), gone.sum(), (~gone & (mass > 0)).sum()])
     if gone.any():
         first = rows.numbers(np.flatnonzero(gone)[:1])[0]
         partial["first_unobserved"] = np.asarray(first).reshape(())
@@ -130,6 +140,7 @@ def _finalize(partial: Partial, state: SurveyRequest) -> PartialSurvey:
         n_unobserved=int(partial["rows"][1]),
         first_unobserved=None if first == NO_ROW else first,
         informed=float(sums[2 * p + 1]),
+        n_informed=int(partial["rows"][2]),
         **found_in_any(partial),
     )
 

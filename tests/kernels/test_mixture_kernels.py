@@ -27,7 +27,7 @@ from daskclust.reduction.mixtures import (
     InitialPosteriors,
     MixtureStack,
 )
-from daskclust.reduction.observed_survey import OBSERVED
+from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 from daskclust.reduction.survey import SurveyRequest
 from daskclust.testing import check_reduction_laws
 from daskclust.testing.strategies import row_chunks
@@ -275,7 +275,7 @@ def test_laws_with_missing_values(data, seed):
     ):
         check_reduction_laws(reduction, states, x, weight, lengths=lengths, tolerance=1e-11)
     check_reduction_laws(
-        OBSERVED,
+        PARTIAL_SURVEY,
         [SurveyRequest(3, (7,), 2)],
         x,
         weight,

@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskclust
-from daskclust.kernels.nearest import _plain, _row_loops, _tiles
+from daskclust.kernels.nearest import _observed_tiles, _plain, _row_loops, _tiles
 from daskclust.kernels.nearest.assign import accumulate, direct_distances, nearest
+from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
+from daskclust.kernels.nearest.observed_few import observed_distances
 
 ROOT = Path(daskclust.__file__).parents[1]
 #: What every x86 processor since 2013 has.
@@ -25,11 +27,11 @@ HASWELL = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi
 _NO_WEIGHTS = np.empty(0)
 
 
-def _sweep(scan, x, centers, row_weights, feature_weights, ends):
+def _sweep(scan, x, centers, row_weights, feature_weights, ends, width=None):
     n, (k, p) = len(x), centers.shape
-    stats = np.zeros((k, p + 2)), np.zeros((k, p + 2))
+    stats = np.zeros((2, k, p + 2 if width is None else width))
     labels, distances = np.empty(n, np.int32), np.empty(n)
-    scan(x, row_weights, centers, feature_weights, None, ends, stats, labels, distances)
+    scan(x, row_weights, centers, feature_weights, None, ends, tuple(stats), labels, distances)
     return labels, distances, *stats
 
 
@@ -115,6 +117,9 @@ def outcome() -> dict[str, list[str]]:
                 labels, distances = nearest(x, centers, feature_weights=features)
                 stats = accumulate(x, centers, weight=weight)
                 parts = (labels, distances, stats.hi, stats.lo, direct_distances(x[:9], centers))
+                x[rng.random(x.shape) < 0.3] = np.nan
+                stats = accumulate_observed(x, centers, weight=weight)
+                parts = (*parts, *nearest_observed(x, centers), stats.hi, stats.lo)
                 found[f"{dtype} k={k} p={p}"] = [digest(part) for part in parts]
     return found
 
@@ -192,6 +197,65 @@ def test_an_unknown_choice_of_kernels_is_refused():
     )
 
 
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 150),
+    k=st.integers(1, 45),
+    p=st.integers(1, 40),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    integers=st.booleans(),
+    weighted=st.booleans(),
+    feature_weighted=st.booleans(),
+    share=st.sampled_from([0.1, 0.5, 0.95]),
+)
+def test_scan_of_observed_values_equals_the_plain_one(
+    seed, n, k, p, dtype, integers, weighted, feature_weighted, share
+):
+    rng = np.random.default_rng(seed)
+    draw = (lambda s: rng.integers(-3, 4, s)) if integers else rng.standard_normal
+    x = np.asarray(draw((n, p)), dtype=dtype)
+    x[rng.random((n, p)) < share] = np.nan
+    centers = np.asarray(draw((k, p)), dtype=np.float64)
+    weights = rng.integers(0, 4, n) / 2.0 if weighted else _NO_WEIGHTS
+    features = rng.integers(0, 3, p) / 4.0 if feature_weighted else np.ones(p)
+    ends = np.unique(np.append(rng.integers(1, n + 1, 3), n))
+    found, plain = (
+        _sweep(scan, x, centers, weights, features, ends, 2 * p + 2)
+        for scan in (_observed_tiles.scan_observed, _plain.scan_observed)
+    )
+    np.testing.assert_array_equal(found[0], plain[0])
+    np.testing.assert_array_equal(found[1], plain[1])
+    # All but the values' sums to the last bit: weights are halves.
+    np.testing.assert_array_equal(found[2][:, p:], plain[2][:, p:])
+    np.testing.assert_allclose(found[2][:, :p], plain[2][:, :p], rtol=0, atol=1e-13 * (n + 1))
+    complete = ~np.isnan(x).any(axis=1)
+    if complete.any():
+        some = np.ascontiguousarray(x[complete])
+        ends = np.array([len(some)])
+        whole = _sweep(_tiles.scan, some, centers, _NO_WEIGHTS, features, ends)
+        np.testing.assert_array_equal(found[0][complete], whole[0])
+        np.testing.assert_array_equal(found[1][complete], whole[1])
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    p=st.integers(1, 70),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_distances_over_what_is_observed_equal_the_plain_ones(seed, p, dtype):
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((3, p)) * 10.0 ** rng.integers(-20, 20)).astype(dtype)
+    x[rng.random((3, p)) < 0.3] = np.nan
+    centers, weights = rng.standard_normal((2, p)), rng.random(p)
+    centers[rng.random((2, p)) < 0.2] = np.nan
+    found = observed_distances(x, centers, weights)
+    plain = [
+        [_plain.row_distance_observed(x, i, centers, c, weights, 1.0, centers) for c in range(2)]
+        for i in range(3)
+    ]
+    np.testing.assert_array_equal(found, plain)
+
+
 def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch):
     from numba.core.caching import FunctionCache
 
@@ -207,4 +271,4 @@ def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch
 
 def test_the_plain_and_the_emitted_sweeps_have_the_same_names():
     for name in _plain.__all__:
-        assert hasattr(_row_loops, name) or hasattr(_tiles, name), name
+        assert any(hasattr(m, name) for m in (_row_loops, _tiles, _observed_tiles)), name

@@ -7,9 +7,8 @@ import pytest
 
 from daskclust.kernels.class_moments import class_moments
 from daskclust.kernels.nearest.assign import accumulate, nearest
-from daskclust.kernels.nearest.observed import (
-    accumulate_observed,
-    nearest_observed,
+from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
+from daskclust.kernels.nearest.observed_few import (
     observed_distances,
     observed_label_sums,
     observed_pair_boxes,

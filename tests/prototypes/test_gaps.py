@@ -34,7 +34,7 @@ def known(classes):
     return rows, classes[rows]
 
 
-@pytest.mark.parametrize("views", ["auto", "mixture", "pckid", ("pckid", "mixture")])
+@pytest.mark.parametrize("views", ["auto", "mean", "mixture", "pckid", ("pckid", "mixture")])
 def test_labels_travel_where_values_are_missing(views, tmp_path):
     X, classes, _ = make()
     model = LabelSpreading(60, views=views, random_state=0).fit(X, known(classes))
@@ -121,7 +121,7 @@ def test_what_cannot_be_used_is_refused():
 
 def test_views_are_found_from_what_is_observed():
     X, _, full = make(share=0.2)
-    mixture, kernel, none = find_gap_views(("mixture", "pckid", "raw"), X, 0)
+    mean, mixture, kernel, none = find_gap_views(("mean", "mixture", "pckid", "raw"), X, 0)
     assert none is None
     filled = mixture(X)
     there = ~np.isnan(X)
@@ -130,8 +130,9 @@ def test_views_are_found_from_what_is_observed():
     means = np.broadcast_to(np.nanmean(X, axis=0), X.shape)
     wrong = ((filled - full)[~there] ** 2).mean()
     assert wrong < 0.5 * ((means - full)[~there] ** 2).mean()
+    np.testing.assert_allclose(mean(X), np.where(there, X, means))
     coordinates = kernel(X)
     assert coordinates.shape == (400, kernel.n_columns)
     assert np.isfinite(coordinates).all()
-    assert views_of_gaps("auto", ("standard",), None) == ("standard",)
-    assert GAP_VIEWS == ("mixture", "pckid")
+    assert views_of_gaps("auto", ("standard",), None, joined=True) == ("standard",)
+    assert GAP_VIEWS == ("mean", "mixture", "pckid")

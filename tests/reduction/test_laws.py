@@ -54,7 +54,6 @@ from daskclust.reduction.mixtures import (
     InitialPosteriors,
     MixtureStack,
 )
-from daskclust.reduction.observed_survey import OBSERVED
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 from daskclust.reduction.views import Transformed
 from daskclust.testing import (
@@ -270,19 +269,6 @@ def label_moments_states(rng, x):
 @law(COVARIANCE)
 def covariance_states(rng, x):
     return [MeanState(np.full(x.shape[1], 0.5))], everything
-
-
-@law(OBSERVED)
-def observed_states(rng, x):
-    def moments(survey):
-        return survey.weight, survey.mean, survey.variance, survey.low, survey.high, survey.observed
-
-    p = x.shape[1]
-    return [
-        SurveyRequest(p),
-        SurveyRequest(p, (3, 4), 2),
-        SurveyRequest(p, (5,), 200, hashed=True),
-    ], moments
 
 
 def with_gaps(maker):

@@ -20,7 +20,7 @@ from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.engine import Rows, Step
 from daskclust.kernels.constraints import Violations
 from daskclust.kernels.nearest.assign import direct_distances, label_sums
-from daskclust.kernels.nearest.observed import observed_distances, observed_label_sums
+from daskclust.kernels.nearest.observed_few import observed_distances, observed_label_sums
 from daskclust.reduction import ASSIGN, CenterSets, Clusters
 
 __all__ = [

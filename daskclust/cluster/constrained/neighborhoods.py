@@ -11,7 +11,7 @@ from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.engine import Rows
 from daskclust.kernels.constraints.neighborhoods import agreeing_components
 from daskclust.kernels.nearest.assign import direct_distances, label_sums
-from daskclust.kernels.nearest.observed import observed_distances, observed_label_sums
+from daskclust.kernels.nearest.observed_few import observed_distances, observed_label_sums
 
 __all__ = ["Neighborhoods", "agreeing_groups", "choose_neighborhoods", "rows_to_sample"]
 

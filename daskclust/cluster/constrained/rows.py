@@ -20,7 +20,7 @@ from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.constraints import Violations, pair_lengths
-from daskclust.kernels.nearest.observed import (
+from daskclust.kernels.nearest.observed_few import (
     observed_distances,
     observed_pair_boxes,
     observed_pair_lengths,

@@ -37,10 +37,37 @@ class ObservedMoments(NamedTuple):
 
 
 @compiled()
+def _origins(x: Any, start: Any, stop: Any, weights: Any, weighted: Any, origin: Any) -> None:
+    """Put the first value of each column there, 0 where there is none."""
+    p = x.shape[1]
+    found = np.zeros(p, np.bool_)
+    left = p
+    for i in range(start, stop):
+        if left == 0:
+            return
+        if weighted and weights[i] == 0.0:
+            continue
+        for j in range(p):
+            if not found[j] and not np.isnan(x[i, j]):
+                origin[j], found[j] = x[i, j], True
+                left -= 1
+
+
+@compiled()
 def _segment(
-    x: Any, start: Any, stop: Any, weights: Any, weighted: Any, out: Any, low: Any, high: Any
+    x: Any,
+    start: Any,
+    stop: Any,
+    weights: Any,
+    weighted: Any,
+    origin: Any,
+    mass: Any,
+    sums: Any,
+    squares: Any,
+    low: Any,
+    high: Any,
 ) -> Any:
-    """Add rows; ``out`` is [origin, weight, sum, squares] by column, about each origin."""
+    """Add rows, about each column's origin; what is missing adds nothing, without a branch."""
     p = x.shape[1]
     total, informed = 0.0, 0.0
     for i in range(start, stop):
@@ -48,30 +75,31 @@ def _segment(
         if w == 0.0:
             continue
         total += w
-        some = 0.0
+        missing = 0
         for j in range(p):
             v = np.float64(x[i, j])
-            if np.isnan(v):
-                continue
-            some = 1.0
-            if out[1, j] == 0.0:
-                out[0, j] = v
-            d = v - out[0, j]
-            out[1, j] += w
-            out[2, j] += w * d
-            out[3, j] += w * d * d
-            low[j] = min(low[j], v)
-            high[j] = max(high[j], v)
-        informed += some
+            has = v == v
+            missing += not has
+            d = v - origin[j] if has else 0.0
+            mass[j] += w if has else 0.0
+            sums[j] += w * d
+            squares[j] += w * d * d
+            low[j] = min(low[j], v if has else np.inf)
+            high[j] = max(high[j], v if has else -np.inf)
+        informed += missing < p
     return total, informed
 
 
 @compiled()
 def _first_infinite(x: Any) -> Any:
     for i in range(x.shape[0]):
+        infinite = 0
         for j in range(x.shape[1]):
-            if np.isinf(x[i, j]):
-                return i, j
+            infinite += abs(x[i, j]) == np.inf
+        if infinite:
+            for j in range(x.shape[1]):
+                if np.isinf(x[i, j]):
+                    return i, j
     return -1, -1
 
 
@@ -125,9 +153,12 @@ def observed_moments(
         for stop in [n] if segments is None else segments:
             if stop == start:
                 continue
-            out = np.zeros((4, p))
-            total, informed = _segment(x, start, stop, weights, weight is not None, out, low, high)
-            origin, mass, sums, squares = out
+            origin, mass, sums, squares = np.zeros((4, p))
+            weighted = weight is not None
+            _origins(x, start, stop, weights, weighted, origin)
+            total, informed = _segment(
+                x, start, stop, weights, weighted, origin, mass, sums, squares, low, high
+            )
             add_plain(hi, lo, np.concatenate([sums + mass * origin, mass, [total, informed]]))
             mean = np.divide(sums, mass, out=np.zeros(p), where=mass > 0)
             deviation = np.maximum(squares - sums * mean, 0.0)

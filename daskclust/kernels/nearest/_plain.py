@@ -26,12 +26,16 @@ from daskclust.kernels.nearest._segments import flush
 
 __all__ = [
     "add_row",
+    "add_row_observed",
+    "add_row_observed_weighted",
     "add_row_weighted",
     "all_direct",
     "prefetch",
     "row_distance",
+    "row_distance_observed",
     "row_distance_weighted",
     "scan",
+    "scan_observed",
 ]
 
 _LANES = 8
@@ -56,6 +60,26 @@ def _distance(
         gap = value - centers[k, j]
         scaled = gap * weights[j] if weighted else gap
         partial[j % _LANES] = _fma(scaled, gap, partial[j % _LANES])
+    for half in (4, 2, 1):
+        for lane in range(half):
+            partial[lane] += partial[lane + half]
+    return partial[0]
+
+
+@njit(nogil=True)
+def _observed(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> float:
+    """Squared distance over what is there; with ``sums``, values and masses are added."""
+    partial = np.zeros(_LANES)
+    p = x.shape[1]
+    for j in range(p):
+        value = np.float64(x[i, j])
+        gap = value - centers[k, j]
+        if gap != gap:
+            continue
+        if sums.size:
+            sums[k, j] = _fma(scale, value, sums[k, j])
+            sums[k, p + j] += scale
+        partial[j % _LANES] = _fma(gap * weights[j], gap, partial[j % _LANES])
     for half in (4, 2, 1):
         for lane in range(half):
             partial[lane] += partial[lane + half]
@@ -88,6 +112,30 @@ def add_row_weighted(
 ) -> Any:
     """As :func:`row_distance_weighted`; adds ``scale`` times the row to ``sums[k]``."""
     return _distance(x, i, centers, k, weights, True, scale, sums)
+
+
+@njit(nogil=True)
+def row_distance_observed(
+    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
+) -> Any:
+    """As :func:`row_distance_weighted`, over the features that both have."""
+    return _observed(x, i, centers, k, weights, scale, np.empty((0, 0)))
+
+
+@njit(nogil=True)
+def add_row_observed(
+    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
+) -> Any:
+    """Distance over what is there, without weights; adds values and ``scale`` to ``sums[k]``."""
+    return _observed(x, i, centers, k, np.ones(x.shape[1]), scale, sums)
+
+
+@njit(nogil=True)
+def add_row_observed_weighted(
+    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
+) -> Any:
+    """As :func:`row_distance_observed`; adds values and ``scale`` to ``sums[k]``."""
+    return _observed(x, i, centers, k, weights, scale, sums)
 
 
 @njit(nogil=True)
@@ -170,3 +218,58 @@ def all_direct(
     """Fill ``out`` with the squared distances of all rows to all centers."""
     weights = _NO_FLOATS if feature_weights is None else feature_weights
     _all_direct(x, centers, weights, feature_weights is not None, out)
+
+
+@njit(nogil=True)
+def _scan_observed(
+    x: Any,
+    row_weights: Any,
+    centers: Any,
+    weights: Any,
+    ends: Any,
+    stats: Any,
+    labels: Any,
+    distances: Any,
+) -> None:
+    hi, lo = stats
+    k, p = centers.shape
+    sums, totals, unused = np.zeros((k, 2 * p)), np.zeros((k, 2)), np.empty((0, 0))
+    segment = 0
+    for i in range(x.shape[0]):
+        some, complete = False, True
+        for j in range(p):
+            some |= weights[j] > 0 and x[i, j] == x[i, j]
+            complete &= x[i, j] == x[i, j]
+        some |= complete
+        nearest, label = np.inf, 0
+        for c in range(k):
+            squared = _observed(x, i, centers, c, weights, 1.0, unused)
+            if squared < nearest:  # ties go to the lowest center
+                nearest, label = squared, c
+        if hi.size and some:
+            w = row_weights[i] if row_weights.size else 1.0
+            squared = _observed(x, i, centers, label, weights, w, sums)
+            totals[label, 0] += w
+            totals[label, 1] += w * squared
+        if labels.size:
+            labels[i], distances[i] = label if some else -1, nearest if some else 0.0
+        while segment < ends.size and i + 1 == ends[segment]:
+            segment += 1
+            if hi.size:
+                flush(hi, lo, sums, totals)
+
+
+def scan_observed(
+    x: NDArray[Any],
+    row_weights: NDArray[np.float64],
+    centers: NDArray[np.float64],
+    feature_weights: NDArray[np.float64],
+    shift: NDArray[np.float64] | None,
+    ends: NDArray[np.int64],
+    stats: Any,
+    labels: NDArray[np.int32],
+    distances: NDArray[np.float64],
+) -> None:
+    """One sweep, as :func:`daskclust.kernels.nearest._observed_tiles.scan_observed`."""
+    weights = feature_weights
+    _scan_observed(x, row_weights, centers, weights, ends, tuple(stats), labels, distances)

@@ -19,6 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from daskclust.kernels.nearest._simd import (
+    I1,
     I32,
     LANE_BYTES,
     SUM_LANES,
@@ -29,6 +30,7 @@ from daskclust.kernels.nearest._simd import (
     fma,
     reduce_row,
     require_contiguous,
+    row_loop,
     row_pointer,
     splat,
     vector_type,
@@ -37,10 +39,14 @@ from daskclust.kernels.nearest._simd import (
 __all__ = [
     "LINE_BYTES",
     "add_row",
+    "add_row_observed",
+    "add_row_observed_weighted",
     "add_row_weighted",
     "pack_row",
+    "pack_row_observed",
     "prefetch",
     "row_distance",
+    "row_distance_observed",
     "row_distance_weighted",
 ]
 
@@ -74,6 +80,45 @@ def pack_row(typingctx: Any, x: Any, i: Any, shift: Any, packed: Any, t: Any) ->
 
 
 @intrinsic
+def pack_row_observed(
+    typingctx: Any, x: Any, i: Any, shift: Any, packed: Any, there: Any, t: Any
+) -> Any:
+    """``packed[t] = x[i] - shift``, 0 where a value is missing; whether all are.
+
+    ``there`` (T, bytes) gets a bit for each value that is, the first of a byte for the
+    first of eight features.
+    """
+    require_contiguous(x, shift, packed, there)
+    vector = vector_type(x.dtype, SUM_LANES * x.dtype.bitwidth // 8)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, length = row_pointer(context, builder, signature.args[0], args[0], args[1])
+        target, _ = row_pointer(context, builder, signature.args[3], args[3], args[5])
+        bits, _ = row_pointer(context, builder, signature.args[4], args[4], args[5])
+        shifts = data(context, builder, signature.args[2], args[2])
+        zeros = ir.Constant(vector, [0.0] * vector.count)
+        none = ir.Constant(ir.VectorType(I1, vector.count), [0] * vector.count)
+
+        def body(offset: Any, lanes: Lanes, any_: Any) -> Any:
+            at = [offset]
+            value = lanes.load(builder.gep(source, at), vector)
+            has = builder.fcmp_ordered("ord", value, value)
+            moved = builder.fsub(value, lanes.load(builder.gep(shifts, at), vector))
+            lanes.store(builder.select(has, moved, zeros), builder.gep(target, at))
+            # Lanes beyond the row were read as 0, which is a value.
+            has = has if lanes.mask is None else builder.and_(has, lanes.mask)
+            byte = builder.lshr(offset, const(3))
+            builder.store(builder.bitcast(has, ir.IntType(8)), builder.gep(bits, [byte]))
+            return builder.or_(any_, has)
+
+        found = row_loop(builder, length, vector.count, none, body)
+        bits_of_any = builder.bitcast(found, ir.IntType(8))
+        return builder.icmp_unsigned("==", bits_of_any, const(0, ir.IntType(8)))
+
+    return types.boolean(x, types.intp, shift, packed, there, types.intp), codegen
+
+
+@intrinsic
 def prefetch(typingctx: Any, x: Any, i: Any, line: Any) -> Any:
     """Ask for a line of memory, counted from row i; addresses outside are harmless."""
     require_contiguous(x)
@@ -91,11 +136,12 @@ def prefetch(typingctx: Any, x: Any, i: Any, line: Any) -> Any:
     return types.void(x, types.intp, types.intp), codegen
 
 
-def _make_row_distance(weighted: bool, summing: bool) -> Any:
+def _make_row_distance(weighted: bool, summing: bool, *, observed: bool = False) -> Any:
     """Make the intrinsic of a row's squared distance to a center, in float64.
 
     ``sum_j w_j (x_ij - c_kj)^2`` by direct differences; when ``summing``, the row
-    times ``scale`` is added to ``sums[k]`` in the same sweep.
+    times ``scale`` is added to ``sums[k]`` in the same sweep.  When ``observed``, NaN is
+    left out of all sums, and ``scale`` is added to ``sums[k, p + j]`` where there is a value.
     """
 
     @intrinsic
@@ -114,17 +160,29 @@ def _make_row_distance(weighted: bool, summing: bool) -> Any:
             target, _ = row_pointer(context, builder, types_[6], args[6], args[3])
             factors = data(context, builder, types_[4], args[4])
             scales = splat(builder, args[5], vector)
+            masses = builder.gep(target, [length])
 
             def body(offset: Any, lanes: Lanes, total: Any) -> Any:
                 at = [offset]
                 value = lanes.load(builder.gep(source, at), source_vector)
                 if is_single:
                     value = builder.fpext(value, vector)
+                gap = builder.fsub(value, lanes.load(builder.gep(center, at), vector))
+                if observed:
+                    zeros = ir.Constant(vector, [0.0] * vector.count)
+                    has = builder.fcmp_ordered("ord", gap, gap)
+                    gap = builder.select(has, gap, zeros)
                 if summing:
                     here = builder.gep(target, at)
                     so_far = lanes.load(here, vector)
-                    lanes.store(fma(builder, scales, value, so_far, exact=True), here)
-                gap = builder.fsub(value, lanes.load(builder.gep(center, at), vector))
+                    more = fma(builder, scales, value, so_far, exact=True)
+                    if observed:
+                        more = builder.select(has, more, so_far)
+                        place = builder.gep(masses, at)
+                        mass = lanes.load(place, vector)
+                        heavier = builder.select(has, builder.fadd(mass, scales), mass)
+                        lanes.store(heavier, place)
+                    lanes.store(more, here)
                 scaled = gap
                 if weighted:
                     scaled = builder.fmul(gap, lanes.load(builder.gep(factors, at), vector))
@@ -142,3 +200,6 @@ row_distance = _make_row_distance(weighted=False, summing=False)
 row_distance_weighted = _make_row_distance(weighted=True, summing=False)
 add_row = _make_row_distance(weighted=False, summing=True)
 add_row_weighted = _make_row_distance(weighted=True, summing=True)
+row_distance_observed = _make_row_distance(weighted=True, summing=False, observed=True)
+add_row_observed = _make_row_distance(weighted=False, summing=True, observed=True)
+add_row_observed_weighted = _make_row_distance(weighted=True, summing=True, observed=True)

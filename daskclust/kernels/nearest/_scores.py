@@ -42,10 +42,15 @@ __all__ = [
     "ROWS",
     "few_narrow",
     "few_wide",
+    "keep_lowest",
+    "lower_minima",
     "nearest_in_row",
+    "panel_of",
     "score_pair",
     "score_tail",
     "score_wide",
+    "tile_arguments",
+    "tile_scores",
 ]
 
 #: Rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
@@ -54,23 +59,22 @@ ROWS: int = 8 if LANE_BYTES == 64 else 4
 NARROW_BYTES: int = max(LANE_BYTES // 2, 16)
 
 
-def _tile_scores(
+def tile_scores(
     builder: Any,
     rows: Any,
     first: Any,
     q: Any,
     panel: Any,
-    consts: Any,
-    n_vectors: int,
-    vector: Any,
+    initial: list[list[Any]],
 ) -> list[list[Any]]:
-    """Emit the loop over features; return the scores, [row][vector]."""
+    """Emit the loop over features; return the scores, [row][vector].
+
+    ``initial`` is what is added to, likewise.
+    """
+    n_vectors, vector = len(initial[0]), initial[0][0].type
     lanes = vector.count
     starts = [
         builder.gep(rows, [builder.mul(builder.add(first, const(r)), q)]) for r in range(ROWS)
-    ]
-    initial = [
-        load(builder, builder.gep(consts, [const(v * lanes)]), vector) for v in range(n_vectors)
     ]
     entry = builder.block
     loop = builder.append_basic_block("features")
@@ -95,7 +99,7 @@ def _tile_scores(
     j.add_incoming(following, loop)
     for r in range(ROWS):
         for v in range(n_vectors):
-            sums[r][v].add_incoming(initial[v], entry)
+            sums[r][v].add_incoming(initial[r][v], entry)
             sums[r][v].add_incoming(updated[r][v], loop)
     builder.cbranch(builder.icmp_signed("<", following, q), loop, done)
 
@@ -104,9 +108,15 @@ def _tile_scores(
     for r in range(ROWS):
         scores.append([builder.phi(vector) for _ in range(n_vectors)])
         for v in range(n_vectors):
-            scores[r][v].add_incoming(initial[v], entry)
+            scores[r][v].add_incoming(initial[r][v], entry)
             scores[r][v].add_incoming(updated[r][v], loop)
     return scores
+
+
+def _from_consts(builder: Any, consts: Any, n_vectors: int, vector: Any) -> list[list[Any]]:
+    """Emit the load of what each center's scores begin with, the same for all rows."""
+    places = [builder.gep(consts, [const(v * vector.count)]) for v in range(n_vectors)]
+    return [[load(builder, place, vector) for place in places]] * ROWS
 
 
 def _smaller(builder: Any, a: Any, b: Any) -> Any:
@@ -152,11 +162,58 @@ def _pick(builder: Any, best: Any, second: Any, index: Any = None) -> tuple[Any,
     return low, rest, center
 
 
-def _tile_arguments(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, ...]:
+def tile_arguments(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, ...]:
+    """Return pointer, first row and features of the rows, and pointers of panels and consts."""
     struct = context.make_array(signature.args[0])(context, builder, args[0])
     q = cgutils.unpack_tuple(builder, struct.shape)[1]
     arrays = [data(context, builder, signature.args[i], args[i]) for i in (2, 3)]
     return struct.data, args[1], q, *arrays
+
+
+def panel_of(
+    builder: Any, panels: Any, consts: Any, number: Any, size: Any, width: int
+) -> tuple[Any, Any]:
+    """Return where a panel of ``size`` numbers, ``width`` a row, and its consts begin."""
+    return (
+        builder.gep(panels, [builder.mul(number, size)]),
+        builder.gep(consts, [builder.mul(number, const(width))]),
+    )
+
+
+def lower_minima(
+    builder: Any, scores: list[list[Any]], number: Any, is_first: Any, minima: list[Any], out: Any
+) -> None:
+    """Emit the fold of a panel's scores into the running minima of ROWS rows.
+
+    ``minima`` point to the smallest scores, the second smallest, and the vector numbers of
+    the smallest; ``out`` is the row of the tile to begin with.  The first panel starts them:
+    what memory held before is not looked at.
+    """
+    n_vectors, vector = len(scores[0]), scores[0][0].type
+    lanes = vector.count
+    codes = ir.VectorType(I32, lanes)
+    item = 8 if isinstance(vector.element, ir.DoubleType) else 4
+    stride = const(LANE_BYTES // item)
+    infinite = ir.Constant(vector, [float("inf")] * lanes)
+    none = ir.Constant(codes, [0] * lanes)
+    for r in range(ROWS):
+        offset = [builder.mul(builder.add(out, const(r)), stride)]
+        p_best, p_second, p_index = (builder.gep(m, offset) for m in minima)
+        v_best = builder.select(is_first, infinite, load(builder, p_best, vector))
+        v_second = builder.select(is_first, infinite, load(builder, p_second, vector))
+        v_index = builder.select(is_first, none, load(builder, p_index, codes))
+        for v in range(n_vectors):
+            value = scores[r][v]
+            code = builder.add(builder.mul(number, const(n_vectors)), const(v))
+            nearer = builder.fcmp_ordered("<", value, v_best)
+            loser = builder.select(nearer, v_best, value)
+            v_best = builder.select(nearer, value, v_best)
+            code = splat(builder, builder.trunc(code, I32), codes)
+            v_index = builder.select(nearer, code, v_index)
+            v_second = _smaller(builder, loser, v_second)
+        store(builder, v_best, p_best)
+        store(builder, v_second, p_second)
+        store(builder, v_index, p_index)
 
 
 def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
@@ -184,48 +241,38 @@ def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
     ) -> Any:
         require_contiguous(rows, panels, consts, best, second, index)
         vector = vector_type(rows.dtype, lane_bytes)
-        lanes = vector.count
-        codes = ir.VectorType(I32, lanes)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            x, at, q, panel_data, const_data = _tile_arguments(context, builder, signature, args)
+            x, at, q, panel_data, const_data = tile_arguments(context, builder, signature, args)
             number = args[4]
             minima = [data(context, builder, signature.args[i], args[i]) for i in (5, 6, 7)]
-            stride = const(LANE_BYTES * lanes // lane_bytes)
-            panel_start, const_start = panel_data, const_data
+            is_first = const(0, I1)
             if not tail:
-                width = const(n_vectors * lanes)
-                panel_start = builder.gep(panel_data, [builder.mul(number, builder.mul(q, width))])
-                const_start = builder.gep(const_data, [builder.mul(number, width)])
-            scores = _tile_scores(builder, x, at, q, panel_start, const_start, n_vectors, vector)
-            infinite = ir.Constant(vector, [float("inf")] * lanes)
-            none = ir.Constant(codes, [0] * lanes)
-            # The first panel starts the minima: what memory held before is not looked at.
-            is_first = const(0, I1) if tail else builder.icmp_signed("==", number, const(0))
-            for r in range(ROWS):
-                offset = [builder.mul(builder.add(args[8], const(r)), stride)]
-                p_best, p_second, p_index = (builder.gep(m, offset) for m in minima)
-                v_best = builder.select(is_first, infinite, load(builder, p_best, vector))
-                v_second = builder.select(is_first, infinite, load(builder, p_second, vector))
-                v_index = builder.select(is_first, none, load(builder, p_index, codes))
-                for v in range(n_vectors):
-                    value = scores[r][v]
-                    code = builder.add(builder.mul(number, const(n_vectors)), const(v))
-                    nearer = builder.fcmp_ordered("<", value, v_best)
-                    loser = builder.select(nearer, v_best, value)
-                    v_best = builder.select(nearer, value, v_best)
-                    code = splat(builder, builder.trunc(code, I32), codes)
-                    v_index = builder.select(nearer, code, v_index)
-                    v_second = _smaller(builder, loser, v_second)
-                store(builder, v_best, p_best)
-                store(builder, v_second, p_second)
-                store(builder, v_index, p_index)
+                is_first = builder.icmp_signed("==", number, const(0))
+                width = n_vectors * vector.count
+                panel_data, const_data = panel_of(
+                    builder, panel_data, const_data, number, builder.mul(q, const(width)), width
+                )
+            initial = _from_consts(builder, const_data, n_vectors, vector)
+            scores = tile_scores(builder, x, at, q, panel_data, initial)
+            lower_minima(builder, scores, number, is_first, minima, args[8])
             return context.get_dummy_value()
 
         intp = types.intp
         return types.void(rows, intp, panels, consts, intp, best, second, index, intp), codegen
 
     return score
+
+
+def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: Any) -> None:
+    """Emit the two smallest scores of ROWS rows, and the center of the smallest, to outputs."""
+    vector = scores[0][0].type
+    infinite = ir.Constant(vector, [float("inf")] * vector.count)
+    for r in range(ROWS):
+        here = [builder.add(out, const(r))]
+        values = _pick(builder, scores[r][0], infinite)
+        for value, output in zip(values, outputs, strict=True):
+            builder.store(value, builder.gep(output, here))
 
 
 def _make_few(lane_bytes: int) -> Any:
@@ -252,15 +299,11 @@ def _make_few(lane_bytes: int) -> Any:
         vector = vector_type(rows.dtype, lane_bytes)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            x, at, q, panel_data, const_data = _tile_arguments(context, builder, signature, args)
+            x, at, q, panel_data, const_data = tile_arguments(context, builder, signature, args)
             outputs = [data(context, builder, signature.args[i], args[i]) for i in (4, 5, 6)]
-            scores = _tile_scores(builder, x, at, q, panel_data, const_data, 1, vector)
-            infinite = ir.Constant(vector, [float("inf")] * vector.count)
-            for r in range(ROWS):
-                here = [builder.add(args[7], const(r))]
-                values = _pick(builder, scores[r][0], infinite)
-                for value, output in zip(values, outputs, strict=True):
-                    builder.store(value, builder.gep(output, here))
+            initial = _from_consts(builder, const_data, 1, vector)
+            scores = tile_scores(builder, x, at, q, panel_data, initial)
+            keep_lowest(builder, scores, outputs, args[7])
             return context.get_dummy_value()
 
         intp = types.intp

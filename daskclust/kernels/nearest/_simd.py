@@ -38,6 +38,7 @@ __all__ = [
     "load",
     "reduce_row",
     "require_contiguous",
+    "row_loop",
     "row_pointer",
     "splat",
     "store",
@@ -189,7 +190,7 @@ class Lanes:
         self._call("store", vector, signature, [value, typed, align, self.mask])
 
 
-def _row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> Any:
+def row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> Any:
     """Emit ``carried = body(offset, Lanes, carried)`` for each vector of a row.
 
     One vector a step and a masked last step, whatever the length.
@@ -239,7 +240,7 @@ def each_vector(builder: Any, length: Any, lanes: int, body: Callable[[Any, Lane
         body(offset, at)
         return carried
 
-    _row_loop(builder, length, lanes, const(0, I1), carrying)
+    row_loop(builder, length, lanes, const(0, I1), carrying)
 
 
 def reduce_row(
@@ -247,4 +248,4 @@ def reduce_row(
 ) -> Any:
     """Emit ``total = body(offset, lanes, total)`` along a row; return the sum of the lanes."""
     zeros = ir.Constant(vector, [0.0] * vector.count)
-    return fold(builder, _row_loop(builder, length, vector.count, zeros, body), builder.fadd)
+    return fold(builder, row_loop(builder, length, vector.count, zeros, body), builder.fadd)

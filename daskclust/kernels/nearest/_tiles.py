@@ -47,7 +47,16 @@ from daskclust.kernels.nearest._scores import (
 )
 from daskclust.kernels.nearest._segments import flush
 
-__all__ = ["all_direct", "scan"]
+__all__ = [
+    "add_totals",
+    "all_direct",
+    "any_doubtful",
+    "ask",
+    "doubt",
+    "lowest_of_lanes",
+    "make_room",
+    "scan",
+]
 
 Float = NDArray[np.float64]
 
@@ -87,6 +96,26 @@ def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) ->
 
 
 @inner(counted=False)
+def lowest_of_lanes(tile: Any, m: Any) -> None:
+    """Reduce the running minima of a tile's rows to smallest scores and nearest centers."""
+    best, second, vector, low, next_low, nearest = tile[:6]
+    for t in range(m):
+        low[t], next_low[t], nearest[t] = nearest_in_row(  # type: ignore[call-arg]
+            best, second, vector, t
+        )
+
+
+@inner(counted=False)
+def add_totals(tile: Any, m: Any, totals: Any) -> None:
+    """Add weights and squared distances of a tile's rows to those of their clusters."""
+    nearest, squared, weight = tile.nearest, tile.squared, tile.weight
+    for t in range(m):
+        label = np.intp(nearest[t])
+        totals[label, 0] += weight[t]
+        totals[label, 1] += weight[t] * squared[t]
+
+
+@inner(counted=False)
 def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
     """Smallest and second smallest score, and nearest center, of a tile's rows.
 
@@ -112,10 +141,7 @@ def _score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
             vectors = consts.size // best.shape[1]
             for t in range(0, m, ROWS):
                 score_tail(rows, first + t, tail, tail_consts, vectors, best, second, vector, t)
-        for t in range(m):
-            low[t], next_low[t], nearest[t] = nearest_in_row(  # type: ignore[call-arg]
-                best, second, vector, t
-            )
+        lowest_of_lanes(tile, m)
 
 
 @inner(counted=False)
@@ -128,7 +154,7 @@ def _distance(x: Any, i: Any, centers: Any, c: Any) -> float:
 
 
 @inner(counted=False)
-def _ask(x: Any, i: Any, lines: Any) -> None:
+def ask(x: Any, i: Any, lines: Any) -> None:
     """Ask for a row of memory, so that it is there when it is scored.
 
     Scoring a row takes long enough for the machine to stop reading ahead by
@@ -145,12 +171,12 @@ def _measure_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: An
     nearest, squared = tile.nearest, tile.squared
     if uniform:
         for t in range(m):
-            _ask(x, start + m + t, lines)
+            ask(x, start + m + t, lines)
             c = np.intp(nearest[t])
             squared[t] = row_distance(x, start + t, points, c, weights, 1.0, points)
     else:
         for t in range(m):
-            _ask(x, start + m + t, lines)
+            ask(x, start + m + t, lines)
             c = np.intp(nearest[t])
             squared[t] = row_distance_weighted(x, start + t, points, c, weights, 1.0, points)
 
@@ -162,12 +188,12 @@ def _add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, s
     nearest, squared, scales = tile.nearest, tile.squared, tile.weight
     if uniform:
         for t in range(m):
-            _ask(x, start + m + t, lines)
+            ask(x, start + m + t, lines)
             c = np.intp(nearest[t])
             squared[t] = add_row(x, start + t, points, c, weights, scales[t], sums)
     else:
         for t in range(m):
-            _ask(x, start + m + t, lines)
+            ask(x, start + m + t, lines)
             c = np.intp(nearest[t])
             squared[t] = add_row_weighted(x, start + t, points, c, weights, scales[t], sums)
 
@@ -186,7 +212,7 @@ def _exact_nearest(x: Any, i: Any, centers: Any) -> int:
 
 
 @inner(counted=False)
-def _doubt(squared: Any, low: Any, bound: Any) -> Any:
+def doubt(squared: Any, low: Any, bound: Any) -> Any:
     """Gap of two scores below which rounding may have swapped them.
 
     In the precision of the scores, so that it overflows no later than they do.
@@ -210,7 +236,7 @@ def _rounding(layout: Any, k: Any) -> Any:
 
 
 @inner(counted=False)
-def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
+def any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
     """Whether rounding may have swapped a row's two nearest centers, in any row of a tile.
 
     |x|^2 of the shifted row is its squared distance minus its score; the bound
@@ -220,7 +246,7 @@ def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
     doubtful = False
     for t in range(m):
         # `not >`: what overflowed is doubtful, too.
-        doubtful |= not (next_low[t] - low[t] > _doubt(squared[t], low[t], bound))
+        doubtful |= not (next_low[t] - low[t] > doubt(squared[t], low[t], bound))
     return doubtful
 
 
@@ -229,7 +255,7 @@ def _settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sum
     """Decide the doubtful rows of a tile by direct differences, and move their sums."""
     low, next_low, nearest, squared = tile.low, tile.next_low, tile.nearest, tile.squared
     for t in range(m):
-        if next_low[t] - low[t] > _doubt(squared[t], low[t], bound):
+        if next_low[t] - low[t] > doubt(squared[t], low[t], bound):
             continue
         i = start + t
         label = np.intp(nearest[t])
@@ -294,13 +320,10 @@ def _scan(
             _add_tile(x, start, m, lines, centers, tile, sums)
         else:
             _measure_tile(x, start, m, lines, centers, tile)
-        if k > 1 and _any_doubtful(tile, m, bound):
+        if k > 1 and any_doubtful(tile, m, bound):
             _settle(x, start, m, centers, tile, bound, sums)
         if want_stats:
-            for t in range(m):
-                label = np.intp(nearest[t])
-                totals[label, 0] += weight[t]
-                totals[label, 1] += weight[t] * squared[t]
+            add_totals(tile, m, totals)
         if want_rows:
             for t in range(m):
                 labels[start + t] = nearest[t]
@@ -332,7 +355,7 @@ def _with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
     return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
 
 
-def _room(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
+def make_room(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
     """Make room for a tile.  Made here: in compiled code it takes a second more to compile."""
     # Centers that fit one vector have no running minima.
     panels = layout.variant in (PANELS, PAIRS)
@@ -380,7 +403,7 @@ def scan(
     exact = _with_weights(centers, feature_weights)
     size = tile_rows(layout.active.size, x.dtype.itemsize)
     packed = np.zeros((size, layout.active.size), x.dtype)
-    tile = _room(size, layout, x.dtype)
+    tile = make_room(size, layout, x.dtype)
     k = len(centers) if stats[0].size else 0
     sums, totals = np.zeros((k, x.shape[1])), np.zeros((k, 2))
     stats = tuple(stats)

@@ -11,9 +11,11 @@ from typing import Any
 from daskclust.kernels.compiling import PLAIN
 
 if PLAIN:
+    from daskclust.kernels.nearest import _plain as _observed
     from daskclust.kernels.nearest import _plain as _rows
     from daskclust.kernels.nearest import _plain as _sweeps
 else:
+    from daskclust.kernels.nearest import _observed_tiles as _observed  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _row_loops as _rows  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _tiles as _sweeps  # type: ignore[no-redef]
 
@@ -22,15 +24,19 @@ __all__ = [
     "all_direct",
     "prefetch",
     "row_distance",
+    "row_distance_observed",
     "row_distance_weighted",
     "scan",
+    "scan_observed",
 ]
 
 prefetch: Any = _rows.prefetch
 row_distance: Any = _rows.row_distance
+row_distance_observed: Any = _rows.row_distance_observed
 row_distance_weighted: Any = _rows.row_distance_weighted
 all_direct: Any = _sweeps.all_direct
 scan: Any = _sweeps.scan
+scan_observed: Any = _observed.scan_observed
 
 #: Bytes that one :data:`prefetch` asks for.
 LINE_BYTES = 64

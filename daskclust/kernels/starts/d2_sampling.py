@@ -8,8 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest.implementation import LINE_BYTES, prefetch, row_distance
-from daskclust.kernels.nearest.observed import row_distance_observed
+from daskclust.kernels.nearest.implementation import (
+    LINE_BYTES,
+    prefetch,
+    row_distance,
+    row_distance_observed,
+)
 
 __all__ = ["approach", "approach_observed", "draw_apart"]
 
@@ -226,7 +230,9 @@ def _measure_observed(
         i = places[t]
         squared, c = distance[i], seen[i]
         while c < candidates.shape[0] and squared * limit >= arrival[t]:
-            squared = min(squared, row_distance_observed(x[i], candidates[c], ones))
+            squared = min(
+                squared, row_distance_observed(x, i, candidates, c, ones, 1.0, candidates)
+            )
             c += 1
         distance[i] = squared
         seen[i] = c
