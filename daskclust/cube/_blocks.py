@@ -27,14 +27,14 @@ __all__ = [
 
 def with_held(
     ids: NDArray[np.int64],
-    held: NDArray[Any],
+    held: list[NDArray[Any]],
     *rest: Any,
     function: Callable[..., Any],
     source: CubeSource,
     **options: Any,
 ) -> Any:
-    """Run a function of this module on a block whose pixels are handed in."""
-    return function(ids, *rest, source=replace(source, held=held), **options)
+    """Run a function of this module on a block whose pixels are handed in, as its only chunk."""
+    return function(ids, *rest, source=replace(source, held=held[0]), **options)
 
 
 _Excluded = NDArray[np.bool_] | None
@@ -57,7 +57,7 @@ def block_samples(
     ids: NDArray[np.int64], excluded: _Excluded = None, *, source: CubeSource, scaling: Scaling
 ) -> NDArray[Any]:
     """Read and scale the valid pixels of one block; (n, bands)."""
-    return scaling(source.rows(_number(ids), excluded))
+    return source.samples(_number(ids), excluded, scaling)
 
 
 def block_survey(
@@ -165,7 +165,7 @@ def expand_block(
     if len(labels) == pixels:  # all valid, nothing to look up
         return labels
     out = np.full(pixels, fill_value, dtype=labels.dtype)
-    valid, _, _ = source.valid(number, excluded)
+    valid, _ = source.valid(number, excluded)
     _check_length(number, len(labels), int(valid.sum()))
     out[valid] = labels
     return out
@@ -240,7 +240,7 @@ def block_rows_of(
                 f"label_map holds {labels[labeled].max()}; expected labels up to "
                 f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
             )
-        valid, _, _ = source.valid(_number(ids), excluded)
+        valid, _ = source.valid(_number(ids), excluded)
         wanted = labeled & valid
         out[0] = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
     return out

@@ -308,7 +308,8 @@ class PixelRows:
             new_axes=None if width is None else {"p": width},
             adjust_chunks={"i": tuple(sizes)},
             align_arrays=False,
-            concatenate=True,
+            # Blocks hold all bands: put together, they would be copied.
+            concatenate=False,
             dtype=dtype,
             meta=np.empty((0,) * len(out), dtype=dtype),
             token=token,

@@ -17,7 +17,7 @@ from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.noise import noise_whitening
 from daskclust.kernels.rng import draw_numbers
 
-__all__ = ["one_object", "sample_pixels", "take_pixels", "valid_rows", "whitened"]
+__all__ = ["one_object", "sample_pixels", "take_pixels", "whitened"]
 
 #: Pixels whose neighbors to the right and below are looked at for the noise of an image.
 NEIGHBOR_PIXELS = 2**14
@@ -36,14 +36,6 @@ def _objects(values: list[Any]) -> da.Array:
     return da.from_array(table, chunks=1)
 
 
-def valid_rows(
-    number: int, excluded: NDArray[np.bool_] | None, source: CubeSource
-) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Read a block once: which pixels are valid, and the samples of all its pixels."""
-    valid, values, missing = source.valid(number, excluded)
-    return valid, source.decoded(source.read(number) if values is None else values, missing)
-
-
 def _block_pixels(
     ids: NDArray[np.int64],
     wanted: NDArray[np.object_],
@@ -55,7 +47,7 @@ def _block_pixels(
     places: NDArray[np.int64] = wanted[0]
     if not len(places):
         return one_object((places, np.empty((0, source.n_bands), scaling.dtype)))
-    valid, values = valid_rows(int(ids[0]), excluded, source)
+    valid, values = source.pixels(int(ids[0]), excluded)
     kept = np.flatnonzero(valid[places])
     return one_object((kept, scaling(values[places[kept]])))
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cube._scaling import Scaling
 from daskclust.cube._values import PLAIN, Meaning
 from daskclust.cube.layout import BlockGrid
+from daskclust.kernels.scratch import spare
 from daskclust.storage.seen import StoredArray
 
 __all__ = ["CubeSource"]
+
+#: Bytes of stored values that are handled at a time.
+_TILE = 2**18
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,10 @@ class CubeSource:
 
     def read(self, number: int) -> NDArray[Any]:
         """Pixels of block `number` as rows, (pixels, bands kept), of the stored dtype."""
+        return self._in_rows(self._stored(number))
+
+    def _stored(self, number: int) -> NDArray[Any]:
+        """Pixels of block `number` as rows of all stored bands."""
         if self.array is None:
             assert self.held is not None
             values = self.held
@@ -76,17 +86,35 @@ class CubeSource:
                 )
         else:
             rows, cols = self.grid.region(number)
-            selection = [slice(None)] * 3
+            selection = [slice(0, self.n_stored)] * 3
             selection[self.order[0]], selection[self.order[1]] = rows, cols
-            values = self.array[tuple(selection)].transpose(self.order)
+            shape = tuple(part.stop - part.start for part in selection)
+            room = spare(shape, self.array.dtype)
+            values = self.array.read(tuple(selection), room).transpose(self.order)
             values = values.reshape(-1, values.shape[2])
+        if not np.ma.isMaskedArray(values):
+            return self.meaning.view(values)
+        if self.meaning.dtype is None:
+            return values
+        mask = np.ma.getmaskarray(values)
+        return np.ma.array(self.meaning.view(np.ma.getdata(values)), mask=mask)
+
+    def _in_rows(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """Return the bands kept of all pixels; how they lie decides the last bits of sums."""
+        if self.array is None and not stored.flags.c_contiguous:
+            stored = stored.copy(order="C")
+        return stored if self.bands is None else stored[:, self.bands]
+
+    def _kept(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the bands kept of a few pixels."""
+        if self.bands is None:
+            return values
+        first, n = int(self.bands[0]), len(self.bands)
+        if np.array_equal(self.bands, np.arange(first, first + n)):
+            return values[:, first : first + n]
         if np.ma.isMaskedArray(values):
-            if self.meaning.dtype is not None:
-                mask = np.ma.getmaskarray(values)
-                values = np.ma.array(self.meaning.view(np.ma.getdata(values)), mask=mask)
-        else:
-            values = self.meaning.view(values)
-        return values if self.bands is None else values[:, self.bands]
+            return values[:, self.bands]
+        return np.take(values, self.bands, axis=1)
 
     def missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of `values` mean "no data"; of their shape."""
@@ -109,29 +137,34 @@ class CubeSource:
         least = max(self.min_observed * missing.shape[1], 1.0)
         return np.asarray(np.count_nonzero(~missing, axis=1) < least)
 
+    def _absent(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of some stored pixels do not count."""
+        absent = np.empty(len(values), dtype=bool)
+        for tile in _tiles(values):
+            missing = self.missing(self._kept(values[tile]))
+            absent[tile] = self._too_few(missing) if self.keep_incomplete else _any_by_row(missing)
+        return absent
+
     def valid(
         self, number: int, excluded: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.bool_] | None]:
+    ) -> tuple[NDArray[np.bool_], NDArray[Any] | None]:
         """Return which pixels of block `number` count, and what was read for it.
 
         Returns
         -------
         valid : ndarray of shape (pixels,), bool
-        values : ndarray of shape (pixels, bands) or None
+        stored : ndarray of shape (pixels, stored bands) or None
             None where nothing had to be read.
-        missing : ndarray of shape (pixels, bands), bool, or None
         """
         wanted = None if excluded is None else ~excluded
         pixels = self.grid.pixels_of(number)
         if wanted is not None and not wanted.any():
-            return wanted, None, None
+            return wanted, None
         if self.is_complete:
-            return np.ones(pixels, bool) if wanted is None else wanted, None, None
-        values = self.read(number)
-        missing = self.missing(values)
-        absent = self._too_few(missing) if self.keep_incomplete else _any_by_row(missing)
-        valid = ~absent if wanted is None else wanted & ~absent
-        return valid, values, missing
+            return np.ones(pixels, bool) if wanted is None else wanted, None
+        stored = self._stored(number)
+        present = ~self._absent(stored)
+        return present if wanted is None else wanted & present, stored
 
     def survey(
         self, number: int, excluded: NDArray[np.bool_] | None, *, rows: bool
@@ -167,23 +200,61 @@ class CubeSource:
         else:
             absent = _any_by_row(missing if present.all() else missing[:, present])
         valid = ~absent if wanted is None else wanted & ~absent
-        found = self.decoded(values[valid], missing[valid]) if rows else None
+        found = self._decoded(values[valid], missing[valid]) if rows else None
         return present, valid, found
 
-    def rows(self, number: int, excluded: NDArray[np.bool_] | None) -> NDArray[Any]:
-        """Read the valid pixels of block `number`, (n, bands); what they miss is NaN."""
-        valid, values, missing = self.valid(number, excluded)
-        if values is None:
-            if not valid.any():
-                return np.empty((0, self.n_bands), dtype=self.dtype)
-            values = self.read(number)
-        if not valid.all():
-            values = values[valid]
-            missing = None if missing is None else missing[valid]
-        return self.decoded(values, missing)
+    def samples(
+        self, number: int, excluded: NDArray[np.bool_] | None, scaling: Scaling
+    ) -> NDArray[Any]:
+        """Read and scale the valid pixels of block `number`, (n, bands); what they miss is NaN."""
+        valid, stored = self.valid(number, excluded)
+        n = int(np.count_nonzero(valid))
+        if not n:
+            return np.empty((0, self.n_bands), dtype=scaling.dtype)
+        if stored is None:
+            stored = self._stored(number)
+        if n == len(valid) and self._are_samples(stored, scaling):
+            return stored
+        if not scaling.is_by_value:
+            values = self._in_rows(stored)
+            return scaling(self._decoded(values if n == len(valid) else values[valid]))
+        out = spare((n, self.n_bands), scaling.dtype)
+        done = 0
+        for tile in _tiles(stored):
+            values, chosen = self._kept(stored[tile]), valid[tile]
+            found = int(np.count_nonzero(chosen))
+            if found < len(chosen):
+                values = values[chosen]
+            out[done : done + found] = scaling(self._decoded(values), narrow=False)
+            done += found
+        return out
 
-    def decoded(self, rows: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[Any]:
+    def pixels(
+        self, number: int, excluded: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+        """Read block `number` once: which pixels are valid, and the values of all its pixels."""
+        valid, stored = self.valid(number, excluded)
+        return valid, self._decoded(
+            self._in_rows(self._stored(number) if stored is None else stored)
+        )
+
+    def _are_samples(self, stored: NDArray[Any], scaling: Scaling) -> bool:
+        """Whether stored pixels are what samples are, as they lie there."""
+        return (
+            (scaling.kind, stored.dtype) == ("none", scaling.dtype)
+            and self.bands is None
+            and not self.meaning.is_scaled
+            and not self.keep_incomplete
+            and not np.ma.isMaskedArray(stored)
+        )
+
+    def _decoded(
+        self, rows: NDArray[Any], missing: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
         """Make samples of stored pixels (n, bands): scaled, and NaN where they are missing."""
+        if missing is None and self.keep_incomplete:
+            # Otherwise what is missing lies in pixels that do not count.
+            missing = self.missing(rows)
         rows = self.meaning.scaled(np.ma.getdata(rows), self.bands)
         if missing is not None and missing.any():
             kind = rows.dtype
@@ -198,6 +269,13 @@ class CubeSource:
     def n_bands(self) -> int:
         """Number of bands kept."""
         return self.n_stored if self.bands is None else len(self.bands)
+
+
+def _tiles(values: NDArray[Any]) -> Iterator[slice]:
+    """Cut rows into runs that stay in the cache, from one step to the next."""
+    step = max(1, _TILE // max(1, values.shape[1] * values.dtype.itemsize))
+    for start in range(0, len(values), step):
+        yield slice(start, start + step)
 
 
 def _any_by_row(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

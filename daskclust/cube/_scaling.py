@@ -34,12 +34,20 @@ class Scaling:
             return self
         return replace(self, mean=self.mean[keep], std=self.std[keep])
 
-    def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Scale `rows` (n, p), in float64, and return them as `dtype`."""
+    @property
+    def is_by_value(self) -> bool:
+        """Whether a sample is made of one stored value alone."""
+        return self.kind in ("none", "standard")
+
+    def __call__(self, rows: NDArray[Any], *, narrow: bool = True) -> NDArray[Any]:
+        """Scale `rows` (n, p), in float64; not `narrow`, they need not be of `dtype` already."""
         if self.kind == "standard":
             assert self.mean is not None
             assert self.std is not None
-            return ((rows - self.mean) / self.std).astype(self.dtype)
+            wide = (rows - self.mean) / self.std
+            return wide.astype(self.dtype) if narrow else wide
+        if not narrow and self.kind == "none":
+            return rows
         if self.kind == "whitened":
             assert self.matrix is not None
             origin = np.zeros(len(self.matrix))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube._cube import Cube
-from daskclust.cube._pixels import one_object, sample_pixels, take_pixels, valid_rows
+from daskclust.cube._pixels import one_object, sample_pixels, take_pixels
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.engine import compute
@@ -49,7 +49,7 @@ def _block_counts(
     excluded = arrays[weighted] if len(arrays) > weighted else None
     number = int(ids[0])
     height, width = (part.stop - part.start for part in source.grid.region(number))
-    valid, values = valid_rows(number, excluded, source)
+    valid, values = source.pixels(number, excluded)
     x = np.ascontiguousarray(scaling(values if valid.all() else values[valid]))
     if x.dtype.kind != "f":
         x = x.astype(np.float64)

@@ -87,6 +87,11 @@ def _as_rows(block: NDArray[Any]) -> NDArray[Any]:
     return block.reshape(-1, *block.shape[2:])
 
 
+def _only_as_rows(blocks: list[NDArray[Any]]) -> NDArray[Any]:
+    (block,) = blocks
+    return _as_rows(block)
+
+
 def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
     """Turn an image, or a cube (y, x, band), into rows of pixels; one chunk a block."""
     if isinstance(image, np.ndarray):
@@ -99,11 +104,14 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
     bounds = pairwise(accumulate(grid.chunks[0], initial=0))
     for (first, last), (start, stop) in zip(_strips(grid), bounds, strict=True):
         rows.append(
-            da.map_blocks(
-                _as_rows,
+            da.blockwise(
+                _only_as_rows,
+                "xb"[: cut.ndim - 1],
                 cut[start:stop],
-                drop_axis=0,
-                chunks=(grid.pixels[first:last], *cut.chunks[2:]),
+                "yxb"[: cut.ndim],
+                adjust_chunks={"x": grid.pixels[first:last]},
+                # There is one chunk down: put together, it would be copied.
+                concatenate=False,
                 dtype=cut.dtype,
                 meta=cut._meta.reshape((0,) * (cut.ndim - 1)),
             )

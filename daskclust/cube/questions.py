@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube._grids import pixel_grid
-from daskclust.cube._pixels import one_object, valid_rows
+from daskclust.cube._pixels import one_object
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.cube.formats.points import points_image
@@ -64,7 +64,7 @@ def _block_pixels(
     number = int(ids[0])
     if not len(numbers):
         return one_object((numbers, numbers, np.empty((0, source.n_bands), scaling.dtype)))
-    valid, values = valid_rows(number, excluded, source)
+    valid, values = source.pixels(number, excluded)
     places = np.flatnonzero(valid)[numbers]
     down, across = source.grid.region(number)
     lines, columns = np.divmod(places, across.stop - across.start)

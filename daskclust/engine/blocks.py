@@ -21,6 +21,7 @@ from scipy.sparse import issparse
 from daskclust.engine.shelf import Shelf
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
+from daskclust.kernels.scratch import recycle
 from daskclust.reduction import Partial, Reduction, RowBlock
 from daskclust.storage.reads import NEVER_AGAIN, Retries, read
 
@@ -231,7 +232,9 @@ class Group:
             for block in self.blocks:
                 yield block.load(prepare)
             return
-        with ThreadPoolExecutor(1, thread_name_prefix="daskclust-read-ahead") as reader:
+        # Blocks come and go: their memory is used again, in place of pages that the operating
+        # system would have to clear.
+        with ThreadPoolExecutor(1, "daskclust-read-ahead", initializer=recycle) as reader:
             coming = reader.submit(self.blocks[0].load, prepare)
             for following in self.blocks[1:]:
                 rows = coming.result()

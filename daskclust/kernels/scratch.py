@@ -1,14 +1,17 @@
-"""Arrays that are used again for one tile of rows after another."""
+"""Arrays whose memory is used again, for one tile or block of rows after another."""
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections import deque
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Scratch"]
+__all__ = ["Scratch", "recycle", "spare"]
 
 
 class Scratch:
@@ -37,3 +40,68 @@ class Scratch:
         if held is None or held.size < size or held.dtype != dtype:
             held = self._held[name] = np.empty(size, dtype)
         return held[:size].reshape(shape)
+
+
+#: Smaller arrays are not taken from the operating system.
+_SMALL = 2**17
+#: Arrays that wait to be used again, of each thread.
+_WAITING = 6
+
+
+class _Recycler:
+    """Memory of arrays that nobody refers to any more, for the next ones.
+
+    What is handed out lies on top of a buffer; when the array and all its views are
+    gone, whichever thread lets go of them, the buffer is free again.
+    """
+
+    def __init__(self) -> None:
+        # Given back by finalizers, at any moment in any thread: a deque needs no lock.
+        self._free: deque[NDArray[np.uint8]] = deque(maxlen=_WAITING)
+
+    def empty(self, size: int) -> NDArray[np.uint8]:
+        held = None
+        for _ in range(len(self._free)):
+            try:
+                found = self._free.pop()
+            except IndexError:
+                break
+            if size <= len(found) <= 2 * size:
+                held = found
+                break
+            self._free.appendleft(found)
+        if held is None:
+            held = np.empty(size, np.uint8)
+        # By way of the buffer protocol: views of an array refer to the one at the bottom, and
+        # that has to be this one.
+        lent = np.frombuffer(held.data, np.uint8, size)
+        weakref.finalize(lent, self._free.append, held).atexit = False
+        return lent
+
+
+_own = threading.local()
+
+
+def recycle() -> None:
+    """Let :func:`spare` use memory again, in this thread, until it ends."""
+    _own.recycler = _Recycler()
+
+
+def spare(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return an uninitialized C-contiguous array that may lie where earlier ones did.
+
+    After :func:`recycle`, in its thread; elsewhere it is ``np.empty``. Nobody has to give it back:
+    it counts as long as somebody refers to it, or to a part of it.
+
+    Examples
+    --------
+    >>> spare((300, 200), np.float32).shape
+    (300, 200)
+    """
+    dtype = np.dtype(dtype)
+    size = prod(shape) * dtype.itemsize
+    recycler = getattr(_own, "recycler", None)
+    if recycler is None or size < _SMALL:
+        return np.empty(shape, dtype)
+    found: NDArray[Any] = recycler.empty(size).view(dtype).reshape(shape)
+    return found

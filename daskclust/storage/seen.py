@@ -20,6 +20,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer.cpu import NDBuffer
 from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
@@ -143,8 +144,12 @@ class StoredArray:
         )
 
     def __getitem__(self, selection: Any) -> NDArray[Any]:
+        return self.read(selection)
+
+    def read(self, selection: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Read a part, into `out` (of its shape and dtype, C-contiguous) where that is given."""
         return persistently(
-            lambda: self._read(selection), lambda: self._part(selection), self.retries
+            lambda: self._read(selection, out), lambda: self._part(selection), self.retries
         )
 
     def _part(self, selection: Any) -> str:
@@ -158,10 +163,14 @@ class StoredArray:
         )
         return f"{self.name!r} at [{', '.join(shown)}]"
 
-    def _read(self, selection: Any) -> NDArray[Any]:
+    def _read(self, selection: Any, out: NDArray[Any] | None) -> NDArray[Any]:
         self.check()
         try:
-            values = np.asarray(self.array[selection])
+            if out is None:
+                values = np.asarray(self.array[selection])
+            else:
+                self.array.get_basic_selection(selection, out=NDBuffer.from_numpy_array(out))
+                values = out
         except MemoryError as error:
             raise MemoryPlanError(
                 f"{self._part(selection)} does not fit in memory: the array has shape {self.shape} "

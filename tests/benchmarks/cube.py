@@ -1,8 +1,8 @@
 """``daskclust fit`` on a cube ten times larger than its workers: memory, speed, the report.
 
-``python tests/benchmarks/cube.py`` writes a cube of ``--gigabytes``, reads it bare and for
-clustering (``daskclust bench``), and runs ``daskclust fit`` from Zarr to label map, model and
-report, all on two workers of 1 GB each, whose memory is watched from outside.
+``python tests/benchmarks/cube.py`` writes a cube of ``--gigabytes`` in a ``--format``, reads it
+bare and for clustering (``daskclust bench``), and runs ``daskclust fit`` from the file to label
+map, model and report, all on two workers of 1 GB each, whose memory is watched from outside.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import psutil
 import zarr
@@ -29,12 +29,23 @@ TARGET_SPEED = 0.5
 LIMIT = 10**9
 
 
-def write_cube(path: Path, side: int, block: int) -> None:
-    """Write a square int16 cube, block by block: noisy spectra of five classes in patches."""
+def _tiles(side: int, block: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yield square tiles (y, x, band) of noisy spectra of five classes in patches."""
     rng = np.random.default_rng(0)
     spectra = rng.integers(500, 4000, (5, BANDS))
     # Few distinct spectra, repeated: it is clustering that is measured, not the disk.
     rows = spectra[:, None] + rng.integers(-100, 100, (5, 64, BANDS))
+    for y in range(0, side, block):
+        for x in range(0, side, block):
+            kind = (y // block + x // block // 3) % 5
+            tile = np.resize(rows[kind].astype(np.int16), (block, block, BANDS))
+            if (y + x) // block % 8 == 0:
+                tile[: block // 2, : block // 4] = -9999
+            yield y, x, tile[: min(block, side - y), : min(block, side - x)]
+
+
+def write_zarr(path: Path, side: int, block: int) -> None:
+    """Write a square int16 cube, block by block."""
     array = zarr.create_array(
         path,
         shape=(side, side, BANDS),
@@ -43,18 +54,63 @@ def write_cube(path: Path, side: int, block: int) -> None:
         dimension_names=("y", "x", "band"),
         attributes={"_FillValue": -9999},
     )
+    for y, x, tile in _tiles(side, block):
+        array[y : y + block, x : x + block] = tile
 
-    def write(y: int, x: int) -> None:
-        kind = (y // block + x // block // 3) % 5
-        tile = np.resize(rows[kind].astype(np.int16), (block, block, BANDS))
-        if (y + x) // block % 8 == 0:
-            tile[: block // 2, : block // 4] = -9999
-        part = tile[: min(block, side - y), : min(block, side - x)]
-        array[y : y + block, x : x + block] = part
 
-    corners = range(0, side, block)
-    writer = dask.delayed(write, pure=False)
-    dask.compute(*(writer(y, x) for y in corners for x in corners), scheduler="threads")
+def write_geotiff(path: Path, side: int, block: int) -> None:
+    """Write the same as a tiled GeoTIFF, deflated."""
+    import rasterio
+    from rasterio.windows import Window
+
+    with rasterio.open(
+        path,
+        "w",
+        driver="GTiff",
+        count=BANDS,
+        height=side,
+        width=side,
+        dtype="int16",
+        nodata=-9999,
+        crs="EPSG:32632",
+        transform=rasterio.Affine(30, 0, 600_000, 0, -30, 5_200_000),
+        tiled=True,
+        blockxsize=block,
+        blockysize=block,
+        compress="deflate",
+        zlevel=1,
+        bigtiff="yes",
+    ) as file:
+        for y, x, tile in _tiles(side, block):
+            window = Window(x, y, tile.shape[1], tile.shape[0])
+            file.write(np.ascontiguousarray(tile.transpose(2, 0, 1)), window=window)
+
+
+def write_netcdf(path: Path, side: int, block: int) -> None:
+    """Write the same as NetCDF, chunked and deflated."""
+    import h5netcdf
+
+    with h5netcdf.File(path, "w") as file:
+        file.dimensions = {"y": side, "x": side, "band": BANDS}
+        array = file.create_variable(
+            "scene",
+            ("y", "x", "band"),
+            dtype="int16",
+            chunks=(block, block, BANDS),
+            compression="gzip",
+            compression_opts=1,
+            fillvalue=-9999,
+        )
+        for y, x, tile in _tiles(side, block):
+            array[y : y + tile.shape[0], x : x + tile.shape[1]] = tile
+
+
+#: Writers by the names that their files get.
+FORMATS: dict[str, Callable[[Path, int, int], None]] = {
+    "scene.zarr": write_zarr,
+    "scene.tif": write_geotiff,
+    "scene.nc": write_netcdf,
+}
 
 
 def _run(*arguments: str, folder: Path) -> tuple[dict[str, Any], float, float]:
@@ -87,19 +143,21 @@ def _run(*arguments: str, folder: Path) -> tuple[dict[str, Any], float, float]:
     return json.loads(out), worker, mine
 
 
-def measure(side: int, block: int, *, k: int = 5, iterations: int = 3) -> dict[str, float]:
+def measure(
+    side: int, block: int, *, scene: str = "scene.zarr", k: int = 5, iterations: int = 3
+) -> dict[str, float]:
     """Write a cube of `side` squared pixels and measure the commands on it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_cube(folder / "scene.zarr", side, block)
+        FORMATS[scene](folder / scene, side, block)
         cluster = ("--local", "2", "--memory-limit", str(LIMIT))
         speed, _, _ = _run(
-            *("bench", "scene.zarr", "--n-clusters", str(k), "--passes", str(iterations)),
+            *("bench", scene, "--n-clusters", str(k), "--passes", str(iterations)),
             *cluster,
             folder=folder,
         )
         found, worker, client = _run(
-            *("fit", "scene.zarr", "--n-clusters", str(k), "--max-iter", str(iterations)),
+            *("fit", scene, "--n-clusters", str(k), "--max-iter", str(iterations)),
             *("--init", "random", "--n-init", "1"),
             *("--output", "labels.zarr", "--model", "model.zarr", "--report", "report.html"),
             *cluster,
@@ -123,9 +181,12 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=20.0)
+    parser.add_argument("--block", type=int, default=256)
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--format", choices=list(FORMATS), default="scene.zarr")
     options = parser.parse_args()
     side = int((options.gigabytes * 1e9 / (2 * BANDS)) ** 0.5)
-    found = measure(side, 256)
+    found = measure(side, options.block, scene=options.format, iterations=options.passes)
     print_table(
         [
             "cube GB",

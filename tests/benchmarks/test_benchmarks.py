@@ -124,16 +124,22 @@ def test_memory_stays_under_the_limit_at_toy_size() -> None:
 
 
 @pytest.mark.slow
-def test_a_cube_from_zarr_to_report_at_toy_size() -> None:
-    found = cube.measure(side=300, block=100, iterations=2)
+@pytest.mark.parametrize("scene", list(cube.FORMATS))
+def test_a_cube_from_file_to_report_at_toy_size(scene: str) -> None:
+    if scene != "scene.zarr":
+        pytest.importorskip("rioxarray", reason="needs the extra `raster`")
+    found = cube.measure(side=320, block=112, scene=scene, iterations=2)
     assert found["worker"] < cube.LIMIT
     assert found["report"] < 5e6
 
 
 @pytest.mark.benchmark
-@pytest.mark.timeout(1800)
-def test_a_cube_ten_times_larger_than_the_workers() -> None:
-    found = cube.measure(side=10_000, block=256)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scene", list(cube.FORMATS))
+def test_a_cube_ten_times_larger_than_the_workers(scene: str) -> None:
+    if scene != "scene.zarr":
+        pytest.importorskip("rioxarray", reason="needs the extra `raster`")
+    found = cube.measure(side=10_000, block=256, scene=scene)
     assert found["worker"] < cube.LIMIT
     assert found["share"] >= cube.TARGET_SPEED
     assert found["report"] < 5e6

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
+from dask.base import tokenize
 
 from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES, block_of, needs_extra
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
@@ -24,6 +26,8 @@ _BLOCKS_LOOKED_AT = 2000
 #: What a zipped store holds, and what else is read from archives.
 _ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 _ZIPPED = (".tif", ".tiff", ".jp2")
+#: Of decoded blocks that GDAL keeps in a process.
+_CACHE_BYTES = 2**26
 _CENTER_UM = "CENTRAL_WAVELENGTH_UM"
 _WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
 _UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavelength units")
@@ -204,9 +208,8 @@ def _open(name: str, shown: str) -> Any:
             "format that GDAL knows?"
         ) from error
     # Without a lock: each thread opens the file for itself.
-    array: Any = rioxarray.open_rasterio(
-        name, chunks={"band": -1, "y": rows, "x": cols}, lock=False, masked=False
-    )
+    array: Any = rioxarray.open_rasterio(name, lock=False, masked=False, cache=False)
+    array = array.copy(data=_in_chunks(array, name, (rows, cols)))
     keep = {key: array.coords[key] for key in ("y", "x", "spatial_ref") if key in array.coords}
     if unplaced:
         keep = {}
@@ -218,6 +221,52 @@ def _open(name: str, shown: str) -> Any:
     if centers is not None:
         array = array.assign_coords(wavelength=("band", centers, {"units": "nm"}))
     return array
+
+
+class _Bands:
+    """The bands of a file, for tasks: what travels is the file's name.
+
+    Each read opens the file and closes it.  Handles that stay open keep a decoded tile of all
+    bands each, and every task that arrives on a worker would have its own.
+    """
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.name, self.shape, self.dtype, self.ndim = name, shape, dtype, len(shape)
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
+        import rasterio
+        from rasterio.windows import Window
+
+        spans, rest = [], []
+        for part, size in zip(key, self.shape, strict=True):
+            places = range(size)[part] if isinstance(part, slice) else range(part, part + 1)
+            low, high = (min(places), max(places) + 1) if places else (0, 0)
+            spans.append((low, high))
+            rest.append(slice(None, None, places.step) if isinstance(part, slice) else 0)
+        bands, *area = spans
+        if any(low == high for low, high in spans):
+            return np.empty([high - low for low, high in spans], self.dtype)[tuple(rest)]
+        # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
+        # more than a worker may have.
+        bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
+        with rasterio.Env(**bound), rasterio.open(self.name, sharing=False) as file:
+            found: np.ndarray[Any, Any] = file.read(
+                list(range(bands[0] + 1, bands[1] + 1)), window=Window.from_slices(*area)
+            )
+        return found[tuple(rest)]
+
+
+def _in_chunks(array: Any, name: str, block: tuple[int, int]) -> da.Array:
+    """Return the lazy pixels of an opened file, of all bands together."""
+    changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
+    return da.from_array(
+        _Bands(name, array.shape, array.dtype),
+        chunks=(-1, *block),
+        name=f"raster-{tokenize(name, changed, block)}",
+        asarray=False,
+        fancy=False,
+        meta=np.empty((0, 0, 0), array.dtype),
+    )
 
 
 def _check_whole(file: Any, name: str) -> None:

@@ -70,6 +70,30 @@ def test_a_geotiff_comes_out_as_stored(tmp_path, values):
     assert found.x.values[0] == 600_015
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        (slice(None), slice(3, 9), slice(0, 50)),
+        (2, slice(None, None, 7), slice(40, 10, -3)),
+        (slice(5, None, -2), 39, slice(-4, None)),
+        (slice(0, 6), slice(8, 8), 1),
+    ],
+)
+def test_parts_of_a_raster_are_read_as_numpy_cuts_them(tmp_path, values, key):
+    found = open_file(write_raster(tmp_path / "scene.tif", values)).data
+    np.testing.assert_array_equal(found[key].compute(), values[key])
+    # Without Dask's own slicing between.
+    (source,) = {id(v): v for v in _sources(found)}.values()
+    np.testing.assert_array_equal(source[key], values[key])
+
+
+def _sources(array):
+    for node in dict(array.__dask_graph__()).values():
+        held = getattr(node, "value", node)
+        if type(held).__name__ == "_Bands":
+            yield held
+
+
 @pytest.mark.parametrize("interleave", ["bil", "bip", "bsq"])
 @pytest.mark.parametrize("open_as", ["scene.hdr", "scene.img"])
 def test_an_envi_file_is_opened_by_its_header_or_its_data(tmp_path, values, interleave, open_as):
