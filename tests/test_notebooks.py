@@ -27,6 +27,8 @@ def kernel_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    # Long fits show a bar, and which fits are long is a matter of the machine.
+    monkeypatch.setenv("DASK_DASKCLUST__PROGRESS", "False")
     # Said where the folder is slow.
     monkeypatch.setenv("PYTHONWARNINGS", "ignore:Creating scratch directories:UserWarning")
     # A kernel `python3` installed elsewhere would be another Python.
