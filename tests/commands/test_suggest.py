@@ -205,14 +205,14 @@ def test_answers_are_not_overwritten(run: Any, truth: np.ndarray) -> None:
     Path("other.csv").write_text("name,size\n")
     Path("note.csv").write_text("name,size\na,1\n")
     code, _, err = run("suggest S: --output note.csv --overwrite", cluster=False)
-    assert "no file of questions" in err
+    assert "was not written by daskclust suggest" in err
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
         ("suggest S: --n 4", "--output is needed"),
-        ("suggest S: --output a.tif", "ends in none of"),
+        ("suggest S: --output a.tif", "must end in one of"),
         ("suggest S: --n 2000 --output a.csv", "n=2000 rows are asked for"),
         ("suggest S: --labels a.csv --output a.csv", "in the same place as --labels"),
     ],

@@ -116,7 +116,7 @@ def test_help_of_one_estimator(said: Said, order: tuple[str, ...]) -> None:
     assert "PCSKMeans: Pairwise-constrained sparse k-means, PCSKM, for data of any size." in plain
     assert "L1 bound s, 1 <= s <= sqrt(p): the smaller, the fewer features." in plain
     assert "Number of clusters k. (int; default: none, it is needed)" in plain
-    assert "Rounds (weights) at most. (int; default: 25)" in plain
+    assert "Maximum number of rounds; each finds the weights anew. (int; default: 25)" in plain
     assert "--labels" not in out
     assert "--random-state" not in out
 
