@@ -85,7 +85,9 @@ class Task:
         self.future = client.submit(
             self.function,
             *arguments,
-            key=(f"daskclust-{self.name}-{uuid4().hex}", 0),
+            # One task group for all of a name: with each task that arrives, the scheduler goes
+            # over all groups that it knows, to see whether it is idle.
+            key=(f"daskclust-{self.name}", uuid4().hex),
             workers=None if self.at is None else [self.at],
             allow_other_workers=self.at is not None,
         )

@@ -81,8 +81,9 @@ def test_costs_of_passes_are_predicted_at_toy_size() -> None:
 @pytest.mark.timeout(3600)
 def test_the_overhead_of_512_workers_is_predicted() -> None:
     for sample, model in scaling.compare((16, 32, 64, 128), (512,)):
+        # Not the clock: 512 workers on the cores of one machine are themselves what it waits for.
         for cost, measured in (
-            (model.seconds, sample.seconds),
+            (model.client, sample.client_seconds),
             (model.scheduler, sample.scheduler_seconds),
         ):
             predicted = cost.of(sample.groups, sample.state_bytes)

@@ -87,6 +87,9 @@ def test_made_rows_are_passed_over_like_any(monkeypatch: pytest.MonkeyPatch) -> 
             submitted.clear()
             assert many.reduce(ASSIGN, state).counts.sum() == 5 * groups
             assert len(submitted) == n_tasks(groups)
+        # The scheduler goes over its task groups with each task that arrives.
+        known = [name for name in cluster.scheduler.task_groups if name.startswith("daskclust")]
+        assert len(known) <= 5
 
 
 def test_scaling_is_measured_told_and_drawn(

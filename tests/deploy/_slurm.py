@@ -114,12 +114,11 @@ def slurm(folder: Path) -> Iterator[Path]:
             munge.mkdir(exist_ok=True)
             shutil.chown(munge, "munge")
             munge.chmod(0o755)
-            run("runuser", "-u", "munge", "--", "munged")
-        for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", host]):
-            with (folder / f"{command[0]}.out").open("w") as log:
-                started.append(
-                    subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-                )
+            # In the foreground, so that it is ended by its own number.
+            started.append(_start(folder, "munged", "runuser", "-u", "munge", "--", "munged", "-F"))
+            wait_for((munge / "munge.socket.2").exists, 30, every=0.1)
+        started.append(_start(folder, "slurmctld", "slurmctld", "-D"))
+        started.append(_start(folder, "slurmd", "slurmd", "-D", "-N", host))
         # A node that was invalid once stays drained.
         wait_for(lambda: "idle" in _states(host), 60)
         yield folder
@@ -128,12 +127,15 @@ def slurm(folder: Path) -> Iterator[Path]:
         time.sleep(1)
         for process in reversed(started):
             _stop(process)
-        if own_munge:
-            subprocess.run(["pkill", "-x", "munged"], check=False)
         if before is None:
             del os.environ["SLURM_CONF"]
         else:
             os.environ["SLURM_CONF"] = before
+
+
+def _start(folder: Path, name: str, *command: str) -> subprocess.Popen:
+    with (folder / f"{name}.out").open("w") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 def _states(host: str) -> str:
