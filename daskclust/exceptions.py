@@ -39,32 +39,32 @@ class ChunkError(DaskclustError, ValueError):
 
 
 class CheckpointError(DaskclustError, RuntimeError):
-    """A checkpoint that is broken, or belongs to other data or parameters."""
+    """A checkpoint that is damaged, or belongs to other data or parameters."""
 
 
 class ModelFormatError(DaskclustError, ValueError):
-    """A saved model that is broken, foreign, or of a newer format."""
+    """A saved model that is damaged, of a newer format, or not written by daskclust."""
 
 
 class MemoryPlanError(DaskclustError, MemoryError):
-    """A computation that cannot fit the memory it may use."""
+    """A computation that needs more memory than it may use."""
 
 
 class ClusterError(DaskclustError, RuntimeError):
-    """A cluster that cannot go on: without workers, with workers that die, or out of reach.
+    """A Dask cluster that has no workers, whose workers die, or that cannot be reached.
 
-    A fit waits for workers as long as ``daskclust.worker-timeout`` says (10 minutes by
-    default), and tells :func:`daskclust.engine.on_notice` so.  The message names the
-    checkpoint, if there is one.
+    A fit waits for workers for at most ``daskclust.worker-timeout`` (10 minutes by
+    default).  Meanwhile it emits a notice; see :func:`daskclust.engine.on_notice`.  The
+    message names the checkpoint, if there is one.
     """
 
 
 class ReadError(DaskclustError, OSError):
-    """A chunk that cannot be read, however often it is tried.
+    """A chunk that cannot be read, even after several tries.
 
-    As often as ``daskclust.read-retries`` says (7 by default), with pauses that begin at
-    ``daskclust.read-backoff`` (100 ms) and double.  The message names chunk and store;
-    ``__cause__`` is the last error.
+    ``daskclust.read-retries`` sets how often a read is tried again (7 by default).  The
+    first pause is ``daskclust.read-backoff`` (100 ms); each further one is twice as long.
+    The message names chunk and store; ``__cause__`` is the last error.
     """
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
@@ -83,10 +83,10 @@ class ReadError(DaskclustError, OSError):
 
 
 class StoreError(DaskclustError, OSError):
-    """A store that some processes do not see, that cannot be written to, or that lacks blocks.
+    """A store that some processes cannot reach, that cannot be written to, or that lacks blocks.
 
-    Workers read and write by themselves, so each must reach every store under the
-    same path; Zarr alone would answer with fill values.
+    Workers read and write without the client, so each must reach every store under the
+    same path.  Zarr itself raises no error for a missing chunk: it returns fill values.
     """
 
 
@@ -95,16 +95,16 @@ class DaskclustWarning(UserWarning):
 
 
 class ConstraintWarning(DaskclustWarning):
-    """Constraints that are usable but probably not what was meant."""
+    """Constraints that are valid, but probably not intended."""
 
 
 class MissingValuesWarning(DaskclustWarning):
-    """Rows have no value at all, so that nothing can be said of them."""
+    """Rows in which all values are missing."""
 
 
 class PerformanceWarning(DaskclustWarning):
-    """A computation that is right but slower than it needs to be."""
+    """A computation that is correct, but slower than necessary."""
 
 
 class PrecisionWarning(DaskclustWarning):
-    """Data whose offset is so large that float64 hardly holds their spread."""
+    """Data so far from 0, relative to their spread, that float64 loses precision."""

@@ -40,12 +40,12 @@ def _require_matplotlib() -> None:
 
 
 def new_figure(**options: Any) -> Any:
-    """Return a figure that belongs to no window system.
+    """Return a matplotlib figure that needs no display.
 
     Parameters
     ----------
     **options
-        Of ``matplotlib.figure.Figure``.
+        Arguments of ``matplotlib.figure.Figure``.
 
     Returns
     -------
@@ -81,10 +81,11 @@ def draw_label_map(
     label_map : array of shape (y, x), int
         Labels from 0.
     n_labels : int, default=None
-        Number of labels, for the same colors in several maps; None takes the map's.
+        Number of labels; None takes that of the map.  Maps drawn with the same number
+        have the same colors.
     like : array of shape (y, x), int, default=None
-        Another map, such as the truth: each cluster takes the color of the class
-        that it covers best (Hungarian method), since numbers of clusters mean nothing.
+        Another map, such as the true classes.  Each cluster gets the color of the class
+        that it matches best (Hungarian method), because cluster numbers are arbitrary.
     title : str, default=None
 
     Returns
@@ -123,7 +124,7 @@ def _renumbered(labels: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def rgb_composite(values: NDArray[Any], wavelengths: NDArray[np.float64] | None) -> NDArray[Any]:
-    """Color picture of a cube: the bands nearest to red, green and blue light.
+    """Return a color picture of a cube: the bands nearest to red, green and blue light.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def draw_bands(
     wavelengths : array of shape (p,), default=None
         In nm; None numbers the features.
     informative : array of shape (p,), bool, default=None
-        Features to shade: those known to tell classes apart.
+        Features to shade, such as those that are known to separate the classes.
     title : str, default=None
     """
     w = np.asarray(weights, dtype=float)
@@ -214,13 +215,13 @@ def draw_spectra(
     wavelengths : array of shape (p,), default=None
         In nm; None numbers the bands.
     bands : array of shape (p,), int, default=None
-        Numbers of the bands kept: lines break where some are left out.
+        Numbers of the bands kept.  Lines are interrupted where bands were dropped.
     names : sequence of str, default=None
-        Of the clusters; their numbers by default.
+        Names of the clusters; their numbers by default.
     colors : sequence of str, default=None
-        Of the clusters; those of the label map by default.
+        Colors of the clusters; those of the label map by default.
     spread : array of shape (k, p), default=None
-        Standard deviations, drawn as a light band.
+        Standard deviations, drawn as a shaded area.
     title : str, default=None
     """
     values = np.asarray(centers, dtype=float)
@@ -279,7 +280,7 @@ def draw_sizes(
 def draw_history(
     ax: Any, history: Sequence[Mapping[str, Any]], *, title: str | None = None
 ) -> None:
-    """Draw the objective of each iteration; dotted lines begin new rounds of weights.
+    """Draw the objective of each iteration; dotted lines mark new rounds of feature weights.
 
     Parameters
     ----------
@@ -341,14 +342,14 @@ def draw_confusion(
     clusters: Sequence[Any],
     title: str | None = None,
 ) -> None:
-    """Draw how the rows of each class are shared out among the clusters.
+    """Draw how the rows of each class are distributed over the clusters.
 
     Parameters
     ----------
     ax : matplotlib Axes
     counts : array of shape (classes, clusters), int
     classes, clusters : sequence
-        Their names.  Clusters are put in the order that makes the diagonal large.
+        Names.  Clusters are ordered such that the diagonal is large.
     title : str, default=None
     """
     table = np.asarray(counts, dtype=float)
@@ -417,7 +418,7 @@ def own_axes(ax: Any) -> Any:
 
 
 def draw_selection(ax: Any, selection: Any) -> None:
-    """Draw scores over a grid, with standard errors and both choices.
+    """Draw scores over a grid with standard errors, the best and the one-standard-error value.
 
     Parameters
     ----------

@@ -35,8 +35,9 @@ class Table:
     frame : dask.dataframe.DataFrame
         All columns of the files.
     columns : tuple of str
-        Those that are features.
+        Names of the feature columns.
     label_column : str or None
+        Name of the column of partial labels.
     """
 
     frame: Any
@@ -47,18 +48,18 @@ class Table:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of `samples`."""
+        """Data type of `samples`."""
         kinds = [np.dtype(kind) for kind in self.frame[list(self.columns)].dtypes]
         return np.result_type(np.float32, *kinds)
 
     @property
     def bytes_of_files(self) -> int | None:
-        """Size of the local files; None where there are none."""
+        """Size of the local files in bytes; None where there are none."""
         return sum(file.stat().st_size for file in self.files) if self.files else None
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """Rows of each part; counted once, by one pass over a single column."""
+        """Number of rows of each partition; counted once, by one pass over a single column."""
         parts = [dask.delayed(len)(part) for part in self._parts([self.columns[0]])]
         return tuple(int(length) for length in dask.compute(*parts))
 
@@ -77,7 +78,7 @@ class Table:
 
     @cached_property
     def samples(self) -> Any:
-        """The features: a lazy Dask array (n, p), one chunk a part.
+        """The features: a lazy Dask array (n, p), one chunk per partition.
 
         float32 where all columns are float32 or integers of up to 16 bits, else float64.
         """
@@ -95,8 +96,8 @@ class Table:
     def labels(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the partial labels of `label_column`, as ``y=(rows, labels)``.
 
-        Missing values, empty text and -1 mean none.  Nothing of the length of the table
-        reaches the client but rows that have a label.  One pass over this column.
+        Missing values, empty text and -1 mean "no label".  Only the rows that have a
+        label are sent to the client.  Cost: one pass over this column.
 
         Raises
         ------
@@ -123,29 +124,31 @@ class Table:
         name: str = "label",
         overwrite: bool = False,
     ) -> Path:
-        """Write all columns and the labels as a folder of Parquet files, whole or not at all.
+        """Write all columns and the labels as a folder of Parquet files, completely or not at all.
 
         Parameters
         ----------
         labels : dask.array.Array of shape (n,)
             Chunked like `samples`: ``model.labels_``, ``model.predict(table.samples)``.
         path : str or path
-            A new folder; workers must see it, too.
+            A new folder, which all workers must be able to reach.
         name : str, default="label"
-            Of the new column.
+            Name of the new column.
         overwrite : bool, default=False
-            Replace a folder that was written here; never anything else.
+            Replace a folder that this method has written; nothing else is ever replaced.
 
         Raises
         ------
         FileExistsError
-            The folder exists, or it is none of daskclust's.
+            The folder exists and `overwrite` is False, or daskclust has not written it.
         ValueError
-            The table has a column `name`, labels of other chunks, or a URL.
+            The table already has a column `name`, the labels have other chunks than
+            `samples`, or `path` is a URL.
 
         Notes
         -----
-        One task a part: reads it, adds its labels, writes one file.
+        Cost: one task per partition.  It reads the partition, adds the labels and writes
+        one file.
         """
         self.check_target(path, name, overwrite=overwrite)
         target = Path(path).absolute()
@@ -206,15 +209,15 @@ def open_table(
     columns: Sequence[str] | None = None,
     label_column: str | None = None,
 ) -> Table:
-    """Open a table in Parquet or CSV; nothing but metadata is read.
+    """Open a table in Parquet or CSV; only metadata are read.
 
     Parameters
     ----------
     source : str, path, list of them, or dask.dataframe.DataFrame
-        Parquet (a file or a folder), or CSV where the name ends in .csv; a pattern with
-        ``*``, or a URL that fsspec knows.
+        Parquet (a file or a folder), or CSV if the name ends in .csv.  May be a pattern
+        with ``*``, or a URL that fsspec supports.
     columns : sequence of str, default=None
-        Features; None takes all that are numbers, but `label_column`.
+        Feature columns; None takes all numeric columns except `label_column`.
     label_column : str, default=None
 
     Returns
@@ -224,11 +227,11 @@ def open_table(
     Raises
     ------
     ImportError
-        Without the extra ``dataframe``.
+        The extra ``dataframe`` is not installed.
     KeyError
-        No such column.
+        A column does not exist.
     ValueError
-        A feature that is no number, or none at all.
+        A feature is not numeric, or there is no feature.
 
     Examples
     --------

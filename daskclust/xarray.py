@@ -1,8 +1,7 @@
 """Clustering from xarray: ``import daskclust.xarray`` adds ``.daskclust`` to its objects.
 
-As ``rioxarray``, an accessor is registered by an import of its own: ``import daskclust`` loads no
-optional package, and one that registered itself only where xarray happened to be imported first
-would depend on the order of imports.
+A separate import registers the accessor, as with ``rioxarray``.  ``import daskclust``
+loads no optional package, and the order of imports does not matter.
 
 >>> import numpy as np, xarray
 >>> import daskclust, daskclust.xarray
@@ -38,8 +37,8 @@ class ClusterAccessor:
     Parameters
     ----------
     item : xarray.DataArray or xarray.Dataset
-        Of y, x and band in any order; with dates, too; or a Dataset whose variables are
-        the bands.  Lazy ones stay lazy.
+        Dimensions y, x and band in any order, optionally with dates; or a Dataset whose
+        variables are the bands.  Lazy data stay lazy.
 
     Examples
     --------
@@ -58,7 +57,7 @@ class ClusterAccessor:
         Parameters
         ----------
         **options
-            Of :func:`daskclust.open_cube`: ``scale``, ``nodata``, ``bad_bands``, ...
+            Parameters of :func:`daskclust.open_cube`: ``scale``, ``nodata``, ``bad_bands``, ...
         """
         return open_cube(self._item, **options)
 
@@ -70,23 +69,25 @@ class ClusterAccessor:
         estimator : estimator of daskclust
             Fitted in place.
         y : array of shape (y, x), str or path, (rows, labels) or array of shape (n,), default=None
-            Partial labels: an image as for :meth:`daskclust.Cube.rows_of`, or as the
-            estimator's ``fit`` takes them for the rows.
+            Partial labels.  Either an image of labels, or a path to one (all forms that
+            :meth:`daskclust.Cube.rows_of` reads); or labels of the valid pixels, in any
+            form that the estimator's ``fit`` takes.
         **options
-            Of :func:`daskclust.open_cube`.
+            Parameters of :func:`daskclust.open_cube`.
 
         Returns
         -------
         xarray.DataArray of shape (y, x)
             Lazy labels with the coordinates and the coordinate system of the object, -1
-            where pixels are not valid (``encoding["_FillValue"]``).  Labels that are text
-            become the codes 0, 1, ...; ``flag_meanings`` names them, and clusters that are
-            classes, by the names that an image of labels states (``flag_meanings``), too.
+            where pixels are not valid (``encoding["_FillValue"]``).  Text labels become
+            the codes 0, 1, ..., and the attribute ``flag_meanings`` holds their names.
+            If clusters are classes and the image `y` has ``flag_meanings``, the result
+            has these names, too.
 
         Raises
         ------
         ValueError
-            As of ``open_cube`` and ``fit``.
+            A parameter that ``open_cube`` or ``fit`` does not accept.
 
         Notes
         -----
@@ -112,18 +113,20 @@ class ClusterAccessor:
         return self._image(cube, estimator, estimator.labels_, meanings)
 
     def predict(self, model: Any, **options: Any) -> Any:
-        """Label the valid pixels by a fitted model, and return them as an image.
+        """Predict the label of each valid pixel with a fitted model, and return an image.
 
         Parameters
         ----------
         model : fitted estimator of daskclust
         **options
-            Of :func:`daskclust.open_cube`.
+            Parameters of :func:`daskclust.open_cube`.
 
         Returns
         -------
         xarray.DataArray of shape (y, x)
-            Lazy, as of :meth:`fit_predict`.
+            Lazy labels with the coordinates and the coordinate system of the object, -1
+            where pixels are not valid (``encoding["_FillValue"]``).  Text labels become
+            codes, named by ``flag_meanings``.
 
         Examples
         --------

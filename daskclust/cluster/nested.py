@@ -1,13 +1,13 @@
-"""Lloyd's algorithm on samples that grow, before it goes over all rows.
+"""Lloyd's algorithm on growing samples, before it runs on all rows.
 
-Far from its end an iteration need not see all rows: means of a sample of m rows are as good
-as those of all but for noise of the order ``1 / m``.  So a uniform sample is fetched once,
-several starts are tried on a small part of it, and each time the centers move less than that
-noise, the part is doubled and the worse half of the tries is given up.  What follows on all
-rows is plain Lloyd, to the same tolerance.
+Early iterations do not need all rows: the squared error of the mean of m sampled rows is
+of the order ``1 / m``.  So one uniform sample is fetched, and several starts are tried on
+a small part of it. When the centers move less than this sampling error, the part is
+doubled and the worse half of the tries is dropped.  Then plain Lloyd iterations run on
+all rows, to the same tolerance.
 
-A uniform sample knows little of rows that are few and far off, which may be most of the
-inertia.  So the farthest rows are all taken, and the sample stands for the others.
+A uniform sample contains few of the outliers, which may cause most of the inertia.  So
+the farthest rows are all taken, and the sample represents the other rows.
 """
 
 from __future__ import annotations
@@ -60,30 +60,31 @@ def _far(rows: Rows, k: int) -> int:
 
 
 def sample_rows(rows: Rows, k: int) -> int:
-    """Return how many rows the sample has: at most half of them, unless they are few."""
+    """Return the size of the sample: at most half of the rows, unless there are few rows."""
     fit = _BYTES // (rows.n_features * rows.dtype.itemsize)
     wanted = min(rows.n_rows // 2, max(_ROWS, _ROWS_EACH * k), fit)
     return min(rows.n_rows, max(wanted, _first(k)))
 
 
 def pays(rows: Rows, k: int) -> bool:
-    """Whether samples save work: many rows for each cluster, of which enough fit the client."""
+    """Whether samples save work: many rows per cluster, and enough of them fit the client."""
     room = _first(k) * rows.n_features * rows.dtype.itemsize <= _BYTES
     return room and rows.n_rows >= max(2 * _FIRST, _LEAST_EACH * k)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The farthest rows, and some of the others, drawn with equal odds, in random order.
+    """The farthest rows, and a uniform sample of the others in random order.
 
     Attributes
     ----------
     far, far_weight : ndarray of shape (f, p) and (f,)
-        Rows that stand for themselves.
+        The farthest rows; each represents only itself.
     x, weight : ndarray of shape (m, p) and (m,)
-        Rows that stand for all others, as does any first part of them; weights are positive.
+        Sample of all other rows, with positive weights.  Its first m rows are a smaller
+        uniform sample.
     total : float
-        Weight of all others.
+        Total weight of all other rows.
     n_rows : int
         Number of all rows.
     """
@@ -97,11 +98,11 @@ class Sample:
 
     @property
     def size(self) -> float:
-        """How many rows of equal weight would tell as much as the drawn ones (Kish)."""
+        """Effective size of the sample (Kish): rows of equal weight with the same variance."""
         return float(self.weight.sum() ** 2 / (self.weight**2).sum()) if len(self.weight) else 0.0
 
     def part(self, count: int) -> tuple[NDArray[Any], Float, float]:
-        """Return rows and weights of a part, and by how much the drawn ones are multiplied."""
+        """Return rows and weights of a part, and the factor that weights of sampled rows get."""
         weight = self.weight[:count]
         times = self.total / weight.sum()
         weights = np.concatenate([self.far_weight, weight * times])
@@ -110,21 +111,22 @@ class Sample:
 
 
 def draw_sample(problem: LloydProblem, k: int, mean: Float, total: float, seed: int) -> Sample:
-    """Draw rows by their numbers, so that chunks play no part.
+    """Draw rows by their numbers, independent of chunks.
 
     Parameters
     ----------
     problem : LloydProblem
     k : int
     mean : ndarray of shape (p,)
-        What rows take for the values that they miss, where they are centers.
+        Values that replace missing values of rows that become centers.
     total : float
         Weight of all rows.
     seed : int
 
     Notes
     -----
-    Two passes: the rows that are drawn, and those farthest from the first of them.
+    Two passes: one for the drawn rows, one for the rows farthest from the first drawn
+    rows.
     """
     rows = problem.rows
     rng = np.random.default_rng([seed, _OF_ROWS])
@@ -153,7 +155,8 @@ def _filled(x: NDArray[Any], mean: Float) -> Float:
 def greedy_tries(sample: Sample, candidates: Float, k: int, seed: int, mean: Float) -> Float | None:
     """Draw several starts by greedy k-means++ from candidates and a part of the sample.
 
-    Candidates are rows far apart: a small cluster that no sampled row is in has some.
+    Candidates are rows far apart, so that small clusters without a sampled row have some,
+    too.
 
     Parameters
     ----------
@@ -161,7 +164,7 @@ def greedy_tries(sample: Sample, candidates: Float, k: int, seed: int, mean: Flo
     candidates : ndarray of shape (m, p), float64
     k, seed : int
     mean : ndarray of shape (p,)
-        What rows take for the values that they miss.
+        Values that replace missing values of rows.
 
     Returns
     -------
@@ -219,16 +222,16 @@ def _parts(smallest: int, largest: int) -> list[int]:
 
 
 def grown(problem: LloydProblem, tries: Sequence[Float], sample: Sample) -> Float:
-    """Improve the tries of each restart on parts of the sample that double; keep the best.
+    """Improve the tries of each restart on doubling parts of the sample; keep the best.
 
     Parameters
     ----------
     problem : LloydProblem
-        That of all rows, which are not touched.
+        The problem on all rows; these are not read.
     tries : sequence of ndarray of shape (t, k, p), float64
-        For each restart, all of the same shape.
+        One array for each restart, all of the same shape.
     sample : Sample
-        In the metric's space.
+        Sample in the space of the metric.
 
     Returns
     -------
@@ -264,13 +267,13 @@ def nested_start(
     Parameters
     ----------
     problem : LloydProblem
-        That of all rows.
+        The problem on all rows.
     k, mean, total, seed
         As of :func:`draw_sample`.
     tries : callable(sample) -> sequence of ndarray of shape (t, k, p), or None
         Starts to try, for each restart.
     otherwise : callable() -> ndarray of shape (r, k, p)
-        Finds centers where there are no tries, or where most of the weight is in few rows.
+        Finds the centers if there are no tries, or if most of the weight is in few rows.
 
     Returns
     -------
@@ -278,7 +281,7 @@ def nested_start(
 
     Notes
     -----
-    Two passes; the rest is work of the client, on the threads of NumPy input.
+    Two passes; all other work is done on the client, on the threads used for NumPy input.
     """
     sample = draw_sample(problem, k, mean, total, seed)
     if sample.total <= 0 or sample.size < min(_first(k), problem.rows.n_rows) / 2:

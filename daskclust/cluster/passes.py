@@ -1,4 +1,4 @@
-"""Assignment passes of a fit: plain ones, or such that leave rows out that stay where they are."""
+"""Assignment passes of a fit: plain ones, or ones that skip rows whose cluster cannot change."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class AssignmentPasses:
     ----------
     rows : Rows
     algorithm : {"auto", "lloyd", "bounds"}
-        ``"auto"`` tries bounds on one segment of 32 after five passes, where a row has so many
-        centers that they could pay, asks them of all rows once they do, and stops where they
-        do not.
-        ``"bounds"`` asks them in every pass, where memory has the room.
+        ``"auto"`` tries bounds on one segment in 32 after five passes, if there are so
+        many centers that bounds could save time.  If they do, they are used for all rows;
+        if they no longer do, they are dropped. ``"bounds"`` uses bounds in every pass, if
+        there is enough memory.
 
     Notes
     -----
-    Statistics are those of ``ASSIGN``, bit for bit.  Centers of up to 24 passes are held here,
-    and so many numbers for each center are sent with a pass.
+    Statistics equal those of ``ASSIGN`` bit for bit.  The client holds the centers of up
+    to 24 passes.  With each pass it sends up to 24 numbers for each center.
     """
 
     def __init__(self, rows: Rows, algorithm: Algorithm = "auto") -> None:
@@ -73,7 +73,7 @@ class AssignmentPasses:
         ----------
         sets : CenterSets
         names : sequence of int
-            Of the sets: the same for a restart in each pass.
+            Names of the sets; a restart has the same name in each pass.
         """
         self._made += 1
         if not self._may_bound(sets):

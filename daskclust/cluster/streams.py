@@ -1,4 +1,4 @@
-"""Centers that follow rows arriving in batches."""
+"""Centers that are updated with each batch of rows."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Float = NDArray[np.float64]
 def followed(
     centers: Float, counts: Float, batch: ClusterStatistics, at: int = 0
 ) -> tuple[Float, Float]:
-    """Move centers to the means of all rows they were ever given (Sculley 2010).
+    """Move centers to the means of all rows assigned to them so far (Sculley 2010).
 
     Parameters
     ----------
     centers : ndarray of shape (k, p), float64
     counts : ndarray of shape (k,), float64
-        Weight of the rows of which each is the mean.
+        Weight of the rows assigned to each center so far.
     batch : ClusterStatistics
-        Of the rows that arrived, assigned to these centers.
+        Statistics of the new rows, assigned to these centers.
     at : int, default=0
-        Which of the sets of the batch.
+        Number of the center set in the batch.
 
     Returns
     -------
     centers : ndarray of shape (k, p), float64
-        ``(counts c + sums) / (counts + weights)``; a cluster that no row was ever given
-        keeps its center.
+        ``(counts c + sums) / (counts + weights)``; a cluster without any row so far keeps
+        its center.
     counts : ndarray of shape (k,), float64
 
     References
@@ -63,7 +63,7 @@ def followed(
 
 
 def can_follow(model: Any) -> bool:
-    """Whether means can be carried on from batch to batch; raise where parameters forbid it."""
+    """Whether means can be updated by batches; raise if parameters do not allow it."""
     if model.metric != "euclidean":
         raise AttributeError(
             f"metric={model.metric!r} cannot go with partial_fit, whose centers are means of rows "
@@ -78,7 +78,7 @@ def can_follow(model: Any) -> bool:
 
 
 def follow(model: Any, X: Any, sample_weight: Any) -> Any:
-    """Move the centers by one batch, which finds them if it is the first."""
+    """Update the centers with one batch; the first batch finds the start."""
     if not hasattr(model, "cluster_centers_"):
         return _begun(model, X, sample_weight)
     if not hasattr(model, "counts_"):

@@ -1,4 +1,4 @@
-"""A cube opened: rows and maps, its picture, and images of its size that are read."""
+"""An open cube: its rows, maps and picture, and images of the same size."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Cube(MappedRows):
 
     Notes
     -----
-    The number of valid pixels per block is needed for `samples`, `n_valid`,
-    `n_masked` and the methods.  It is counted at the first need, once, by one pass
-    over the store on the user's scheduler; no pass where neither a nodata value nor
-    NaN is possible and no mask was given, unless ``scale="standard"`` needs the
-    statistics; ``scale="whitened"`` takes one more pass, over a sample of the pixels.
-    The pass that counts finds bands without any data: from then on they are no longer
-    among `shape`, `bands`, `wavelengths` and `samples`, and a warning names them.
+    The number of valid pixels per block is needed for `samples`, `n_valid`, `n_masked`
+    and the methods.  It is counted once, on first use, by one pass over the store on the
+    active Dask scheduler.  This pass is skipped if neither a nodata value nor NaN can
+    occur, no mask was given, and ``scale`` is not ``"standard"``.  ``scale="whitened"``
+    takes one more pass, over a sample of the pixels.  The counting pass also finds bands
+    without any data.  They are then removed from `shape`, `bands`, `wavelengths` and
+    `samples`, and a warning names them.
     """
 
     def _repr_html_(self) -> str:
@@ -62,9 +62,10 @@ class Cube(MappedRows):
         Parameters
         ----------
         bands : int or sequence of 3 int, default=None
-            Stored numbers: of one band, or of those for red, green and blue.  None takes
-            the bands nearest to red, green and blue light, three spread over the cube where
-            it has no wavelengths, and the first one where there are fewer than three.
+            Stored number of one band, or of the three bands for red, green and blue.
+            None takes the bands nearest to red, green and blue light.  Without
+            wavelengths, None takes three bands spread over the cube; with fewer than
+            three bands, the first one.
         ax : matplotlib Axes, default=None
             None makes a new figure.
         title : str, default=None
@@ -77,14 +78,14 @@ class Cube(MappedRows):
         Raises
         ------
         ImportError
-            Without matplotlib.
+            matplotlib is not installed.
         ValueError
-            No such bands.
+            A band does not exist.
 
         Notes
         -----
-        One pass over the chunks that hold these bands; large scenes are thinned out to 1500
-        pixels a side.  Axes are in the units of the coordinate system.
+        One pass over the chunks that hold these bands; large scenes are reduced to at
+        most 1500 pixels a side.  Axes are in the units of the coordinate system.
 
         Examples
         --------
@@ -115,17 +116,17 @@ class Cube(MappedRows):
         Parameters
         ----------
         name : str
-            Of the argument, for messages.
+            Name of the argument, for messages.
         image : array of shape (y, x), xarray.DataArray, zarr.Group, str or path
         variable : str, default=None
             Array inside a store.
         class_column : str, default=None
-            Of a vector file or a CSV file.
+            Column of the classes in a vector file or a CSV file.
 
         Raises
         ------
         ValueError
-            Another shape, or another coordinate system or position than the cube.
+            The image has another shape, coordinate system or position than the cube.
         """
         return open_image(
             name,
@@ -148,38 +149,41 @@ class Cube(MappedRows):
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Turn a label map into global row numbers and labels.
 
-        The result is the ``y=(rows, labels)`` of the semi-supervised estimators.
+        Pass the result to a semi-supervised estimator as ``y=(rows, labels)``.
 
         Parameters
         ----------
         label_map : array of shape (y, x), integer or bool, or a store of one
-            NumPy, Dask, Zarr or xarray; or a path or group, with `variable` where it
-            has several two-dimensional arrays.  A path may also be of a raster file,
-            a vector file (GeoJSON, GeoPackage, Shapefile: pixels whose center a feature
-            covers), or a CSV file with row and column, or x and y, and class.
-            Of a bool map, the True pixels with label 1.
+            NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
+            several two-dimensional arrays.  A path may also name a raster file, a vector
+            file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  A feature in a vector
+            file labels the pixels whose center it covers.  A CSV file has columns for row
+            and column, or x and y, and one for the class.  In a bool map the True pixels
+            have the label 1.
         unlabeled : int or sequence of int, default=-1
-            Values that mean "no label", besides those that the attributes of a stored
-            map declare; ground truth often uses 0, then pass 0.  Names are labels always.
+            Values that mean "no label", besides those that the attributes of a stored map
+            declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
+            names always count as labels.
         variable : str, default=None
             Array inside the store.
         class_column : str, default=None
-            Of a vector or CSV file; None takes the only one that can be meant.
+            Column of the classes in a vector or CSV file; None takes the only candidate.
 
         Returns
         -------
         rows : ndarray of shape (m,), int64
             Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
         labels : ndarray of shape (m,), int64 or str
-            Names, where `label_map` is the path of a vector or CSV file whose classes are
-            names: these are ``model.classes_`` of a model fitted to them.  Else codes, also
-            where an image opened by :meth:`open_map` knows their names.
+            Class names, if `label_map` is the path of a vector or CSV file whose classes
+            are text; the ``classes_`` of a model fitted to them are these names.
+            Otherwise codes, even if an image opened by :meth:`open_map` has names for
+            them.
 
         Raises
         ------
         ValueError
-            Another shape, no integers, or a map that states another coordinate system
-            or position than the cube.
+            The map has another shape than the cube, its values are not integers, or it
+            states another coordinate system or position than the cube.
 
         Notes
         -----

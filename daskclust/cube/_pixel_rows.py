@@ -89,12 +89,12 @@ class PixelRows:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What makes samples of stored numbers: `scale_factor` and `add_offset`, if any."""
+        """`scale_factor` and `add_offset`, if any, that convert stored numbers to samples."""
         return self._source.meaning.described()
 
     @property
     def blocks(self) -> BlockGrid:
-        """The spatial blocks: their number, sizes and places, in the order of the rows."""
+        """The spatial blocks: their number, sizes and positions, in the order of the rows."""
         return self._grid
 
     @property
@@ -202,12 +202,12 @@ class PixelRows:
         Parameters
         ----------
         scaling : Scaling
-            Of a cube with as many bands: what a fitted model keeps of its cube.
+            The scaling of a cube with as many bands, as a fitted model stores it.
 
         Raises
         ------
         ValueError
-            Another number of bands.
+            The number of bands differs.
         """
         counted = self._survey
         needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
@@ -243,15 +243,15 @@ class PixelRows:
 
     @property
     def n_masked(self) -> int:
-        """Number of pixels left out, for whatever reason."""
+        """Number of pixels that are not valid, for any reason."""
         return self.shape[0] * self.shape[1] - self.n_valid
 
     @property
     def scaling(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Mean and standard deviation that ``scale="standard"`` uses; None for other scales.
 
-        Pass it as `scale` when opening another cube whose rows are to be comparable,
-        such as one to predict.
+        Pass it as `scale` when you open another cube for prediction, so that both cubes
+        are scaled alike.
         """
         found = self._survey.scaling
         if found.mean is None or found.std is None:

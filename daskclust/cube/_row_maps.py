@@ -29,30 +29,32 @@ class MappedRows(PixelRows):
         Parameters
         ----------
         labels : array of shape (n_valid,)
-            NumPy, or Dask chunked like `samples` (another chunking costs a rechunk).
-            Numbers, or text, which becomes codes: see `classes`.
+            NumPy, or Dask with the chunks of `samples` (other chunks are rechunked).
+            Numbers, or text, which `classes` turns into codes.
         fill_value : number, default=-1
-            Value of masked pixels, and of those whose labels are masked.
+            Value of masked pixels, and of pixels whose label is masked.
         classes : array of shape (k,), default=None
-            A model's ``classes_``, for labels that are text: these become 0, ..., k - 1,
-            and -1 where they are none of them.  None takes the sorted names of a NumPy
-            array; lazy text needs them.
+            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
+            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
+            text needs `classes`.
 
         Returns
         -------
         dask.array.Array of shape (y, x)
-            Lazy, in the cube's blocks.  Of the labels' dtype, or of one that holds
-            `fill_value`, too: unsigned labels become int64 for a negative one, integers
-            float64 for NaN and other numbers that are no integers.
+            Lazy, with the blocks of the cube as chunks.  The dtype is that of the labels
+            if it can hold `fill_value`.  Otherwise unsigned labels become int64 (negative
+            `fill_value`), and integers become float64 (`fill_value` NaN or not an
+            integer).
 
         Raises
         ------
         ValueError
-            Another number of labels than valid pixels, or lazy text without `classes`.
+            The number of labels is not `n_valid`, or labels are lazy text without
+            `classes`.
 
         Notes
         -----
-        Blocks with masked pixels are read again, to know which.
+        Blocks with masked pixels are read again to find these pixels.
 
         Examples
         --------
@@ -77,10 +79,12 @@ class MappedRows(PixelRows):
         Parameters
         ----------
         labels : array of shape (n_valid,)
-            As for :meth:`to_map`; numbers, or text with `classes`.
+            One label per valid pixel, in the order of `samples`.  NumPy, or Dask with the
+            chunks of `samples`.  Numbers, or text, which `classes` turns into codes.
         classes : array of shape (k,), default=None
-            A model's ``classes_``, for labels that are text: these become the codes
-            0, ..., k - 1, and the names.  As of :meth:`to_map`.
+            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
+            other text -1.  These texts are the names in the map.  None takes the sorted
+            distinct names in a NumPy array; lazy text needs `classes`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label.
 
@@ -120,12 +124,15 @@ class MappedRows(PixelRows):
         Parameters
         ----------
         labels : array of shape (n_valid,)
-            As for :meth:`to_map`.
+            One label per valid pixel, in the order of `samples`.  NumPy, or Dask with the
+            chunks of `samples`.  Numbers, or text, which `classes` turns into codes.
         fill_value : number, default=-1
             Value of masked pixels.
         name : str, default="labels"
         classes : array of shape (k,), default=None
-            A model's ``classes_``, for labels that are text; as of :meth:`to_map`.
+            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
+            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
+            text needs `classes`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label, for the attributes ``flag_values`` and
             ``flag_meanings``.
@@ -138,7 +145,7 @@ class MappedRows(PixelRows):
         Raises
         ------
         ImportError
-            Without xarray.
+            xarray is not installed.
 
         Examples
         --------
@@ -176,51 +183,53 @@ class MappedRows(PixelRows):
         Parameters
         ----------
         labels : array of shape (n_valid,), integer or text
-            NumPy, or Dask chunked like `samples`; -1 means none.  Text becomes codes, with
-            the text as their names: see `classes`.
+            NumPy, or Dask with the chunks of `samples`; -1 means "no label".  `classes`
+            turns text into codes, and the text becomes the names of the classes.
         store : str, path or zarr store
-            The target.  With a distributed cluster, workers must see it too.  A name that
-            ends in .tif becomes a cloud-optimized GeoTIFF with colors, class names, nodata
-            and coordinate system, written by the client.
+            The target.  The workers of a distributed cluster must be able to reach it.
+            If the name ends in .tif, the client writes a cloud-optimized GeoTIFF with
+            colors, class names, nodata value and coordinate system.
         overwrite : bool, default=False
-            Replace a label map that daskclust has written; never anything else.
+            Replace a label map that daskclust has written; nothing else is ever replaced.
         n_clusters : int, default=None
-            Number of clusters, where known: up to 32 767 are stored as int16.
+            Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
         classes : array of shape (k,), default=None
-            A model's ``classes_``, for labels that are text; as of :meth:`to_map`.
+            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
+            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
+            text needs `classes`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
         class_colors : mapping of int to str, default=None
-            Colors by label, as ``#rrggbb``; well told apart by default.
+            Colors by label, as ``#rrggbb``; distinct colors by default.
         attributes : mapping, default=None
-            More attributes of the group, such as where the labels come from; JSON values,
-            stored without the credentials of URLs.
+            More attributes of the group, such as the origin of the labels.  JSON values;
+            credentials in URLs are not stored.
 
         Returns
         -------
         zarr.Group or Path
-            Of a GeoTIFF its path.
-            Else open for reading, with the array ``labels`` (y, x), int16 or int32,
-            ``_FillValue = -1``, CF ``flag_values`` and ``flag_meanings`` (of the clusters
-            that are known and the labels that occur), and the georeference of the cube
-            unchanged (attributes, coordinates, grid mapping).
+            The path of a GeoTIFF, else the group, open for reading.  Its array ``labels``
+            (y, x) is int16 or int32 with ``_FillValue = -1``.  CF ``flag_values`` and
+            ``flag_meanings`` list the known clusters and all labels that occur.  The
+            georeference of the cube (attributes, coordinates, grid mapping) is copied
+            unchanged.
 
         Raises
         ------
         FileExistsError
-            The target exists and `overwrite` is False, or it is no label map of daskclust.
+            The target exists and `overwrite` is False, or daskclust has not written it.
         StoreError
-            A worker does not see the cube or the target, or blocks are missing in it.
+            A worker cannot reach the cube or the target, or blocks of the target are
+            missing.
         ValueError
-            The target is the cube's own store, or holds it.
-            Another number of labels than valid pixels, or labels outside -1 to
-            the largest number of the dtype; or the (local) files of the cube changed
-            since its valid pixels were counted.
+            The target is the cube's own store or contains it.  The number of labels is
+            not `n_valid`, or a label is less than -1 or too large for the dtype.  The
+            local files of the cube were changed after its valid pixels were counted.
 
         Notes
         -----
-        One task per block on the user's scheduler writes one chunk, so that no chunk
-        is shared.  A local target appears under its name only when it is whole.
+        One task per block writes one chunk, on the active Dask scheduler.  A local target
+        appears under its name only when it is complete.
 
         Examples
         --------
@@ -258,15 +267,16 @@ class MappedRows(PixelRows):
         Parameters
         ----------
         values : array of shape (n_valid,) or (n_valid, m), float
-            NumPy, or Dask chunked like `samples`; float64 stays, other numbers become
-            float32.
+            NumPy, or Dask with the chunks of `samples`.  float64 is kept; other types
+            become float32.
         store : str or path
-            A name that ends in .tif becomes a cloud-optimized GeoTIFF of m bands, any
-            other one a Zarr group with the array ``values``, (y, x) or (band, y, x).
+            The target.  If the name ends in .tif, a cloud-optimized GeoTIFF of m bands;
+            otherwise a Zarr group with the array ``values``, (y, x) or (band, y, x).
         overwrite : bool, default=False
-            Replace a map of values that daskclust has written; never anything else.
+            Replace a map of values that daskclust has written; nothing else is ever
+            replaced.
         names : iterable, default=None
-            Of the m bands: text, or whatever ``str`` makes text of, such as ``model.classes_``.
+            Names of the m bands, such as ``model.classes_``; converted by ``str``.
         attributes : mapping, default=None
             More attributes; JSON values.
 
@@ -277,14 +287,15 @@ class MappedRows(PixelRows):
         Raises
         ------
         FileExistsError
-            The target exists and `overwrite` is False, or it is no such map of daskclust.
+            The target exists and `overwrite` is False, or it is not a map of values that
+            daskclust has written.
         ValueError
-            Another number of rows than valid pixels, or of names than of columns.
+            `values` does not have `n_valid` rows, or there are not m names.
 
         Notes
         -----
-        Masked pixels are NaN.  A GeoTIFF is written by the client, a row of blocks at a
-        time; Zarr by one task a block.
+        Masked pixels are NaN.  The client writes a GeoTIFF, one row of blocks at a time.
+        A Zarr group is written by one task per block.
 
         Examples
         --------

@@ -36,7 +36,7 @@ _NODES = 33
 
 @dataclass(frozen=True)
 class ClassArea:
-    """What one class of a map covers.
+    """Pixels and area of one class of a map.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class ClassArea:
     share : float
         Of all pixels that have a class; NaN where none has one.
     square_meters : float or None
-        None where the map does not say where it lies.
+        None if the map has no coordinate system.
     """
 
     code: int
@@ -60,7 +60,7 @@ class ClassArea:
 
     @property
     def square_kilometers(self) -> float | None:
-        """The same in km2."""
+        """Area in km2."""
         return None if self.square_meters is None else self.square_meters / 1e6
 
 
@@ -74,7 +74,7 @@ class AreaTable(Sequence[ClassArea]):
     unclassified : int
         Pixels without a class.
     method : str
-        How areas were found, in words.
+        Text that says how the areas were computed.
     """
 
     def __init__(self, classes: Sequence[ClassArea], *, unclassified: int, method: str) -> None:
@@ -132,7 +132,7 @@ class AreaTable(Sequence[ClassArea]):
         Raises
         ------
         ImportError
-            Without pandas.
+            pandas is not installed.
         """
         with needs_extra("A DataFrame of areas"):
             import pandas

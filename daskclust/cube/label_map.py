@@ -1,4 +1,4 @@
-"""A map of classes with what its codes mean: names, colors, and where it lies."""
+"""A map of class codes with their names and colors, and its georeference."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class LabelMap:
     nodata : sequence of int, default=(-1,)
         Values that mean "no class".
     names : mapping of int to str, default=None
-        What codes mean; others are named by their numbers.
+        Names of codes.  A code without a name is named by its number.
     colors : mapping of int to str, default=None
-        As ``#rrggbb``; others get those of :func:`daskclust.colors.class_colors`.
+        Colors of codes, as ``#rrggbb``.  Other codes get the colors of
+        :func:`daskclust.colors.class_colors`.
     place : Georeference, optional
     dimension_names : tuple of str, default=("y", "x")
     title : str, default="label map"
@@ -46,13 +47,13 @@ class LabelMap:
     values : dask.array.Array of shape (y, x), signed integers
         Lazy; -1 where there is no class.
     names, colors : dict of int
-        Of the codes that are known to mean something.
+        Of the codes that have a name or a color.
     georeference : Georeference
 
     Raises
     ------
     ValueError
-        Values that are no integers, or not of two dimensions.
+        Values are not integers, or not of two dimensions.
 
     Examples
     --------
@@ -104,7 +105,7 @@ class LabelMap:
         return pixel_grid(self.georeference, self.shape, self.dimension_names)
 
     def name_of(self, code: int) -> str:
-        """Return the name of a class: its number, where it has none."""
+        """Return the name of a class; its number if it has no name."""
         return self.names.get(code, str(code))
 
     def color_of(self, code: int) -> str:
@@ -112,7 +113,7 @@ class LabelMap:
         return self.colors.get(code) or class_colors([code])[code]
 
     def area(self) -> AreaTable:
-        """Return pixels and ground of each class; see :func:`daskclust.cube.area_table`."""
+        """Return pixels and area of each class; see :func:`daskclust.cube.area_table`."""
         return areas_of(self)
 
     def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
@@ -131,12 +132,12 @@ class LabelMap:
         Raises
         ------
         ImportError
-            Without matplotlib.
+            matplotlib is not installed.
 
         Notes
         -----
-        Large maps are thinned out to 1500 pixels a side, by every n-th one; all blocks
-        are read.
+        Large maps are reduced to at most 1500 pixels a side by taking every n-th pixel;
+        all blocks are read.
 
         Examples
         --------
@@ -152,7 +153,7 @@ class LabelMap:
         Raises
         ------
         ImportError
-            Without xarray.
+            xarray is not installed.
         """
         found = as_data_array(
             self.values,
@@ -189,14 +190,14 @@ def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
     Returns
     -------
     LabelMap
-        Lazy: metadata are read, and no pixel.
+        Lazy: only metadata are read.
 
     Raises
     ------
     FileNotFoundError
         There is no such file or store.
     ValueError
-        No integers of two dimensions, or several candidates.
+        There is no two-dimensional array of integers, or there are several.
 
     Examples
     --------
@@ -220,37 +221,38 @@ def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
 
 
 def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
-    """Count the pixels of each class of a map, and add up the ground that they cover.
+    """Count the pixels of each class of a map, and sum their areas.
 
     Parameters
     ----------
     label_map : LabelMap, str, path, zarr.Group, xarray.DataArray, array of shape (y, x)
-        As for :func:`daskclust.cube.open_label_map`: what ``Cube.write_labels`` has
-        written, ``Cube.to_xarray(labels)``, or any raster of integers.
+        A file or store that ``Cube.write_labels`` has written, the result of
+        ``Cube.to_xarray(labels)``, or any other raster of integers.
     variable : str, default=None
         Array inside a store.
 
     Returns
     -------
     AreaTable
-        A sequence of one :class:`ClassArea` for each class that is named or occurs, by
-        ascending code.
+        One :class:`ClassArea` for each class that has a name or occurs, by ascending
+        code.
 
     Raises
     ------
     ImportError
-        The map states a coordinate system, and pyproj is not installed.
+        The map has a coordinate system, and pyproj is not installed.
     ValueError
-        No map of integers, or a coordinate system that pyproj does not know.
+        The map does not hold integers, or pyproj does not know its coordinate system.
 
     Notes
     -----
-    A pixel's area is that on the ellipsoid.  In degrees it follows the latitude.  In a
-    projection it is the product of the pixel's sides where that is right to 1 % all over
-    the map (UTM), else the pixel's own (Web Mercator).  Without a coordinate system there
-    are only counts.
+    Areas are those on the ellipsoid.  In degrees, the area of a pixel depends on its
+    latitude.  In a projection, it is the product of the pixel's sides if that is correct
+    to 1 % everywhere on the map (UTM); otherwise it is computed pixel by pixel (Web
+    Mercator).  Without a coordinate system there are only counts.
 
-    One pass over the map, on the user's scheduler; a block at a time is in memory.
+    Cost: one pass over the map on the active Dask scheduler, one block at a time in
+    memory.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rows of a cube as questions to people: where their pixels are, and their spectra."""
+"""Rows of a cube that a person should label: their pixels and spectra."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Questions:
-    """Pixels whose class is asked for, in order.
+    """Pixels to label, in order.
 
     Attributes
     ----------
     rows : ndarray of shape (n,), int64
-        Of the cube's `samples`.
+        Row numbers in the cube's `samples`.
     lines, columns : ndarray of shape (n,), int64
         Pixels, from 0.
     x, y : ndarray of shape (n,), float64
-        Centers of the pixels in the scene's coordinate system; of an image without one
-        columns and lines.
+        Centers of the pixels in the scene's coordinate system; columns and lines if there
+        is none.
     crs : str or None
     spectra : ndarray of shape (n, bands)
-        As stored, scaled to what they mean.
+        Stored values, with scale factor and offset applied.
     bands : list of str
-        Names of the bands: wavelengths where there are any.
+        Names of the bands: their wavelengths, if known.
     """
 
     rows: Ints
@@ -83,11 +83,11 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
     Raises
     ------
     ValueError
-        For rows that are none.
+        A row does not exist.
 
     Notes
     -----
-    One pass that reads only the blocks concerned.
+    Cost: one pass that reads only the blocks that hold these rows.
 
     Examples
     --------
@@ -146,12 +146,12 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
 
 
 def rows_of_pixels(cube: Any, lines: Ints, columns: Ints) -> Ints:
-    """Rows of some pixels, ascending; masked pixels are none.
+    """Return the rows of some pixels, ascending; masked pixels have no row.
 
     Raises
     ------
     ValueError
-        For pixels outside the image.
+        A pixel lies outside the image.
     """
     height, width, _ = cube.shape
     inside = (lines >= 0) & (lines < height) & (columns >= 0) & (columns < width)

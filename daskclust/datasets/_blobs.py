@@ -44,7 +44,7 @@ def make_gaussian_mixture(
     chunks: int | tuple[int, ...] | None = None,
     random_state: Any = None,
 ) -> tuple[Any, Any]:
-    """Draw round Gaussian clusters whose centers fill a hypercube.
+    """Draw spherical Gaussian clusters whose centers are uniform in a hypercube.
 
     The simulation of the ss-k-means++ paper [1]_: centers uniform in
     ``[0, side] ** n_features``, unit covariance, equally many points each.
@@ -59,7 +59,7 @@ def make_gaussian_mixture(
     n_features : int, default=15
         Number of columns.
     side : float, default=10.0
-        Edge of the hypercube; smaller is harder.
+        Edge of the hypercube.  Clusters overlap more with a smaller edge.
     cluster_std : float, default=1.0
         Standard deviation of each cluster in every direction.
     chunks : int or tuple of int, default=None
@@ -75,7 +75,7 @@ def make_gaussian_mixture(
 
     Notes
     -----
-    Cost: one pass of arithmetic, about 30 bytes of temporaries per value of a block.
+    Cost: O(n p) time; about 30 bytes of temporary memory per value of a block.
 
     References
     ----------
@@ -147,8 +147,8 @@ def make_sparse_blobs(
 
     Notes
     -----
-    Clusters get different patterns of signs while there are enough of them
-    (``2 ** n_informative >= n_clusters``), so that no two lie on top of each other.
+    Each cluster has its own pattern of signs if ``2 ** n_informative >= n_clusters``, so
+    that no two clusters coincide.
 
     References
     ----------

@@ -74,11 +74,11 @@ def make_hyperspectral_cube(
 ) -> HyperspectralCube | zarr.Group:
     """Make a hyperspectral image whose classes are known.
 
-    Irregular patches of classes whose smooth spectra differ in some bands only;
-    the other bands carry strong noise and nothing else.  Neighboring classes mix
-    at their borders, illumination varies over the map, and pixels in blobs and in
-    a stripe have no data.  The strong noise makes plain k-means spend clusters on
-    it; sparse feature weights should find the informative bands.
+    The scene consists of irregular patches of classes.  Their smooth spectra differ in
+    some bands only; the other bands contain strong noise only.  Neighboring classes mix
+    at their borders, and illumination varies over the map.  Pixels in blobs and in a
+    stripe have no data.  Plain k-means fits the strong noise; sparse feature weights
+    should find the informative bands.
 
     Parameters
     ----------
@@ -96,9 +96,9 @@ def make_hyperspectral_cube(
     chunks : tuple of int, default=(50, 50)
         Rows and columns of a chunk; a chunk holds all bands.  Values do not depend on it.
     contrast : float, default=0.4
-        Euclidean distance between the spectra of two classes (reflectance; for at
-        least as many informative bands as classes, else roughly).  Classes 2, 5, 8,
-        ... are closer, 0.4 times that, to the class before them.
+        Euclidean distance between the spectra of two classes, in reflectance.
+        Approximate if there are fewer informative bands than classes.  The distance of
+        classes 2, 5, 8, ... from the class before them is 0.4 times that.
     noise, uninformative_noise : float, default=0.01, 0.1
         Standard deviation of the noise in informative and in other bands (reflectance).
     mixing : float, default=1.0
@@ -108,13 +108,13 @@ def make_hyperspectral_cube(
     nodata_fraction : float, default=0.03
         Approximate share of pixels without data, in [0, 1).
     nodata : float, default=-9999.0
-        Their value in all bands; may be NaN for floating-point dtypes.
+        Value of pixels without data in all bands; may be NaN for floating-point dtypes.
     dtype : {"float32", "float64", "int16"}, default="float32"
         ``"int16"`` stores reflectance times 10 000, with a ``scale_factor`` attribute.
     random_state : None, int, Generator or RandomState, default=None
         An integer gives the same cube every time, for any `chunks` and scheduler.
     overwrite : bool, default=False
-        Replace a scene that this function has written; never anything else.
+        Replace a scene that this function has written; nothing else is ever replaced.
 
     Returns
     -------
@@ -132,10 +132,10 @@ def make_hyperspectral_cube(
 
     Notes
     -----
-    With `store`, one Dask task per chunk writes on the user's scheduler; no task
-    and no process holds more than about four float64 chunks.  Workers must see
-    the store (a shared file system for a path).  A local store appears under its
-    name only when it is whole.
+    With `store`, one Dask task per chunk writes on the active scheduler; each task needs
+    the memory of about four float64 chunks.  All workers must be able to reach the store;
+    a path must be on a shared file system.  A local store appears under its name only
+    when it is complete.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Removing values by the mechanisms of missing-data theory."""
+"""Remove values by the mechanisms of missing-data theory."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def remove_values(
     Returns
     -------
     ndarray or dask.array.Array of shape (n_samples, n_features)
-        float32 for float32 input, else float64.  Lazy, and chunked like `X`, for a Dask
-        array and ``"mcar"``, with the same values missing whatever the chunks.
+        float32 for float32 input, else float64.  For a Dask array and ``"mcar"``, lazy
+        and chunked like `X`; which values are missing does not depend on the chunks.
 
     Raises
     ------
@@ -64,10 +64,11 @@ def remove_values(
 
     Notes
     -----
-    The chance of removal for ``"mar"`` and ``"nmar"`` is ``r ** (1 / fraction - 1)``
-    for rank ``r`` in (0, 1): rising with the value, and `fraction` on average.
-    Cost: memory of about three copies of `X`, or of its blocks.  All mechanisms but
-    ``"mcar"`` look at all rows at once, for which a Dask array is computed.
+    With ``"mar"`` and ``"nmar"`` a value is removed with probability ``r ** (1 / fraction
+    - 1)`` for rank ``r`` in (0, 1).  The probability rises with the value; its mean is
+    `fraction`.  Cost: memory of about three copies of `X`, or of its blocks.  All
+    mechanisms except ``"mcar"`` need all rows at once; for them a Dask array is loaded
+    into the client's memory.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Blocks of rows, the groups they travel in, and what a task does with a group.
+"""Blocks of rows, groups of blocks, and the work of a task on a group.
 
-A group is a list of blocks that one worker handles one after another.  Nothing
-here knows a scheduler: these functions are what runs inside the tasks.
+A group is a list of blocks that one worker handles one after another.  The functions here
+run inside the tasks and do not use a scheduler.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LazyChunk:
 
 
 def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a chunk as a C-contiguous matrix; masked values are NaN, not what is below the mask.
+    """Return a chunk as a C-contiguous matrix; masked values become NaN.
 
     Examples
     --------

@@ -40,14 +40,14 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Fingerprint:
-    """What a checkpoint belongs to: the estimator, its parameters and the data.
+    """Identity of a fit in its checkpoint: the estimator, its parameters and the data.
 
     Parameters
     ----------
     estimator : str
     params : mapping
-        Parameters that steer the trajectory.  A random generator stands for its state
-        after the fit has drawn its seed, which tells the state before.
+        Parameters that change the result.  A random generator is compared by its state
+        after the fit has drawn its seed; this state determines the one before.
     n_rows : int
     survey : Survey
         Of the first pass, with the hash of the rows.
@@ -104,7 +104,7 @@ class Fingerprint:
         return found
 
     def sizes(self) -> dict[str, int]:
-        """Return the lengths of axes that parameters tell."""
+        """Return the lengths of axes that follow from parameters."""
         counts = [int(self.params[name]) for name in _COUNTS if name in self.params]
         return {"k": counts[0]} if counts else {}
 
@@ -214,7 +214,7 @@ class Checkpoint:
         return _unpack_loop(kind, (part, own), sizes)
 
     def start_log(self) -> StartLog:
-        """Return the record of the start, as far as an earlier process came with it."""
+        """Return the record of the start, up to the point that an earlier process reached."""
 
         def write(records: list[PassRecord | LoopRecord]) -> None:
             metas: list[Any] = []
@@ -248,7 +248,7 @@ class Checkpoint:
         self.written = True
 
     def close(self) -> None:
-        """Remove what killed processes left of earlier writing."""
+        """Remove scratch files that killed processes left."""
         remove_stale(self.path)
 
 

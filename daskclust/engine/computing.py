@@ -1,7 +1,7 @@
-"""Results that are waited for with patience.
+"""Compute graphs outside of passes, with the same time-outs as passes.
 
-What a fit computes goes by passes.  All else, such as labels, the blocks of a map and
-counts of pixels, is a graph of Dask's; here it gets what passes have.
+A fit computes by passes.  All other results, such as labels, the blocks of a map and
+counts of pixels, are plain Dask graphs; here they get the error handling of passes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def compute(what: str, *collections: Any) -> tuple[Any, ...]:
     Parameters
     ----------
     what : str
-        What that is, for messages.
+        Name of the result, for messages.
     *collections : Dask collections
 
     Raises
     ------
     ClusterError
-        Where there are no workers for ``daskclust.worker-timeout``, where workers die
-        again and again, or where the scheduler is gone.
+        There were no workers for ``daskclust.worker-timeout``, workers died repeatedly,
+        or the scheduler cannot be reached.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The loop that every iterative fit shares, and telling whoever listens of its iterations."""
+"""The loop that every iterative fit shares, and the listeners that it calls."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners",
 
 @dataclass(frozen=True)
 class Step(Generic[S]):
-    """What one iteration did.
+    """The result of one iteration.
 
     Parameters
     ----------
     state : dataclass
-        Where the next iteration goes on.
+        State from which the next iteration starts.
     objective : float
-        Of the assignment just made, before centers moved.
+        Objective of the assignment just made, before centers moved.
     center_shift : float
         How far the centers moved, by the estimator's measure.
     finished : bool
-        Whether there is nothing more to do.
+        Whether the fit has converged.
     moved : int, optional
-        Rows that changed their cluster, where that is known.
+        Number of rows that changed their cluster, if known.
     extra : mapping, optional
-        More for the record; JSON values.
+        More entries of the record; JSON values.
     """
 
     state: S
@@ -74,10 +74,10 @@ def iterate(
 ) -> Fitted[S]:
     """Iterate ``step`` from ``start`` until it is finished or ``max_iter`` is reached.
 
-    Owns what every fit shares: the state, the records of ``history_``, the count
-    of passes, progress, and the checkpoint (written after every pass of the start and
-    after every iteration, and read before anything is computed).  An error that ends a
-    fit names the checkpoint that holds it.
+    Manages what every fit shares: the state, the records of ``history_``, the count of
+    passes, progress, and the checkpoint (written after every pass of the start and after
+    every iteration, and read before anything is computed).  An error that ends a fit
+    names the checkpoint that holds it.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def iterate(
         The estimator, for the log.
     checkpoint : Checkpoint, optional
     sizes : mapping of str to int, optional
-        Lengths of axes by their names in ``kind.shapes``, which a stored state must
-        have; those named p and n are as long as the rows are wide and many.
+        Lengths of axes that a stored state must have, by their names in ``kind.shapes``.
+        p is always the number of features, n the number of rows.
 
     Returns
     -------
@@ -181,15 +181,15 @@ def on_iteration(listener: Listener) -> Iterator[None]:
 
     Notes
     -----
-    Where nobody listens, a fit that takes longer than two seconds shows a bar on a terminal
-    or in a notebook, with the address of the dashboard; never in logs. The setting
-    ``daskclust.progress: false`` of Dask's configuration switches it off.
+    Without a listener, a fit that takes longer than two seconds shows a progress bar on a
+    terminal or in a notebook, with the address of the dashboard.  Logs contain no bar.
+    The setting ``daskclust.progress: false`` of Dask's configuration switches it off.
 
-    *Cancelling.* Ctrl-C (in a notebook: interrupt the kernel) ends a fit where it is, and so
-    does any exception that a listener raises.  The estimator is what it was before ``fit``;
-    a ``checkpoint`` keeps the last iteration, from which the same fit goes on; a target that
-    was being written is absent, or what it was before.  On a cluster, the tasks of the pass
-    are given up, and workers are free for others when those that run have ended.
+    *Cancelling.* Ctrl-C (in a notebook: interrupt the kernel) ends a fit, and so does any
+    exception that a listener raises.  The estimator is as it was before ``fit``.  A
+    ``checkpoint`` keeps the last iteration; the same fit continues from there.  A file
+    that was being written does not exist, or is as it was before.  On a cluster, waiting
+    tasks of the pass are canceled; workers are free when their running tasks have ended.
 
     Examples
     --------
@@ -210,14 +210,14 @@ def on_iteration(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def showing_progress(estimator: Any, rows: Callable[[], Rows | None]) -> Iterator[None]:
-    """Show a bar while an estimator is fitted, where nobody listens.
+    """Show a progress bar while an estimator is fitted, unless there is a listener.
 
     Parameters
     ----------
     estimator
-        Its ``max_iter``, if it has one, is the length of the bar.
+        Its ``max_iter``, if any, is the length of the bar.
     rows : callable() -> Rows or None
-        For the count of passes, and the dashboard.
+        Gives the number of passes and the address of the dashboard.
     """
     if _listeners.get():
         yield

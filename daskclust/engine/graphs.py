@@ -112,9 +112,10 @@ def graph_behind(array: Any) -> ArrayGraph:
 
 
 def read_again(X: Any) -> Any:
-    """Return a lazy array whose reads are tried again, each by itself, where they fail.
+    """Return a lazy array in which each failed read is tried again.
 
-    Values and names stay.  What is in memory, here or on a cluster, is returned as it is.
+    Values and names do not change.  An array in memory, here or on a cluster, is returned
+    unchanged.
 
     Parameters
     ----------

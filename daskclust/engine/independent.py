@@ -1,4 +1,4 @@
-"""Tasks that do not go over the data: many small ones that share one argument."""
+"""Many small tasks that share one argument and do not use the data."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ def _called(function: Callable[[Any, Any], Any], item: Any, shared: Any) -> Any:
 def map_independent(
     like: Any, name: str, function: Callable[[Any, Any], Any], shared: Any, items: Sequence[Any]
 ) -> list[Any]:
-    """Return ``function(shared, item)`` of each item, in order, where the data's passes run.
+    """Compute ``function(shared, item)`` of each item, in order, where the data's passes run.
 
     Parameters
     ----------
     like : ndarray or dask.array.Array
-        The data: NumPy means threads of this process, Dask the user's scheduler.
+        The data.  With NumPy the tasks run on threads of this process, with Dask on the
+        active scheduler.
     name : str
-        Appears in the keys.
+        Part of the Dask keys.
     function : callable(shared, item)
         Pure and picklable.
     shared : object
-        Travels to each worker once.
+        Sent to each worker once.
     items : sequence
-        Of small arguments, a task each.
+        Small arguments, one task each.
     """
     if not is_dask(like):
         n_threads = min(cpu_threads(), max(1, len(items)))

@@ -1,7 +1,7 @@
 """Label vectors beside each other and beside their rows, as rows of one array.
 
-Labels travel as a column, so that each block is read once with its labels and
-nothing of their length reaches the client.
+Labels are added as a column.  Each block is then read once with its labels, and no array
+of length n is on the client.
 """
 
 from __future__ import annotations
@@ -153,14 +153,14 @@ def open_label_pairs(labels_true: Any, labels_pred: Any) -> Rows:
     Parameters
     ----------
     labels_true, labels_pred : array of shape (n,)
-        Of :func:`as_label_vector`; Dask arrays of other chunks are recut.
+        Of :func:`as_label_vector`; Dask arrays with other chunks are rechunked.
 
     Raises
     ------
     ValueError
-        For vectors of different length.
+        The vectors have different lengths.
     ChunkError
-        For chunks of unknown length that cannot be matched.
+        Chunks have unknown lengths and cannot be matched.
     """
     first, second = _aligned(labels_true, labels_pred, ("labels_true", "labels_pred"))
     return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64)))

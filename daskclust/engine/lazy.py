@@ -109,24 +109,23 @@ def map_rows(
     ----------
     X : ndarray or dask.array.Array of shape (n, p)
     function : callable(x, start) -> ndarray
-        One result a row; picklable.  ``start`` is the block's first row (0 where
-        chunk lengths are unknown and no patch needs them).
+        Returns one result per row; picklable.  ``start`` is the number of the block's
+        first row (0 if chunk lengths are unknown and `patch` is not given).
     dtype : dtype
         Of the result.
     n_columns : int, optional
         Columns of the result; one-dimensional when omitted.
     lengths : tuple of int, optional
-        Rows of each chunk, where X itself does not know them.
+        Rows of each chunk, if the chunks of X have unknown lengths.
     patch : (rows, values), optional
-        Global row numbers (sorted) whose results are known already and replace
-        the function's.
+        Sorted global row numbers, and their results, which replace those of `function`.
     name : str
         Appears in the keys.
 
     Returns
     -------
     ndarray or dask.array.Array
-        Like X: lazy, and chunked by rows, for a Dask array.
+        For a Dask array, lazy and chunked by rows like X.
     """
     if not is_dask(X):
         out = function(X, 0)
@@ -215,7 +214,7 @@ def pair_rows(
     Returns
     -------
     ndarray or dask.array.Array of shape (n, m)
-        Lazy where X or Y is a Dask array, in chunks of their rows.
+        Lazy if X or Y is a Dask array, with the chunks of their rows.
     """
     if not (is_dask(X) or is_dask(Y)):
         return function(X, Y)
@@ -257,20 +256,21 @@ def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
 def labeled_rows(
     y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[NDArray[np.int64], NDArray[Any], int]:
-    """Fetch the labeled rows of a Dask array of partial labels, chunked however it is.
+    """Fetch the labeled rows of a Dask array of partial labels with any chunks.
 
     Parameters
     ----------
     y : dask.array.Array of shape (n,)
-        Labels; none where it is masked.  Chunks of unknown length are counted on the way.
+        Labels; masked entries have no label.  Chunks of unknown length are counted in the
+        same pass.
     pick : callable(labels) -> (places, labels)
-        Which of a chunk's rows are labeled, and how; picklable.
+        Returns the positions of the labeled rows in a chunk, and their labels; picklable.
 
     Returns
     -------
     rows : ndarray of int64
     labels : ndarray
-        Of the labeled rows only: nothing of length n reaches the client.
+        Labels of the labeled rows; the client holds no array of length n.
     n : int
         Length of y.
     """

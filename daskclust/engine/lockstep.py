@@ -1,10 +1,9 @@
 """Many fits over the same data that advance together and share every pass.
 
-Each fit runs in a thread of its own, as it is written: it is handed the data and asks
-for one pass after another.  A thread that asks is halted until all others have
-asked, too, or have ended; then one pass answers them all, and what was asked twice
-is computed once.  Only one thread runs at a time, in a fixed order, so results are
-those of the fits one by one.
+Each fit runs unchanged in its own thread and requests one pass after another.  The thread
+then waits until every other thread has requested a pass or has ended.  One pass over the
+data serves all requests; equal requests are computed once.  Only one thread runs at a
+time, in a fixed order, so results equal those of separate fits.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class Job:
     Parameters
     ----------
     run : callable(rows) -> Any
-        Given its own handle to the shared data.
+        The fit; it gets its own handle to the shared data.
     views : tuple of View
-        How it sees the rows.
+        Transformations of the rows that the fit uses.
     """
 
     run: Callable[[Rows], Any]
@@ -258,13 +257,13 @@ def run_together(rows: Rows, jobs: Sequence[Job]) -> list[Any]:
     Raises
     ------
     Exception
-        The first that a job raised; the others are ended.
+        The first exception that a job raised; the other jobs are ended.
 
     Notes
     -----
-    As many passes as the longest job makes (one more for each pass that fetches
-    rows by number, unless all fetch the same).  A halted thread for each job; what
-    a pass sends and brings home is the sum over the jobs.
+    Cost: as many passes as the longest job makes, and one more for each pass that fetches
+    rows by number, unless all jobs fetch the same rows.  One waiting thread per job.
+    Each pass sends and receives the sum of what the jobs need.
     """
     fits = [_Fit(job, rows) for job in jobs]
     try:

@@ -1,4 +1,4 @@
-"""Telling people what they should know while a fit goes on."""
+"""Notices to the user while a fit runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _readers: ContextVar[tuple[Callable[[str], None], ...]] = ContextVar(
 
 @contextmanager
 def on_notice(reader: Callable[[str], None]) -> Iterator[None]:
-    """Call ``reader`` with what people should know while fits run in this context.
+    """Call ``reader`` with each notice of the fits that run in this context.
 
-    Such as that a cluster has no workers.  Where nobody reads, it is logged as a warning.
+    A notice says, for example, that the cluster has no workers.  Without a reader,
+    notices are logged as warnings.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def on_notice(reader: Callable[[str], None]) -> Iterator[None]:
 
 
 def notify(text: str) -> None:
-    """Log a sentence and hand it to the readers."""
+    """Log a notice and pass it to the readers."""
     readers = _readers.get()
     logger.log(logging.INFO if readers else logging.WARNING, "%s", text)
     for reader in readers:

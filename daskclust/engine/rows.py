@@ -402,9 +402,10 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     Returns
     -------
     rows : Rows
-        Cut like X.  Blocks have no columns, so nothing is read and nothing held.
+        Rows with the chunks of X.  Blocks have no columns, so no data are read or stored.
     stand_in : dask.array.Array of shape (n, p)
-        What a fit is handed as X: lazy, so that labels nobody wants are not made.
+        The X that a fit receives.  Lazy, so that labels are only computed if they are
+        used.
     """
     n, p = like.n_rows, like.n_features
     if is_dask(X):

@@ -161,12 +161,13 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
     Returns
     -------
     estimator
-        Fitted: it predicts bit-identically.  Without ``labels_``.
+        The fitted estimator, without ``labels_``.  Its predictions are bit-identical to
+        those of the saved one.
 
     Raises
     ------
     FileNotFoundError
-        Nothing is there.
+        `path` does not exist.
     ModelFormatError
         The file is not a model of this version of daskclust, or it was changed or damaged:
         unknown class or parameters, wrong shapes, types or values, links, another checksum.
@@ -174,12 +175,12 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
     Warns
     -----
     DaskclustWarning
-        If parameters that cannot be saved, such as callables, are back at their defaults.
+        Parameters that cannot be saved, such as callables, have their default values.
 
     Notes
     -----
-    Never runs code from the file.  The checksum finds damage, not forgery: a model from an
-    untrusted source is safe to load, but its predictions are as trustworthy as its source.
+    No code from the file is run.  The checksum detects damage, but not manipulation: a
+    model from an untrusted source is safe to load, but its predictions may be wrong.
 
     Examples
     --------

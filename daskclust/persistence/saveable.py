@@ -11,7 +11,7 @@ __all__ = ["Saveable"]
 
 
 class Saveable:
-    """What can be saved, loaded, pickled and continued: mixed into every estimator."""
+    """Mixin of every estimator, to save, load, pickle and continue it."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "n_features_in_": Number(int, low=1, dim="p"),
@@ -33,28 +33,28 @@ class Saveable:
         Parameters
         ----------
         path : str, path or zarr store
-            Folder to write, usually ``*.zarr``; or a URL that fsspec knows.
+            Folder to write, usually ``*.zarr``; or a URL that fsspec supports.
         overwrite : bool, default=False
             Replace a saved model.  Anything else is never replaced.
 
         Raises
         ------
         NotFittedError
-            Before ``fit``.
+            The estimator is not fitted.
         FileExistsError
-            Something is there, and `overwrite` is False or it is no saved model.
+            `path` exists, and `overwrite` is False or `path` is not a saved model.
 
         See Also
         --------
-        daskclust.load : The way back.
+        daskclust.load : Load a saved model.
 
         Notes
         -----
-        Parameters and state are saved: arrays uncompressed, all else as JSON, with a
-        checksum; no pickle.  Left out are what is as long as the data (``labels_``),
-        and parameters that cannot be read back without running code (callables,
-        random generators) or that would write somewhere (``checkpoint``).  A local
-        folder appears under its name when it is whole.
+        Parameters and fitted attributes are saved with a checksum: arrays uncompressed,
+        everything else as JSON; no pickle.  Not saved are attributes as long as the data
+        (``labels_``), parameters that can only be restored by running code (callables,
+        random generators), and ``checkpoint``, which would write a file.  A local folder
+        appears under its name only when it is complete.
 
         Examples
         --------

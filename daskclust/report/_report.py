@@ -56,7 +56,7 @@ def write_report(
     overwrite: bool = False,
     job: str = "",
 ) -> Path | str:
-    """Write a report of a fit as one HTML file, without anything from elsewhere.
+    """Write a report of a fit as one self-contained HTML file.
 
     Parameters
     ----------
@@ -71,43 +71,43 @@ def write_report(
     truth : array of shape (y, x), int, default=None
         Known classes to compare with.
     unlabeled : int or sequence of int, default=-1
-        Values of `truth` that mean none.
+        Values of `truth` that mean "no class".
     class_names : sequence of str or mapping of int to str, default=None
-        Of the clusters, or of the classes by code where clusters are classes.
+        Names of the clusters; or names of the classes by code, if clusters are classes.
     uncertainty : array of shape (n_valid,), float, default=None
-        Margin of each row, from 0 (a tie) to 1, such as of
-        :meth:`daskclust.LabelSpreading.margin`: shown as a layer of the map.
+        Margin of each row, from 0 (a tie) to 1, such as the result of
+        :meth:`daskclust.LabelSpreading.margin`.  It is shown as a layer of the map.
     uncertainty_is : str, default=None
-        What the margin is, in words.
+        Description of the margin.
     title : str, default=None
     configuration : mapping, default=None
-        What the fit was run with; the model's parameters by default.
+        Settings of the fit; the model's parameters by default.
     legend, summary, agreement : optional
-        What is known of the label map already; else it is computed, in two passes over
-        the labels.
+        Earlier results for the label map.  If they are missing they are computed, in two
+        passes over the labels.
     overwrite : bool, default=False
-        Replace a report that daskclust has written; never another file.
+        Replace a report that daskclust has written; no other file is ever replaced.
     job : str, default=""
         Hexadecimal mark of the job that the report belongs to.
 
     Returns
     -------
     Path
-        The URL as it was given, where it is one.
+        Path of the report; a URL is returned as given.
 
     Raises
     ------
     FileExistsError
-        The file exists and `overwrite` is False, or it is no report of daskclust.
+        The file exists and `overwrite` is False, or daskclust has not written it.
     ImportError
-        Without matplotlib.
+        matplotlib is not installed.
 
     Notes
     -----
-    The map can be zoomed and its classes switched off by a script inside the file; without
-    scripts it is a picture.  Large scenes are shown by every so many pixels: at most 2500
-    along a side, and fewer where the layers would take more than 3 MB.  A scene of up to
-    512 MiB is read once more, for a picture in the colors of light.
+    A script inside the file zooms the map and hides classes.  With scripts disabled the
+    map is a static picture.  Large scenes are shown at lower resolution: at most 2500
+    pixels along a side, and fewer if the layers would take more than 3 MB.  A scene of up
+    to 512 MiB is read once more, for a picture in natural colors.
 
     Examples
     --------

@@ -23,12 +23,12 @@ class Legend:
     Attributes
     ----------
     codes : tuple of int
-        Values of the map.
+        Values in the map.
     names : tuple of str
     colors : tuple of str
         As ``#rrggbb``.
     keys : ndarray or None
-        Labels of the model, ascending, where they are not the values themselves.
+        Labels of the model, ascending; None if they are the values themselves.
     values : ndarray of int or None
         Value of each of the `keys`.
     """
@@ -78,22 +78,22 @@ def legend_of(
     names: Mapping[int, str] | None = None,
     colors: Mapping[int, str] | None = None,
 ) -> Legend:
-    """Say what the labels of a fitted model become in a map.
+    """Return the map values, names and colors of a fitted model's labels.
 
     Parameters
     ----------
     model : estimator
         Fitted.
     names, colors : mapping of int to str, optional
-        Of class codes, or of cluster numbers where the clusters are no classes.
+        By class code; or by cluster number, if clusters are not classes.
 
     Returns
     -------
     Legend
-        Of a classifier, and of clusters that are classes, the codes of the classes
-        (0, 1, ... for classes that are text); several clusters of one class are one
-        value.  Clusters of no class follow behind the largest code.  Of all other
-        estimators the numbers of the clusters.
+        For a classifier, and for clusters that are classes, the values are the codes of
+        the classes (0, 1, ... if classes are text).  Clusters of the same class share a
+        value.  Clusters without a class get values above the largest code.  For all other
+        estimators the values are the numbers of the clusters.
 
     Examples
     --------

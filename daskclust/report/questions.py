@@ -1,4 +1,4 @@
-"""A report of questions: where the pixels are, by number, with their spectra."""
+"""A report of pixels to label: their numbers on the scene, and their spectra."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_questions_report(
     overwrite: bool = False,
     job: str = "",
 ) -> Path:
-    """Write a page with numbered pixels on the scene, their spectra and what they may bring.
+    """Write a page with numbered pixels on the scene, their spectra and the expected gain.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def write_questions_report(
     Raises
     ------
     FileExistsError
-        The file exists and may not be replaced.
+        The file exists and `overwrite` is False, or daskclust has not written it.
     ImportError
-        Without matplotlib.
+        matplotlib is not installed.
 
     Notes
     -----
-    A scene of up to 512 MiB is read once more, three bands of it, for the picture.
+    For the picture, three bands of a scene of up to 512 MiB are read once more.
     """
     target = Path(path)
     if target.exists() and (not overwrite or report_mark(target) is None):

@@ -1,4 +1,4 @@
-"""What is told about a label map: sizes, agreement with a truth, a small picture of it."""
+"""Summary of a label map: sizes, agreement with known classes, a small picture."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MapSummary:
     values : ndarray of shape (rows, columns), float32, or None
         Margins of the same pixels, NaN for none.
     square_meters : tuple of float, or None
-        Ground that each code covers; None where the map does not say where it lies.
+        Area of each code; None if the map has no coordinate system.
     """
 
     sizes: NDArray[np.int64]

@@ -102,7 +102,7 @@ def reduce_blocks(
 ) -> list[Any]:
     """Make one pass for each state, without an engine; return the finalized results.
 
-    What blocks carry is handed from pass to pass.
+    What blocks carry is passed on from one pass to the next.
     """
     carries: list[Any] = [None] * len(blocks)
     results = []
@@ -181,18 +181,18 @@ def _check_shape(who: str, name: str, field: Field, array: NDArray[Any]) -> None
 def check_merge_laws(
     field: Field, arrays: Sequence[NDArray[Any]], tolerance: float = TOLERANCE
 ) -> None:
-    """Check what is asked of a :class:`~daskclust.reduction.Merge`, for some arrays.
+    """Check the laws of a :class:`~daskclust.reduction.Merge` on some arrays.
 
-    The identity is neutral from both sides; merging is associative and commutative
-    to a tolerance, keeps shape and type, writes to neither array and survives the
-    way to a worker.
+    The identity is neutral on both sides.  Merging is associative and commutative to a
+    tolerance, keeps shape and type, and writes to neither array.  The merge can be
+    pickled.
 
     Parameters
     ----------
     field : Field
-        With the merge in question.
+        Field with the merge to check.
     arrays : sequence of ndarray
-        Of the field's shape and type.
+        Arrays of the field's shape and type.
     tolerance : float
         Relative to the largest value of each array.
 
@@ -246,25 +246,26 @@ def check_reduction_laws(
 ) -> None:
     """Check everything that the engine relies on, for one set of rows.
 
-    The laws: partials have the shapes and types of ``fields``; merges obey
-    :func:`check_merge_laws`; the result depends neither on where the rows are cut
-    (blocks of no rows included), nor on whether blocks are joined or grouped; a
-    weight counts as so many repetitions of its row, and 0 as none; inputs are
-    not written to; reduction and states survive the way to a worker.
+    The laws: partials have the shapes and types of ``fields``.  Merges obey
+    :func:`check_merge_laws`.  The result does not depend on where the rows are cut (empty
+    blocks included), or on whether blocks are joined or grouped.  A row of weight w
+    counts as w repetitions of the row; a row of weight 0 does not count.  Inputs are not
+    modified.  The reduction and its states can be pickled.
 
     Parameters
     ----------
     reduction : Reduction
     states : sequence of state
-        One for each pass; what blocks carry goes from pass to pass, what they keep does not.
+        One for each pass.  What blocks carry is passed on to the next pass; what they
+        keep is not.
     x : ndarray of shape (n, p)
     weight : ndarray of shape (n,), float64, optional
         Repetition is only checked for integer weights.
     lengths : sequence of int, optional
-        A cut of the n rows to compare with the uncut ones.
+        Block lengths of a cut of the n rows, which is compared with the uncut rows.
     repetition_invariant : callable(result), optional
-        What of a result must be the same for repeated rows: all of it, unless it
-        names rows by their number.
+        Selects the part of a result that must not change if rows are repeated.  Needed if
+        the result contains row numbers; all of the result by default.
     tolerance : float
         Relative to the largest value of each array.
 

@@ -1,4 +1,4 @@
-"""A scheduler that counts how often it is asked."""
+"""A scheduler that counts computations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CountingScheduler:
     calls : int
         Computations so far.
     names : list of str
-        What each of them computed, as a dashboard would call it.
+        Names of the computed tasks, as the dashboard shows them.
 
     Examples
     --------

@@ -8,7 +8,7 @@ __all__ = ["row_chunks"]
 
 
 def row_chunks(n: int, *, max_chunks: int = 12) -> st.SearchStrategy[tuple[int, ...]]:
-    """Chunk lengths of ``n`` rows: uneven, chunks of no rows included.
+    """Chunk lengths of ``n`` rows: uneven, empty chunks included.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ def row_chunks(n: int, *, max_chunks: int = 12) -> st.SearchStrategy[tuple[int, 
     Returns
     -------
     strategy of tuple of int
-        Of sum ``n``; never empty.
+        Lengths with sum ``n``; never an empty tuple.
     """
 
     def lengths(cuts: list[int]) -> tuple[int, ...]:

@@ -1,13 +1,14 @@
-"""Nearest centers by bounds: rows that the moves of the centers cannot have changed are not scored.
+"""Nearest centers by bounds: rows whose cluster cannot have changed are not scored.
 
-When a row is scored against all centers, the few nearest are kept with lower bounds on their
-distances, and one bound for all others (Drake and Hamerly, 2012).  Later bounds are lowered by how
-far each center is from where it was then, not by the sum of its steps.  A center that the
-bounds do not rule out is measured; a row with many of these is scored again.
+When a row is scored against all centers, lower bounds on the distances to the few nearest centers
+are stored, and one lower bound for all others (Drake and Hamerly, 2012).  In later passes a bound
+is reduced by the distance between the center and its position at that time; this is at most the
+sum of its steps.  If the bounds do not exclude a center, the distance to it is computed.  If they
+exclude too few centers, the row is scored again.
 
-Results are those of :func:`daskclust.kernels.nearest.assign.accumulate` bit for bit: bounds leave
-room for the rounding of scores, so that a row that is not scored would have been put into the same
-cluster at once, and all rows are summed, and measured, in the same order.
+Results equal those of :func:`daskclust.kernels.nearest.assign.accumulate` bit for bit.  Bounds
+include the rounding error of scores, so scoring a skipped row would give the same cluster.  All
+rows are summed in the same order, and their distances are computed in the same order.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _most_measured(k: int) -> int:
 
 
 def bytes_a_row() -> int:
-    """Bytes that are kept for each row.
+    """Bytes of state for each row.
 
     Examples
     --------
@@ -52,7 +53,7 @@ def bytes_a_row() -> int:
 
 
 def no_state(n: int) -> RowState:
-    """Make room for the state of n rows, none of which was scored.
+    """Allocate the state of n rows that were not scored yet.
 
     Examples
     --------
@@ -70,20 +71,20 @@ def no_state(n: int) -> RowState:
 
 
 def no_past(k: int) -> Past:
-    """Return the past of k centers of which nothing is known."""
+    """Return the past of k centers without earlier passes."""
     return Past(0, np.empty((0, k), np.float32), np.empty((0, 1), np.int32))
 
 
 def past_of(centers: Float, before: Sequence[Float], first: int) -> Past:
-    """Measure how far centers are from where they were.
+    """Compute the distances of centers from their earlier positions.
 
     Parameters
     ----------
     centers : ndarray of shape (k, p), float64
     before : sequence of ndarray of shape (k, p), float64
-        Centers of the passes before, oldest first.
+        Centers of the earlier passes, oldest first.
     first : int
-        Number of the oldest.
+        Number of the oldest pass.
 
     Returns
     -------
@@ -136,33 +137,33 @@ def accumulate_bounded(
     segments: NDArray[np.int64] | None = None,
     into: BlockStatistics | None = None,
 ) -> tuple[BlockStatistics, int, int]:
-    """Assign a block's rows and sum them by cluster, scoring only rows that may have moved.
+    """Assign a block's rows and sum them by cluster; score only rows whose cluster may change.
 
     Parameters
     ----------
     x, centers, weight, shift, segments
         As of :func:`daskclust.kernels.nearest.assign.accumulate`.
     past : Past
-        Of these centers (:func:`past_of`).
+        Past of these centers (:func:`past_of`).
     rows : RowState
-        What an earlier pass kept of these very rows, or :func:`no_state`; brought up to date.
+        State of the same rows after an earlier pass, or :func:`no_state`; updated in place.
     number : int
-        Of this pass: one more than that of the newest of the past, if there is any.
+        Number of this pass: one more than that of the newest earlier pass, if any.
     into : BlockStatistics, optional
-        Statistics of the rows before, to which these are added; new ones by default.
+        Statistics of earlier rows, to which these are added; new ones by default.
 
     Returns
     -------
     statistics : BlockStatistics
         As of ``accumulate``, bit for bit.
     n_scored : int
-        Rows that were scored against all centers.
+        Number of rows scored against all centers.
     n_measured : int
-        Distances to single centers.
+        Number of distances computed to single centers.
 
     Notes
     -----
-    Cost O(n p) for rows that stay, O(n k p) for rows that are scored.
+    Cost O(p) for a skipped row, O(k p) for a scored row.
 
     Examples
     --------
