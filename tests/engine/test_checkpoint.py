@@ -221,12 +221,12 @@ def written(path):
 OTHER_DATA = {
     "more rows": (np.concatenate([X, X[:1]]), "n_rows was 600, is 601"),
     "fewer features": (X[:, :2], "n_features was 3, is 2"),
-    "another value": (np.where(np.arange(1800).reshape(600, 3) == 900, 0.5, X), "data are others"),
-    "another scale": (X * 1.001, "data are others"),
-    "rows reversed": (X[::-1].copy(), "data are others"),
-    "rows shuffled": (np.random.default_rng(2).permutation(X), "data are others"),
-    "columns permuted": (X[:, [1, 0, 2]].copy(), "data are others"),
-    "a column permuted": (np.column_stack([X[::-1, 0], X[:, 1:]]), "data are others"),
+    "another value": (np.where(np.arange(1800).reshape(600, 3) == 900, 0.5, X), "the data differ"),
+    "another scale": (X * 1.001, "the data differ"),
+    "rows reversed": (X[::-1].copy(), "the data differ"),
+    "rows shuffled": (np.random.default_rng(2).permutation(X), "the data differ"),
+    "columns permuted": (X[:, [1, 0, 2]].copy(), "the data differ"),
+    "a column permuted": (np.column_stack([X[::-1, 0], X[:, 1:]]), "the data differ"),
 }
 
 
@@ -240,7 +240,7 @@ def test_a_checkpoint_of_other_data_is_refused(case, written):
 
 
 def test_a_checkpoint_of_other_weights_is_refused(written):
-    with pytest.raises(CheckpointError, match="data are others"):
+    with pytest.raises(CheckpointError, match="the data differ"):
         KMeans(**OPTIONS, checkpoint=written).fit(X, sample_weight=WEIGHT)
 
 
