@@ -726,7 +726,7 @@ def test_what_reaches_the_client_is_bounded_by_the_partials(client, monkeypatch)
 
     monkeypatch.setattr(Client, "gather", counting_gather)
     monkeypatch.setattr(BoundRows, "scan", noting_scan)
-    model = KMeans(3, random_state=0, max_iter=3).fit(data)
+    model = KMeans(3, algorithm="lloyd", random_state=0, max_iter=3).fit(data)
     # Before the passes, each worker tells how much memory it has left.
     measured, *gathered = gathered
     assert measured < 1000
