@@ -65,9 +65,10 @@ def open_cube(
         their names, B2 before B10.
     nodata : float, None or "auto", default="auto"
         Value that means "no data", besides NaN.  ``"auto"`` reads the attributes
-        ``_FillValue``, ``missing_value`` and ``nodata``, and the range of valid values;
-        of Zarr's own ``fill_value``, which says how unwritten chunks read, only that of
-        version 2 as xarray writes it.  None means no value does.
+        ``_FillValue``, ``missing_value`` and ``nodata``, and the range of valid values.
+        Zarr's own ``fill_value`` is the value of chunks that were not written.  It counts as
+        "no data" only in stores of version 2 that xarray wrote, where it has that meaning.
+        None means that no value is "no data".
     mask : array of shape (y, x) or (date, y, x), bool, default=None
         True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one.  Of
         three dimensions (an array only): clouds, True where a pixel has no data on a date,
