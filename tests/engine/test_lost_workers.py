@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, wait
+from distributed.utils import get_mp_context
 from helpers import within
 
 import daskclust
@@ -45,14 +47,18 @@ X = make_rows()
 Y = np.where(np.arange(N) % 20 == 0, (X[:, 0] > 3).astype(int), -1)
 
 
-def read_slowly(block: np.ndarray) -> np.ndarray:
-    time.sleep(SLOW)
+def read_slowly(block: np.ndarray, while_there: Path | None = None) -> np.ndarray:
+    if while_there is None or while_there.exists():
+        time.sleep(SLOW)
     return block.copy()
 
 
-def slow() -> da.Array:
+def slow(while_there: Path | None = None) -> da.Array:
+    """Return the rows, in blocks that are slow to read: always, or while a file is there."""
     data = da.from_array(X, chunks=(60, P))
-    return data.map_blocks(read_slowly, dtype=X.dtype, meta=np.empty((0, 0)))
+    return data.map_blocks(
+        read_slowly, while_there=while_there, dtype=X.dtype, meta=np.empty((0, 0))
+    )
 
 
 def fit_kmeans(data):
@@ -124,7 +130,12 @@ def started(n_workers: int, **options) -> LocalCluster:
 
 @pytest.fixture(autouse=True)
 def _impatient():
-    with dask.config.set({"distributed.comm.timeouts.connect": "5s"}):
+    given = {
+        "distributed.comm.timeouts.connect": "5s",
+        # A local cluster gives up workers that its nannies do not start anew within 15 s, for good.
+        "distributed.deploy.lost-worker-timeout": f"{ENDLESS}s",
+    }
+    with dask.config.set(given):
         yield
 
 
@@ -142,6 +153,10 @@ def retire_all(client: Client, cluster: LocalCluster) -> None:
     """Let all workers go in good order, and start others."""
     client.retire_workers(list(client.nthreads()))
     cluster.scale(0)
+    # Asked for at once, others would take the names of those that go, and none would start.
+    began = time.monotonic()
+    while cluster.workers and time.monotonic() - began < ENDLESS:
+        time.sleep(0.02)
     cluster.scale(1)
 
 
@@ -158,15 +173,20 @@ def shrink_and_grow(client: Client, cluster: LocalCluster) -> None:
 
 
 class Disaster:
-    """What befalls the workers a moment after the client begins to wait for the n-th time."""
+    """What befalls the workers a moment after the client begins to wait for the n-th time.
 
-    def __init__(self, monkeypatch, client, cluster, deed, at: float) -> None:
+    A file is there from then on until it has happened: blocks are slow to read, so that it
+    happens in between.
+    """
+
+    def __init__(self, monkeypatch, client, cluster, deed, at: float, file: Path) -> None:
         self.struck = threading.Event()
         self.calls, self._at = 0, at
 
         def strike() -> None:
             time.sleep(2.5 * SLOW)
             deed(client, cluster)
+            file.unlink()
             self.struck.set()
 
         before = tasks._wait
@@ -174,6 +194,7 @@ class Disaster:
         def waited(*arguments, **options):
             self.calls += 1
             if self.calls == at:
+                file.touch()
                 threading.Thread(target=strike, daemon=True).start()
             return before(*arguments, **options)
 
@@ -187,8 +208,8 @@ class Disaster:
 
 
 def finished(fit, data) -> dict:
-    """Fit, which may take long but not for ever; the labels come after."""
-    return state_of(within(ENDLESS, fit, data))
+    """Fit and compute the labels, which may take long but not for ever."""
+    return within(ENDLESS, lambda: state_of(fit(data)))
 
 
 def assert_same(found: dict, expected: dict) -> None:
@@ -209,14 +230,15 @@ SEEDING, ITERATING = 3, 9
     ],
     ids=["one worker, seeding, streamed", "both, iterating, kept", "retired, iterating"],
 )
-def test_a_fit_outlives_all_workers(n_workers, deed, at, persist, monkeypatch):
+def test_a_fit_outlives_all_workers(n_workers, deed, at, persist, monkeypatch, tmp_path):
+    now = tmp_path / "now"
     with (
         started(n_workers) as cluster,
         Client(cluster) as client,
         dask.config.set({"daskclust.persist": persist}),
     ):
-        disaster = Disaster(monkeypatch, client, cluster, deed, at)
-        found = finished(fit_kmeans, slow())
+        disaster = Disaster(monkeypatch, client, cluster, deed, at, now)
+        found = finished(fit_kmeans, slow(now))
         assert disaster.struck_in_time()
     assert_same(found, alone(fit_kmeans))
 
@@ -237,6 +259,15 @@ FITS = [
 DEEDS = [sigkill_all, sigkill_one, retire_all, restart, shrink_and_grow]
 #: Where in a fit it happens, as shares of the times that the client waits for the cluster.
 SHARES = [0.15, 0.5, 0.9]
+
+
+#: What workers of these fits import.
+IMPORTED = [
+    "distributed",
+    "daskclust.cluster.kmeans",
+    "daskclust.mixture.pckid",
+    "daskclust.prototypes.spectral_clustering",
+]
 
 
 class Clusters:
@@ -261,13 +292,13 @@ class Clusters:
             raise
         self._kept[n_workers] = cluster
 
-    def waits(self, fit, persist: bool, n_workers: int, monkeypatch) -> int:
+    def waits(self, fit, persist: bool, n_workers: int, monkeypatch, now: Path) -> int:
         """How often the client waits in this fit where nothing happens."""
         key = (fit, persist, n_workers)
         if key not in self._waits:
             with self.use(n_workers) as (cluster, client), monkeypatch.context() as patch:
-                calm = Disaster(patch, client, cluster, None, np.inf)
-                finished(fit, slow())
+                calm = Disaster(patch, client, cluster, None, np.inf, now)
+                finished(fit, slow(now))
             self._waits[key] = calm.calls
         return self._waits[key]
 
@@ -278,9 +309,12 @@ class Clusters:
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[Clusters]:
-    kept = Clusters()
-    yield kept
-    kept.close()
+    # Workers start again hundreds of times: from a process that has imported what they need.
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context().set_forkserver_preload(IMPORTED)
+        kept = Clusters()
+        yield kept
+        kept.close()
 
 
 @pytest.mark.slow
@@ -290,13 +324,14 @@ def clusters() -> Iterator[Clusters]:
 @pytest.mark.parametrize("persist", [False, True], ids=["streamed", "kept"])
 @pytest.mark.parametrize("fit", FITS)
 def test_every_fit_outlives_every_disaster(
-    fit, persist, n_workers, share, deed, clusters, monkeypatch
+    fit, persist, n_workers, share, deed, clusters, monkeypatch, tmp_path
 ):
+    now = tmp_path / "now"
     with dask.config.set({"daskclust.persist": persist}):
-        at = max(1, round(share * clusters.waits(fit, persist, n_workers, monkeypatch)))
+        at = max(1, round(share * clusters.waits(fit, persist, n_workers, monkeypatch, now)))
         with clusters.use(n_workers) as (cluster, client):
-            disaster = Disaster(monkeypatch, client, cluster, deed, at)
-            found = finished(fit, slow())
+            disaster = Disaster(monkeypatch, client, cluster, deed, at, now)
+            found = finished(fit, slow(now))
             assert disaster.struck_in_time()
     expected = alone(fit)
     if fit is fit_pckid:

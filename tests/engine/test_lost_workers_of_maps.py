@@ -148,7 +148,7 @@ def test_without_workers_a_map_is_given_up_and_nothing_stays(name, models, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_ensemble_outlives_all_workers(monkeypatch):
+def test_an_ensemble_outlives_all_workers(monkeypatch, tmp_path):
     from daskclust.mixture import _ensemble
 
     data = np.random.default_rng(0).normal(size=(300, 3))
@@ -168,7 +168,8 @@ def test_an_ensemble_outlives_all_workers(monkeypatch):
         at_members: list[Disaster] = []
 
         def watched(*arguments: Any, **options: Any) -> Any:
-            at_members.append(Disaster(monkeypatch, client, cluster, sigkill_all, 1))
+            file = tmp_path / "now"
+            at_members.append(Disaster(monkeypatch, client, cluster, sigkill_all, 1, file))
             return train(*arguments, **options)
 
         monkeypatch.setattr(_ensemble, "map_independent", watched)
