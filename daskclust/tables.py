@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.storage.atomic import discard, hidden_sibling, put_in_place
+from daskclust.storage.files import unanswered, url_options
 from daskclust.storage.urls import redact
 
 __all__ = ["Table", "open_table"]
@@ -266,12 +267,14 @@ def open_table(
                     f"{str(file)!r} cannot be read as Parquet: it does not end as such a file "
                     "does. Is it whole?"
                 )
+        read = dd.read_csv if is_text else dd.read_parquet
         try:
-            frame = dd.read_csv(given) if is_text else dd.read_parquet(given)
+            frame = read(given, storage_options=url_options(names[0]) or None)
         except (OSError, ValueError) as error:
+            reason = "no answer in time" if unanswered(error) else redact(error)
+            kind = "CSV" if is_text else "Parquet"
             raise OSError(
-                f"{given!r} cannot be read as {'CSV' if is_text else 'Parquet'}: {error}. Is the "
-                "file whole?"
+                f"{redact(repr(given))} cannot be read as {kind}: {reason}. Is the file whole?"
             ) from error
     known = [str(name) for name in frame.columns]
     for wanted in (*(columns or ()), *(() if label_column is None else (label_column,))):

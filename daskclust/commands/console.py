@@ -141,12 +141,27 @@ def open_client(
             silence_logs=logging.CRITICAL,
         )
     try:
-        with Client(cluster, set_as_default=True) as client, on_notice(progress.say):
+        with (
+            _workers_stay(),
+            Client(cluster, set_as_default=True) as client,
+            on_notice(progress.say),
+        ):
             _wait_for_workers(client)
             yield client
     finally:
         with deferred():
             cluster.close()
+
+
+def _workers_stay() -> Any:
+    """Let a local cluster keep workers that take long to start again.
+
+    It would close one for good that is not back in 15 s, as on a machine with much else to do,
+    and a fit would wait for a worker that nobody starts.
+    """
+    import dask
+
+    return dask.config.set({"distributed.deploy.lost-worker-timeout": "7 days"})
 
 
 def _connect(options: argparse.Namespace) -> Any:

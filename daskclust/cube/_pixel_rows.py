@@ -56,7 +56,7 @@ class PixelRows:
         self._source = source
         self._grid = source.grid
         self._pixels = None if pixels is None else read_again(pixels)
-        self._excluded = excluded
+        self._excluded = None if excluded is None else read_again(excluded)
         self._scale: Scale = scale
         self._stamp: str | None = None
         self._place = place
@@ -293,7 +293,7 @@ class PixelRows:
         **options: Any,
     ) -> da.Array:
         """Run ``function(ids, *labels, [excluded])`` on every block; `sizes` rows come out."""
-        pairs: list[Any] = [da.arange(self._grid.count, chunks=1, dtype=np.int64), "i"]
+        pairs: list[Any] = [da.from_array(np.arange(self._grid.count), chunks=1), "i"]
         if self._pixels is not None:
             pairs += [self._pixels, "ib"]
             function = partial(_blocks.with_held, function=function)

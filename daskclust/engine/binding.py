@@ -21,7 +21,6 @@ from daskclust.engine.dask_surface import (
     scheduler_of,
     sending_once,
     submit_graph,
-    task,
 )
 from daskclust.engine.executors import (
     ClusterExecutor,
@@ -92,18 +91,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _under_own_keys(graph: Mapping[Any, Any], keys: Sequence[Any]) -> tuple[dict[Any, Any], list]:
-    """Return a graph with new names for some keys.
-
-    A cluster answers for a key that failed before, and that somebody still refers
-    to, with the old error.
-    """
-    name = f"daskclust-rows-{uuid4().hex}"
-    own = [(name, i) for i in range(len(keys))]
-    calls = {mine: task(_same, key) for mine, key in zip(own, keys, strict=True)}
-    return {**graph, **calls}, own
-
-
 def fetch_chunks(array: Any, what: str) -> list[Any]:
     """Compute the chunks of an array, each small, on the user's scheduler.
 
@@ -120,7 +107,7 @@ def fetch_chunks(array: Any, what: str) -> list[Any]:
     graph = behind.whole()
     if client is None:
         return list(get(graph, behind.keys))
-    return gather_futures(client, what, submit_graph(client, *_under_own_keys(graph, behind.keys)))
+    return gather_futures(client, what, submit_graph(client, graph, behind.keys))
 
 
 def _check_layout(X: Any) -> Any:
@@ -280,8 +267,8 @@ def _whole_graph(
 
 
 def _kept(behind: ArrayGraph, client: Any) -> list[Any]:
-    """Let a cluster compute all chunks and keep them, under keys of this fit."""
-    return submit_graph(client, *_under_own_keys(behind.whole(), behind.keys))
+    """Let a cluster compute all chunks and keep them."""
+    return submit_graph(client, behind.whole(), behind.keys)
 
 
 def _bind_cluster(

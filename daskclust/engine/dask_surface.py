@@ -11,10 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import dask
+from dask._task_spec import convert_legacy_graph
 from dask.base import get_scheduler
 from dask.core import flatten, get_dependencies, istask
+from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 
 __all__ = [
@@ -27,7 +30,9 @@ __all__ = [
     "is_leaf",
     "keys_of",
     "needed",
+    "on_top_of",
     "optimized",
+    "renamed",
     "scheduler_of",
     "sending_once",
     "submit_graph",
@@ -107,9 +112,35 @@ def client_behind(get: Any) -> Any:
     return owner if hasattr(owner, "who_has") else None
 
 
+def on_top_of(array: Any, name: str, layer: Mapping[Key, Any]) -> Any:
+    """Return the graph of an array with one more layer, whose tasks refer to its chunks."""
+    return HighLevelGraph.from_collections(name, dict(layer), dependencies=[array])
+
+
+def renamed(graph: Mapping[Key, Any], names: Mapping[Key, Key]) -> dict[Key, Any]:
+    """Return the same graph with other names for some of its keys; futures keep theirs."""
+    held = {key: node for key, node in graph.items() if is_future(node)}
+    names = {key: name for key, name in names.items() if key not in held}
+    tasks = {key: node for key, node in graph.items() if key not in held}
+    nodes = convert_legacy_graph(tasks, all_keys=graph.keys())
+    moved = {
+        names.get(key, key): node.substitute(names, key=names.get(key, key))
+        for key, node in nodes.items()
+    }
+    return {**held, **moved}
+
+
 def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> list[Any]:
-    """Send a graph to a cluster and return the futures of some keys."""
-    return list(client.get(dict(graph), list(keys), sync=False))
+    """Send a graph to a cluster, under names of its own, and return the futures of some keys.
+
+    A cluster answers for a key that failed before, and that somebody still refers to, with the
+    old error.  Where it knows a key from another graph, with other inputs, it keeps those; and
+    Dask's optimization gives the same key other inputs in each graph that it is part of.
+    """
+    token = uuid4().hex
+    names = {key: (f"daskclust-rows-{token}", number) for number, key in enumerate(graph)}
+    futures = client.get(renamed(graph, names), [names[key] for key in keys], sync=False)
+    return list(futures)
 
 
 def compute_by(

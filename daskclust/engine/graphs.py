@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
 from dask.sizeof import sizeof
 
 from daskclust.engine.blocks import LazyChunk
@@ -30,6 +31,7 @@ from daskclust.engine.dask_surface import (
     keys_of,
     needed,
     optimized,
+    renamed,
     task,
     value_of,
 )
@@ -38,6 +40,8 @@ from daskclust.storage.reads import Retries
 __all__ = ["ArrayGraph", "cut", "graph_behind", "read_again"]
 
 Key = Any
+#: How names of tasks begin that are tried again.
+_READ = "daskclust-read-"
 #: A constant is what at least this share of the blocks refer to.
 _CONSTANT_SHARE = 0.5
 #: and what has at most so many bytes; anything larger is data, not a statistic.
@@ -114,8 +118,8 @@ def graph_behind(array: Any) -> ArrayGraph:
 def read_again(X: Any) -> Any:
     """Return a lazy array in which each failed read is tried again.
 
-    Values and names do not change.  An array in memory, here or on a cluster, is returned
-    unchanged.
+    Values do not change.  An array in memory, here or on a cluster, is returned unchanged, and
+    so is one that is made of such an array without further reads.
 
     Parameters
     ----------
@@ -124,19 +128,70 @@ def read_again(X: Any) -> Any:
 
     Notes
     -----
+    Names are not those of X: a cluster that knew them from X would keep what it knew.  So where
+    X is computed beside it, X is read twice.
+
     Builds the graph: O(chunks) on the client, as computing does.  Not for Dask's arrays
     of expressions (``array.query-planning``), which take no graphs; of a Zarr store that
     :func:`daskclust.open_cube` has opened, they are tried again all the same.
     """
-    if hasattr(X, "expr"):
+    if hasattr(X, "expr") or _is_read_again(X):
         return X
     behind = graph_behind(X)
     if behind.futures is not None or not behind.inputs or behind.in_memory:
         return X
-    graph = behind.whole()
-    own = [(X.name, i, *(0,) * (X.ndim - 1)) for i in range(X.numblocks[0])]
-    graph.update({mine: key for mine, key in zip(own, behind.keys, strict=True) if mine != key})
-    return da.Array(graph, X.name, X.chunks, dtype=X.dtype, meta=X._meta)
+    name = f"{_READ}{tokenize(X.name)}"
+    own = [(name, i, *(0,) * (X.ndim - 1)) for i in range(X.numblocks[0])]
+    graph = _one_task_each(behind, own)
+    if graph is None:
+        graph = behind.whole()
+        # Chunks may be one and the same task.
+        names = {key: _own_name(key, X.name) for key in graph}
+        names.update(zip(reversed(behind.keys), reversed(own), strict=True))
+        aliases = {mine: names[key] for mine, key in zip(own, behind.keys, strict=True)}
+        graph = {**aliases, **renamed(graph, names)}
+    return da.Array(graph, name, X.chunks, dtype=X.dtype, meta=X._meta)
+
+
+def _one_task_each(behind: ArrayGraph, names: list[Key]) -> dict[Key, Any] | None:
+    """Return a graph of one task a chunk; None where chunks have tasks in common.
+
+    Such tasks stay what they are in whatever graph they are part of: Dask has nothing to fuse.
+    """
+    leaves, retries = behind.leaves, Retries.configured()
+    closures = [_closure(behind.inputs, key) for key in behind.keys]
+    uses = Counter(key for closure in closures for key in closure)
+    if any(count > 1 for key, count in uses.items() if key not in leaves):
+        return None
+    graph: dict[Key, Any] = {}
+    for name, key, closure in zip(names, behind.keys, closures, strict=True):
+        outside = [
+            leaf for leaf in closure & leaves if uses[leaf] > 1 and _is_large(behind.graph[leaf])
+        ]
+        part = {inner: behind.graph[inner] for inner in closure.difference(outside)}
+        if len(_reads(closure, behind.inputs, leaves)) > 1:
+            part = _guarded(part, behind.inputs, leaves, retries)
+        held = [_own_name(leaf, name[0]) for leaf in outside]
+        graph.update({mine: behind.graph[leaf] for mine, leaf in zip(held, outside, strict=True)})
+        graph[name] = task(partial(LazyChunk(part, key, retries).load_with, outside), *held)
+    return graph
+
+
+def _own_name(key: Key, owner: str) -> Key:
+    first, *index = key if isinstance(key, tuple) else (key,)
+    name = f"{_READ}{tokenize(first, owner)}"
+    return (name, *index) if isinstance(key, tuple) else name
+
+
+def _is_read_again(X: Any) -> bool:
+    """Whether all tasks that X begins with are tried again already."""
+    graph = graph_of(X)
+    if any(is_future(value) for value in graph.values()):
+        return False
+    graph, inputs = needed(graph, keys_of(X))
+    leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
+    names = [key[0] if isinstance(key, tuple) else key for key in _reads(graph, inputs, leaves)]
+    return all(str(name).startswith(_READ) for name in names)
 
 
 def _resolved(graph: Mapping[Key, Any], dependencies: Mapping[Key, list[Key]], key: Key) -> Key:
@@ -243,14 +298,17 @@ def _guarded(
     """
     guarded = dict(graph)
     for key in _reads(graph, dependencies, leaves):
-        outside = [name for name in dependencies[key] if _is_large(graph[name])]
+        outside = [
+            name for name in dependencies[key] if name not in graph or _is_large(graph[name])
+        ]
         inside = (key, *(name for name in dependencies[key] if name not in outside))
         chunk = LazyChunk({name: graph[name] for name in inside}, key, retries)
         guarded[key] = task(partial(chunk.load_with, outside), *outside)
     return guarded
 
 
-def _is_large(value: Any) -> bool:
+def _is_large(node: Any) -> bool:
+    value = getattr(node, "value", node)
     return isinstance(value, np.ndarray) and value.nbytes > _CARRIED_BYTES
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from daskclust.engine.binding import fetch_chunks
 from daskclust.engine.blocks import check_width
-from daskclust.engine.dask_surface import graph_of, task
+from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.engine.graphs import read_again
 from daskclust.engine.rows import is_dask
 
@@ -153,7 +153,7 @@ def map_rows(
         (names, i, *last): task(partial(label, patch=own, width=X.shape[1]), (X.name, i, 0))
         for i, own in enumerate(patches)
     }
-    graph = {**graph_of(X), **layer}
+    graph = on_top_of(X, names, layer)
     chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
     return da.Array(graph, names, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,16 +13,48 @@ from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.stores import local_path, opening_errors
 from daskclust.storage.urls import redact
 
-__all__ = ["read_start", "remove", "write_whole"]
+__all__ = ["read_start", "remove", "unanswered", "url_options", "write_whole"]
 
 T = TypeVar("T")
+
+
+def url_options(place: str) -> dict[str, Any]:
+    """Return the options by which fsspec gives up servers that do not answer.
+
+    Of HTTP only, whose requests have five minutes otherwise; a URL may chain protocols.
+
+    Examples
+    --------
+    >>> url_options("s3://bucket/scene.nc")
+    {}
+    """
+    protocols = {"http", "https"}.intersection(re.split("::|://", place))
+    if not protocols:
+        return {}
+    try:
+        from aiohttp import ClientTimeout
+    except ImportError:
+        # Told where the URL is opened.
+        return {}
+    limit = ClientTimeout(total=Retries.configured().timeout)
+    return {protocol: {"client_kwargs": {"timeout": limit}} for protocol in protocols}
+
+
+def unanswered(error: BaseException) -> bool:
+    """Whether a request had no answer in time: fsspec calls that a file that is not there."""
+    below: BaseException | None = error
+    for _ in range(8):
+        if below is None or isinstance(below, TimeoutError):
+            break
+        below = below.__cause__ or below.__context__
+    return isinstance(below, TimeoutError)
 
 
 def _at_url(place: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     with opening_errors(place):
-        file_system, inner = url_to_fs(place)
+        file_system, inner = url_to_fs(place, **url_options(place))
     return file_system, inner
 
 

@@ -89,6 +89,39 @@ def test_futures_are_recognised_in_graphs(client):
     assert not surface.is_future(np.ones(2))
 
 
+def test_a_layer_on_top_of_an_array_is_computed_with_it():
+    below = chain()
+    layer = {("top", i): surface.task(np.sum, key) for i, key in enumerate(surface.keys_of(below))}
+    graph = surface.on_top_of(below, "top", layer)
+    top = da.Array(graph, "top", ((1,) * 3,), dtype=float)
+    found = dask.get(dict(top.__dask_graph__()), list(layer))
+    assert sum(found) == below.sum().compute(scheduler="sync"), "from_collections: on_top_of()"
+
+
+def test_a_graph_under_other_names_computes_the_same():
+    graph = {"a": 1, "b": "a", "c": surface.task(sum, ["a", "b"]), ("d", 0): surface.task(abs, "c")}
+    names = {"a": ("x", 0), "b": ("x", 1), "c": ("x", 2), ("d", 0): ("x", 3)}
+    moved = surface.renamed(graph, names)
+    assert set(moved) == set(names.values()), "convert_legacy_graph: renamed()"
+    assert dask.get(moved, [("x", 3), ("x", 1)]) == (2, 1), "substitute: renamed()"
+    array = surface.optimized(chain())
+    graph, keys = surface.graph_of(array), surface.keys_of(array)
+    names = {key: ("moved", number) for number, key in enumerate(graph)}
+    found = dask.get(surface.renamed(graph, names), [names[key] for key in keys])
+    np.testing.assert_array_equal(np.concatenate(found), chain().compute(scheduler="sync"))
+
+
+def test_futures_keep_their_names(client):
+    held = client.persist(chain())
+    graph = {**surface.graph_of(held), "sum": surface.task(np.sum, surface.keys_of(held)[0])}
+    moved = surface.renamed(graph, {key: ("moved", str(key)) for key in graph})
+    assert set(surface.keys_of(held)) <= set(moved)
+    (future,) = surface.submit_graph(client, graph, ["sum"])
+    assert future.result() == np.sum(
+        dask.get(surface.graph_of(chain()), surface.keys_of(chain())[0])
+    )
+
+
 def test_a_graph_is_sent_without_waiting(client):
     graph = {"x-surface": 20, "y-surface": surface.task(abs, "x-surface")}
     futures = surface.submit_graph(client, graph, ["y-surface"])

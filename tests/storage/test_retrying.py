@@ -22,6 +22,7 @@ from daskclust.storage.reads import Retries, Tries, is_passing
 from daskclust.storage.retrying import RetryingStore, retrying, underlying
 from daskclust.storage.stores import local_path, open_store
 from daskclust.storage.targets import new_group
+from daskclust.tables import open_table
 
 
 class Unreliable(LocalStore):
@@ -216,16 +217,20 @@ def deaf() -> Iterator[str]:
             connection.close()
 
 
-@pytest.mark.parametrize("name", ["scene.zarr", "scene.tif"])
+@pytest.mark.parametrize("name", ["scene.zarr", "scene.tif", "scene.nc", "t.csv", "t.parquet"])
 def test_a_server_that_never_answers_is_given_up_and_named(deaf, name):
     pytest.importorskip("aiohttp")
     pytest.importorskip("rioxarray", reason="needs the extra `raster`")
+    opened = daskclust.open_cube
+    if name.startswith("t."):
+        pytest.importorskip("dask.dataframe", reason="needs the extra `dataframe`")
+        opened = open_table
     began = time.monotonic()
     with (
         dask.config.set({"daskclust.read-timeout": "1s"}),
         pytest.raises((ReadError, OSError), match=f"127.0.0.1:.*{name}") as error,
     ):
-        daskclust.open_cube(f"http://me:hunter2@{deaf}/{name}?sig=SECRET")
+        opened(f"http://me:hunter2@{deaf}/{name}?sig=SECRET")
     text = str(error.value)
     assert time.monotonic() - began < 60
     assert "hunter2" not in text

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import dask
 import numpy as np
 
 from daskclust.cube.formats.found import BAD_BANDS, needs_extra
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
+from daskclust.storage.files import unanswered, url_options
 from daskclust.storage.urls import redact
 
 __all__ = ["open_netcdf"]
@@ -38,7 +40,8 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
     ImportError
         Without the extra ``raster``.
     OSError
-        The file is broken, or no such file.
+        The file is broken, there is no such file, or a server gave no answer within
+        ``daskclust.read-timeout``.
     """
     engine = "scipy" if classic else "h5netcdf"
     with needs_extra(f"{str(path)!r}"):
@@ -51,10 +54,18 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
     if not classic:
         # HDF5 files that are not NetCDF have dimensions without names.
         options["phony_dims"] = "access"
+        if limits := url_options(str(path)):
+            options["storage_options"] = limits
     try:
         found = xarray.open_dataset(path, chunks={}, **options)
         groups = {} if classic else xarray.open_groups(path, **options)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        if unanswered(error):
+            limit = dask.config.get("daskclust.read-timeout")
+            raise OSError(
+                f"{redact(path)!r} cannot be read: the server gave no answer within {limit}. Check "
+                "it, or raise daskclust.read-timeout."
+            ) from error
         if isinstance(error, FileNotFoundError):
             raise
         raise OSError(
