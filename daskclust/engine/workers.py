@@ -20,19 +20,24 @@ __all__ = ["Vigil", "workers_of"]
 #: Seconds without a worker after which that is said, and after which it is said again.
 _SAID_AFTER = 15.0
 _SAID_AGAIN = 60.0
-#: Dask's setting of how long a scheduler may take to answer.
+#: Dask's setting of how long a scheduler usually takes to answer, at most.
 _ANSWERS = "distributed.comm.timeouts.connect"
+#: What a client's status is that will not be connected again.
+_ENDED = ("closing", "closed")
 
 
 def workers_of(client: Any) -> dict[str, int]:
     """Return the threads of each worker, by address: one short call of the scheduler.
 
+    A scheduler that has much to do may take long to answer.  It is waited for as long as the
+    connection stands, and for as long as workers are.
+
     Raises
     ------
     ClusterError
-        Where the scheduler does not answer.
+        Where the connection is lost, or there was no answer for ``daskclust.worker-timeout``.
     """
-    if client.status in ("closing", "closed"):
+    if client.status in _ENDED:
         raise scheduler_lost(client)
     answer: Future[dict[str, int]] = Future()
 
@@ -44,10 +49,38 @@ def workers_of(client: Any) -> dict[str, int]:
 
     # In a thread: a client that is closed while it asks never gets an answer.
     threading.Thread(target=ask, name="daskclust-workers", daemon=True).start()
-    try:
-        return answer.result(parse_timedelta(dask.config.get(_ANSWERS)))
-    except Exception as error:
-        raise scheduler_lost(client) from error
+    usual, patience, began = (
+        parse_timedelta(dask.config.get(_ANSWERS)),
+        _patience(),
+        time.monotonic(),
+    )
+    said = False
+    while True:
+        try:
+            return answer.result(min(1.0, usual))
+        except Exception as error:
+            waited = time.monotonic() - began
+            if answer.done() or client.status in _ENDED:
+                raise scheduler_lost(client) from error
+            if waited < usual:
+                continue
+            if client.status != "running":
+                raise scheduler_lost(client) from error
+            problem = f"The scheduler at {client.scheduler.address} has not answered"
+            if waited >= patience:
+                raise ClusterError(
+                    f"{problem} for {format_time(waited)}. Look at its load and its log, and fit "
+                    "again, or raise daskclust.worker-timeout; a checkpoint goes on where it was."
+                ) from error
+            if not said:
+                notify(f"{problem} for {format_time(waited)}; it is waited for.")
+                said = True
+
+
+def _patience() -> float:
+    """Seconds that a cluster is waited for."""
+    limit = dask.config.get("daskclust.worker-timeout")
+    return float("inf") if limit is None else float(parse_timedelta(limit))
 
 
 def scheduler_lost(client: Any) -> ClusterError:
@@ -73,8 +106,7 @@ class Vigil:
     def __init__(self, client: Any, what: str) -> None:
         self._client = client
         self._what = what
-        patience = dask.config.get("daskclust.worker-timeout")
-        self._patience = float("inf") if patience is None else float(parse_timedelta(patience))
+        self._patience = _patience()
         self._since: float | None = None
         self._said: float | None = None
         self._best = 0

@@ -437,6 +437,39 @@ def test_a_lost_scheduler_ends_the_fit_at_once(tmp_path):
             process.wait()
 
 
+def busy(client: Client, seconds: float) -> None:
+    """Let the scheduler do nothing else for some time."""
+    threading.Thread(
+        target=client.run_on_scheduler, args=(time.sleep, seconds), daemon=True
+    ).start()
+
+
+def test_a_scheduler_that_is_busy_is_waited_for():
+    said = []
+    with (
+        started(1) as cluster,
+        Client(cluster) as client,
+        dask.config.set({"daskclust.persist": False, "distributed.comm.timeouts.connect": "1s"}),
+        on_notice(said.append),
+        daskclust.on_iteration(lambda record: record["iteration"] == 1 and busy(client, 5)),
+    ):
+        found = state_of(fit_kmeans(slow()))
+    assert_same(found, alone(fit_kmeans))
+    assert any("has not answered for" in words for words in said), said
+
+
+def test_a_scheduler_that_does_not_answer_is_given_up():
+    patience = {"daskclust.worker-timeout": "2s", "distributed.comm.timeouts.connect": "1s"}
+    with (
+        started(1) as cluster,
+        Client(cluster) as client,
+        dask.config.set({"daskclust.persist": False, **patience}),
+        daskclust.on_iteration(lambda record: record["iteration"] == 1 and busy(client, 12)),
+        pytest.raises(ClusterError, match=r"has not answered for [2-9].*worker-timeout"),
+    ):
+        fit_kmeans(slow())
+
+
 def test_lazy_labels_need_no_worker_of_the_fit():
     with started(1) as cluster, Client(cluster) as client:
         model = fit_kmeans(slow())
