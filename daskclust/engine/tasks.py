@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -331,6 +331,23 @@ def arrive(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
     )
 
 
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Give the thread of a task that fits, and waits for other tasks, to these meanwhile."""
+    from distributed import rejoin, secede
+
+    try:
+        secede()
+    except Exception:
+        # Not in a task, or aside already, as within `worker_client`.
+        yield
+        return
+    try:
+        yield
+    finally:
+        rejoin()
+
+
 def _wait(
     client: Any,
     what: str,
@@ -339,6 +356,19 @@ def _wait(
     lost: Callable[[Mapping[str, int]], set[str]] = lambda present: set(),
     renew: Callable[[Mapping[str, int]], None] | None = None,
     wait_for: Callable[[Any, Sequence[Any]], Any] = _Gathering,
+) -> list[Any]:
+    with _aside():
+        return _wait_aside(client, what, futures, n_done, lost, renew, wait_for)
+
+
+def _wait_aside(
+    client: Any,
+    what: str,
+    futures: Callable[[], list[Any]],
+    n_done: Callable[[], int],
+    lost: Callable[[Mapping[str, int]], set[str]],
+    renew: Callable[[Mapping[str, int]], None] | None,
+    wait_for: Callable[[Any, Sequence[Any]], Any],
 ) -> list[Any]:
     waiting = wait_for(client, futures())
     vigil: Vigil | None = None

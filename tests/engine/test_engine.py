@@ -21,6 +21,7 @@ import zarr
 from dask.sizeof import sizeof
 from dask.utils import key_split
 from distributed import Client, LocalCluster, get_task_stream, wait
+from helpers import within
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -800,3 +801,19 @@ def test_killing_a_worker_between_passes_does_not_change_a_bit(
         model = fit(data)
     assert killed
     assert digest(model) == reference[EVEN]
+
+
+def fit_in_a_task(seed: int) -> np.ndarray:
+    rows = np.random.default_rng(0).normal(size=(120, 3))
+    X = da.from_array(rows, chunks=(40, 3))
+    model = daskclust.KMeans(3, random_state=seed, max_iter=4, tol=0).fit(X)
+    return model.cluster_centers_
+
+
+def test_fits_in_tasks_leave_their_threads_to_their_passes(client):
+    """As many fits as threads: each waits for tasks that need one."""
+    futures = [client.submit(fit_in_a_task, seed, pure=False) for seed in range(4)]
+    found = within(300, client.gather, futures)
+    with dask.config.set(scheduler="sync"):
+        for seed, centers in enumerate(found):
+            np.testing.assert_array_equal(centers, fit_in_a_task(seed))
