@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask
+import numpy as np
 from dask.base import get_scheduler
 from dask.core import flatten, get_dependencies, istask
 from dask.optimization import cull
@@ -23,6 +24,7 @@ __all__ = [
     "compute_by",
     "graph_of",
     "inputs_of",
+    "is_array",
     "is_future",
     "is_leaf",
     "keys_of",
@@ -82,9 +84,14 @@ def is_leaf(node: Any, inputs: Collection[Key]) -> bool:
     return not istask(node) and not inputs
 
 
+def is_array(node: Any) -> bool:
+    """Whether a node is a NumPy array, which no graph ever looks into."""
+    return isinstance(node, np.ndarray)
+
+
 def value_of(graph: Mapping[Key, Any], key: Key) -> Any:
     """Return the value of a leaf."""
-    return dask.get({key: graph[key]}, key)
+    return graph[key] if is_array(graph[key]) else dask.get({key: graph[key]}, key)
 
 
 def is_future(value: Any) -> bool:

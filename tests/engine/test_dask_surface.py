@@ -68,6 +68,13 @@ def test_leaves_are_values_and_aliases_are_not():
     np.testing.assert_array_equal(surface.value_of(graph, "a"), np.ones(2))
 
 
+def test_values_in_memory_stand_in_graphs_as_arrays():
+    held = chain().persist(scheduler="sync")
+    graph = surface.graph_of(held)
+    assert all(surface.is_array(graph[k]) for k in surface.keys_of(held)), "persist: is_array()"
+    np.testing.assert_array_equal(dask.get({"a": np.array(["b"]), "b": 1}, "a"), np.array(["b"]))
+
+
 def test_local_schedulers_have_no_client():
     with dask.config.set(scheduler="threads"):
         get = surface.scheduler_of(chain())
