@@ -132,8 +132,14 @@ def compute_by(
     """
 
     def get(graph: Any, keys: Any, **options: Any) -> list[Any]:
-        # A graph, or an expression that becomes one.
-        return wait(list(client.get(graph, list(keys), sync=False)))
+        # A graph, or an expression that becomes one; keys nested as the collections' are, or not.
+        names = list(flatten(keys))
+        values = dict(zip(names, wait(list(client.get(graph, names, sync=False))), strict=True))
+
+        def nested(keys: Any) -> Any:
+            return [nested(k) for k in keys] if isinstance(keys, list) else values[keys]
+
+        return [nested(k) for k in keys]
 
     found: tuple[Any, ...] = dask.compute(*collections, scheduler=get)
     return found

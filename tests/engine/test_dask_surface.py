@@ -103,6 +103,20 @@ def test_a_graph_is_sent_without_waiting(client):
     assert client.gather(futures) == [20]
 
 
+def test_collections_are_computed_with_a_wait_of_ones_own(client):
+    image = da.arange(24, chunks=5).reshape(4, 6).rechunk((2, 3))
+    waited = []
+
+    def wait(futures):
+        waited.extend(futures)
+        return client.gather(futures)
+
+    twice, total = surface.compute_by(wait, client, [2 * image, image.sum()])
+    assert all(surface.is_future(f) for f in waited), "compute_by() takes keys for futures"
+    np.testing.assert_array_equal(twice, 2 * np.arange(24).reshape(4, 6))
+    assert total == 276
+
+
 def test_the_scheduler_knows_its_workers(client):
     infos = surface.worker_infos(client)
     assert set(infos) == set(client.nthreads()), "scheduler_info: worker_infos()"
