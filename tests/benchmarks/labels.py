@@ -147,11 +147,13 @@ def unsupervised(data: Data, seed: int) -> dict[str, float]:
     }
 
 
-def measure(data: Data, draws: int, labels: list[str]) -> dict[str, list[float]]:
+def measure(
+    data: Data, draws: int, labels: list[str], *, labeled_only: bool = False
+) -> dict[str, list[float]]:
     """All scores of one set, a list of draws each."""
     scores: dict[str, list[float]] = {}
     for seed in range(draws):
-        found = unsupervised(data, seed)
+        found = {} if labeled_only else unsupervised(data, seed)
         for known in labels:
             found.update(supervised(data, known, seed))
         for key, value in found.items():
@@ -172,9 +174,9 @@ def verdicts(name: str, scores: dict[str, list[float]]) -> Iterator[list[str]]:
 
 
 def keep(path: Path, name: str, found: dict[str, Any]) -> None:
-    """Put what was found for a set into the file of results, in place of what was there."""
+    """Put what was found for a set into the file of results; its other scores stay."""
     results = json.loads(path.read_text())["results"] if path.exists() else {}
-    results[name] = found
+    results[name] = {**results.get(name, {}), **found}
     about = {
         "command": "python tests/benchmarks/labels.py",
         "measure": "adjusted Rand index of the rows without a label; mean and deviation of draws",
@@ -254,6 +256,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=list(FILES))
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--labels", nargs="*", default=["1 %", "5 a class"])
+    parser.add_argument("--labeled-only", action="store_true", help="LabelSpreading only")
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
     )
@@ -276,7 +279,8 @@ def main() -> None:
     warnings.simplefilter("ignore", ConstraintWarning)
     lines = []
     for name in options.sets:
-        scores = measure(Data(name, options.data), options.draws, options.labels)
+        data = Data(name, options.data)
+        scores = measure(data, options.draws, options.labels, labeled_only=options.labeled_only)
         keep(options.output, name, summary(scores))
         found = list(verdicts(name, scores))
         print_table(["set", "known", "mean", "std", "target", ""], found)

@@ -44,6 +44,9 @@ def test_scores_are_kept_set_by_set(data_dir: Path, tmp_path: Path) -> None:
     assert scores["5 a class"] > 0.6
     for name in ("wine", "segment", "wine"):
         keep(tmp_path / "l.json", name, summary({key: [value] for key, value in scores.items()}))
+    # More draws of one score replace it, and leave the others.
+    keep(tmp_path / "l.json", "wine", summary({"1 %": [0.5, 0.7]}))
     found = json.loads((tmp_path / "l.json").read_text())
     assert list(found["results"]) == ["segment", "wine"]
     assert found["results"]["wine"]["5 a class"]["draws"] == 1
+    assert found["results"]["wine"]["1 %"] == {"mean": 0.6, "std": 0.1, "draws": 2}
