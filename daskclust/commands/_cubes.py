@@ -92,7 +92,12 @@ def as_names(text: str) -> tuple[str, ...]:
 def _nodata(text: str) -> float | str | None:
     if text.lower() in ("none", "null"):
         return None
-    return text if text == "auto" else float(text)
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, auto or none") from error
 
 
 def _chunks(text: str) -> tuple[int, int]:

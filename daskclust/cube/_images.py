@@ -28,7 +28,7 @@ from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.points import points_image, read_points, says_pixels
 from daskclust.cube.formats.vector import PixelGrid, rasterize_file
 from daskclust.storage.seen import as_dask
-from daskclust.storage.stores import decode_fill_value
+from daskclust.storage.stores import arrays_of, decode_fill_value
 
 __all__ = ["Image", "are_features", "open_image", "read_image"]
 
@@ -216,7 +216,7 @@ def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Arra
                 f"{sorted(group.array_keys())}."
             )
         return found
-    images = {key: array for key, array in group.arrays() if array.ndim == 2}
+    images = {key: array for key, array in arrays_of(group).items() if array.ndim == 2}
     if len(images) != 1:
         raise ValueError(
             f"The store of {name} has {len(images)} two-dimensional arrays ({sorted(images)}) "

@@ -54,9 +54,9 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
     try:
         found = xarray.open_dataset(path, chunks={}, **options)
         groups = {} if classic else xarray.open_groups(path, **options)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # of parsers of bytes: whatever damage makes of them
         raise OSError(
             f"{redact(path)!r} cannot be read as NetCDF or HDF5: {redact(error)}. Is the file "
             "whole?"

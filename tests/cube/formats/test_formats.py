@@ -349,7 +349,7 @@ def test_points_are_pixels(tmp_path):
         ("row,column,class\n0,zero,1\n", "line 2: column is 'zero'"),
         ("row,column,class\n0,0,1.5\n", "no whole numbers"),
         ("row,column,class\n0,0,\n", "no item with a class"),
-        ("a,b,class\n0,0,1\n", "expected row and column, or x and y"),
+        ("a,b,class\n0,0,1\n", "expected row and column, or x and y, or lon"),
     ],
 )
 def test_bad_points_are_told(tmp_path, text, message):
