@@ -217,7 +217,9 @@ def image_of(cube: Any, written: Any) -> Any:
     return da.where(da.isin(values, list(opened.nodata)), -1, values)
 
 
-def open_classes(cube: Any, flag: str, given: str, class_column: str | None = None) -> Any:
+def open_classes(
+    cube: Any, flag: str, given: str, class_column: str | None = None, *, resample: bool = False
+) -> Any:
     """Open a map of classes that a flag names; nothing is read but metadata.
 
     Raises
@@ -228,7 +230,9 @@ def open_classes(cube: Any, flag: str, given: str, class_column: str | None = No
     store, name = store_and_variable(given)
     kind = kind_of(store)
     column = class_column if kind in ("vector", "table") else None
-    opened = cube.open_map(flag, _local(store), variable=name, class_column=column)
+    opened = cube.open_map(
+        flag, _local(store), variable=name, class_column=column, resample=resample
+    )
     if opened.values.dtype.kind not in "iub":
         raise ValueError(f"{flag} has dtype {opened.values.dtype}; expected integers or booleans.")
     return opened

@@ -194,7 +194,7 @@ def _of_degrees(
     if grid.crs is None or CRS.from_user_input(grid.crs).is_geographic:
         return east, north
     to_grid = Transformer.from_crs("EPSG:4326", grid.crs, always_xy=True)
-    return to_grid.transform(east, north)  # type: ignore[no-any-return]
+    return to_grid.transform(east, north)
 
 
 def _refuse_contradictions(
