@@ -242,7 +242,7 @@ def test_pixels_that_were_cut_off_are_told_before_they_are_read(tmp_path, values
     ("keep", "message"),
     [
         (lambda text: text[: text.index("data type")], "it lacks data type, interleave"),
-        (lambda text: text.replace("}", ""), "a brace is not closed"),
+        (lambda text: text + "wavelength = {0.4, 0.5", "a brace is not closed"),
     ],
 )
 def test_a_header_that_was_cut_off_is_told(tmp_path, values, keep, message):
