@@ -300,6 +300,12 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
         arguments = dict(job.pairs)
         if "labels" in job.maps and takes_labels(model):
             arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
+            if not len(arguments["y"][0]):
+                raise ValueError(
+                    "--labels gives no class to any pixel with data: all its values mean none "
+                    "(--unlabeled, nodata), lie on masked pixels, or its polygons cover no center "
+                    "of a pixel."
+                )
             if options.output is not None:
                 check_codes(np.unique(arguments["y"][1]).tolist())
         elif takes_labels(model):
