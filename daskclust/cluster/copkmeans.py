@@ -12,6 +12,7 @@ from daskclust.cluster.constrained.iteration import ConstrainedLloyd
 from daskclust.cluster.constrained.plain import PlainMeans
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.choices import InitWithPairs
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.persistence.schema import Entry
 
@@ -147,7 +148,7 @@ class COPKMeans(ConstrainedClusterer):
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "auto",
+        init: InitWithPairs = "auto",
         n_init: Any = "auto",
         max_iter: int = 100,
         tol: float = 0.0,
@@ -155,7 +156,7 @@ class COPKMeans(ConstrainedClusterer):
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
-        self.init = init
+        self.init: Any = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol

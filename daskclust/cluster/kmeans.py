@@ -14,6 +14,7 @@ from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.cluster.nested import Sample, greedy_tries, nested_start, pays
 from daskclust.cluster.streams import can_follow, follow
 from daskclust.engine import Rows
+from daskclust.estimator.choices import Init
 from daskclust.estimator.fitting import (
     FirstPass,
     OpenData,
@@ -228,7 +229,7 @@ array of shape (k, p) or callable, default="k-means||"
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "k-means||",
+        init: Init = "k-means||",
         n_init: Any = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
@@ -241,7 +242,7 @@ array of shape (k, p) or callable, default="k-means||"
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
-        self.init = init
+        self.init: Any = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol

@@ -17,6 +17,7 @@ from daskclust.cluster.constrained.metric_learning import DiagonalMetric
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.cluster.constrained.soft import SoftConstraints
 from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.choices import InitWithPairs
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import check_choice, check_penalty, check_real
 from daskclust.persistence.schema import Array, Entry
@@ -173,11 +174,11 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "auto",
+        init: InitWithPairs = "auto",
         n_init: Any = "auto",
         penalty: Literal["distance", "constant"] = "distance",
         metric_scale: float = 1.0,
-        box: str = "data",
+        box: Literal["data", "origin"] = "data",
         criterion: Literal["shift", "objective"] = "shift",
         max_iter: int = 100,
         tol: float = 0.0,
@@ -185,7 +186,7 @@ class MPCKMeans(PairwiseFit, ConstrainedClusterer):
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
-        self.init = init
+        self.init: Any = init
         self.n_init = n_init
         self.penalty = penalty
         self.metric_scale = metric_scale

@@ -15,6 +15,7 @@ from daskclust.cluster.constrained.plain import PlainMeans
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.cluster.constrained.soft import SoftConstraints
 from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.choices import InitWithPairs, Missing
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import check_penalty
 from daskclust.persistence.schema import Entry
@@ -159,17 +160,17 @@ class PCKMeans(PairwiseFit, ConstrainedClusterer):
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "auto",
+        init: InitWithPairs = "auto",
         n_init: Any = "auto",
         penalty: Literal["distance", "constant"] = "distance",
         max_iter: int = 100,
         tol: float = 0.0,
-        missing: str = "error",
+        missing: Missing = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
-        self.init = init
+        self.init: Any = init
         self.n_init = n_init
         self.penalty = penalty
         self.max_iter = max_iter

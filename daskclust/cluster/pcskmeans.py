@@ -23,6 +23,7 @@ from daskclust.cluster.constrained.sparse import (
     sparsity_bound,
 )
 from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.choices import InitWithPairs, Missing
 from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import check_choice, check_integer, check_penalty
 from daskclust.persistence.schema import Entry
@@ -236,20 +237,20 @@ class PCSKMeans(PairwiseFit, ConstrainedClusterer):
         *,
         sparsity: float | None = None,
         penalized_scores: bool | str = False,
-        init: Any = "auto",
+        init: InitWithPairs = "auto",
         n_init: Any = "auto",
         penalty: Literal["distance", "constant"] = "distance",
         max_iter: int = 25,
         max_outer_iter: int = 25,
         tol: float = 1e-4,
-        missing: str = "error",
+        missing: Missing = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.sparsity = sparsity
         self.penalized_scores = penalized_scores
-        self.init = init
+        self.init: Any = init
         self.n_init = n_init
         self.penalty = penalty
         self.max_iter = max_iter

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daskclust.cluster.class_clusters import class_clusters
 from daskclust.cluster.lloyd import ClassClusters, LloydClusterer, LloydProblem, LloydState
 from daskclust.engine import Rows
+from daskclust.estimator.choices import InitWithLabels, Missing
 from daskclust.estimator.fitting import (
     FirstPass,
     OpenData,
@@ -225,7 +226,7 @@ callable, default="ss-k-means||"
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "ss-k-means||",
+        init: InitWithLabels = "ss-k-means||",
         clusters_per_class: int = 1,
         clamp: bool = True,
         n_init: Any = "auto",
@@ -233,12 +234,12 @@ callable, default="ss-k-means||"
         tol: float = 1e-4,
         oversampling_factor: float = 2.0,
         init_rounds: int = 5,
-        missing: str = "error",
+        missing: Missing = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
-        self.init = init
+        self.init: Any = init
         self.clusters_per_class = clusters_per_class
         self.clamp = clamp
         self.n_init = n_init

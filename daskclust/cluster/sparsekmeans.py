@@ -16,6 +16,7 @@ from daskclust.cluster.constrained.sparse import (
     sparsity_bound,
 )
 from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.choices import Init, Missing
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.parameters import check_integer
 from daskclust.persistence.schema import Entry
@@ -164,18 +165,18 @@ array of shape (k, p) or callable, default="k-means||"
         n_clusters: int = 8,
         *,
         sparsity: float | None = None,
-        init: Any = "k-means||",
+        init: Init = "k-means||",
         n_init: Any = "auto",
         max_iter: int = 25,
         max_outer_iter: int = 25,
         tol: float = 1e-4,
-        missing: str = "error",
+        missing: Missing = "error",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.sparsity = sparsity
-        self.init = init
+        self.init: Any = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.max_outer_iter = max_outer_iter

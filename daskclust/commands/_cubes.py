@@ -92,7 +92,12 @@ def as_names(text: str) -> tuple[str, ...]:
 def _nodata(text: str) -> float | str | None:
     if text.lower() in ("none", "null"):
         return None
-    return text if text == "auto" else float(text)
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, auto or none") from error
 
 
 def _chunks(text: str) -> tuple[int, int]:
@@ -212,7 +217,9 @@ def image_of(cube: Any, written: Any) -> Any:
     return da.where(da.isin(values, list(opened.nodata)), -1, values)
 
 
-def open_classes(cube: Any, flag: str, given: str, class_column: str | None = None) -> Any:
+def open_classes(
+    cube: Any, flag: str, given: str, class_column: str | None = None, *, resample: bool = False
+) -> Any:
     """Open a map of classes that a flag names; nothing is read but metadata.
 
     Raises
@@ -223,7 +230,9 @@ def open_classes(cube: Any, flag: str, given: str, class_column: str | None = No
     store, name = store_and_variable(given)
     kind = kind_of(store)
     column = class_column if kind in ("vector", "table") else None
-    opened = cube.open_map(flag, _local(store), variable=name, class_column=column)
+    opened = cube.open_map(
+        flag, _local(store), variable=name, class_column=column, resample=resample
+    )
     if opened.values.dtype.kind not in "iub":
         raise ValueError(f"{flag} has dtype {opened.values.dtype}; expected integers or booleans.")
     return opened

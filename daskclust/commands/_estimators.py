@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daskclust.commands.console import seed
 from daskclust.commands.parser import Parser, did_you_mean, one_of
 
 __all__ = ["add_estimator_arguments", "flags_of", "make_estimator", "takes_labels"]
@@ -63,7 +64,7 @@ def add_estimator_arguments(parser: Parser) -> None:
             help=meaning,
         )
     group.add_argument(
-        "--seed", type=_seed, default=0, metavar="N", help="fixes the result (default: 0)"
+        "--seed", type=seed, default=0, metavar="N", help="fixes the result (default: 0)"
     )
     parser.help_for = _help_for
 
@@ -95,13 +96,6 @@ def _preferred(classes: Mapping[str, type]) -> list[str]:
     """Return one word for each estimator."""
     easier = {name: word for word, name in _OTHER_WORDS.items()}
     return sorted(easier.get(name, name.lower()) for name in classes)
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
 
 
 def _value(text: str) -> Any:

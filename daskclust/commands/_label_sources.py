@@ -10,7 +10,7 @@ from daskclust.commands._cubes import open_classes, store_and_variable
 from daskclust.cube.formats.opening import kind_of
 from daskclust.storage.urls import redact
 
-__all__ = ["open_sources", "parts_of", "sources_of"]
+__all__ = ["add_resampling", "open_sources", "parts_of", "sources_of"]
 
 
 def parts_of(text: str) -> list[str]:
@@ -34,8 +34,23 @@ def sources_of(flag: str, text: str | None) -> dict[str, str | None]:
     return {f"source {i} of {flag}": store_and_variable(p)[0] for i, p in enumerate(parts, 1)}
 
 
+def add_resampling(group: Any, flags: str) -> None:
+    """Add ``--resample-labels`` to a group of arguments."""
+    group.add_argument(
+        "--resample-labels",
+        action="store_true",
+        help=f"bring {flags} of another grid to that of the cube, by the nearest pixel",
+    )
+
+
 def open_sources(
-    cube: Any, flag: str, text: str, class_column: str | None, unlabeled: Sequence[int]
+    cube: Any,
+    flag: str,
+    text: str,
+    class_column: str | None,
+    unlabeled: Sequence[int],
+    *,
+    resample: bool = False,
 ) -> Any:
     """Open the label maps that a flag names, as one; nothing is read but metadata.
 
@@ -50,9 +65,10 @@ def open_sources(
     parts = parts_of(text)
     if not parts:
         raise ValueError(f"{flag} {text!r} names no file.")
+    columns = [_column(part, class_column) for part in parts]
     opened = [
-        (redact(part), open_classes(cube, flag, part, _column(part, class_column)))
-        for part in parts
+        (redact(part), open_classes(cube, flag, part, column, resample=resample))
+        for part, column in zip(parts, columns, strict=True)
     ]
     features = kind_of(store_and_variable(parts[0])[0]) in ("table", "vector")
     are_names = features and opened[0][1].meanings is not None

@@ -91,8 +91,9 @@ def check_outputs(
                     check_cog(path, kind=kinds[flag], overwrite=replace[flag])
                 else:
                     check_target(path, kind=kinds[flag], overwrite=replace[flag])
-            except FileExistsError as error:
-                raise FileExistsError(f"{flag} {error}") from error
+            except (FileExistsError, ValueError) as error:
+                kind = FileExistsError if isinstance(error, FileExistsError) else ValueError
+                raise kind(f"{flag} {error}") from error
         folder = local_path(path)
         if folder is not None:
             _check_writable(flag, path, folder)

@@ -12,6 +12,7 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
+from daskclust.commands.console import counted
 from daskclust.exceptions import MemoryPlanError
 
 __all__ = ["check_memory", "make_plan", "passes_of", "plan_as_text"]
@@ -154,7 +155,8 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
         if count != 0
     )
     lines = [
-        f"Cube      {plan['pixels']} pixels, {plan['bands']} bands, {plan['blocks']} blocks, "
+        f"Cube      {plan['pixels']} pixels, {plan['bands']} bands, "
+        f"{counted(plan['blocks'], 'block')}, "
         f"{format_bytes(plan['bytes_a_pass'])}",
         f"Passes    at most {plan['passes_at_most']}: {passes}",
         f"Tasks     {plan['tasks_a_pass'] or '2 a thread'} a pass, about "

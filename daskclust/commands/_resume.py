@@ -39,6 +39,7 @@ _COMPUTED_BY = (
     *(
         "labels",
         "class_column",
+        "resample_labels",
         "unlabeled",
         "must_link",
         "must_link_weight",

@@ -35,6 +35,7 @@ _OF_PIXELS = {
     **dict.fromkeys(("truth", "report", "uncertainty", "title")),
     **{"nodata": "auto", "incomplete": "mask", "min_observed": 0.0, "scale": "none"},
     "unlabeled": (-1,),
+    "resample_labels": False,
 }
 #: What to do instead.
 _INSTEAD = {

@@ -62,7 +62,10 @@ def add_command(commands: Any) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no positive number")
     return value

@@ -25,6 +25,7 @@ __all__ = [
     "dashboard_link",
     "natural",
     "open_client",
+    "seed",
 ]
 
 #: Seconds between two lines about iterations where stderr is no terminal.
@@ -35,9 +36,21 @@ _PATIENCE = 60
 
 def natural(text: str) -> int:
     """Read an integer of at least 1, for ``argparse``."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return _whole(text, 1)
+
+
+def seed(text: str) -> int:
+    """Read an integer of at least 0, for ``argparse``."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text} is less than {least}")
     return value
 
 

@@ -20,6 +20,7 @@ from daskclust.commands.console import (
     dashboard_link,
     natural,
     open_client,
+    seed,
 )
 from daskclust.exceptions import ConstraintError
 from daskclust.metrics import agreement_scores
@@ -48,13 +49,6 @@ def _size(text: str) -> tuple[int, int, int]:
     if rows * columns < 1000 or bands < 10:
         raise argparse.ArgumentTypeError(f"{text!r} has less than 1000 pixels or 10 bands")
     return rows, columns, bands
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
 
 
 def add_command(commands: Any) -> None:
@@ -88,7 +82,7 @@ def add_command(commands: Any) -> None:
         metavar="N",
         help="pixels whose class is given (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="of the scene and the fits")
+    parser.add_argument("--seed", type=seed, default=0, help="of the scene and the fits")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_cluster_arguments(parser)
     parser.set_defaults(run=_run)

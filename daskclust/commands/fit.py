@@ -26,7 +26,7 @@ from daskclust.commands._estimators import (
 )
 from daskclust.commands._examine import look_before_fit
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
-from daskclust.commands._label_sources import open_sources, sources_of
+from daskclust.commands._label_sources import add_resampling, open_sources, sources_of
 from daskclust.commands._outputs import OUTPUTS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._results import fit_as_text, numbers_of
@@ -99,6 +99,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of --labels and --truth in vector files (GeoJSON, GeoPackage, Shapefile) and CSV",
     )
+    add_resampling(group, "--labels and --truth")
     group.add_argument(
         "--unlabeled",
         type=integers,
@@ -173,7 +174,14 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
     _check_pairs(pairs, cube.shape[0] * cube.shape[1])
     given = {name: getattr(options, name) for name in ("labels", "truth")}
     maps = {
-        name: open_sources(cube, f"--{name}", text, options.class_column, options.unlabeled)
+        name: open_sources(
+            cube,
+            f"--{name}",
+            text,
+            options.class_column,
+            options.unlabeled,
+            resample=options.resample_labels,
+        )
         for name, text in given.items()
         if text is not None
     }
@@ -292,6 +300,12 @@ def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict
         arguments = dict(job.pairs)
         if "labels" in job.maps and takes_labels(model):
             arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
+            if not len(arguments["y"][0]):
+                raise ValueError(
+                    "--labels gives no class to any pixel with data: all its values mean none "
+                    "(--unlabeled, nodata), lie on masked pixels, or its polygons cover no center "
+                    "of a pixel."
+                )
             if options.output is not None:
                 check_codes(np.unique(arguments["y"][1]).tolist())
         elif takes_labels(model):

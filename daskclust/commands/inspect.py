@@ -16,6 +16,7 @@ from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._outputs import JOB, KINDS
 from daskclust.commands.console import Progress, counted, natural
 from daskclust.cube import open_label_map
+from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import MARK, is_geotiff, tags_of
 from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.raster import envi_data_file
@@ -139,9 +140,9 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
     paths = list(paths_of(options.cube).values())
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     read = blocks if options.full else min(blocks, options.sample)
+    numbers = np.unique(np.linspace(0, blocks - 1, read).astype(np.int64)).tolist()
     with Progress().task(f"Reading {read} of {blocks} blocks"):
-        numbers = np.unique(np.linspace(0, blocks - 1, read).astype(np.int64)).tolist()
-        valid = cube.count_valid(numbers)
+        valid, empty = cube.look_at(numbers)
         pixels = sum(cube.blocks.pixels_of(number) for number in numbers)
     axes = dict(zip(("y", "x", "band"), source.order, strict=True))
     shape = {name: source.shape[place] for place, name in enumerate(axes)}
@@ -176,6 +177,8 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
         "bytes_stored": _bytes_stored(array, paths),
         "bands": cube.shape[2],
         "bands_left_out": source.shape[2] - cube.shape[2],
+        # Where all pixels are masked, none of the bands is at fault.
+        "bands_without_data": empty.tolist() if valid else [],
         "wavelengths": None if named is None else [float(named.min()), float(named.max())],
         "nodata": [float(value) for value in cube.nodata],
         "nan_is_nodata": source.dtype.kind == "f",
@@ -249,6 +252,13 @@ def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
         out.append(
             "Integers without a nodata attribute: if some value means no data, pass --nodata or "
             "set _FillValue."
+        )
+    if found["bands_without_data"]:
+        text = as_ranges(found["bands_without_data"])
+        out.append(
+            f"Bands {text} hold no data"
+            + ("" if found["share_is_exact"] else " in the blocks read")
+            + f": a fit leaves out those without any. --bad-bands {text} says so beforehand."
         )
     if found["share_without_data"] == 1.0:
         out.append("No valid pixel was found: check --nodata, --bad-bands and --mask.")

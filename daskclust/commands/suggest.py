@@ -19,7 +19,7 @@ from daskclust.commands._cubes import (
 )
 from daskclust.commands._data import bands_of_model, check_same_data, read_scaling
 from daskclust.commands._jobs import add_job_arguments, with_file
-from daskclust.commands._label_sources import open_sources, parts_of, sources_of
+from daskclust.commands._label_sources import add_resampling, open_sources, parts_of, sources_of
 from daskclust.commands._outputs import JOB, KINDS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark
@@ -55,6 +55,7 @@ def add_command(commands: Any) -> None:
         help="values of --labels that mean none, besides their nodata (default: -1)",
     )
     group.add_argument("--class-column", metavar="NAME", help="of --labels in vector files and CSV")
+    add_resampling(group, "--labels")
     group.add_argument(
         "--model",
         metavar="STORE",
@@ -157,7 +158,12 @@ def _suggest(
     image = None
     if options.labels is not None:
         image = open_sources(
-            cube, "--labels", options.labels, options.class_column, options.unlabeled
+            cube,
+            "--labels",
+            options.labels,
+            options.class_column,
+            options.unlabeled,
+            resample=options.resample_labels,
         )
     with open_client(options, useful_workers=cube.blocks.count, progress=progress):
         with progress.task("Valid pixels"):

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from daskclust.cube import _blocks
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import cube_html
-from daskclust.cube._images import Image, are_features, open_image
+from daskclust.cube._images import Image, are_features, open_image, read_image
+from daskclust.cube._resampling import resampled
 from daskclust.cube._row_maps import MappedRows
 from daskclust.cube.formats.vector import PixelGrid
 from daskclust.cube.layout import flatten
@@ -110,6 +111,7 @@ class Cube(MappedRows):
         *,
         variable: str | None = None,
         class_column: str | None = None,
+        resample: bool = False,
     ) -> Image:
         """Open an image of the size of the cube, such as a label map; nothing is computed.
 
@@ -122,12 +124,23 @@ class Cube(MappedRows):
             Array inside a store.
         class_column : str, default=None
             Column of the classes in a vector file or a CSV file.
+        resample : bool, default=False
+            Whether an image of integers or booleans on another grid is brought to that of
+            the cube: each pixel takes the value where its center lies, -1 (False) outside.
+            Both must say where they lie.
 
         Raises
         ------
         ValueError
-            The image has another shape, coordinate system or position than the cube.
+            The image has another shape, coordinate system or position than the cube, or,
+            with `resample`, no pixel in common.
         """
+        if resample and not are_features(image):
+            found = read_image(name, image, variable)
+            same = found.values.shape == self._grid.shape
+            if not same or self._place.differences(found.place):
+                found = resampled(name, found, self.pixel_grid, self.chunks)
+            image, variable = found, None
         return open_image(
             name,
             image,
@@ -146,6 +159,7 @@ class Cube(MappedRows):
         unlabeled: int | Sequence[int] = -1,
         variable: str | None = None,
         class_column: str | None = None,
+        resample: bool = False,
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Turn a label map into global row numbers and labels.
 
@@ -168,6 +182,9 @@ class Cube(MappedRows):
             Array inside the store.
         class_column : str, default=None
             Column of the classes in a vector or CSV file; None takes the only candidate.
+        resample : bool, default=False
+            Whether a map on another grid is brought to that of the cube, by the nearest of
+            its pixels; else it is refused.
 
         Returns
         -------
@@ -199,7 +216,13 @@ class Cube(MappedRows):
         >>> rows.tolist(), labels.tolist()
         ([0, 2], [0, 2])
         """
-        opened = self.open_map("label_map", label_map, variable=variable, class_column=class_column)
+        opened = self.open_map(
+            "label_map",
+            label_map,
+            variable=variable,
+            class_column=class_column,
+            resample=resample,
+        )
         image = opened.values
         if image.dtype.kind not in "iub":
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-__all__ = ["NOWHERE", "Coordinate", "Georeference", "georeference"]
+__all__ = ["NOWHERE", "Coordinate", "Georeference", "georeference", "system_name"]
 
 _ATTRIBUTES = (
     "crs",
@@ -126,8 +126,8 @@ class Georeference:
         Examples
         --------
         >>> here = Georeference({"proj:code": "EPSG:32632"})
-        >>> here.differences(Georeference({"proj:code": "EPSG:4326"}))
-        ["proj:code is 'EPSG:4326', of the cube 'EPSG:32632'"]
+        >>> len(here.differences(Georeference({"proj:code": "EPSG:4326"})))
+        1
         >>> here.differences(Georeference())
         []
         """
@@ -140,10 +140,14 @@ class Georeference:
             # Without pyproj, other ways of saying may say the same.
             same = _same_system(one, two)
             if same is False or (same is None and key):
-                found.append(f"{key or 'crs'} is {_short(two)}, of the cube {_short(one)}")
+                names = [system_name(text) for text in (two, one)]
+                if names[0] == names[1]:  # the difference is in what the names leave out
+                    names = [_short(two), _short(one)]
+                found.append(f"its coordinate system is {names[0]}, the cube's {names[1]}")
         key = next((k for k in _TRANSFORMS if k in mine and k in theirs), "")
         if key and not _same_numbers(mine[key], theirs[key]):
             found.append(f"{key} is {_short(theirs[key])}, of the cube {_short(mine[key])}")
+            return found
         for name, one in self.coordinates.items():
             if name not in other.coordinates or not one.dims:
                 continue
@@ -187,6 +191,22 @@ def _demoted(array: Any, others: Mapping[str, Any] | None, mapping: Any) -> Any:
 
 #: Of an image that says nothing about its place.
 NOWHERE = Georeference()
+
+
+def system_name(system: Any) -> str:
+    """Name and EPSG code of a coordinate system, from anything that pyproj reads."""
+    text = json.dumps(system) if isinstance(system, Mapping) else str(system)
+    try:
+        from pyproj import CRS
+        from pyproj.exceptions import CRSError
+    except ImportError:
+        return text[:60]
+    try:
+        found = CRS.from_user_input(system)
+    except CRSError:
+        return f"unknown: {text[:60]}"
+    code = found.to_epsg()
+    return str(found.name) if code is None else f"{found.name} (EPSG:{code})"
 
 
 def _same_system(one: Any, other: Any) -> bool | None:

@@ -28,9 +28,15 @@ from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.points import points_image, read_points, says_pixels
 from daskclust.cube.formats.vector import PixelGrid, rasterize_file
 from daskclust.storage.seen import as_dask
-from daskclust.storage.stores import decode_fill_value
+from daskclust.storage.stores import arrays_of, decode_fill_value
 
 __all__ = ["Image", "are_features", "open_image", "read_image"]
+
+
+_RESAMPLE = (
+    "To take the nearest of its pixels for each of the cube's, pass resample=True to open_map or "
+    "rows_of (--resample-labels)."
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ def open_image(
     names : tuple of str, optional
         Of the cube's dimensions y and x.
     chunks : tuple of tuples, optional
-        Of the cube, for what is rasterized.
+        Of the cube, for what is rasterized or resampled.
     class_column : str, optional
         Of vector files and CSV.
 
@@ -102,13 +108,17 @@ def open_image(
     if class_column is not None:
         raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
     opened = read_image(name, image, variable)
+    # A mask of another grid would leave out others than those that were meant.
+    nearest = "" if name == "mask" else f" {_RESAMPLE}"
     if opened.values.shape != shape:
-        raise ValueError(f"{name} has shape {opened.values.shape}; expected the image's {shape}.")
+        raise ValueError(
+            f"{name} has shape {opened.values.shape}; expected the image's {shape}.{nearest}"
+        )
     found = place.differences(opened.place)
     if found:
         raise ValueError(
             f"{name} lies elsewhere than the cube: {'; '.join(found)}. Reproject it to the cube's "
-            "grid, or pass its values as an array if they do belong to these pixels."
+            f"grid, or pass its values as an array if they do belong to these pixels.{nearest}"
         )
     return opened
 
@@ -216,7 +226,7 @@ def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Arra
                 f"{sorted(group.array_keys())}."
             )
         return found
-    images = {key: array for key, array in group.arrays() if array.ndim == 2}
+    images = {key: array for key, array in arrays_of(group).items() if array.ndim == 2}
     if len(images) != 1:
         raise ValueError(
             f"The store of {name} has {len(images)} two-dimensional arrays ({sorted(images)}) "

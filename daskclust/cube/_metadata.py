@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daskclust._warnings import warn
 from daskclust.colors import class_colors
 from daskclust.cube._values import NODATA_ATTRIBUTES
+from daskclust.cube.formats.wavelengths import in_nm
 from daskclust.exceptions import PerformanceWarning
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
 
 _COLOR = re.compile("#[0-9a-fA-F]{6}")
 _DIMENSIONS = ("y", "x", "band")
+_DIMS = 'dims=("y", "x", "band"), on the command line --dims y,x,band'
 _ALIASES = {
     "y": {"y", "lat", "latitude", "row", "rows", "line", "lines", "northing", "downtrack"},
     "x": {"x", "lon", "longitude", "col", "cols", "column", "columns", "easting", "crosstrack"},
@@ -48,11 +50,6 @@ _ALIASES = {
     },
 }
 WAVELENGTH_NAMES = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
-_MICROMETERS = ("um", "\N{MICRO SIGN}m", "\N{GREEK SMALL LETTER MU}m", "micron", "microns")
-_IN_NM = {
-    **dict.fromkeys((*_MICROMETERS, "micrometer", "micrometers", "micrometer", "micrometers"), 1e3),
-    **dict.fromkeys(("m", "meter", "metre"), 1e9),
-}
 # A limit of its own rather than dask's `array.chunk-size`: blocks define the row
 # numbers, which must not change with somebody's configuration.
 _BLOCK_BYTES = 256 * 2**20
@@ -91,10 +88,12 @@ def find_dimensions(
     names: Sequence[str] | None, title: str, shape: tuple[int, ...]
 ) -> tuple[tuple[int, int, int], tuple[str, str]]:
     """Axes of y, x and band, and the names of the first two."""
-    if names is None or isinstance(names, str):
+    if isinstance(names, str):
+        raise ValueError(f"dims={names!r} is one name; expected three in stored order: {_DIMS}.")
+    if names is None:
         raise ValueError(
-            f"{title} of shape {shape} names its dimensions {names!r}; the order cannot be "
-            'guessed. Pass it, for example dims=("y", "x", "band").'
+            f"{title} of shape {shape} has no names of its dimensions, so their order cannot be "
+            f"guessed. Pass it, for example {_DIMS}."
         )
     axes: dict[str, int] = {}
     for axis, name in enumerate(names):
@@ -105,7 +104,7 @@ def find_dimensions(
         known = "; ".join(f"{role}: {', '.join(sorted(_ALIASES[role]))}" for role in _DIMENSIONS)
         raise ValueError(
             f"Dimensions {tuple(names)!r} are not one each of y, x and band (known names: "
-            f'{known}). Pass their roles in stored order, for example dims=("y", "x", "band").'
+            f"{known}). Pass their roles in stored order, for example {_DIMS}."
         )
     order = axes["y"], axes["x"], axes["band"]
     return order, (str(names[order[0]]), str(names[order[1]]))
@@ -144,11 +143,11 @@ def find_wavelengths(
 ) -> NDArray[np.float64] | None:
     """Band centers in nm: the first of the (values, units) that has a number for each band."""
     for values, units in candidates:
-        if isinstance(values, list | tuple):
-            values = np.asarray(values)
-        if getattr(values, "shape", None) == (n_bands,) and values.dtype.kind in "iuf":
-            centers = np.asarray(values[...], dtype=np.float64)
-            return centers * _IN_NM.get(str(units).strip().lower(), 1.0)
+        if getattr(values, "ndim", 1) != 1:
+            continue
+        found = in_nm(values[...] if isinstance(values, zarr.Array) else values, units, n_bands)
+        if found is not None:
+            return found
     return None
 
 

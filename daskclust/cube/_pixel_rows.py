@@ -135,6 +135,22 @@ class PixelRows:
 
     def count_valid(self, blocks: Sequence[int]) -> int:
         """Count the valid pixels of some blocks, which are read; bands empty there are left out."""
+        return self.look_at(blocks)[0]
+
+    def look_at(self, blocks: Sequence[int]) -> tuple[int, NDArray[np.intp]]:
+        """Count the valid pixels of some blocks, and name the bands without data in any of them.
+
+        Parameters
+        ----------
+        blocks : sequence of int
+            Their numbers; they are read, unless nothing stored can mean "no data".
+
+        Returns
+        -------
+        valid : int
+        empty : ndarray of int
+            Stored numbers of the bands kept that hold no data there; `valid` does without them.
+        """
         p = self._source.n_bands
         surveys = self._per_block(
             _blocks.block_survey,
@@ -147,7 +163,8 @@ class PixelRows:
         some = surveys.blocks[[int(number) for number in blocks]]
         (found,) = compute("the count of pixels", some)
         keep = self._source.keep_incomplete
-        return int(_blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)[0, 0])
+        (merged,) = _blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)
+        return int(merged[0]), self.bands[merged[2 : 2 + p] == 0]
 
     # What is in the blocks
 

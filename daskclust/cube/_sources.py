@@ -24,7 +24,7 @@ from daskclust.cube._metadata import (
 from daskclust.cube.formats.found import BAD_BANDS
 from daskclust.cube.formats.opening import kind_of, open_file, open_files
 from daskclust.storage.seen import as_dask
-from daskclust.storage.stores import local_path, open_store
+from daskclust.storage.stores import arrays_of, local_path, open_store
 
 __all__ = ["Found", "find_cube", "open_path"]
 
@@ -119,7 +119,7 @@ def find_cube(
         found = _in_xarray(source, variable, dims, files)
     elif isinstance(source, da.Array | np.ndarray):
         if variable is not None:
-            raise ValueError(f"variable={variable!r}, but an array is one; leave variable out.")
+            raise ValueError(f"variable={variable!r}, but there is one array; leave variable out.")
         found = _in_array(source, dims, files)
     else:
         found = _in_zarr(open_store(source), variable, dims)
@@ -151,7 +151,7 @@ def _in_zarr(
             )
         parts = {node.path: node}
     else:
-        parts = _chosen("store", "array", dict(group.arrays()), variable, dimension_names)
+        parts = _chosen("store", "array", arrays_of(group), variable, dimension_names)
     first = next(iter(parts.values()))
     candidates: list[tuple[Any, Any]] = []
     for name in WAVELENGTH_NAMES:
@@ -194,7 +194,7 @@ def _in_xarray(
             "Dataset", "variable", variables, variable, lambda part: tuple(map(str, part.dims))
         )
     elif variable is not None:
-        raise ValueError(f"variable={variable!r}, but a DataArray is one; leave variable out.")
+        raise ValueError(f"variable={variable!r}, but there is one image; leave variable out.")
     else:
         parts = {str(item.name): item}
     first = next(iter(parts.values()))

@@ -183,7 +183,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         reg_covar: float = 1e-6,
         max_iter: int = 100,
         n_init: int = 1,
-        init_params: str = "kmeans",
+        init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans",
         weights_init: Any = None,
         means_init: Any = None,
         precisions_init: Any = None,

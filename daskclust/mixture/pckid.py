@@ -218,7 +218,7 @@ class PCKID(
         max_iter: int = 300,
         tol: float = 1e-4,
         min_variance: float = 1e-3,
-        solver: str = "auto",
+        solver: Literal["auto", "gram", "kernel", "randomized"] = "auto",
         power_iterations: int = 4,
         random_state: Any = None,
         checkpoint: Any = None,
@@ -235,7 +235,7 @@ class PCKID(
         self.max_iter = max_iter
         self.tol = tol
         self.min_variance = min_variance
-        self.solver = solver
+        self.solver: str = solver
         self.power_iterations = power_iterations
         self.random_state = random_state
         self.checkpoint = checkpoint

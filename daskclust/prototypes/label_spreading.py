@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._warnings import warn
 from daskclust.engine import compute, is_dask, map_rows
+from daskclust.estimator.choices import Views
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import Data, as_cube, labels_for
 from daskclust.estimator.parameters import check_integer, check_real
@@ -194,7 +195,7 @@ tuple of str, default="auto"
         self,
         n_prototypes: int = 400,
         *,
-        views: Any = "auto",
+        views: Views = "auto",
         alpha: float = 0.9,
         n_neighbors: int = 3,
         max_iter: int = 15,
@@ -202,7 +203,7 @@ tuple of str, default="auto"
         checkpoint: Any = None,
     ) -> None:
         self.n_prototypes = n_prototypes
-        self.views = views
+        self.views: Any = views
         self.alpha = alpha
         self.n_neighbors = n_neighbors
         self.max_iter = max_iter

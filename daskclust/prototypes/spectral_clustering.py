@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.base import warn_few_distinct
+from daskclust.estimator.choices import Views
 from daskclust.estimator.fitting import OpenData, fit, row_labels
 from daskclust.estimator.inputs import Data, as_cube
 from daskclust.estimator.parameters import check_integer
@@ -175,14 +176,14 @@ tuple of str, default="auto"
         n_clusters: int = 8,
         *,
         n_prototypes: int = 400,
-        views: Any = "auto",
+        views: Views = "auto",
         n_neighbors: int = 5,
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_prototypes = n_prototypes
-        self.views = views
+        self.views: Any = views
         self.n_neighbors = n_neighbors
         self.random_state = random_state
         self.checkpoint = checkpoint

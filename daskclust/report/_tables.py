@@ -54,7 +54,8 @@ def _confusion(found: Mapping[str, Any], legend: Legend) -> str:
     codes = [found["clusters"][at] for at in order]
     heads = "".join(
         f'<th scope="col"><i class="chip" style="background:{colors.get(code, "none")}"></i>'
-        f"{escape(named.get(code, str(code)))}</th>"
+        # Names may break at their underscores: they head narrow columns.
+        f"{escape(named.get(code, str(code))).replace('_', '_<wbr>')}</th>"
         for code in codes
     )
     rows = []

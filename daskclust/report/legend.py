@@ -118,8 +118,9 @@ def legend_of(
         legend = _named(codes.tolist(), known, colors, "class")
         return _keyed(legend, classes, codes) if is_text else legend
     owners = np.asarray(owners)
-    values = np.where(owners >= 0, codes[owners], 0)
+    values = np.zeros(len(owners), dtype=np.int64)
     free = owners < 0
+    values[~free] = codes[owners[~free]]
     values[free] = (codes.max() if len(codes) else -1) + 1 + np.arange(free.sum())
     for code in values[free].tolist():
         known.setdefault(code, f"cluster_{code}")

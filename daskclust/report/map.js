@@ -125,7 +125,9 @@
     for (const [at, said] of columns) {
       const px = LEFT + (at - view.x) * view.zoom;
       context.fillRect(px, bottom, 1, 5);
-      context.fillText(said, Math.max(px, LEFT - 20), bottom + 17);
+      // Whole at both ends, where the next pixel is outside.
+      const most = wide - context.measureText(said).width / 2 - 1;
+      context.fillText(said, Math.min(Math.max(px, LEFT - 20), most), bottom + 17);
     }
     context.fillText(data.xName, (LEFT + right) / 2, bottom + 35);
     context.textAlign = "right";

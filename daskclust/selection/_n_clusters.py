@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,9 @@ def choose_n_clusters(
     X: Any,
     ks: Any,
     *,
-    criterion: str = "silhouette",
+    criterion: Literal[
+        "silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", "stability"
+    ] = "silhouette",
     n_references: int = 10,
     random_state: Any = None,
 ) -> Selection:

@@ -9,9 +9,11 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
+from zipfile import BadZipFile
 
 import numpy as np
 import zarr
@@ -22,6 +24,7 @@ from daskclust.storage.urls import redact
 
 __all__ = [
     "INCOMPLETE",
+    "arrays_of",
     "decode_fill_value",
     "encode_fill_value",
     "local_path",
@@ -32,6 +35,10 @@ __all__ = [
 
 # Set on a group that cannot be renamed into place (an object store, memory) until it is whole.
 INCOMPLETE = "daskclust:incomplete"
+_NEEDS = (
+    "URLs need the fsspec package of their protocol, for example s3fs for s3:// or aiohttp for "
+    "https://."
+)
 _PLAIN_STORES = (
     zarr.storage.LocalStore,
     zarr.storage.MemoryStore,
@@ -99,7 +106,8 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
         if path is not None and path.is_file():
             if path.suffix.lower() != ".zip":
                 raise FileNotFoundError(
-                    f"{str(path)!r} is a file; a Zarr store is a directory or a .zip file."
+                    f"{str(path)!r} is a file of no known kind; expected a Zarr store (a folder or "
+                    "a .zip file), an image file, or an array in a .npy file."
                 )
             target = zarr.storage.ZipStore(path, mode="r")
         with opening_errors(store):
@@ -127,20 +135,34 @@ def opening_errors(store: Any) -> Iterator[None]:
             f"{shown!r} holds neither a Zarr group nor a Zarr array at its top; "
             "give the folder that contains zarr.json, .zgroup or .zarray."
         ) from error
-    except (ImportError, ValueError) as error:
+    except BadZipFile as error:
+        raise ValueError(
+            f"{shown!r} is no whole zip file: {redact(error)}. Copy or download it again."
+        ) from error
+    except ImportError as error:
         if local_path(store) is not None:
             raise
-        kind = ImportError if isinstance(error, ImportError) else ValueError
-        raise kind(
-            f"{shown!r} cannot be opened: {redact(error)}. URLs need the fsspec package of "
-            "their protocol, for example s3fs for s3:// or aiohttp for https://."
-        ) from error
+        raise ImportError(f"{shown!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
+    except ValueError as error:
+        if local_path(store) is None and not isinstance(error, JSONDecodeError):
+            raise ValueError(f"{shown!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
+        raise _damaged(shown, error) from error
     except (TypeError, AttributeError, LookupError, MemoryError, RecursionError) as error:
-        # What parsers say of metadata that are no metadata.
-        raise ValueError(
-            f"{shown!r} cannot be opened: its metadata are damaged, or of a format that this "
-            f"version of Zarr does not know ({type(error).__name__}: {redact(error)})."
-        ) from error
+        raise _damaged(shown, error) from error
+
+
+def _damaged(shown: str, error: Exception) -> ValueError:
+    """Say what parsers say of metadata that are no metadata."""
+    return ValueError(
+        f"{shown!r} cannot be opened: its metadata are damaged, or of a format that this "
+        f"version of Zarr does not know ({type(error).__name__}: {redact(error)})."
+    )
+
+
+def arrays_of(group: zarr.Group) -> dict[str, zarr.Array]:
+    """Open all arrays of a group; damaged metadata are an error that names the store."""
+    with opening_errors(group.store):
+        return dict(group.arrays())
 
 
 def stamp(array: zarr.Array) -> str | None:

@@ -24,6 +24,11 @@ __all__ = ["WRITTEN", "check_target", "check_written", "new_group", "resolve", "
 #: Attribute of every group that daskclust writes: its kind and the names inside.
 WRITTEN = "daskclust_written"
 #: Files of a group itself, in versions 3 and 2.
+#: Endings of files that nobody would look for a Zarr store behind.
+_FOREIGN = frozenset(
+    ".bmp .bil .bsq .cdf .csv .dat .gif .gpkg .h5 .hdf5 .hdr .html .img .jp2 .jpeg .jpg .json "
+    ".nc .nc4 .npy .npz .parquet .pdf .pkl .png .shp .svg .tif .tiff .txt .vrt".split()
+)
 _METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
 
 
@@ -42,11 +47,18 @@ def check_target(target: Any, *, kind: str, overwrite: bool) -> None:
     ------
     FileExistsError
     ValueError
-        The target is a ``.zip`` file, which several tasks cannot write at once.
+        The target is a ``.zip`` file, which several tasks cannot write at once, or its name
+        is that of a file of another format.
     """
     path = _local_target(target)
     shown = redact(target)
     if path is not None:
+        if path.suffix.lower() in _FOREIGN:
+            tif = " or a GeoTIFF (.tif)" if "map" in kind else ""
+            raise ValueError(
+                f"{shown!r} ends like a file of another format; a {kind} is written as a Zarr "
+                f"store, which is a folder (for example .zarr){tif}. Choose another name."
+            )
         if path.suffix.lower() == ".zip":
             raise ValueError(
                 f"{shown!r}: a zip store cannot be written by several tasks at once. "

@@ -615,7 +615,9 @@ def test_advice() -> None:
         "wavelengths": [1, 2],
         "nodata": [-9],
         "nan_is_nodata": False,
+        "bands_without_data": [],
         "share_without_data": 0.1,
+        "share_is_exact": True,
     }
     assert advice(good, unit_bytes=2**25) == []
     for change, unit_bytes, word in (
@@ -625,6 +627,7 @@ def test_advice() -> None:
         ({"files": 10**6}, 2**25, "shards"),
         ({"wavelengths": None}, 2**25, "No wavelengths"),
         ({"nodata": []}, 2**25, "without a nodata"),
+        ({"bands_without_data": [2, 3, 9]}, 2**25, "Bands 2-3,9 hold no data: a fit leaves out"),
         ({"share_without_data": 1.0}, 2**25, "No valid pixel"),
     ):
         (found,) = advice({**good, **change}, unit_bytes=unit_bytes)

@@ -110,3 +110,20 @@ def test_label_spreading_without_labels_is_refused(
     assert code != 0
     assert "label" in capsys.readouterr().err
     assert not target.exists()
+
+
+def test_labels_without_a_label_end_before_the_fit(
+    folder: Path, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = daskclust.open_cube(folder / "scene.zarr").shape[:2]
+    write_labels(tmp_path / "none.zarr", np.full(shape, -1, np.int16))
+    words = [
+        *("fit", str(folder / "scene.zarr"), "--estimator", "semisupervisedkmeans"),
+        *("--n-clusters", "3", "--labels", str(tmp_path / "none.zarr")),
+        *("--output", str(tmp_path / "map.zarr"), "--scheduler", address),
+    ]
+    assert cli.main(words) == 1
+    said = capsys.readouterr().err
+    assert "error: --labels gives no class to any pixel with data" in said
+    assert "SemiSupervisedKMeans" not in said
+    assert not (tmp_path / "map.zarr").exists()

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 from daskclust import cli
 
 PAIRS = "fit c.npy --dims y,x,band --estimator pckmeans --n-clusters 3 --output o --must-link "
+
+
+FIT = "fit c.npy --dims y,x,band --n-clusters 3 --output "
 
 
 @pytest.mark.parametrize(
@@ -27,6 +31,12 @@ PAIRS = "fit c.npy --dims y,x,band --estimator pckmeans --n-clusters 3 --output 
         ("fit c.npy --dims y,x,band --n-clusters 3 --report folder", "'folder' is a folder"),
         ("suggest c.npy --dims y,x,band --n 2 --output void.txt/q.csv", "is no folder"),
         ("suggest c.npy --dims y,x,band --n 2 --output c.npy", "in the same place as the cube"),
+        ("inspect cut.zip", "'cut.zip' is no whole zip file"),
+        ("inspect torn.zarr", "torn.zarr' cannot be opened: its metadata are damaged"),
+        ("inspect torn.npz", "torn.npz' is a file of no known kind"),
+        (FIT + "m.png", "--output 'm.png' ends like a file of another format; a label map"),
+        (FIT + "o --model m.pkl", "--model 'm.pkl' ends like a file of another format"),
+        ("inspect c.npy", "has no names of its dimensions, so their order cannot be guessed"),
         ("inspect void.txt", "supported file format. Is the file whole"),
     ],
 )
@@ -46,6 +56,12 @@ def test_wrong_inputs_are_one_line(
     texts = {"word": "1 x", "three": "1 2 3", "void": "", "far": "0,99", "below": "-1 2"}
     for name, text in texts.items():
         Path(f"{name}.txt").write_text(text)
+    for name in ("cut.zip", "torn.npz"):
+        Path(name).write_bytes(b"PK\x03\x04 and nothing more")
+    group = zarr.create_group("torn.zarr")
+    group.create_array("cube", data=np.ones((3, 4, 2)), dimension_names=("y", "x", "band"))
+    metadata = Path("torn.zarr/cube/zarr.json")
+    metadata.write_text(metadata.read_text()[:100])
     Path("junk.npy").write_bytes(b"\x93NUMPY of no version")
     assert cli.main(words.split()) == 1
     out, err = capsys.readouterr()

@@ -319,7 +319,10 @@ HERE = Georeference(
         (HERE, ""),
         (Georeference(), ""),
         (Georeference({"crs_wkt": "PLANE[1]"}), ""),
-        (Georeference({"crs_wkt": "PLANE[2]"}), "crs_wkt is 'PLANE\\[2\\]', of the cube 'PLANE"),
+        (
+            Georeference({"crs_wkt": "PLANE[2]"}),
+            "system is unknown: PLANE\\[2\\], the cube's unknown: PLANE",
+        ),
         (Georeference({"GeoTransform": [1, 2, 0, 3, 0, 4]}), ""),
         (Georeference({}, {"GeoTransform": [1, 2, 0, 3, 0, 5]}), "GeoTransform"),
         (Georeference({}, {}, {"y": Coordinate(("y",), np.array([1.0, 2.0 + 1e-12]))}), ""),

@@ -62,3 +62,13 @@ def test_classes_of_a_classifier(names: list[str] | list[int]) -> None:
     else:
         assert (legend.codes, legend.names) == ((2, 7), ("class_2", "class_7"))
         assert legend.encode(model.labels_) is model.labels_
+
+
+def test_no_class_at_all() -> None:
+    nothing = np.array([], dtype=np.int64)
+    model = daskclust.SemiSupervisedKMeans(3, random_state=0)
+    model.fit(np.arange(12.0).reshape(6, 2), (nothing, nothing))
+    legend = legend_of(model)
+    assert legend.codes == (0, 1, 2)
+    assert legend.names == ("cluster_0", "cluster_1", "cluster_2")
+    assert legend.encode(model.labels_).tolist() == np.asarray(model.labels_).tolist()

@@ -7,11 +7,11 @@ import hashlib
 import html.parser
 import io
 import itertools
+import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +331,9 @@ def test_a_large_map_opens_at_once(tmp_path: Path) -> None:
     path = large_report(tmp_path)
     assert path.stat().st_size < 5e6
     browse(path, tmp_path, "--dump-dom")  # the profile is made
-    began = time.perf_counter()
+    before = os.times()
     browse(path, tmp_path, "--dump-dom")
-    assert time.perf_counter() - began < 3.0
+    after = os.times()
+    # Of the processor: the clock is that of everybody on the machine.
+    user = after.children_user - before.children_user
+    assert user + after.children_system - before.children_system < 6.0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from daskclust.storage.urls import redact
 
-__all__ = ["BAD_BANDS", "BAND_NAMES", "RASTER_EXTRA", "block_of", "needs_extra"]
+__all__ = ["BAD_BANDS", "BAND_NAMES", "RASTER_EXTRA", "block_of", "maybe_unplaced", "needs_extra"]
 
 #: Attribute of a DataArray: one truth value a band, True where the file calls it bad.
 BAD_BANDS = "bad_bands"
@@ -36,6 +37,16 @@ def needs_extra(what: str) -> Iterator[None]:
             f"{redact(what)} needs the package {error.name or 'of its format'!r}, which is not "
             f"installed. Use: {RASTER_EXTRA}"
         ) from error
+
+
+@contextmanager
+def maybe_unplaced() -> Iterator[None]:
+    """Open rasters that may have no place on Earth, without a warning of rasterio's for each."""
+    from rasterio.errors import NotGeoreferencedWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        yield
 
 
 def block_of(stored: tuple[int, int], shape: tuple[int, int], pixel_bytes: int) -> tuple[int, int]:

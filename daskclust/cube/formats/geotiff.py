@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.cube.formats.found import needs_extra
+from daskclust.cube.formats.found import maybe_unplaced, needs_extra
 from daskclust.cube.formats.vector import PixelGrid
 
 __all__ = ["GEOTIFF_ENDINGS", "MARK", "Legend", "check_cog", "is_geotiff", "tags_of", "write_cog"]
@@ -61,7 +61,7 @@ def tags_of(path: str | os.PathLike[str]) -> dict[str, str] | None:
     with needs_extra(f"{str(path)!r}"):
         import rasterio
     try:
-        with rasterio.open(path) as file:
+        with maybe_unplaced(), rasterio.open(path) as file:
             tags: dict[str, str] = file.tags()
     except rasterio.errors.RasterioIOError:
         return None
@@ -165,7 +165,9 @@ def write_cog(
         profile["crs"] = grid.crs
         profile["transform"] = Affine(*grid.transform)
     try:
-        with rasterio.open(plain, "w", **profile) as file:
+        with maybe_unplaced():
+            opened = rasterio.open(plain, "w", **profile)
+        with opened as file:
             for rows, cols, values in blocks:
                 window = Window.from_slices(rows, cols)
                 if values.ndim == 2:
@@ -188,15 +190,16 @@ def write_cog(
         if names and 0 <= min(names) and max(names) <= _MOST_COLORS:
             _write_categories(plain, names)
         kind = "nearest" if np.dtype(dtype).kind in "iu" else "average"
-        copy(
-            str(plain),
-            str(whole),
-            driver="COG",
-            COMPRESS="DEFLATE",
-            BLOCKSIZE=_TILE,
-            OVERVIEW_RESAMPLING=kind,
-            BIGTIFF="IF_SAFER",
-        )
+        with maybe_unplaced():
+            copy(
+                str(plain),
+                str(whole),
+                driver="COG",
+                COMPRESS="DEFLATE",
+                BLOCKSIZE=_TILE,
+                OVERVIEW_RESAMPLING=kind,
+                BIGTIFF="IF_SAFER",
+            )
         if check is not None:
             check()
         categories = whole.with_name(whole.name + _BESIDE)

@@ -59,7 +59,7 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
     try:
         found = xarray.open_dataset(path, chunks={}, **options)
         groups = {} if classic else xarray.open_groups(path, **options)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+    except Exception as error:  # of parsers of bytes: whatever damage makes of them
         if unanswered(error):
             limit = dask.config.get("daskclust.read-timeout")
             raise OSError(

@@ -123,7 +123,7 @@ def open_files(paths: Sequence[str | os.PathLike[str]]) -> Any:
     Raises
     ------
     ValueError
-        No files, files that are no rasters, or of different grids.
+        No files, one file twice, files that are no rasters, or of different grids.
     """
     if not paths:
         raise ValueError("The list of band files is empty; give one path a band.")
@@ -137,7 +137,13 @@ def open_files(paths: Sequence[str | os.PathLike[str]]) -> Any:
             raise FileNotFoundError(
                 f"There is no file {os.fspath(path)!r}; give the path of an existing one."
             )
-    return open_rasters([_absolute(path) for path in paths])
+    names = [_absolute(path) for path in paths]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"The list of band files names {name!r} twice; expected each file once."
+            )
+    return open_rasters(names)
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

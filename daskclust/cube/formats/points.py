@@ -20,6 +20,8 @@ _ROW = ("row", "line", "pixel_row")
 _COLUMN = ("column", "col", "sample", "pixel_column")
 _X = ("x", "easting", "lon", "longitude")
 _Y = ("y", "northing", "lat", "latitude")
+#: Names that say degrees, whatever the image is in.
+_DEGREES = {"lon", "longitude", "lat", "latitude"}
 
 
 def says_pixels(path: str | os.PathLike[str]) -> bool:
@@ -48,8 +50,8 @@ def read_points(
     ----------
     path : str or path
         With a header line: ``row`` and ``column`` (from 0), or ``x`` and ``y`` in the
-        image's coordinate system; and a class.  Or a GeoJSON file whose features have
-        the properties ``row``, ``column`` and a class.
+        image's coordinate system, or ``lon`` and ``lat`` (WGS 84); and a class.  Or a
+        GeoJSON file whose features have the properties ``row``, ``column`` and a class.
     grid : PixelGrid
     class_column : str, optional
 
@@ -69,6 +71,8 @@ def read_points(
     with needs_extra(f"{str(path)!r}"):
         import pandas
     name = os.fspath(path)
+    if "://" not in name and not os.path.exists(name):
+        raise FileNotFoundError(f"There is no file {name!r}; give the path of an existing one.")
     features = _features(name)
     try:
         if features is not None:
@@ -90,9 +94,10 @@ def read_points(
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
         line = int(np.flatnonzero(known)[first]) + 2
+        where = "" if grid.crs_name is None else f" ({grid.crs_name})"
         raise ValueError(
             f"{name!r}, line {line}: the pixel (row {rows[first]}, column {cols[first]}) lies "
-            f"outside the image of {grid.shape[0]} x {grid.shape[1]} pixels."
+            f"outside the image of {grid.shape[0]} x {grid.shape[1]} pixels{where}."
         )
     _refuse_contradictions(rows, cols, codes, grid, name)
     return rows, cols, Classes(codes, classes.names)
@@ -145,32 +150,51 @@ def _pixels(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
     row, column = _find(table, _ROW), _find(table, _COLUMN)
     if row is not None and column is not None:
-        found = [_numbers(table[key], key, name) for key in (row, column)]
+        found = [_numbers(table[key], key, name, whole=True) for key in (row, column)]
         positions = [key for key in (_find(table, _X), _find(table, _Y)) if key is not None]
         return found[0].astype(np.int64), found[1].astype(np.int64), [row, column, *positions]
     x, y = _find(table, _X), _find(table, _Y)
     if x is None or y is None:
         raise ValueError(
             f"{name!r} has the columns {list(map(str, table.columns))}; expected row and column, "
-            "or x and y, and a class."
+            "or x and y, or lon and lat, and a class."
         )
     a, b, c, d, e, f = grid.transform
-    east, north = _numbers(table[x], x, name) - c, _numbers(table[y], y, name) - f
+    east, north = _numbers(table[x], x, name), _numbers(table[y], y, name)
+    if {x.strip().lower(), y.strip().lower()} <= _DEGREES:
+        east, north = _of_degrees(east, north, grid)
+    east, north = east - c, north - f
     cols, rows = np.linalg.solve([[a, b], [d, e]], np.stack([east, north]))
     return np.floor(rows).astype(np.int64), np.floor(cols).astype(np.int64), [x, y]
 
 
-def _numbers(column: Any, key: str, name: str) -> NDArray[np.float64]:
+def _numbers(column: Any, key: str, name: str, *, whole: bool = False) -> NDArray[np.float64]:
     import pandas
 
     found = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
-    bad = np.flatnonzero(~np.isfinite(found))
-    if len(bad):
+    good = np.isfinite(found)
+    if whole:
+        good &= np.floor(found) == found
+    if not good.all():
+        bad = int(np.flatnonzero(~good)[0])
+        said = column.tolist()[bad]
         raise ValueError(
-            f"{name!r}, line {int(bad[0]) + 2}: {key} is {column.iloc[int(bad[0])]!r}; expected a "
-            "number."
+            f"{name!r}, line {bad + 2}: {key} is {said!r}; expected a "
+            f"{'whole number' if whole else 'number'}."
         )
     return found
+
+
+def _of_degrees(
+    east: NDArray[np.float64], north: NDArray[np.float64], grid: PixelGrid
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bring longitudes and latitudes to the coordinate system of an image in meters."""
+    from pyproj import CRS, Transformer
+
+    if grid.crs is None or CRS.from_user_input(grid.crs).is_geographic:
+        return east, north
+    to_grid = Transformer.from_crs("EPSG:4326", grid.crs, always_xy=True)
+    return to_grid.transform(east, north)
 
 
 def _refuse_contradictions(

@@ -6,6 +6,7 @@ import math
 import os
 import zipfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,21 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from daskclust.cube.formats.found import BAD_BANDS, BAND_NAMES, block_of, needs_extra
+from daskclust.cube.formats.found import (
+    BAD_BANDS,
+    BAND_NAMES,
+    block_of,
+    maybe_unplaced,
+    needs_extra,
+)
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
+from daskclust.cube.formats.whole import check_whole
 from daskclust.storage.reads import Retries, patience_of_gdal
 from daskclust.storage.urls import redact
 
 __all__ = ["envi_data_file", "open_raster", "open_rasters", "zipped_image"]
 
 _ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
-#: Blocks of a file whose place is looked at, to tell whether it is whole.
-_BLOCKS_LOOKED_AT = 2000
 #: What a zipped store holds, and what else is read from archives.
 _ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 _ZIPPED = (".tif", ".tiff", ".jp2")
@@ -176,7 +182,7 @@ def open_raster(path: str | os.PathLike[str]) -> Any:
     if inside is not None:
         # GDAL's name of a file in an archive.
         name = f"zip://{Path(name).absolute()}!/{inside}"
-    with patience_of_gdal(Retries.configured().timeout):
+    with patience_of_gdal(Retries.configured().timeout), maybe_unplaced():
         return _open(name, redact(name))
 
 
@@ -200,8 +206,9 @@ def _open(name: str, shown: str) -> Any:
             centers = _centers(file)
             size = np.dtype(file.dtypes[0]).itemsize * file.count
             rows, cols = block_of(file.block_shapes[0], file.shape, size)
-            _check_whole(file, name)
-            unplaced = file.crs is None and file.transform.is_identity
+            check_whole(file, name)
+            still = file.transform.is_identity
+            unplaced = file.crs is None and still
     except rasterio.errors.RasterioIOError as error:
         raise OSError(
             f"{shown!r} cannot be read as an image: {redact(error)}. Is the file whole, and of a "
@@ -209,7 +216,7 @@ def _open(name: str, shown: str) -> Any:
         ) from error
     # Without a lock: each thread opens the file for itself.
     array: Any = rioxarray.open_rasterio(name, lock=False, masked=False, cache=False)
-    array = array.copy(data=_in_chunks(array, name, (rows, cols)))
+    array = array.copy(data=_in_chunks(array, name, (rows, cols), still))
     keep = {key: array.coords[key] for key in ("y", "x", "spatial_ref") if key in array.coords}
     if unplaced:
         keep = {}
@@ -230,8 +237,12 @@ class _Bands:
     bands each, and every task that arrives on a worker would have its own.
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], unplaced: bool
+    ) -> None:
         self.name, self.shape, self.dtype, self.ndim = name, shape, dtype, len(shape)
+        # Filters of warnings belong to all threads: they are left alone where nothing warns.
+        self._quiet = maybe_unplaced if unplaced else nullcontext
 
     def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
         import rasterio
@@ -249,67 +260,28 @@ class _Bands:
         # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
         # more than a worker may have.
         bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
-        with rasterio.Env(**bound), rasterio.open(self.name, sharing=False) as file:
+        with (
+            self._quiet(),
+            rasterio.Env(**bound),
+            rasterio.open(self.name, sharing=False) as file,
+        ):
             found: np.ndarray[Any, Any] = file.read(
                 list(range(bands[0] + 1, bands[1] + 1)), window=Window.from_slices(*area)
             )
         return found[tuple(rest)]
 
 
-def _in_chunks(array: Any, name: str, block: tuple[int, int]) -> da.Array:
+def _in_chunks(array: Any, name: str, block: tuple[int, int], unplaced: bool) -> da.Array:
     """Return the lazy pixels of an opened file, of all bands together."""
     changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
     return da.from_array(
-        _Bands(name, array.shape, array.dtype),
+        _Bands(name, array.shape, array.dtype, unplaced),
         chunks=(-1, *block),
         name=f"raster-{tokenize(name, changed, block)}",
         asarray=False,
         fancy=False,
         meta=np.empty((0, 0, 0), array.dtype),
     )
-
-
-def _check_whole(file: Any, name: str) -> None:
-    """Refuse a local file that ends before its pixels do, where its driver tells their places.
-
-    At most some thousand entries of the file's table of blocks are looked at, and no pixel.
-    """
-    if not Path(name).is_file():
-        return
-    size = Path(name).stat().st_size
-    if file.driver in ("GTiff", "COG"):
-        ends = _ends_of_blocks(file)
-    elif file.driver == "ENVI" and file.tags(ns="ENVI").get("file_compression", "0") == "0":
-        pixels = file.count * file.height * file.width * np.dtype(file.dtypes[0]).itemsize
-        ends = int(file.tags(ns="ENVI").get("header_offset", 0)) + pixels
-    else:
-        return
-    if ends > size:
-        raise OSError(
-            f"{name!r} is cut off: it has {size} bytes, and pixels lie up to byte {ends}. Copy or "
-            "download it again."
-        )
-
-
-def _ends_of_blocks(file: Any) -> int:
-    """Return the byte behind the last block that a GeoTIFF states, of those that are looked at."""
-    height, width = file.block_shapes[0]
-    down, across = -(-file.height // height), -(-file.width // width)
-    # Pixel by pixel, all bands lie in the same blocks.
-    alone = file.tags(ns="IMAGE_STRUCTURE").get("INTERLEAVE") != "PIXEL"
-    bands = file.count if alone else 1
-    total = bands * down * across
-    ends = 0
-    for at in np.unique(np.linspace(0, total - 1, min(total, _BLOCKS_LOOKED_AT)).astype(np.int64)):
-        band, place = divmod(int(at), down * across)
-        y, x = divmod(place, across)
-        found = [
-            file.get_tag_item(f"BLOCK_{what}_{x}_{y}", "TIFF", bidx=band + 1)
-            for what in ("OFFSET", "SIZE")
-        ]
-        if None not in found:  # a block without data is not stored
-            ends = max(ends, sum(int(value) for value in found))
-    return ends
 
 
 def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Any:

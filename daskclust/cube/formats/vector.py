@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cube._georeference import system_name
 from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
 from daskclust.cube.formats.found import needs_extra
 
@@ -46,19 +47,7 @@ class PixelGrid:
         >>> PixelGrid((2, 3), (30.0, 0.0, 0.0, 0.0, -30.0, 0.0), "EPSG:32610").crs_name
         'WGS 84 / UTM zone 10N (EPSG:32610)'
         """
-        if self.crs is None:
-            return None
-        try:
-            from pyproj import CRS
-            from pyproj.exceptions import CRSError
-        except ImportError:
-            return self.crs[:60]
-        try:
-            found = CRS.from_user_input(self.crs)
-        except CRSError:
-            return f"unknown: {self.crs[:60]}"
-        code = found.to_epsg()
-        return str(found.name) if code is None else f"{found.name} (EPSG:{code})"
+        return None if self.crs is None else system_name(self.crs)
 
 
 def rasterize_file(
@@ -106,6 +95,8 @@ def rasterize_file(
         meta, _, geometry, fields = pyogrio.raw.read(name)
     except pyogrio.errors.DataSourceError as error:
         raise OSError(f"{name!r} cannot be read as features: {error}") from error
+    if not len(geometry):
+        raise ValueError(f"{name!r} has no features; expected polygons or points with a class.")
     column = class_column_of(list(meta["fields"]), class_column, f"{name!r}")
     classes = read_classes(fields[list(meta["fields"]).index(column)], f"{name!r}")
     if classes.codes.max() > np.iinfo(np.int32).max:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
+pytest.importorskip("rasterio.shutil", reason="needs the extra `raster`")
 xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
 pytest.importorskip("pyogrio", reason="needs the extra `raster`")
 
@@ -209,10 +211,12 @@ def test_files_cut_off_and_missing_are_told_in_one_line(tmp_path, values, name):
         xarray.Dataset({"a": (("band", "y", "x"), values)}).to_netcdf(path, engine="h5netcdf")
     else:
         np.save(path, values)
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises((OSError, ValueError), match="cannot be read") as caught:
-        open_file(path)
-    assert name in str(caught.value)
+    whole = path.read_bytes()
+    for size in (60, 100, 200):
+        path.write_bytes(whole[:size])
+        with pytest.raises((OSError, ValueError), match="cannot be read") as caught:
+            open_file(path)
+        assert name in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +236,56 @@ def test_pixels_that_were_cut_off_are_told_before_they_are_read(tmp_path, values
     path.write_bytes(whole[:-200])
     with pytest.raises(OSError, match=r"scene\.img' is cut off: it has .* Copy or download"):
         open_file(path)
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        (lambda text: text[: text.index("data type")], "it lacks data type, interleave"),
+        (lambda text: text + "wavelength = {0.4, 0.5", "a brace is not closed"),
+    ],
+)
+def test_a_header_that_was_cut_off_is_told(tmp_path, values, keep, message):
+    # GDAL would read bytes where two make a number.
+    path = write_raster(tmp_path / "scene.img", values, "ENVI")
+    header = tmp_path / "scene.hdr"
+    header.write_text(keep(header.read_text()))
+    for name in (path, header):
+        with pytest.raises(OSError, match=rf"scene\.hdr' is not whole: {message}"):
+            open_file(name)
+
+
+def test_a_mosaic_needs_its_files_whole(tmp_path, values):
+    path = write_raster(tmp_path / "scene.tif", values)
+    mosaic = tmp_path / "all.vrt"
+    rasterio.shutil.copy(str(path), str(mosaic), driver="VRT")
+    np.testing.assert_array_equal(open_file(mosaic).values, values)
+    cut = write_raster(tmp_path / "cog.tif", values, "COG", blocksize=128)
+    cut.write_bytes(cut.read_bytes()[:-200])
+    text = mosaic.read_text()
+    for name, message in (("gone.tif", "gone.tif' is not there"), ("cog.tif", "is cut off")):
+        mosaic.write_text(text.replace("scene.tif", name))
+        with pytest.raises(OSError, match=message):
+            open_file(mosaic)
+
+
+def test_a_band_file_counts_once(tmp_path, values):
+    path = write_raster(tmp_path / "B1.tif", values[:1])
+    with pytest.raises(ValueError, match=r"names '.*B1\.tif' twice"):
+        open_files([path, path])
+
+
+def test_an_image_without_a_place_makes_no_noise(tmp_path, values):
+    path = write_raster(tmp_path / "scene.tif", values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bare = write_raster(tmp_path / "bare.tif", values, crs=None, transform=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rasterio.errors.NotGeoreferencedWarning)
+        np.testing.assert_array_equal(open_file(bare).values, values)
+        np.testing.assert_array_equal(open_file(path).values, values)
+        grid = PixelGrid((40, 50), (1.0, 0.0, 0.0, 0.0, 1.0, 0.0), None)
+        write_cog(tmp_path / "m.tif", blocks_of(values[0]), grid, dtype="int16", nodata=-9999)
 
 
 def test_a_geotiff_in_an_archive(tmp_path, values):
@@ -316,6 +370,25 @@ def test_polygons_outside_are_told(tmp_path):
         rasterize_file(path, GRID, ((40,), (50,)))
 
 
+def test_degrees_are_brought_to_the_image(tmp_path):
+    lon, lat = Transformer.from_crs(32632, 4326, always_xy=True).transform(601_485, 5_199_895)
+    path = tmp_path / "few.csv"
+    path.write_text(f"lon,lat,class\n{lon},{lat},3\n")
+    rows, cols, _ = read_points(path, GRID)
+    assert (rows.tolist(), cols.tolist()) == ([3], [49])
+    path.write_text(f"x,y,class\n{lon},{lat},3\n")
+    with pytest.raises(ValueError, match=r"lies outside the image .* UTM zone 32N"):
+        read_points(path, GRID)
+
+
+def test_no_features_and_no_file(tmp_path):
+    path = polygons(tmp_path / "none.geojson")
+    with pytest.raises(ValueError, match="has no features; expected polygons"):
+        rasterize_file(path, GRID, ((40,), (50,)))
+    with pytest.raises(FileNotFoundError, match=r"There is no file '.*none\.csv'"):
+        read_points(tmp_path / "none.csv", GRID)
+
+
 def test_classes_of_features_need_a_column(tmp_path):
     path = polygons(tmp_path / "fields.geojson", WHEAT)
     with pytest.raises(KeyError, match="no column 'crop'"):
@@ -349,7 +422,8 @@ def test_points_are_pixels(tmp_path):
         ("row,column,class\n0,zero,1\n", "line 2: column is 'zero'"),
         ("row,column,class\n0,0,1.5\n", "no whole numbers"),
         ("row,column,class\n0,0,\n", "no item with a class"),
-        ("a,b,class\n0,0,1\n", "expected row and column, or x and y"),
+        ("row,column,class\n0.5,0,1\n", "line 2: row is 0.5; expected a whole number"),
+        ("a,b,class\n0,0,1\n", "expected row and column, or x and y, or lon"),
     ],
 )
 def test_bad_points_are_told(tmp_path, text, message):

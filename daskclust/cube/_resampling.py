@@ -1,0 +1,208 @@
+"""Label maps of another grid, brought to that of a cube: each pixel takes the nearest label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust.cube._georeference import NOWHERE
+from daskclust.cube._grids import IDENTITY, pixel_grid
+from daskclust.cube._images import Image
+from daskclust.cube.formats.found import needs_extra
+from daskclust.cube.formats.vector import PixelGrid
+
+__all__ = ["resampled"]
+
+#: What lies outside the map, where its values are integers.
+_OUTSIDE = -1
+#: Places along each side of a block by which its window in the map is found.
+_LOOKED_AT = 17
+
+Floats = NDArray[np.float64]
+
+
+def resampled(
+    name: str,
+    image: Image,
+    grid: PixelGrid,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+) -> Image:
+    """Bring an image of codes to another grid: of each pixel, the value where its center lies.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for messages.
+    image : Image
+        Integers or booleans; -1 (False) comes where it does not reach.
+    grid : PixelGrid
+        Of the cube.
+    chunks : tuple of tuples
+        Rows and columns of the blocks of the result.
+
+    Raises
+    ------
+    ImportError
+        The coordinate systems differ, and pyproj is not installed.
+    ValueError
+        The one or the other does not say where it lies, or they have no pixel in common.
+
+    Notes
+    -----
+    Lazy.  A block reads the part of the map below it.  The client transforms some hundred
+    points a block.
+    """
+    values = image.values if isinstance(image.values, da.Array) else da.from_array(image.values)
+    if values.dtype.kind not in "iub":
+        raise ValueError(f"{name} has dtype {values.dtype}; expected integers or booleans.")
+    own = pixel_grid(image.place, values.shape, image.names)
+    for which, one in ((name, own), ("the cube", grid)):
+        if one.crs is None or one.transform == IDENTITY:
+            raise ValueError(
+                f"{which} does not say where it lies (coordinate system and position), so "
+                f"{name} cannot be brought to the cube's grid. Assign both, for example with "
+                "rioxarray's write_crs and write_transform."
+            )
+    fill = False if values.dtype.kind == "b" else _OUTSIDE
+    dtype = np.dtype(bool if values.dtype.kind == "b" else np.int64)
+    rows = np.concatenate([[0], np.cumsum(chunks[0])]).tolist()
+    columns = np.concatenate([[0], np.cumsum(chunks[1])]).tolist()
+    found, reached = [], False
+    for top, bottom in pairwise(rows):
+        strip = []
+        for left, right in pairwise(columns):
+            block = (top, bottom, left, right)
+            window = _window(block, grid, own)
+            reached |= window is not None
+            strip.append(_block(values, block, window, grid, own, fill, dtype))
+        found.append(strip)
+    if not reached:
+        raise ValueError(
+            f"{name} and the cube have no pixel in common: {name} spans {_bounds(own)} in "
+            f"{own.crs_name}, the cube {_bounds(grid)} in {grid.crs_name}."
+        )
+    nodata = tuple({*image.nodata, *(() if fill is False else (_OUTSIDE,))})
+    return replace(image, values=da.block(found), nodata=nodata, place=NOWHERE)
+
+
+def _block(
+    values: da.Array,
+    block: tuple[int, int, int, int],
+    window: tuple[int, int, int, int] | None,
+    grid: PixelGrid,
+    own: PixelGrid,
+    fill: int,
+    dtype: np.dtype[Any],
+) -> da.Array:
+    top, bottom, left, right = block
+    shape = bottom - top, right - left
+    if window is None:
+        return da.full(shape, fill, dtype=dtype, chunks=shape)
+    first, last, west, east = window
+    part = values[first:last, west:east].rechunk(-1)
+    return da.map_blocks(
+        _pick,
+        part,
+        block=block,
+        corner=(first, west),
+        grid=grid,
+        own=own,
+        fill=fill,
+        chunks=((shape[0],), (shape[1],)),
+        dtype=dtype,
+        meta=np.empty((0, 0), dtype),
+    )
+
+
+def _pick(
+    part: NDArray[Any],
+    *,
+    block: tuple[int, int, int, int],
+    corner: tuple[int, int],
+    grid: PixelGrid,
+    own: PixelGrid,
+    fill: int,
+) -> NDArray[Any]:
+    """Look up every pixel of one block in its window of the map."""
+    if part.dtype == np.uint64 and part.max(initial=0) > np.iinfo(np.int64).max:
+        raise ValueError(f"The map holds {part.max()}; expected labels below 2**63.")
+    top, bottom, left, right = block
+    y, x = np.mgrid[top:bottom, left:right]
+    rows, columns = _places(y.ravel() + 0.5, x.ravel() + 0.5, grid, own)
+    inside = (rows >= 0) & (rows < own.shape[0]) & (columns >= 0) & (columns < own.shape[1])
+    rows, columns = rows[inside] - corner[0], columns[inside] - corner[1]
+    reach = (rows >= 0) & (rows < part.shape[0]) & (columns >= 0) & (columns < part.shape[1])
+    if not reach.all():
+        raise ValueError(
+            "The coordinate systems of the map and the cube bend too much against each other "
+            "inside a block; reproject the map first, for example with gdalwarp."
+        )
+    out = np.full(inside.shape, fill, dtype=bool if part.dtype.kind == "b" else np.int64)
+    out[inside] = part[rows, columns]
+    return out.reshape(y.shape)
+
+
+def _places(
+    y: Floats, x: Floats, grid: PixelGrid, own: PixelGrid
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and columns of the map where places of the cube lie; -1 where there are none."""
+    a, b, c, d, e, f = grid.transform
+    east, north = a * x + b * y + c, d * x + e * y + f
+    assert own.crs is not None
+    assert grid.crs is not None
+    to_own = _transformer(grid.crs, own.crs)
+    if to_own is not None:
+        east, north = to_own.transform(east, north)
+    a, b, c, d, e, f = own.transform
+    columns, rows = np.linalg.solve([[a, b], [d, e]], np.stack([east - c, north - f]))
+    here = np.isfinite(rows) & np.isfinite(columns)
+    return (
+        np.where(here, np.floor(np.where(here, rows, 0)), -1).astype(np.int64),
+        np.where(here, np.floor(np.where(here, columns, 0)), -1).astype(np.int64),
+    )
+
+
+@lru_cache(maxsize=16)
+def _transformer(source: str, target: str) -> Any:
+    """Return what transforms positions from one system to another; None where they are one."""
+    if source == target:
+        return None
+    with needs_extra("Another coordinate system"):
+        from pyproj import CRS, Transformer
+    if CRS.from_user_input(source).equals(CRS.from_user_input(target), ignore_axis_order=True):
+        return None
+    return Transformer.from_crs(source, target, always_xy=True)
+
+
+def _window(
+    block: tuple[int, int, int, int], grid: PixelGrid, own: PixelGrid
+) -> tuple[int, int, int, int] | None:
+    """Rows and columns of the map that a block needs, a little more; None where it has none."""
+    top, bottom, left, right = block
+    y, x = np.meshgrid(
+        np.linspace(top, bottom, _LOOKED_AT), np.linspace(left, right, _LOOKED_AT), indexing="ij"
+    )
+    rows, columns = _places(y.ravel(), x.ravel(), grid, own)
+    found: list[int] = []
+    for places, size in ((rows, own.shape[0]), (columns, own.shape[1])):
+        low, high = int(places.min()), int(places.max())
+        more = 2 + (high - low) // 50
+        low, high = max(0, low - more), min(size, high + more + 1)
+        if low >= high:
+            return None
+        found += [low, high]
+    return found[0], found[1], found[2], found[3]
+
+
+def _bounds(grid: PixelGrid) -> list[float]:
+    a, b, c, d, e, f = grid.transform
+    height, width = grid.shape
+    x = [c, c + a * width + b * height]
+    y = [f, f + d * width + e * height]
+    return [round(value, 3) for value in (min(x), min(y), max(x), max(y))]
