@@ -181,12 +181,12 @@ def _make_row_distance(weighted: bool, summing: bool, *, observed: bool = False)
                     gap = builder.select(has, gap, zeros)
                 if summing and observed:
                     here, place = builder.gep(target, at), builder.gep(masses, at)
-                    so_far = load(builder, here, vector)
+                    so_far, mass = load(builder, here, vector), load(builder, place, vector)
                     more = fma(builder, scales, value, so_far, exact=True)
-                    store(builder, builder.select(has, more, so_far), here)
                     # Adding 0 takes a whole store; a choice between sums would be masked.
                     scale = builder.select(has, scales, zeros)
-                    store(builder, builder.fadd(load(builder, place, vector), scale), place)
+                    store(builder, builder.fadd(mass, scale), place)
+                    store(builder, builder.select(has, more, so_far), here)
                 elif summing:
                     here = builder.gep(target, at)
                     more = fma(builder, scales, value, lanes.load(here, vector), exact=True)
