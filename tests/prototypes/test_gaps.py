@@ -98,16 +98,15 @@ def test_a_row_without_any_value_is_told_and_nothing_is_said_of_it():
     assert (np.delete(clusters, [307, 309]) >= 0).all()
 
 
+@pytest.mark.filterwarnings("ignore::daskclust.exceptions.MissingValuesWarning")
 def test_labels_of_rows_without_any_value_are_told_and_count_for_nothing():
     X, classes, _ = make()
     rows, labels = known(classes)
     X[rows[3]] = np.nan
     with pytest.warns(ConstraintWarning, match="no value at all, the first is row " + str(rows[3])):
         model = LabelSpreading(40, random_state=0).fit(X, (rows, labels))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MissingValuesWarning)
-        without = np.delete(rows, 3), np.delete(labels, 3)
-        other = LabelSpreading(40, random_state=0).fit(X, without)
+    without = np.delete(rows, 3), np.delete(labels, 3)
+    other = LabelSpreading(40, random_state=0).fit(X, without)
     np.testing.assert_array_equal(model.predict_proba(X), other.predict_proba(X))
     X[rows] = np.nan
     with pytest.raises(ConstraintError, match="no value at all"):
