@@ -48,7 +48,9 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         help="value of pixels without data; auto: as the attributes say; none (default: auto)",
     )
     group.add_argument(
-        "--mask", metavar="STORE[::NAME]", help="boolean image, true where a pixel is left out"
+        "--mask",
+        metavar="STORE[::NAME]",
+        help="boolean image, true where a pixel is left out; one for each date: left out on it",
     )
     group.add_argument(
         "--bad-bands",
@@ -190,8 +192,7 @@ def open_cube_of(options: argparse.Namespace, *, scale: Any = None, bands: Any =
     }
     if options.mask is not None:
         store, name = store_and_variable(options.mask)
-        plain = daskclust.open_cube(_local(options.cube), **{**chosen, "scale": "none"})
-        mask = plain.open_map("mask", _local(store), variable=name)
+        mask = _local(store) if name is None else (_local(store), name)
     return daskclust.open_cube(_local(options.cube), mask=mask, **chosen)
 
 

@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import zarr
 
-from daskclust.cube._metadata import role_of
+from daskclust.cube._georeference import Georeference
+from daskclust.cube._images import are_features
+from daskclust.cube._metadata import find_dimensions, role_of
+from daskclust.cube._sources import Found, find_cube, open_path
+from daskclust.storage.seen import as_dask
 
-__all__ = ["without_clouds"]
+__all__ = ["find_clouds", "without_clouds"]
 
-#: Roles of the axes of an array without names.
-_ROLES = ("band", "y", "x")
+#: Dimensions of an array without names.
+_NAMES = ("time", "y", "x")
 
 
-def without_clouds(array: Any, order: tuple[int, ...], clouds: Any) -> da.Array:
+def find_clouds(mask: Any, variable: str | None = None) -> Found | None:
+    """Find a mask of each date; None where the mask is one image.
+
+    Parameters
+    ----------
+    mask : array, xarray object, zarr node, str or path
+    variable : str, optional
+        Array inside a store.
+    """
+    if are_features(mask):
+        return None
+    if isinstance(mask, str | os.PathLike):
+        mask = open_path(mask)
+    counts = _dimensions(mask, variable)
+    if 2 in counts or not counts & {3, 4}:
+        return None
+    found = find_cube(mask, variable, None)
+    return found if found.names is not None else find_cube(mask, variable, _NAMES)
+
+
+def _dimensions(source: Any, variable: str | None) -> set[int]:
+    """Numbers of dimensions among the arrays that may be meant."""
+    if hasattr(source, "data_vars"):
+        items = {str(name): source[name] for name in source.data_vars}
+    elif isinstance(source, zarr.Group):
+        items = dict(source.arrays())
+    else:
+        items = {"": source}
+        variable = None
+    if variable is not None:
+        items = {name: item for name, item in items.items() if name == variable}
+    # A raster file of one band has a dimension of length 1.
+    squeeze = hasattr(source, "dims")
+    return {
+        sum(size > 1 for size in item.shape) if squeeze and item.ndim == 3 else item.ndim
+        for item in items.values()
+        if hasattr(item, "ndim")
+    }
+
+
+def without_clouds(
+    array: Any, order: tuple[int, ...], clouds: Found, place: Georeference
+) -> da.Array:
     """Return a cube (y, x, band) that has no data where there are clouds; lazy.
 
     Parameters
@@ -25,31 +72,37 @@ def without_clouds(array: Any, order: tuple[int, ...], clouds: Any) -> da.Array:
         Of three dimensions; dates run slowest among its bands.
     order : tuple of int
         Its axes y, x and band.
-    clouds : array of shape (date, y, x), bool
-        With named dimensions in any order.
+    clouds : Found
+        Of bool.
+    place : Georeference
+        The cube's.
 
     Raises
     ------
     ValueError
-        For other types and shapes.
+        For other types, shapes and places.
     """
-    roles = tuple(role_of(str(name)) for name in getattr(clouds, "dims", ())) or _ROLES
-    values = getattr(clouds, "data", clouds) if hasattr(clouds, "dims") else clouds
-    image = _lazy(array).transpose(order)
-    if sorted(map(str, roles)) != ["band", "x", "y"]:
+    if sorted(map(str, map(role_of, clouds.names or ()))) != ["band", "x", "y"]:
         raise ValueError(
-            f"mask has the dimensions {clouds.dims}; expected time, y and x. Rename them."
+            f"mask has the dimensions {clouds.names}; expected time, y and x. Rename them."
         )
-    mask = _lazy(values).transpose([roles.index(role) for role in ("y", "x", "band")])
+    axes, names = find_dimensions(clouds.names, "mask", clouds.array.shape)
+    image, mask = _lazy(array).transpose(order), _lazy(clouds.array).transpose(axes)
     if mask.dtype != bool:
         raise ValueError(
             f"mask has dtype {mask.dtype}; expected bool, True where a pixel is under clouds."
         )
     dates, bands = mask.shape[2], image.shape[2]
-    if mask.shape[:2] != image.shape[:2] or not dates or bands % dates:
+    if mask.shape[:2] != image.shape[:2] or bands % dates:
         raise ValueError(
             f"mask has shape {mask.shape} as (y, x, date), the cube {image.shape} as (y, x, band); "
             "expected the same pixels, and a whole number of bands for each date."
+        )
+    differences = place.differences(clouds.place(names))
+    if differences:
+        raise ValueError(
+            f"mask lies elsewhere than the cube: {'; '.join(differences)}. Reproject it to the "
+            "cube's grid, or pass its values as an array if they do belong to these pixels."
         )
     mask = da.repeat(mask, bands // dates, axis=2).rechunk(image.chunks)
     return da.ma.masked_array(image, mask=mask)
@@ -59,5 +112,5 @@ def _lazy(array: Any) -> da.Array:
     if isinstance(array, da.Array):
         return array
     if isinstance(array, zarr.Array):
-        return da.from_zarr(array)
+        return as_dask(array)
     return da.from_array(np.asanyarray(array))

@@ -12,7 +12,7 @@ import zarr
 from numpy.typing import ArrayLike
 
 from daskclust._choices import check_choice
-from daskclust.cube._clouds import without_clouds
+from daskclust.cube._clouds import find_clouds, without_clouds
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import open_image
@@ -70,9 +70,10 @@ def open_cube(
         "no data" only in stores of version 2 that xarray wrote, where it has that meaning.
         None means that no value is "no data".
     mask : array of shape (y, x) or (date, y, x), bool, default=None
-        True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one.  Of
-        three dimensions (an array only): clouds, True where a pixel has no data on a date,
-        in any band; dates come before bands in the stored order of a series of both.
+        True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one, or a
+        pair of a store and the name of an array in it.  Of three dimensions: clouds, True
+        where a pixel has no data on a date, in any band; dates come before bands in the
+        stored order of a series of both.
     bad_bands : array of bool, shape (band,), array of int, str or None, default="auto"
         Bands to drop: True, or the numbers, or text such as ``"0-3,107,400nm-450nm"``.
         ``"auto"`` drops those that the file calls bad (``bad_bands``, ENVI's ``bbl``,
@@ -155,9 +156,11 @@ def open_cube(
     order, names = find_dimensions(found.names, found.title, array.shape)
     height, width, n_bands = (int(array.shape[axis]) for axis in order)
     unit = found.unit[order[0]], found.unit[order[1]]
-    # Asked of the array itself: NumPy does not take all of Dask's arrays.
-    if getattr(mask, "ndim", 0) == 3:
-        array = without_clouds(array, order, mask)
+    place = found.place(names)
+    mask, name = mask if _is_pair(mask) else (mask, None)
+    clouds = None if mask is None else find_clouds(mask, name)
+    if clouds is not None:
+        array = without_clouds(array, order, clouds, place)
         mask, order = None, (0, 1, 2)
     wavelengths = find_wavelengths(found.wavelengths, n_bands)
     if bands is None:
@@ -167,7 +170,6 @@ def open_cube(
     grid = BlockGrid(
         (height, width), choose_block((height, width, n_bands), unit, array.dtype, chunks)
     )
-    place = found.place(names)
     meaning = meaning_of(found.attributes, array.dtype, n_bands, found.title)
     dtype = array.dtype if meaning.dtype is None else meaning.dtype
     source = CubeSource(
@@ -192,7 +194,7 @@ def open_cube(
     return Cube(
         source,
         pixels=None if source.array is not None else flatten(array.transpose(order), grid),
-        excluded=None if mask is None else flatten(_read_mask(mask, grid.shape, place), grid),
+        excluded=None if mask is None else flatten(_read_mask(mask, name, grid.shape, place), grid),
         scale=scale if isinstance(scale, str) else _fixed_scaling(scale, source, samples),
         wavelengths=wavelengths,
         place=place,
@@ -223,8 +225,13 @@ def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scal
     return Scaling("standard", dtype, mean=mean, std=std)
 
 
-def _read_mask(mask: Any, shape: tuple[int, int], place: Georeference) -> Any:
-    values = open_image("mask", mask, shape, place=place).values
+def _is_pair(mask: Any) -> bool:
+    """Whether a mask is given as a store and the name of an array in it."""
+    return isinstance(mask, tuple) and len(mask) == 2 and isinstance(mask[1], str)
+
+
+def _read_mask(mask: Any, name: str | None, shape: tuple[int, int], place: Georeference) -> Any:
+    values = open_image("mask", mask, shape, place=place, variable=name).values
     if values.dtype != bool:
         raise ValueError(
             f"mask has dtype {values.dtype}; expected bool, True where a pixel is excluded."

@@ -37,14 +37,16 @@ def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
     """Say where the first NaN or infinity is."""
     what = "NaN" if is_nan else "infinity"
     remedy = (
-        'if NaN means missing, use missing="partial" (KMeans, SemiSupervisedKMeans, SparseKMeans, '
-        "PCKMeans, PCSKMeans) or an estimator that models missing values (GaussianMixture, PCKID)."
+        '; if NaN means missing, fit with missing="partial" (KMeans, SemiSupervisedKMeans, '
+        "SparseKMeans, PCKMeans, PCSKMeans; partial_fit takes complete rows only), or use an "
+        "estimator that models missing values (GaussianMixture, PCKID, and LabelSpreading and "
+        'SpectralClustering with views="auto").'
         if is_nan
-        else "or use an estimator that models missing values, with NaN in its place."
+        else ", or use an estimator that models missing values, with NaN in its place."
     )
     return (
         f"Input X contains {what}: the first at row {row}, column {column}. Drop or mask such "
-        f"rows, {remedy}"
+        f"rows{remedy}"
     )
 
 

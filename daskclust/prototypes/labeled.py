@@ -66,12 +66,12 @@ class LabelPlan:
             return self, x, weight
         if not (kept & self.is_node).any():
             raise ConstraintError(
-                "All labeled rows have sample_weight 0, which is absence; expected at least one "
-                "that has a positive weight."
+                "All labeled rows have sample_weight 0 or no value at all, which is absence; "
+                "expected at least one that has a positive weight and a value."
             )
         warn(
-            f"{int((~kept).sum())} labeled row(s) have sample_weight 0, the first is row "
-            f"{int(self.rows[~kept][0])}: they count as absent.",
+            f"{int((~kept).sum())} labeled row(s) have sample_weight 0 or no value at all, the "
+            f"first is row {int(self.rows[~kept][0])}: they count as absent.",
             ConstraintWarning,
         )
         plan = replace(

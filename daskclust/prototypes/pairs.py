@@ -72,8 +72,9 @@ class NodePairs:
         absent = weight == 0
         if absent.any():
             warn(
-                f"{int(absent.sum())} constrained row(s) have sample_weight 0, the first is row "
-                f"{int(wanted[absent][0])}: they count as absent, with their constraints.",
+                f"{int(absent.sum())} constrained row(s) have sample_weight 0 or no value at all, "
+                f"the first is row {int(wanted[absent][0])}: they count as absent, with their "
+                "constraints.",
                 ConstraintWarning,
             )
             constraints = constraints.without(np.isin(constraints.rows, wanted[absent]))

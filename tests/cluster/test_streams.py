@@ -88,7 +88,7 @@ def test_a_model_without_counts_is_not_begun_anew() -> None:
     ("rows", "weight", "message"),
     [
         (np.zeros((5, 2)), None, "X has 2 features, but KMeans is expecting 3"),
-        (np.full((5, 3), np.nan), None, "NaN"),
+        (np.full((5, 3), np.nan), None, "NaN.*partial_fit takes complete rows only"),
         (np.full((5, 3), np.inf), None, "infinity"),
         (np.zeros((5, 3)), np.full(5, -1.0), "weight"),
         (np.zeros((5, 3)), np.full(5, np.nan), "weight"),

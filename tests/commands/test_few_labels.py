@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 import zarr
 from helpers import small_scene, write_labels
 from numpy.testing import assert_array_equal
@@ -40,6 +41,37 @@ def run(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> dict[s
 
 def written(path: Path) -> np.ndarray:
     return zarr.open_group(path, mode="r")["labels"][:]
+
+
+def test_a_cloudy_series_becomes_a_map(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    truth = np.repeat([[0, 1]], 10, axis=1).repeat(12, axis=0)
+    season = np.sin(np.linspace(0, 3, 6))[:, None, None]
+    series = season * np.where(truth, 4.0, -4.0) + rng.normal(0, 0.3, (6, 12, 20))
+    clouds = rng.random(series.shape) < 0.3
+    clouds[1:, 0, 0] = True
+    few = np.where(np.arange(20) % 4 == 0, truth, -1)
+    few[:, [0, -1]] = -1
+    data = {"ndvi": (("time", "y", "x"), series), "cloud": (("time", "y", "x"), clouds)}
+    for name, item in data.items():
+        xarray.Dataset({name: item}).to_zarr(tmp_path / f"{name}.zarr", zarr_format=2)
+    write_labels(tmp_path / "few.zarr", few)
+    paths = {name: str(tmp_path / f"{name}.zarr") for name in ("ndvi", "cloud", "few", "map")}
+    found = run(
+        capsys,
+        address,
+        *("fit", paths["ndvi"], "--mask", f"{paths['cloud']}::cloud", "--labels", paths["few"]),
+        *("--incomplete", "keep", "--min-observed", "0.5", "--estimator", "label-spreading"),
+        *("--n-prototypes", "20", "--output", paths["map"]),
+    )
+    assert found["configuration"]["incomplete"] == "keep"
+    seen = (~clouds).sum(axis=0) >= 3
+    labels = written(tmp_path / "map.zarr")
+    assert not seen.all()
+    assert (labels[~seen] == -1).all()
+    assert (labels[seen] == truth[seen]).mean() > 0.97
 
 
 def test_label_spreading_gives_the_map_of_the_estimator(

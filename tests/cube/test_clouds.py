@@ -36,8 +36,8 @@ def expected(series, clouds):
     return gaps.transpose(2, 3, 0, 1).reshape(120, 12)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "dask", "xarray", "zarr"])
-def test_a_mask_of_each_date_lies_over_all_its_bands(kind):
+@pytest.mark.parametrize("kind", ["numpy", "dask", "xarray", "zarr", "path", "name", "netcdf"])
+def test_a_mask_of_each_date_lies_over_all_its_bands(kind, tmp_path):
     series, clouds, _ = make_series()
     store, mask, dims = series, clouds, {"dims": DIMS}
     if kind == "dask":
@@ -48,6 +48,17 @@ def test_a_mask_of_each_date_lies_over_all_its_bands(kind):
     elif kind == "zarr":
         store = zarr.array(series, chunks=(6, 2, 6, 5))
         mask = zarr.array(clouds, chunks=(3, 6, 5))
+    elif kind != "numpy":
+        stored = xarray.Dataset({"cloud": (("time", "y", "x"), clouds)}).transpose("y", "x", "time")
+        mask = tmp_path / ("mask.nc" if kind == "netcdf" else "mask.zarr")
+        if kind == "name":
+            # An image beside it: which of the two is meant must be said.
+            stored["shadow"] = ("y", "x"), np.ones((12, 10), bool)
+        if kind == "netcdf":
+            stored.to_netcdf(mask)
+        else:
+            stored.to_zarr(mask, zarr_format=2)
+        mask = (mask, "cloud") if kind == "name" else mask
     cube = open_cube(store, mask=mask, incomplete="keep", chunks=(12, 10), **dims)
     rows = expected(series, clouds)
     there = ~np.isnan(rows).all(axis=1)
@@ -80,6 +91,14 @@ def test_what_cannot_be_a_mask_is_refused():
         open_cube(series, dims=DIMS, mask=np.zeros((5, 12, 10), bool))
     with pytest.raises(ValueError, match="expected bool"):
         open_cube(series, dims=DIMS, mask=clouds.astype(int))
+    named = xarray.DataArray(clouds, dims=("time", "y", "wide"))
+    with pytest.raises(ValueError, match="mask has the dimensions"):
+        open_cube(series, dims=DIMS, mask=named)
+    place = {"y": np.arange(12.0), "x": np.arange(10.0)}
+    here = xarray.DataArray(series, dims=DIMS, coords=place)
+    there = xarray.DataArray(clouds, dims=("time", "y", "x"), coords={**place, "y": place["y"] + 5})
+    with pytest.raises(ValueError, match="mask lies elsewhere than the cube"):
+        open_cube(here, mask=there)
     with pytest.raises(ValueError, match=r"min_observed=1\.5"):
         open_cube(series, dims=DIMS, min_observed=1.5)
     with pytest.raises(ValueError, match="incomplete='drop'"):

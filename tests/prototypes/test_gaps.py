@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering
-from daskclust.exceptions import MissingValuesWarning
+from daskclust.exceptions import ConstraintError, ConstraintWarning, MissingValuesWarning
 from daskclust.prototypes.gaps import GAP_VIEWS, find_gap_views, views_of_gaps
 
 #: A few rows may hang together with no labeled one.
@@ -96,6 +96,23 @@ def test_a_row_without_any_value_is_told_and_nothing_is_said_of_it():
         clusters = SpectralClustering(2, n_prototypes=40, random_state=0).fit(X).labels_
     assert clusters[[307, 309]].tolist() == [-1, -1]
     assert (np.delete(clusters, [307, 309]) >= 0).all()
+
+
+@pytest.mark.filterwarnings("ignore::daskclust.exceptions.MissingValuesWarning")
+def test_labels_of_rows_without_any_value_are_told_and_count_for_nothing():
+    X, classes, _ = make()
+    rows, labels = known(classes)
+    X[rows[3]] = np.nan
+    with pytest.warns(ConstraintWarning, match="no value at all, the first is row " + str(rows[3])):
+        model = LabelSpreading(40, random_state=0).fit(X, (rows, labels))
+    without = np.delete(rows, 3), np.delete(labels, 3)
+    other = LabelSpreading(40, random_state=0).fit(X, without)
+    np.testing.assert_array_equal(model.predict_proba(X), other.predict_proba(X))
+    X[rows] = np.nan
+    with pytest.raises(ConstraintError, match="no value at all"):
+        LabelSpreading(40, random_state=0).fit(X, (rows, labels))
+    with pytest.warns(ConstraintWarning, match=r"2 constrained row\(s\) .* no value at all"):
+        SpectralClustering(2, n_prototypes=40, random_state=0).fit(X, must_link=[rows[:2]])
 
 
 @pytest.mark.parametrize("views", ["standard", "raw", ("mixture", "angle")])

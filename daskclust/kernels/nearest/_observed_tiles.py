@@ -42,7 +42,8 @@ from daskclust.kernels.nearest._row_loops import (
     row_distance_observed,
 )
 from daskclust.kernels.nearest._scores import ROWS
-from daskclust.kernels.nearest._segments import flush
+from daskclust.kernels.nearest._segments import flush_observed
+from daskclust.kernels.nearest._simd import SUM_LANES
 from daskclust.kernels.nearest._tiles import (
     add_totals,
     any_doubtful,
@@ -229,14 +230,14 @@ def _settle(
             if d < least:  # ties go to the lowest center
                 least, exact = d, c
         if exact != label and sums.size:
-            p = x.shape[1]
-            for j in range(p):
+            half = sums.shape[1] // 2
+            for j in range(x.shape[1]):
                 v = tile.weight[t] * np.float64(x[i, j])
                 if v == v:
                     sums[label, j] -= v
                     sums[exact, j] += v
-                    sums[label, p + j] -= tile.weight[t]
-                    sums[exact, p + j] += tile.weight[t]
+                    sums[label, half + j] -= tile.weight[t]
+                    sums[exact, half + j] += tile.weight[t]
         nearest[t] = exact
         squared[t] = least
 
@@ -300,7 +301,7 @@ def _scan(
         if start == ends[segment]:
             segment += 1
             if want_stats:
-                flush(hi, lo, sums, totals)
+                flush_observed(hi, lo, sums, totals)
 
 
 def scan_observed(
@@ -336,7 +337,8 @@ def scan_observed(
     packed, bits = np.zeros((size, q), x.dtype), np.zeros((size, _n_bytes(q)), np.uint8)
     tile = make_room(size, layout, x.dtype)
     k = len(centers) if stats[0].size else 0
-    sums, totals = np.zeros((k, 2 * x.shape[1])), np.zeros((k, 2))
+    padded = -(-x.shape[1] // SUM_LANES) * SUM_LANES
+    sums, totals = np.zeros((k, 2 * padded)), np.zeros((k, 2))
     _scan(
         x,
         row_weights,

@@ -28,11 +28,13 @@ from daskclust.kernels.nearest._simd import (
     data,
     each_vector,
     fma,
+    load,
     reduce_row,
     require_contiguous,
     row_loop,
     row_pointer,
     splat,
+    store,
     vector_type,
 )
 
@@ -141,7 +143,10 @@ def _make_row_distance(weighted: bool, summing: bool, *, observed: bool = False)
 
     ``sum_j w_j (x_ij - c_kj)^2`` by direct differences; when ``summing``, the row
     times ``scale`` is added to ``sums[k]`` in the same sweep.  When ``observed``, NaN is
-    left out of all sums, and ``scale`` is added to ``sums[k, p + j]`` where there is a value.
+    left out of all sums, and ``scale`` is added to ``sums[k, P + j]`` where there is a value:
+    of shape (k, 2 P), P at least p and a multiple of :data:`SUM_LANES`, so that whole vectors
+    are stored.  A load of what a masked store left waits until the store is done, and the
+    next row often has the same center.  Numbers between p and P, and beyond, mean nothing.
     """
 
     @intrinsic
@@ -160,7 +165,9 @@ def _make_row_distance(weighted: bool, summing: bool, *, observed: bool = False)
             target, _ = row_pointer(context, builder, types_[6], args[6], args[3])
             factors = data(context, builder, types_[4], args[4])
             scales = splat(builder, args[5], vector)
-            masses = builder.gep(target, [length])
+            if observed:
+                _, width = row_pointer(context, builder, types_[6], args[6], args[3])
+                masses = builder.gep(target, [builder.lshr(width, const(1))])
 
             def body(offset: Any, lanes: Lanes, total: Any) -> Any:
                 at = [offset]
@@ -172,16 +179,17 @@ def _make_row_distance(weighted: bool, summing: bool, *, observed: bool = False)
                     zeros = ir.Constant(vector, [0.0] * vector.count)
                     has = builder.fcmp_ordered("ord", gap, gap)
                     gap = builder.select(has, gap, zeros)
-                if summing:
-                    here = builder.gep(target, at)
-                    so_far = lanes.load(here, vector)
+                if summing and observed:
+                    here, place = builder.gep(target, at), builder.gep(masses, at)
+                    so_far, mass = load(builder, here, vector), load(builder, place, vector)
                     more = fma(builder, scales, value, so_far, exact=True)
-                    if observed:
-                        more = builder.select(has, more, so_far)
-                        place = builder.gep(masses, at)
-                        mass = lanes.load(place, vector)
-                        heavier = builder.select(has, builder.fadd(mass, scales), mass)
-                        lanes.store(heavier, place)
+                    # Adding 0 takes a whole store; a choice between sums would be masked.
+                    scale = builder.select(has, scales, zeros)
+                    store(builder, builder.fadd(mass, scale), place)
+                    store(builder, builder.select(has, more, so_far), here)
+                elif summing:
+                    here = builder.gep(target, at)
+                    more = fma(builder, scales, value, lanes.load(here, vector), exact=True)
                     lanes.store(more, here)
                 scaled = gap
                 if weighted:
