@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
-from daskclust.cluster.nested import Sample, greedy_tries, nested_start, pays
+from daskclust.cluster.nested import RELAXATION, Sample, greedy_tries, nested_start, pays
 from daskclust.cluster.streams import can_follow, follow
 from daskclust.engine import Rows
 from daskclust.estimator.choices import Init
@@ -84,18 +84,22 @@ array of shape (k, p) or callable, default="k-means||"
         candidates than clusters.
     algorithm : {"auto", "lloyd", "bounds", "nested"}, default="auto"
         How rows are assigned and where the iterations begin.  ``"lloyd"`` compares each row
-        with all centers in each iteration.  ``"bounds"`` gives the same result to the last bit:
+        with all centers in each iteration.  ``"bounds"`` gives the same model to the last bit:
         it keeps lower bounds on the distances of each row, and compares a row with all centers
-        again only where these have moved too far to tell [7]_.  It takes 80 bytes a row and
-        restart; where four times that does not fit ``daskclust.persist-fraction`` of the free
+        again only where these have moved too far to tell [7]_.  It also keeps the sums of each
+        cluster over 4096 rows, and reads these rows again only where some changed their
+        cluster.  It takes 92 bytes a row and restart, and ``8 (p + 1) min(1, k / 4096)`` for
+        sums; where four times that does not fit ``daskclust.persist-fraction`` of the free
         memory, it is ``"lloyd"``.  ``"nested"`` iterates on a sample first, which is doubled
         each time the centers move less than its noise [8]_, then on all rows, to the same
-        tolerance.  With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
+        tolerance.  After five iterations centers move half as far again as to the means, which
+        takes fewer iterations and never raises the inertia; the result are means.
+        With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
         the candidates and the sample, and the worse half of them is dropped at each doubling.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 32 rows a
         cluster, where 10 rows a cluster fit 256 MiB.  Whether nested or not, ``"auto"`` tries
-        bounds on 1/32 of the rows where there are many centers, and uses them for all rows
-        while that is faster.
+        bounds on 1/32 of the rows from the sixth iteration on, and uses them for all rows while
+        that is faster.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``.  ``"sam"`` (spectral angle mapper) is
@@ -138,7 +142,8 @@ array of shape (k, p) or callable, default="k-means||"
         Names of the columns, where X has names.
     history_ : list of dict
         One record an iteration: ``iteration``, ``objective`` (inertia of the
-        assignment, the least of all restarts), ``center_shift`` (the largest of
+        assignment, the least of all restarts; where bounds leave rows unread it follows
+        from the sums, up to rounding), ``center_shift`` (the largest of
         the restarts still moving), ``moved`` (None: not known), ``seconds``,
         ``passes`` (over the data so far).  For ``"dkm++"`` and ``"robin"`` the
         first also has ``init_rows``, how many rows they compared; a sample is
@@ -377,6 +382,7 @@ array of shape (k, p) or callable, default="k-means||"
         )
         if not self._is_nested(rows):
             return problem
+        problem = replace(problem, relaxation=RELAXATION)
         return replace(problem, start=partial(self._nested_start, data, problem))
 
     def _is_nested(self, rows: Rows) -> bool:

@@ -45,6 +45,8 @@ __all__ = [
 Float = NDArray[np.float64]
 #: Farthest rows asked for, for each empty cluster: some may be unfit.
 _SPARE = 4
+#: Iterations before the first relaxed one: a fit that ends with them converges too fast to gain.
+_PLAIN = 5
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,12 @@ class LloydState:
     converged : ndarray of shape (r,), bool
         Whether the restart moves no more than the tolerance.
     settled : ndarray of shape (r,), bool
-        Whether it does not move at all: labels, centers and inertia agree.
+        Whether it does not move at all, and inertia was measured: it agrees with the centers.
     n_iter : ndarray of shape (r,), int
     counts : ndarray of shape (r, k), float64
         Weight of the rows of which each center is the mean.
+    origins : ndarray of shape (r, k, p), float64
+        Where each center moved from: the points to which rows were assigned last.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -72,6 +76,7 @@ class LloydState:
         "settled": "b r",
         "n_iter": "i r",
         "counts": "f r k",
+        "origins": "f r k p",
     }
 
     centers: Float
@@ -80,6 +85,7 @@ class LloydState:
     settled: NDArray[np.bool_]
     n_iter: NDArray[np.int64]
     counts: Float
+    origins: Float
 
     @classmethod
     def begin(cls, centers: Float) -> LloydState:
@@ -92,6 +98,7 @@ class LloydState:
             np.zeros(r, bool),
             np.zeros(r, np.int64),
             np.zeros(centers.shape[:2]),
+            centers,
         )
 
 
@@ -231,6 +238,19 @@ class LloydProblem:
         class whatever their distance.
     missing : bool
         Whether values are missing.
+    algorithm : {"auto", "lloyd", "bounds"}
+        How rows are assigned, as of :class:`~daskclust.cluster.passes.AssignmentPasses`.
+    relaxation : float, default=1.0
+        By how much centers move after the first iterations, as a multiple of the way to the
+        means; below 2.
+
+    Notes
+    -----
+    Centers move beyond the means for the next assignment only: the result are means.  Inertia
+    does not rise: for fixed clusters of weight W it is ``W |c - m|^2`` above its least, as much at
+    a center c as at twice the way to its mean m, and less in between.  Near a fixed point a plain
+    iteration multiplies errors by eigenvalues e in [0, 1], a relaxed one by
+    ``1 - relaxation (1 - e)``.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
@@ -245,6 +265,7 @@ class LloydProblem:
     clamp: bool = False
     missing: bool = False
     algorithm: Algorithm = "auto"
+    relaxation: float = 1.0
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -268,9 +289,11 @@ class LloydProblem:
     def _passes(self) -> AssignmentPasses:
         return AssignmentPasses(self.rows, self.algorithm)
 
-    def _assign(self, centers: Float, restarts: NDArray[np.intp]) -> ClusterStatistics:
+    def _assign(
+        self, centers: Float, restarts: NDArray[np.intp], *, measured: bool
+    ) -> ClusterStatistics:
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
-        stats = self._passes.assign(sets, restarts.tolist())
+        stats = self._passes.assign(sets, restarts.tolist(), measured)
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
     def moved(self, centers: Float, stats: ClusterStatistics, at: int) -> tuple[Float, Float]:
@@ -278,24 +301,39 @@ class LloydProblem:
         found = relocate_empty(self.rows, centers, stats.of(at), shift=self.shift)
         return self.metric.project(found.means(centers)), found.counts
 
+    def ahead(self, origins: Float, means: Float, n_iter: int) -> Float:
+        """Return the points to which rows are assigned after so many iterations."""
+        if self.relaxation == 1.0 or n_iter < _PLAIN:
+            return means
+        return self.metric.project(means + (self.relaxation - 1.0) * (means - origins))
+
+    def origins(self, points: Float, means: Float, counts: Float) -> Float:
+        """Return where means moved from; those of refilled clusters begin where they are."""
+        return np.where(counts[:, None] > 0, points, means)
+
     def step(self, state: LloydState) -> Step[LloydState]:
         """Assign all rows and move the centers of the restarts that still move."""
         active = np.flatnonzero(~state.converged)
-        stats = self._assign(state.centers[active], active)
+        points = np.stack(
+            [self.ahead(state.origins[r], state.centers[r], int(state.n_iter[r])) for r in active]
+        )
+        stats = self._assign(points, active, measured=False)
+        origins = state.origins.copy()
         centers, inertia = state.centers.copy(), state.inertia.copy()
         converged, settled = state.converged.copy(), state.settled.copy()
         n_iter, counts = state.n_iter.copy(), state.counts.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
-            centers[r], counts[r] = self.moved(state.centers[r], stats, at)
+            centers[r], counts[r] = self.moved(points[at], stats, at)
+            origins[r] = self.origins(points[at], centers[r], stats.counts[at])
             inertia[r] = stats.inertia[at].sum()
-            moved = float(((centers[r] - state.centers[r]) ** 2).sum())
+            moved = float(((centers[r] - points[at]) ** 2).sum())
             shifts.append(moved)
-            settled[r] = moved == 0.0
+            settled[r] = moved == 0.0 and self._passes.measured
             converged[r] = moved <= self.tolerance
             n_iter[r] += 1
         return Step(
-            state=LloydState(centers, inertia, converged, settled, n_iter, counts),
+            state=LloydState(centers, inertia, converged, settled, n_iter, counts, origins),
             objective=float(inertia.min()),
             center_shift=float(np.sqrt(max(shifts))),
             finished=bool(converged.all()),
@@ -307,7 +345,8 @@ class LloydProblem:
         if not len(loose):
             return state
         inertia = state.inertia.copy()
-        inertia[loose] = self._assign(state.centers[loose], loose).inertia.sum(axis=1)
+        stats = self._assign(state.centers[loose], loose, measured=True)
+        inertia[loose] = stats.inertia.sum(axis=1)
         return replace(state, inertia=inertia)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import Rows
+from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.nearest.bounds import Past, bytes_a_row, past_of
 from daskclust.reduction import ASSIGN, CenterSets, ClusterStatistics
 from daskclust.reduction.bounded import BOUNDED_ASSIGN, BoundedSets
@@ -24,15 +25,18 @@ ALGORITHMS = get_args(Algorithm)
 _TRIAL_PASSES, _PASSES, _NUMBERS = 8, 24, 2**17
 
 # Nanoseconds, only their ratios count (measured on an AVX-512 Xeon): of a product in the scores
-# of a row, by bytes of a value; of asking a row's bounds; of a distance to a single center; of
-# noting the scores of a row.
+# of a row, by bytes of a value; of summing a row, and a value of it; of asking a row's bounds; of
+# comparing it with eight centers, and a value of it; of noting the scores of a row.
 _PRODUCT = {4: 0.0145, 8: 0.029}
-_ASK, _MEASURE, _NOTE = 8.0, 15.0, 50.0
-#: What bounds may take, as a share of the scores, to begin with them and to go on.
+_SUM, _SUM_EACH = 15.0, 0.3
+_ASK, _COMPARE, _COMPARE_EACH, _NOTE = 5.0, 15.0, 0.3, 60.0
+#: What bounds may take, as a share of a plain pass, to begin with them and to go on.
 _BEGIN, _GO_ON = 0.85, 1.0
 #: Plain passes before the first trial: centers move far in these, and a fit that ends with them
 #: needs no more kernels than these.
 _PATIENCE = 5
+#: Nanoseconds of a plain pass, below which it is not worth the kernels either.
+_LEAST = 5e6
 #: Passes in a row in which bounds must pay, before they are asked of all rows.
 _PROVEN = 2
 
@@ -44,15 +48,21 @@ class AssignmentPasses:
     ----------
     rows : Rows
     algorithm : {"auto", "lloyd", "bounds"}
-        ``"auto"`` tries bounds on one segment in 32 after five passes, if there are so
-        many centers that bounds could save time.  If they do, they are used for all rows;
-        if they no longer do, they are dropped. ``"bounds"`` uses bounds in every pass, if
+        ``"auto"`` tries bounds on one segment in 32 after five passes, if a pass takes long
+        enough.  If they do save time, they are used for all rows; if they no longer do,
+        they are dropped. ``"bounds"`` uses bounds in every pass, if
         there is enough memory.
+
+    Attributes
+    ----------
+    measured : bool
+        Whether the inertia of the last pass was measured.
 
     Notes
     -----
-    Statistics equal those of ``ASSIGN`` bit for bit.  The client holds the centers of up
-    to 24 passes.  With each pass it sends up to 24 numbers for each center.
+    Statistics equal those of ``ASSIGN`` bit for bit, inertia only if it is measured.  The
+    client holds the centers of up to 24 passes.  With each pass it sends up to 24 numbers for
+    each center.
     """
 
     def __init__(self, rows: Rows, algorithm: Algorithm = "auto") -> None:
@@ -65,8 +75,11 @@ class AssignmentPasses:
         self._asking = algorithm == "bounds"
         self._paid = 0
         self._is_first = True
+        self.measured = True
 
-    def assign(self, sets: CenterSets, names: Sequence[int]) -> ClusterStatistics:
+    def assign(
+        self, sets: CenterSets, names: Sequence[int], measured: bool = True
+    ) -> ClusterStatistics:
         """Make a pass.
 
         Parameters
@@ -74,8 +87,12 @@ class AssignmentPasses:
         sets : CenterSets
         names : sequence of int
             Names of the sets; a restart has the same name in each pass.
+        measured : bool, default=True
+            Whether inertia must be measured, for which all rows are read.  Else it may follow
+            from that of the pass before, off by some units in the last place.
         """
         self._made += 1
+        self.measured = True
         if not self._may_bound(sets):
             self._before.clear()
             found: ClusterStatistics = self._rows.reduce(ASSIGN, sets)
@@ -88,7 +105,9 @@ class AssignmentPasses:
             self._number,
             self._fit,
             not self._asking,
+            measured,
         )
+        self.measured = measured or not self._asking
         clusters, work = self._rows.reduce(BOUNDED_ASSIGN, state)
         self._before = {
             name: [*self._before.get(name, ()), sets.centers[r].copy()]
@@ -105,31 +124,43 @@ class AssignmentPasses:
         if any(sets.weights(i) is not None for i in range(r)):
             return False
         if self._algorithm == "auto" and (
-            self._made <= _PATIENCE or _BEGIN * self._scores(sets) < _ASK + _MEASURE
+            self._made <= _PATIENCE or self._plain(sets) * self._rows.n_rows < _LEAST
         ):
             return False
-        return self._rows.can_remember(r * bytes_a_row())
+        return self._rows.can_remember(r * bytes_a_row(*sets.centers.shape[1:]))
 
     def _scores(self, sets: CenterSets) -> float:
         _, k, p = sets.centers.shape
         return _PRODUCT[self._rows.dtype.itemsize] * k * p
+
+    def _sum(self, sets: CenterSets) -> float:
+        return _SUM + _SUM_EACH * sets.centers.shape[2]
+
+    def _plain(self, sets: CenterSets) -> float:
+        """Return what a plain pass costs for a row."""
+        return self._scores(sets) + self._sum(sets)
 
     def _past(self, name: int, centers: NDArray[np.float64]) -> Past:
         """Look back; passes beyond the limit are forgotten."""
         most = min(_PASSES if self._asking else _TRIAL_PASSES, max(2, _NUMBERS // len(centers)))
         before = self._before.setdefault(name, [])
         del before[:-most]
-        return past_of(centers, before, self._number - len(before))
+        return past_of(centers, before, self._number - len(before), most)
 
     def _weigh(self, work: Sequence[int], sets: CenterSets) -> None:
         """Begin or end to ask all rows, by what bounds cost in this pass."""
-        n_rows, n_scored, n_measured = work
+        n_rows, n_scored, n_compared, n_changed = work
         if not n_rows or self._is_first:
             # The first pass of its kind only begins to know the rows.
             self._is_first = False
             return
-        full = self._scores(sets)
-        share = (_ASK + (n_measured * _MEASURE + n_scored * (full + _NOTE)) / n_rows) / full
+        plain, (_, k, p) = self._plain(sets), sets.centers.shape
+        scored = n_scored / n_rows * (plain + _NOTE)
+        compared = n_compared / n_rows * (_COMPARE + _COMPARE_EACH * p)
+        # A row that changes its cluster has two clusters of its segment summed anew.
+        unchanged = float(np.exp(-2.0 * n_changed / n_rows * SEGMENT / k))
+        summed = (1.0 - unchanged) * self._sum(sets)
+        share = (_ASK + scored + compared + summed) / plain
         if self._asking:
             if share > _GO_ON:
                 self._asking, self._is_first = False, True

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from helpers import chunks_of, values
 from hypothesis import given, settings
+from numpy.testing import assert_array_equal
 from oracles.interruption import Interruption, interrupt_at
 from sklearn.cluster import KMeans as SklearnKMeans
 
 from daskclust import KMeans, on_iteration
-from daskclust.cluster.lloyd import LloydProblem
-from daskclust.cluster.nested import Sample, draw_sample, grown
+from daskclust.cluster.lloyd import LloydProblem, LloydState
+from daskclust.cluster.nested import RELAXATION, Sample, draw_sample, grown
 from daskclust.engine import open_rows
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.testing.strategies import row_chunks
@@ -249,3 +250,47 @@ def test_few_rows_that_are_most_of_the_inertia_are_not_overlooked() -> None:
     rows[::2500] += 400.0
     model = KMeans(2, random_state=0).fit(rows)
     assert sorted(model.counts_.tolist()) == [8.0, 19_992.0]
+
+
+def slow_data():
+    """Overlapping clusters, on which Lloyd's algorithm takes many iterations."""
+    rng = np.random.default_rng(4)
+    return rng.standard_normal((20_000, 3)).astype("f4")
+
+
+def test_relaxed_iterations_are_fewer_and_never_raise_inertia():
+    data, k = slow_data(), 20
+    start = data[:k].astype(float)[None]
+    found = {}
+    for relaxation in (1.0, RELAXATION):
+        problem = LloydProblem(
+            open_rows(data), lambda: start, 300, 1e-5, relaxation=relaxation, algorithm="lloyd"
+        )
+        state, objectives = problem.begin(), []
+        while not state.converged.all():
+            done = problem.step(state)
+            state = done.state
+            objectives.append(done.objective)
+        found[relaxation] = problem.settle(state), objectives
+        assert np.diff(objectives).max() <= 1e-12 * objectives[0]
+        # Means, which a plain iteration hardly moves.
+        again = problem.step(LloydState.begin(state.centers))
+        assert again.center_shift**2 <= 2e-5
+    (plain, _), (relaxed, objectives) = found.values()
+    assert relaxed.n_iter[0] < 0.85 * plain.n_iter[0]
+    assert relaxed.inertia[0] == pytest.approx(plain.inertia[0], rel=2e-3)
+    assert relaxed.inertia[0] <= objectives[-1]
+
+
+def test_a_relaxed_fit_that_was_cut_off_goes_on_where_it_was(tmp_path):
+    data = slow_data()
+    options = {"random_state": 0, "algorithm": "nested", "tol": 1e-6}
+    whole = KMeans(20, **options).fit(data)
+    assert whole.n_iter_ > 9
+    path = tmp_path / "state"
+    KMeans(20, **options, max_iter=8, checkpoint=path).fit(data)
+    found = KMeans(20, **options, checkpoint=path).fit(data)
+    assert_array_equal(found.cluster_centers_, whole.cluster_centers_)
+    assert found.n_iter_ == whole.n_iter_
+    # Means of the rows that were assigned last, however far the next step would have gone.
+    assert found.inertia_ <= found.history_[-1]["objective"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,11 +11,18 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from daskclust.kernels.compiling import PLAIN
-from daskclust.kernels.nearest.assign import accumulate, direct_distances, nearest
+from daskclust.kernels.nearest.assign import (
+    accumulate,
+    direct_distances,
+    nearest,
+    no_statistics,
+)
 from daskclust.kernels.nearest.bounds import (
     Past,
+    Work,
     accumulate_bounded,
     bytes_a_row,
+    no_cells,
     no_past,
     no_state,
     past_of,
@@ -22,15 +31,23 @@ from daskclust.kernels.nearest.bounds import (
 pytestmark = pytest.mark.skipif(PLAIN, reason="the plain kernels have no bounds")
 
 
-def passes(x, walk, *, weight=None, shift=None, segments=None, looked_back=24):
-    """Make a pass for each of the centers; yield the bounded and the plain statistics."""
-    rows, before = no_state(len(x)), []
+def passes(x, walk, *, weight=None, shift=None, segments=None, looked_back=24, measured=True):
+    """Make a pass for each of the centers; yield bounded statistics, work, plain ones, the rows."""
+    rows, past_centers = no_state(len(x)), []
+    ends = np.array([len(x)]) if segments is None else segments
+    k, p = walk[0].shape
+    cells = no_cells(ends, k, p)
+    before = None if cells is None else (no_statistics(k, p), walk[0])
     for number, centers in enumerate(walk):
-        past = past_of(centers, before, number - len(before))
-        given_ = {"weight": weight, "shift": shift, "segments": segments}
-        found = accumulate_bounded(x, centers, past, rows, number, **given_)
-        yield (*found, accumulate(x, centers, **given_), rows)
-        before = [*before, centers][-looked_back:]
+        past = past_of(centers, past_centers, number - len(past_centers), looked_back)
+        given_ = {"weight": weight, "shift": shift, "segments": ends}
+        found, work = accumulate_bounded(
+            x, centers, past, rows, number, cells=cells, before=before, measured=measured, **given_
+        )
+        # They are brought up to date in the next pass.
+        yield deepcopy(found), work, accumulate(x, centers, **given_), rows
+        before = None if cells is None else (found, centers)
+        past_centers = [*past_centers, centers][-looked_back:]
 
 
 def assert_same(found, plain):
@@ -41,21 +58,36 @@ def assert_same(found, plain):
 def test_by_hand():
     x = np.array([[0.0], [1.0], [4.9], [10.0]])
     first, second = np.array([[0.0], [10.0]]), np.array([[0.5], [9.5]])
-    rows = no_state(4)
-    stats, scored, measured = accumulate_bounded(x, first, no_past(2), rows, 0)
-    assert (scored, measured) == (4, 0)
+    rows, cells = no_state(4), no_cells(np.array([4]), 2, 1)
+    before = no_statistics(2, 1), first
+    stats, work = accumulate_bounded(x, first, no_past(2), rows, 0, cells=cells, before=before)
+    assert work == Work(scored=4, compared=0, changed=1, summed=4)
     assert_array_equal(stats.hi, [[5.9, 3, 4.9**2 + 1], [10, 1, 0]])
+    assert_array_equal(cells.sums, [[5.9], [10]])
+    assert_array_equal(cells.weights, [[3, 1]])
     assert_array_equal(rows.label, [0, 0, 0, 1])
     # To the other center it is 10, 9, 5.1 and 10; rounded down.
     np.testing.assert_allclose(rows.rest_low, [10, 9, 5.1, 10], rtol=1e-6)
     assert (rows.rest_low <= [10, 9, 5.1, 10]).all()
     past = past_of(second, [first], 0)
     np.testing.assert_allclose(past.moved, [[0.5, 0.5]], rtol=2e-6)
-    stats, scored, measured = accumulate_bounded(x, second, past, rows, 1)
+    before = stats, first
+    stats, work = accumulate_bounded(x, second, past, rows, 1, cells=cells, before=before)
     # The third row may have changed: up to 4.9 + 0.5 to its center, from 5.1 - 0.5 to the other.
-    # It is 4.4, which tells it.
-    assert (scored, measured) == (0, 1)
-    assert_array_equal(stats.hi, accumulate(x, second).hi)
+    # It is 4.4 to one and at least 4.6 to the other, which tells it.  No row is summed.
+    assert work == Work(scored=0, compared=1, changed=0, summed=0)
+    plain = accumulate(x, second)
+    assert_array_equal(stats.hi[:, :2], plain.hi[:, :2])
+    # Inertia from sums: 25.01 + 2 (0 - 0.5) 5.9 + 3 / 4, and 0 + 1 / 4.
+    np.testing.assert_allclose(stats.hi[:, 2], [19.86, 0.25], rtol=1e-14)
+    third = np.array([[2.5], [4.95]])
+    past = past_of(third, [first, second], 0)
+    before = stats, second
+    stats, work = accumulate_bounded(x, third, past, rows, 2, cells=cells, before=before)
+    # The third row goes over.
+    assert (work.changed, work.summed) == (1, 4)
+    assert_array_equal(stats.hi[:, :2], [[1, 2], [14.9, 2]])
+    np.testing.assert_allclose(stats.hi[:, 2], [8.5, 0.05**2 + 5.05**2], rtol=1e-13)
 
 
 walks = st.fixed_dictionaries(
@@ -71,6 +103,7 @@ walks = st.fixed_dictionaries(
         "integers": st.booleans(),
         "weighted": st.booleans(),
         "shifted": st.booleans(),
+        "measured": st.booleans(),
     }
 )
 
@@ -91,11 +124,35 @@ def test_statistics_are_those_of_the_plain_pass(walk):
     weight = rng.integers(0, 3, n) / 2.0 if walk["weighted"] else None
     shift = x.mean(axis=0).astype(np.float64) if walk["shifted"] else None
     segments = np.unique(np.append(rng.integers(1, n + 1, 2), n))
-    many = passes(x, road, weight=weight, shift=shift, segments=segments, looked_back=4)
-    for found, scored, _, plain, rows in many:
-        assert_same(found, plain)
-        assert 0 <= scored <= n
+    measured = walk["measured"]
+    given_ = {"weight": weight, "shift": shift, "segments": segments, "measured": measured}
+    whole = ((x.astype(float) - x.mean(axis=0, dtype=float)) ** 2).sum() + n * (
+        walk["scale"] * max(walk["step"], abs(walk["offset"]) * 1e-7)
+    ) ** 2
+    for found, work, plain, rows in passes(x, road, looked_back=4, **given_):
+        upto = p + 2 if measured else p + 1
+        assert_array_equal(found.hi[:, :upto], plain.hi[:, :upto])
+        assert_array_equal(found.lo[:, :upto], plain.lo[:, :upto])
+        # Units in the last place, of squares about the center that rows had before.
+        np.testing.assert_allclose(found.hi[:, -1], plain.hi[:, -1], rtol=1e-9, atol=1e-9 * whole)
+        assert 0 <= work.scored <= n
         assert (rows.label < k).all()
+
+
+def test_sums_of_rows_in_doubt_keep_their_traces():
+    """Rows that the scores first put in a wrong cluster leave roundings in the sums."""
+    rng = np.random.default_rng(5)
+    k, p = 30, 8
+    centers = 5.0 + rng.standard_normal((k, p))
+    pair = np.array([rng.choice(k, 2, replace=False) for _ in range(400)])
+    x = centers[pair].mean(axis=1) * (1.0 + 1e-7 * rng.standard_normal((400, 1)))
+    x = np.concatenate([x, 5.0 + rng.standard_normal((400, p))]).astype(np.float32)
+    tiny = [1e-8 * rng.standard_normal((k, p)) for _ in range(4)]
+    ends = np.array([300, 700, 800])
+    road = [centers, *(centers + t for t in tiny)]
+    for found, _, plain, _ in passes(x, road, segments=ends, measured=False):
+        assert_array_equal(found.hi[:, :-1], plain.hi[:, :-1])
+        assert_array_equal(found.lo[:, :-1], plain.lo[:, :-1])
 
 
 @given(seed=st.integers(0, 2**32 - 1), k=st.integers(2, 60), exponent=st.integers(-30, 2))
@@ -110,7 +167,7 @@ def test_near_ties_are_decided_as_ever(seed, k, exponent, dtype):
     x = x.astype(dtype)
     tiny = 2.0**exponent * rng.standard_normal((4, k, p))
     made = list(passes(x, [centers, *(centers + t for t in tiny)]))
-    for found, _, _, plain, _ in made:
+    for found, _, plain, _ in made:
         assert_same(found, plain)
     assert_array_equal(made[-1][-1].label, nearest(x, centers + tiny[-1])[0])
 
@@ -163,10 +220,11 @@ def test_rows_of_separated_clusters_are_left_out():
     centers = 20.0 * rng.standard_normal((40, 6))
     x = (centers[rng.integers(40, size=20_000)] + rng.standard_normal((20_000, 6))).astype("f4")
     road = [centers + 0.05 * rng.standard_normal((40, 6)) for _ in range(5)]
-    work = [(scored, measured) for _, scored, measured, _, _ in passes(x, road)]
-    assert work[0] == (20_000, 0)
-    assert max(scored for scored, _ in work[1:]) < 200
-    assert max(measured for _, measured in work[1:]) < 1000
+    work = [work for _, work, _, _ in passes(x, road, measured=False)]
+    assert (work[0].scored, work[0].summed) == (20_000, 20_000)
+    assert max(did.scored for did in work[1:]) < 200
+    assert max(did.compared for did in work[1:]) < 1000
+    assert [did.summed for did in work[1:]] == [0] * 4
 
 
 def test_a_past_that_is_too_short_is_no_past():
@@ -176,13 +234,19 @@ def test_a_past_that_is_too_short_is_no_past():
     accumulate_bounded(x, centers, no_past(20), rows, 0)
     moved = centers + 10.0
     late = past_of(moved, [centers + 9.0], 4)
-    stats, scored, _ = accumulate_bounded(x, moved, late, rows, 5)
-    assert scored == 500
+    stats, work = accumulate_bounded(x, moved, late, rows, 5)
+    assert work.scored == 500
     assert_same(stats, accumulate(x, moved))
 
 
 def test_what_is_kept_is_what_is_said():
-    assert sum(array.nbytes for array in no_state(1000)) == 1000 * bytes_a_row()
+    n, k, p = 8192, 60, 7
+    cells = no_cells(np.array([4096, 8192]), k, p)
+    kept = sum(array.nbytes for array in [*no_state(n), cells.sums, cells.weights])
+    assert kept - n < n * bytes_a_row(k, p) <= kept
+    # Sums of segments with fewer rows than clusters are not.
+    assert no_cells(np.array([59]), k, p) is None
+    assert no_cells(np.arange(100, 8192, 100), k, p) is None
 
 
 def test_states_of_other_rows_are_refused():
@@ -193,4 +257,7 @@ def test_states_of_other_rows_are_refused():
         accumulate_bounded(x, centers, no_past(2), no_state(5), 0)
     with pytest.raises(ValueError, match="5 rows have 2 weights"):
         accumulate_bounded(x, centers, no_past(3), no_state(5), 0, weight=np.ones(2))
+    cells = no_cells(np.array([5]), 2, 2)
+    with pytest.raises(ValueError, match="sums of 1 x 2 segments and clusters meet 1 segments"):
+        accumulate_bounded(x, centers, no_past(3), no_state(5), 0, cells=cells)
     assert isinstance(no_past(3), Past)

@@ -18,8 +18,11 @@ from daskclust.kernels.nearest._simd import (
     I32,
     I64,
     LANE_BYTES,
+    Lanes,
     const,
     data,
+    each_vector,
+    fma,
     fold,
     load,
     require_contiguous,
@@ -30,12 +33,15 @@ from daskclust.kernels.nearest._simd import (
 )
 
 __all__ = [
+    "gather_scores",
     "highest_below",
     "keep_below",
+    "keep_lows",
     "least",
-    "lowest_bit",
+    "least_gap",
+    "lowest_beside",
     "n_below",
-    "near_gaps",
+    "two_lowest",
 ]
 
 _SINGLE = ir.VectorType(ir.FloatType(), NEAR)
@@ -117,6 +123,64 @@ def _compress(builder: Any, values: Any, mask: Any, pointer: Any) -> None:
     builder.call(function, [values, builder.bitcast(pointer, address), mask])
 
 
+def _store_lows(builder: Any, scores: Any, base: Any, shrink: Any, low: Any) -> None:
+    """Store the roots of ``(base + scores) * shrink``, rounded down to single precision."""
+    value = scores if scores.type == _DOUBLE else builder.fpext(scores, _DOUBLE)
+    value = builder.fmul(
+        builder.fadd(value, splat(builder, base, _DOUBLE)), splat(builder, shrink, _DOUBLE)
+    )
+    zeros = ir.Constant(_DOUBLE, [0.0] * NEAR)
+    most = ir.Constant(_DOUBLE, [LARGEST] * NEAR)
+    # What is no number is no bound.
+    positive = builder.fcmp_ordered(">", value, ir.Constant(_DOUBLE, [1e-72] * NEAR))
+    root = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(_DOUBLE, [_DOUBLE]), f"llvm.sqrt.v{NEAR}f64"
+    )
+    value = builder.call(root, [builder.select(positive, value, zeros)])
+    value = builder.fmul(
+        _smaller(builder, value, most), ir.Constant(_DOUBLE, [1.0 - 2.0**-22] * NEAR)
+    )
+    store(builder, builder.fptrunc(value, _SINGLE), low)
+
+
+@intrinsic
+def _keep_lows(typingctx: Any, scores: Any, base: Any, shrink: Any, near_low: Any, r: Any) -> Any:
+    """``near_low[r]`` receives the roots of ``(base + scores) * shrink``, rounded down."""
+    require_contiguous(scores, near_low)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        types_ = signature.args
+        kind = _DOUBLE if types_[0].dtype == types.float64 else _SINGLE
+        values = load(builder, data(context, builder, types_[0], args[0]), kind)
+        low, _ = row_pointer(context, builder, types_[3], args[3], args[4])
+        _store_lows(builder, values, args[1], args[2], low)
+        return context.get_dummy_value()
+
+    return types.void(scores, types.float64, types.float64, near_low, types.intp), codegen
+
+
+def _sums_of_each(builder: Any, vectors: list[Any]) -> Any:
+    """Sum the lanes of NEAR vectors; one number of the result for each."""
+
+    def halves(a: Any, b: Any, group: int) -> Any:
+        """Add the upper half of each group of lanes to the lower half, in both vectors."""
+        lanes = range(2 * a.type.count if b is not a else a.type.count)
+        lower, upper = (
+            [u for u in lanes if (u % group < group // 2) == is_lower] for is_lower in (True, False)
+        )
+        pick = ir.VectorType(I32, len(lower))
+        low, high = (builder.shuffle_vector(a, b, ir.Constant(pick, at)) for at in (lower, upper))
+        return builder.fadd(low, high)
+
+    while vectors[0].type.count > NEAR:
+        vectors = [halves(v, v, v.type.count) for v in vectors]
+    while len(vectors) > 1:
+        # A vector has as many lanes for each sum as there are vectors.
+        group = len(vectors)
+        vectors = [halves(a, b, group) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+    return vectors[0]
+
+
 @intrinsic
 def _keep_below(
     typingctx: Any,
@@ -165,24 +229,8 @@ def _keep_below(
         )
         _compress(builder, scores, mask, packed)
         _compress(builder, centers, mask, numbers)
-        value = load(builder, packed, wide)
-        if wide != _DOUBLE:
-            value = builder.fpext(value, _DOUBLE)
-        value = builder.fmul(
-            builder.fadd(value, splat(builder, args[4], _DOUBLE)), splat(builder, args[5], _DOUBLE)
-        )
-        zeros = ir.Constant(_DOUBLE, [0.0] * NEAR)
-        most = ir.Constant(_DOUBLE, [LARGEST] * NEAR)
-        # What is no number is no bound.
-        positive = builder.fcmp_ordered(">", value, ir.Constant(_DOUBLE, [1e-72] * NEAR))
-        root = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_DOUBLE, [_DOUBLE]), f"llvm.sqrt.v{NEAR}f64"
-        )
-        value = builder.call(root, [builder.select(positive, value, zeros)])
-        value = _smaller(builder, value, most)
-        value = builder.fmul(value, ir.Constant(_DOUBLE, [1.0 - 2.0**-22] * NEAR))
         low, _ = row_pointer(context, builder, types_[7], args[7], args[8])
-        store(builder, builder.fptrunc(value, _SINGLE), low)
+        _store_lows(builder, load(builder, packed, wide), args[4], args[5], low)
         target, _ = row_pointer(context, builder, types_[6], args[6], args[8])
         kept = builder.load(builder.bitcast(numbers, _CODES.as_pointer()), align=4)
         builder.store(kept, builder.bitcast(target, _CODES.as_pointer()), align=4)
@@ -195,7 +243,7 @@ def _keep_below(
 
 
 @intrinsic
-def _near_gaps(
+def _least_gap(
     typingctx: Any,
     near: Any,
     near_low: Any,
@@ -203,15 +251,12 @@ def _near_gaps(
     moved: Any,
     at: Any,
     label: Any,
-    limit: Any,
 ) -> Any:
-    """Least lower bound of a row's near centers, but the label's, and which are not above a limit.
+    """Least lower bound of a row's near centers, but the label's.
 
-    Bounds are ``near_low[i] - moved[at, near[i]]``, rounded to nearest; those that are not above
-    the limit are the set bits of an integer.
+    Bounds are ``near_low[i] - moved[at, near[i]]``, rounded to nearest.
     """
     require_contiguous(near, near_low, moved)
-    result = types.Tuple((types.float32, types.int64))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         types_ = signature.args
@@ -230,29 +275,135 @@ def _near_gaps(
             "==", numbers, splat(builder, builder.trunc(args[5], I32), _CODES)
         )
         gaps = builder.select(own, ir.Constant(_SINGLE, [LARGEST] * NEAR), gaps)
-        lowest = fold(builder, gaps, lambda a, b: _smaller(builder, a, b))
-        beyond = builder.fcmp_ordered(">", gaps, splat(builder, args[6], _SINGLE))
-        bits = builder.zext(builder.bitcast(builder.not_(beyond), ir.IntType(NEAR)), I64)
-        return context.make_tuple(builder, result, (lowest, bits))
+        return fold(builder, gaps, lambda a, b: _smaller(builder, a, b))
 
     intp = types.intp
-    return result(near, near_low, intp, moved, intp, intp, types.float32), codegen
+    return types.float32(near, near_low, intp, moved, intp, intp), codegen
 
 
 @intrinsic
-def _lowest_bit(typingctx: Any, bits: Any) -> Any:
-    """Place of the lowest set bit; there is one."""
+def _gather_scores(
+    typingctx: Any,
+    x: Any,
+    i: Any,
+    shift: Any,
+    doubled: Any,
+    consts: Any,
+    numbers: Any,
+    r: Any,
+    scores: Any,
+) -> Any:
+    """Scores of a row for the NEAR centers of ``numbers[r]``, and its squared norm.
+
+    ``doubled`` (k, p) is ``-2 c`` of the shifted centers, ``consts`` (k,) their squared norms:
+    ``scores`` (NEAR,) receives ``|c|^2 - 2 x c``.
+    """
+    require_contiguous(x, shift, doubled, consts, numbers, scores)
+    vector = vector_type(x.dtype, LANE_BYTES)
+    while vector.count < NEAR:
+        vector = ir.VectorType(vector.element, 2 * vector.count)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], const(1, I1))
+        types_ = signature.args
+        source, length = row_pointer(context, builder, types_[0], args[0], args[1])
+        shifts = data(context, builder, types_[2], args[2])
+        codes, _ = row_pointer(context, builder, types_[5], args[5], args[6])
+        codes = builder.load(builder.bitcast(codes, _CODES.as_pointer()), align=4)
+        norms = data(context, builder, types_[4], args[4])
+        centers, start = [], ir.Constant(ir.VectorType(vector.element, NEAR), ir.Undefined)
+        for u in range(NEAR):
+            place = builder.sext(builder.extract_element(codes, const(u, I32)), I64)
+            centers.append(row_pointer(context, builder, types_[3], args[3], place)[0])
+            norm = builder.load(builder.gep(norms, [place]))
+            start = builder.insert_element(start, norm, const(u, I32))
+        zeros = ir.Constant(vector, [0.0] * vector.count)
+        totals = [cgutils.alloca_once_value(builder, zeros) for _ in range(NEAR + 1)]
+        for total in totals:
+            builder.store(zeros, total)
 
-    return types.int64(types.int64), codegen
+        def body(offset: Any, lanes: Lanes) -> None:
+            at = [offset]
+            value = builder.fsub(
+                lanes.load(builder.gep(source, at), vector),
+                lanes.load(builder.gep(shifts, at), vector),
+            )
+            factors = [lanes.load(builder.gep(center, at), vector) for center in centers]
+            for factor, total in zip([*factors, value], totals, strict=True):
+                so_far = builder.load(total)
+                builder.store(fma(builder, value, factor, so_far, exact=False), total)
+
+        each_vector(builder, length, vector.count, body)
+        *products, squares = [builder.load(total) for total in totals]
+        result = builder.fadd(start, _sums_of_each(builder, products))
+        store(builder, result, data(context, builder, types_[7], args[7]))
+        return fold(builder, squares, builder.fadd)
+
+    intp = types.intp
+    return x.dtype(x, intp, shift, doubled, consts, numbers, intp, scores), codegen
+
+
+@intrinsic
+def _two_lowest(typingctx: Any, scores: Any, numbers: Any, r: Any) -> Any:
+    """Smallest of NEAR scores, its center in ``numbers[r]``, and the smallest of other centers."""
+    require_contiguous(scores, numbers)
+    result = types.Tuple((types.float64, types.int64, types.float64))
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        types_ = signature.args
+        values, codes = _scores_of(context, builder, types_, args)
+        lowest = fold(builder, values, lambda a, b: _smaller(builder, a, b))
+        first = builder.fcmp_ordered("==", values, splat(builder, lowest, values.type))
+        bits = builder.bitcast(first, ir.IntType(NEAR))
+        # No score is the smallest if one is no number: the first will do.
+        bits = builder.or_(builder.zext(bits, I64), const(1 << (NEAR - 1)))
+        found = builder.extract_element(codes, builder.cttz(bits, const(1, I1)))
+        wide = [_widened(builder, v) for v in (lowest, _beside(builder, values, codes, found))]
+        center = builder.sext(found, I64)
+        return context.make_tuple(builder, result, (wide[0], center, wide[1]))
+
+    return result(scores, numbers, types.intp), codegen
+
+
+@intrinsic
+def _lowest_beside(typingctx: Any, scores: Any, numbers: Any, r: Any, center: Any) -> Any:
+    """Smallest of NEAR scores but that of one center."""
+    require_contiguous(scores, numbers)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, codes = _scores_of(context, builder, signature.args, args)
+        center = builder.trunc(args[3], I32)
+        return _widened(builder, _beside(builder, values, codes, center))
+
+    return types.float64(scores, numbers, types.intp, types.intp), codegen
+
+
+def _scores_of(context: Any, builder: Any, types_: Any, args: Any) -> tuple[Any, Any]:
+    kind = _DOUBLE if types_[0].dtype == types.float64 else _SINGLE
+    values = load(builder, data(context, builder, types_[0], args[0]), kind)
+    codes, _ = row_pointer(context, builder, types_[1], args[1], args[2])
+    return values, builder.load(builder.bitcast(codes, _CODES.as_pointer()), align=4)
+
+
+def _beside(builder: Any, values: Any, codes: Any, center: Any) -> Any:
+    """Smallest of the values but those of one center."""
+    own = builder.icmp_signed("==", codes, splat(builder, center, _CODES))
+    infinite = ir.Constant(values.type, [float("inf")] * NEAR)
+    others = builder.select(own, infinite, values)
+    return fold(builder, others, lambda a, b: _smaller(builder, a, b))
+
+
+def _widened(builder: Any, value: Any) -> Any:
+    double = ir.DoubleType()
+    return value if value.type == double else builder.fpext(value, double)
 
 
 # Type checkers count the typing context among the arguments.
+gather_scores: Any = _gather_scores
 highest_below: Any = _highest_below
 keep_below: Any = _keep_below
+keep_lows: Any = _keep_lows
 least: Any = _least
-lowest_bit: Any = _lowest_bit
+least_gap: Any = _least_gap
+lowest_beside: Any = _lowest_beside
 n_below: Any = _n_below
-near_gaps: Any = _near_gaps
+two_lowest: Any = _two_lowest

@@ -1,7 +1,8 @@
-"""Loops over the rows of a block that score only rows whose bounds do not decide them.
+"""Loops over the rows of a block that read only rows whose bounds do not decide them.
 
 The arithmetic of a row, and its order, are those of :mod:`daskclust.kernels.nearest._tiles`: rows
-that are scored go through the same register tiles, gathered; all rows are summed in row order.
+that are scored go through the same register tiles, gathered.  Sums of a segment by cluster are
+made anew, in row order, where a row came or went, and are kept otherwise.
 
 Imports the loops of the plain pass; others import from
 :mod:`daskclust.kernels.nearest.bounds`.
@@ -9,221 +10,194 @@ Imports the loops of the plain pass; others import from
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.compiling import compiled, inner
-from daskclust.kernels.nearest._bound_rows import (
-    highest_below,
-    keep_below,
-    least,
-    lowest_bit,
-    n_below,
-    near_gaps,
+from daskclust.kernels.nearest._bound_decisions import (
+    AHEAD,
+    Nearby,
+    Rounding,
+    Window,
+    ask_bounds,
+    ask_near,
+    note,
 )
-from daskclust.kernels.nearest._bound_state import LARGEST, NEAR, Past, RowState
+from daskclust.kernels.nearest._bound_state import (
+    KNOWN,
+    MIXED,
+    NEAR,
+    UNKNOWN,
+    CellState,
+    Past,
+    RowState,
+)
 from daskclust.kernels.nearest._layout import Layout, lay_out, tile_rows
-from daskclust.kernels.nearest._row_loops import LINE_BYTES, pack_row, prefetch, row_distance
-from daskclust.kernels.nearest._segments import flush
+from daskclust.kernels.nearest._row_loops import (
+    LINE_BYTES,
+    add_row,
+    pack_row,
+    prefetch,
+    row_distance,
+)
 from daskclust.kernels.nearest._tiles import (
-    add_tile,
-    any_doubtful,
+    doubt,
+    exact_nearest,
     make_room,
     rounding,
     score_tile,
-    settle,
     with_weights,
 )
-
-# Past what single precision rounds.
-_UP, _DOWN = 1.0 + 2.0**-22, 1.0 - 2.0**-22
 
 __all__ = ["bounded_scan"]
 
 Float = NDArray[np.float64]
 
 
-# Bytes of the rows that are decided together, so that those to be scored fill tiles.
-_WINDOW_BYTES = 2**17
-# Rows between that which is asked for and that which is looked at.
-_AHEAD = 16
-
-
 @inner(counted=False)
-def _reach(squared: Any, norm: Any, bound: Any, floor: Any, limit: Any) -> float:
-    """Distance beyond which a center can neither be nearest nor look so.
-
-    ``squared`` is the squared distance to another center, whose squared norm is ``norm``, both
-    relative to the shift.  Let B be ``bound``, X the squared norm of the row, and d the distance
-    to a center c.  A score is off by at most B/2 (|c|^2 + 2 |x| |c|), since B is twice what q + 4
-    roundings of half a unit can do; with |c| <= |x| + d that is at most B/2 (5 X + 3 d^2).  So
-    the scores of the two centers are in the order of their distances where
-
-        d^2 - squared > B/2 (10 X + 3 d^2 + 3 squared),
-
-    for any center farther away, too, as the left side grows faster.  X <= 2 norm + 2 squared.
-    What the constants have beyond that is for the roundings of float64; ``floor`` is for what
-    products lose that are too small for the precision of the rows.
-    """
-    if not norm + squared < limit:
-        # Scores may overflow; so may squares of no number.
-        return np.inf
-    share = 1.0 - 2.0 * bound
-    if not share > 0.0:
-        return np.inf
-    return np.sqrt((squared * (1.0 + 12.0 * bound) + 10.0 * bound * norm + floor) / share)
-
-
-@inner(counted=False)
-def _round_up(value: Any) -> Any:
-    """Return a float32 that is no less than a non-negative float64."""
-    return np.float32(min(value, LARGEST) * (1.0 + 2.0**-22) + 1e-37)
-
-
-@inner(counted=False)
-def _round_down(value: Any) -> Any:
-    """Return a float32 that is no more than the root of a float64; 0 for what has none."""
-    if value > 1e-72:
-        return np.float32(min(np.sqrt(value), LARGEST) * (1.0 - 2.0**-22))
-    return np.float32(0.0)
-
-
-@inner(counted=False)
-def _decide(
+def _score_waiting(
     x: Any,
     start: Any,
-    m: Any,
-    lines: Any,
-    points: Any,
-    norms: Any,
-    past: Any,
-    rows: Any,
-    bound: Any,
-    floor: Any,
-    limit: Any,
-    most: Any,
-    nearest: Any,
-    work: Any,
-) -> None:
-    """Find the nearest centers of m rows by their bounds; -1 where these do not tell."""
-    first, moved, movers = past
-    labels, uppers, scored, near, near_low, rest_low = rows
-    n_passes = moved.shape[0]
-    n_movers, top = movers.shape[1], np.intp(0)
-    for t in range(m):
-        i = start + t
-        for line in range(lines):
-            prefetch(x, i + _AHEAD, line)  # type: ignore[call-arg]
-        nearest[t] = -1
-        at = np.intp(scored[i] - first)
-        if at < 0 or at >= n_passes:
-            continue
-        label = np.intp(labels[i])
-        rest = np.float64(rest_low[i])
-
-        # First without looking at the row.
-        upper = np.float64(uppers[i]) + np.float64(moved[n_passes - 1, label])
-        reach = _reach(upper * upper, norms[label], bound, floor, limit)
-        gap, _ = near_gaps(near, near_low, i, moved, at, label, reach)
-        lowest = min(np.float64(gap) * _DOWN, rest - np.float64(moved[at, movers[at, 0]]))
-        if lowest > reach:
-            nearest[t] = label
-            continue
-
-        # Then by its distance, and by those to the centers that the bounds leave.
-        squared = row_distance(x, i, points, label, points[0], 1.0, points)
-        work[1] += 1
-        reach = _reach(squared, norms[label], bound, floor, limit)
-        if lowest > reach:
-            nearest[t] = label
-            continue
-        _, bits = near_gaps(near, near_low, i, moved, at, label, min(reach, LARGEST) * _UP)
-        last = top
-        while last < n_movers and not rest - np.float64(moved[at, movers[at, last]]) > reach:
-            last += 1
-        if last > most:
-            continue
-
-        # Of centers that are not nearest: none that was not measured is nearer than `reach`.
-        runner_up = np.inf
-        found, least_squared = label, squared
-        left, u = most - last, top
-        while u < last or (bits != 0 and left > 0):
-            if u < last:
-                c = np.intp(movers[at, u])
-                u += 1
-            else:
-                c = np.intp(near[i, lowest_bit(bits)])
-                bits &= bits - 1
-                left -= 1
-            # One of the movers may be near, too: equal then, and not counted.
-            if c == found or c == label:
-                continue
-            work[1] += 1
-            d = row_distance(x, i, points, c, points[0], 1.0, points)
-            if d < least_squared:
-                runner_up, least_squared, found = least_squared, d, c
-            elif d < runner_up:
-                runner_up = d
-        if bits == 0 and min(np.sqrt(runner_up), reach * _UP) > _reach(
-            least_squared, norms[found], bound, floor, limit
-        ):
-            nearest[t] = found
-
-
-@inner(counted=False)
-def _note(
-    x: Any,
-    first: Any,
-    waiting: Any,
     count: Any,
     number: Any,
     lanes: Any,
-    scores: Any,
-    points: Any,
+    centers: Any,
+    layout: Any,
     norms: Any,
-    bound: Any,
-    floor: Any,
-    limit: Any,
+    packed: Any,
+    scores: Any,
     rows: Any,
-) -> None:
-    """Keep what the scores of some rows tell: near centers, and how far all others are.
+    off: Any,
+    bound: Any,
+    window: Any,
+) -> bool:
+    """Score the rows that bounds do not decide; return whether any was moved by its doubt."""
+    first, final, waiting = window
+    size, top = packed.shape[0], np.intp(0)
+    points = centers.points
+    moved = False
+    for at in range(0, count, size):
+        some = min(size, count - at)
+        for w in range(some):
+            pack_row(x, start + waiting[at + w], layout.shift, packed, w)  # type: ignore[call-arg]
+        score_tile(packed, top, some, layout, scores)
+        for w in range(some):
+            t = waiting[at + w]
+            i = start + t
+            label = np.intp(scores.nearest[w])
+            squared = row_distance(x, i, points, label, points[0], 1.0, points)
+            low, next_low = scores.low[w], scores.next_low[w]
+            note(i, w, number, lanes, scores, squared, norms[label], off, rows)
+            first[t] = final[t] = label
+            # `not >`: what overflowed is doubtful, too.
+            if not (next_low - low > doubt(squared, low, bound)):
+                exact = exact_nearest(x, i, centers)
+                if exact != label:
+                    moved = True
+                    final[t] = exact
+                    # Bounds are of another center.
+                    rows.decided[i] = -1
+    return moved
 
-    With the error of scores as in :func:`_reach`, the squared distance y to a center whose
-    score is ``gap`` above the smallest, at ``squared``, obeys
 
-        y (1 + 3/2 B) >= squared (1 - 3/2 B) + gap - 5 B X.
+@inner(counted=False)
+def _mark_changed(
+    x: Any,
+    row_weights: Any,
+    start: Any,
+    m: Any,
+    points: Any,
+    rows: Any,
+    window: Any,
+    measured: Any,
+    dirty: Any,
+    gains: Any,
+) -> Any:
+    """Mark the clusters that rows left or came to, and by how much inertia grew; return how many.
 
-    A lane knows its best center and the score of its second: what is beyond the least second
-    of all lanes is the rest, and so are the best of lanes that there is no room for.
+    Clusters where rows in doubt leave a trace of rounding are marked, too.
     """
-    scored, near, near_low, rest_low = rows[2:]
-    best, second, vector, lows, next_lows, nearest = scores[:6]
-    for w in range(count):
-        r = first + waiting[w]
-        center = np.intp(nearest[w])
-        squared = row_distance(x, r, points, center, points[0], 1.0, points)
-        norm = norms[center]
-        scored[r] = -1
-        if not norm + squared < limit:
-            # Scores may have overflowed.
+    first, final = window.first, window.final
+    labels, count = rows.label[start : start + m], np.intp(0)
+    for t in range(m):
+        new = final[t]
+        if labels[t] == new and first[t] == new:
             continue
-        scored[r] = number
-        low = np.float64(lows[w])
-        base = squared * (1.0 - 2.0 * bound) - 10.0 * bound * (norm + squared) - floor - low
-        shrink = 1.0 / (1.0 + 2.0 * bound)
-        if lanes > 0:
-            rest = least(second, w)
-            while n_below(best, w, rest) > NEAR:
-                rest = highest_below(best, w, rest)
-            keep_below(best, vector, w, rest, base, shrink, near, near_low, r)
-        else:
-            rest = next_lows[w]
-            near[r] = center
-            near_low[r] = _round_down((base + low) * shrink)
-        rest_low[r] = _round_down((base + np.float64(rest)) * shrink)
+        i, old = start + t, np.intp(labels[t])
+        dirty[first[t]] = dirty[new] = 1
+        if old == new:
+            continue
+        count += 1
+        dirty[old] = dirty[new] = 1
+        labels[t] = new
+        if not measured:
+            weight = row_weights[i] if row_weights.size else 1.0
+            gains[new] += weight * row_distance(x, i, points, new, points[0], 1.0, points)
+            gains[old] -= weight * row_distance(x, i, points, old, points[0], 1.0, points)
+    return count
+
+
+@inner(counted=False)
+def _sum_segment(
+    x: Any,
+    row_weights: Any,
+    start: Any,
+    m: Any,
+    size: Any,
+    lines: Any,
+    points: Any,
+    window: Any,
+    moved: Any,
+    dirty: Any,
+    sums: Any,
+    totals: Any,
+    squares: Any,
+) -> Any:
+    """Sum the rows of the marked clusters, in the order of the plain pass; return how many."""
+    first, final = window.first, window.final
+    count = np.intp(0)
+    for begin in range(0, m, size):
+        some = min(size, m - begin)
+        for t in range(begin, begin + some):
+            label = np.intp(first[np.uintp(t)])
+            if not dirty[np.uintp(label)]:
+                continue
+            count += 1
+            i = start + t
+            if t + AHEAD < m and dirty[first[t + AHEAD]]:
+                for line in range(lines):
+                    prefetch(x, i + AHEAD, line)  # type: ignore[call-arg]
+            weight = row_weights[i] if row_weights.size else 1.0
+            squared = add_row(x, i, points, label, points[0], weight, sums)
+            if moved:
+                squares[t - begin] = squared
+            else:
+                totals[label, 0] += weight
+                totals[label, 1] += weight * squared
+        if not moved:
+            continue
+        # As the plain pass: rows in doubt are moved at the end of their tile.
+        for t in range(begin, begin + some):
+            label, exact = np.intp(first[t]), np.intp(final[t])
+            if label == exact:
+                continue
+            i = start + t
+            weight = row_weights[i] if row_weights.size else 1.0
+            for j in range(sums.shape[1]):
+                v = weight * np.float64(x[i, j])
+                sums[label, j] -= v
+                sums[exact, j] += v
+            squares[t - begin] = row_distance(x, i, points, exact, points[0], 1.0, points)
+        for t in range(begin, begin + some):
+            exact = np.intp(final[t])
+            if dirty[exact]:
+                weight = row_weights[start + t] if row_weights.size else 1.0
+                totals[exact, 0] += weight
+                totals[exact, 1] += weight * squares[t - begin]
+    return count
 
 
 @compiled(counted=False)
@@ -231,119 +205,140 @@ def _scan(
     x: Any,
     row_weights: Any,
     centers: Any,
-    norms: Any,
     layout: Any,
+    nearby: Any,
     ends: Any,
     stats: Any,
     number: Any,
     past: Any,
     rows: Any,
-    most: Any,
+    cells: Any,
+    kept: Any,
+    adding: Any,
+    measured: Any,
     packed: Any,
-    tile: Any,
     scores: Any,
     window: Any,
-    sums: Any,
+    dirty: Any,
+    touched: Any,
     totals: Any,
+    squares: Any,
+    gains: Any,
     work: Any,
 ) -> None:
-    """Go over the windows of a block; :func:`bounded_scan` has the parameters, and the room."""
-    n, p = x.shape
+    """Go over the segments of a block; :func:`bounded_scan` has the parameters, and the room."""
+    p = x.shape[1]
     points = centers.points
     k = points.shape[0]
     hi, lo = stats
-    weighted = row_weights.size > 0
     size = packed.shape[0]
-    labels, lows, next_lows, waiting = window
     lanes = scores.best.shape[1] if scores.best.shape[0] else 0
     lines = -(-p * x.itemsize // LINE_BYTES)
     bound = rounding(layout, k)
-    slack = np.float64(bound)
     floor = 64.0 * (p + 8) * np.float64(np.finfo(x.dtype).tiny)
     limit = min(np.float64(np.finfo(x.dtype).max), 1e70) / 128
+    off = Rounding(
+        np.float64(bound),
+        floor,
+        limit,
+        (1.0 - 1e-12) / (1.0 + 2.0 * np.float64(bound)),
+        (1.0 + 1e-12) / (1.0 - 2.0 * min(np.float64(bound), 0.25)),
+    )
 
-    top = np.intp(0)
-    start = top
-    segment = 0
-    while start < n:
-        # Whole tiles, so that these are those of the plain pass.
-        m = min(np.intp(labels.size), ends[segment] - start)
-        _decide(
-            x, start, m, lines, points, norms, past, rows, slack, floor, limit, most, labels, work
-        )
-        count = 0
+    start = np.intp(0)
+    for segment in range(ends.size):
+        m = ends[segment] - start
+        place = segment if kept else np.intp(0)
+        sums, weights = cells.sums[place * k : place * k + k], cells.weights[place]
+        count = ask_bounds(start, m, nearby.norms, past, rows, off, window)
+        count = ask_near(x, start, count, number, lines, past, nearby, rows, off, window, work)
         for t in range(m):
-            lows[t], next_lows[t] = 0, np.inf
-            if labels[t] < 0:
-                waiting[count] = t
-                count += 1
-        work[0] += count
-        for at in range(0, count, size):
-            some = min(size, count - at)
-            for w in range(some):
-                pack_row(x, start + waiting[at + w], layout.shift, packed, w)  # type: ignore[call-arg]
-            score_tile(packed, top, some, layout, scores)
-            for w in range(some):
-                t = waiting[at + w]
-                labels[t] = scores.nearest[w]
-                lows[t], next_lows[t] = scores.low[w], scores.next_low[w]
-            _note(
+            window.first[t] = window.final[t]
+        moved = False
+        if count:
+            work[0] += count
+            moved = _score_waiting(
                 x,
                 start,
-                waiting[at:],
-                some,
+                count,
                 number,
                 lanes,
+                centers,
+                layout,
+                nearby.norms,
+                packed,
                 scores,
-                points,
-                norms,
-                slack,
-                floor,
-                limit,
                 rows,
+                off,
+                bound,
+                window,
             )
-        for first in range(0, m, size):
-            some = min(size, m - first)
-            row = start + first
-            for t in range(some):
-                tile.nearest[t] = labels[first + t]
-                tile.low[t], tile.next_low[t] = lows[first + t], next_lows[first + t]
-                tile.weight[t] = row_weights[row + t] if weighted else 1.0
-            add_tile(x, row, some, top, centers, tile, sums)
-            if count and any_doubtful(tile, some, bound):
-                settle(x, row, some, centers, tile, bound, sums)
-            for t in range(some):
-                label = np.intp(tile.nearest[t])
-                squared = tile.squared[t]
-                totals[label, 0] += tile.weight[t]
-                totals[label, 1] += tile.weight[t] * squared
-                rows.label[row + t] = label
-                rows.upper[row + t] = _round_up(np.sqrt(squared))
-        start += m
-        if start == ends[segment]:
-            segment += 1
-            flush(hi, lo, sums, totals)
+        for c in range(k):
+            dirty[c] = 0
+        work[2] += _mark_changed(
+            x, row_weights, start, m, points, rows, window, measured, dirty, gains
+        )
+        whole = measured or not kept or cells.state[place] != KNOWN
+        for c in range(k):
+            if whole:
+                dirty[c] = 1
+            if dirty[c]:
+                touched[c] = 1
+                sums[c] = 0.0
+                totals[c] = 0.0
+        work[3] += _sum_segment(
+            x,
+            row_weights,
+            start,
+            m,
+            size,
+            lines,
+            points,
+            window,
+            moved,
+            dirty,
+            sums,
+            totals,
+            squares,
+        )
+        for c in range(k):
+            if dirty[c]:
+                weights[c] = totals[c, 0]
+        cells.state[place] = MIXED if moved else KNOWN
+        for c in range(k):
+            if weights[c] != 0.0:
+                if adding:
+                    add_plain(hi[c, :p], lo[c, :p], sums[c])
+                    add_plain(hi[c, p:], lo[c, p:], totals[c])
+                elif measured:
+                    add_plain(hi[c, p + 1 :], lo[c, p + 1 :], totals[c, 1:])
+        start = ends[segment]
+    if adding:
+        return
+    for c in range(k):
+        if not touched[c]:
+            continue
+        for j in range(p + 1):
+            hi[c, j] = lo[c, j] = 0.0
+        for segment in range(ends.size):
+            if cells.weights[segment, c] != 0.0:
+                add_plain(hi[c, :p], lo[c, :p], cells.sums[segment * k + c])
+                add_plain(hi[c, p : p + 1], lo[c, p : p + 1], cells.weights[segment, c : c + 1])
 
 
-class _Window(NamedTuple):
-    """Rows that are decided together: nearest center, two lowest scores, and who waits."""
-
-    nearest: NDArray[np.int32]
-    low: NDArray[Any]
-    next_low: NDArray[Any]
-    waiting: NDArray[np.int64]
-
-
-def _window(x: NDArray[Any], size: int) -> _Window:
-    """Make room for as many rows as stay in the second-level cache, in whole tiles."""
-    rows = max(1, _WINDOW_BYTES // (max(1, x.shape[1]) * x.itemsize * size)) * size
-    rows = min(rows, 32 * size)
-    return _Window(
-        np.empty(rows, np.int32),
-        np.empty(rows, x.dtype),
-        np.empty(rows, x.dtype),
-        np.empty(rows, np.int64),
-    )
+def _nearby(centers: Float, layout: Layout, dtype: np.dtype[Any]) -> Nearby:
+    """Lay out centers a row each, as those of the tiles."""
+    # What overflows makes rows be scored.
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = centers - layout.shift.astype(np.float64)
+        norms = (moved**2).sum(axis=1)
+        return Nearby(
+            (-2.0 * moved).astype(dtype),
+            norms.astype(dtype),
+            norms,
+            layout.shift,
+            np.empty(NEAR, dtype),
+        )
 
 
 def bounded_scan(
@@ -356,9 +351,11 @@ def bounded_scan(
     number: int,
     past: Past,
     rows: RowState,
-    most: int,
-) -> tuple[int, int]:
-    """One sweep over a block that scores only the rows whose bounds do not decide them.
+    cells: CellState | None,
+    adding: bool,
+    measured: bool,
+) -> NDArray[np.int64]:
+    """One sweep over a block that reads only the rows whose bounds do not decide them.
 
     Parameters
     ----------
@@ -370,40 +367,60 @@ def bounded_scan(
         Of these centers.
     rows : RowState
         Of these rows; brought up to date.
-    most : int
-        Centers that a row is measured against instead of being scored.
+    cells : CellState, optional
+        Of these segments; brought up to date.  Without it all rows are summed.
+    adding : bool
+        Whether ``stats`` are those of other rows, to which these are added; else they are those
+        of these rows in the pass before.  Always without cells.
+    measured : bool
+        Whether distances of all rows are summed; else the inertia in ``stats`` is that of the
+        same clusters as before, with the present centers.
 
     Returns
     -------
-    n_scored, n_measured : int
-        Rows that were scored against all centers, and single distances.
+    work : ndarray of shape (4,), int64
+        Rows that were scored against all centers, scores of eight centers, rows that
+        changed their cluster, rows that were summed.
     """
     layout: Layout = lay_out(centers, None, shift, x.dtype)
     exact = with_weights(centers, None)
     size = tile_rows(x.shape[1], x.dtype.itemsize)
-    packed = np.zeros((size, x.shape[1]), x.dtype)
-    # What overflows makes rows be scored.
-    with np.errstate(over="ignore"):
-        norms = ((centers - layout.shift.astype(np.float64)) ** 2).sum(axis=1)
-    work = np.zeros(2, np.int64)
+    k, p = centers.shape
+    longest = int(np.diff(ends, prepend=0).max())
+    kept = cells is not None
+    if cells is None:
+        cells = CellState(np.empty((k, p)), np.empty((1, k)), np.full(1, UNKNOWN, np.int8))
+    hi, lo = stats
+    if measured and not adding:
+        hi[:, p + 1] = lo[:, p + 1] = 0.0
+    work, gains = np.zeros(4, np.int64), np.zeros(k)
     _scan(
         x,
         row_weights,
         exact,
-        norms,
         layout,
+        _nearby(centers, layout, x.dtype),
         ends,
         tuple(stats),
         number,
         past,
         rows,
-        most,
-        packed,
+        cells,
+        kept,
+        adding,
+        measured,
+        np.zeros((size, p), x.dtype),
         make_room(size, layout, x.dtype),
-        make_room(size, layout, x.dtype),
-        _window(x, size),
-        np.zeros((len(centers), x.shape[1])),
-        np.zeros((len(centers), 2)),
+        Window(
+            np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, np.int64)
+        ),
+        np.zeros(k, np.int8),
+        np.zeros(k, np.int8),
+        np.zeros((k, 2)),
+        np.empty(size),
+        gains,
         work,
     )
-    return int(work[0]), int(work[1])
+    if not measured:
+        hi[:, p + 1] = np.maximum(hi[:, p + 1] + gains, 0.0)
+    return work

@@ -220,15 +220,20 @@ def bounded_scan(
     number: int,
     past: Any,
     rows: Any,
-    most: int,
-) -> tuple[int, int]:
+    cells: Any,
+    adding: bool,
+    measured: bool,
+) -> NDArray[np.int64]:
     """As :func:`daskclust.kernels.nearest._bounded_tiles.bounded_scan`, without bounds.
 
     All rows are compared with all centers, and nothing is kept of them.
     """
     labels, distances = np.empty(0, np.int32), np.empty(0)
+    if not adding:
+        for part in stats:
+            part[:] = 0.0
     scan(x, row_weights, centers, None, shift, ends, stats, labels, distances)
-    return len(x), 0
+    return np.array([len(x), 0, len(x), len(x)])
 
 
 def all_direct(

@@ -54,6 +54,7 @@ __all__ = [
     "any_doubtful",
     "ask",
     "doubt",
+    "exact_nearest",
     "lowest_of_lanes",
     "make_room",
     "rounding",
@@ -204,7 +205,7 @@ def add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, su
 
 
 @inner(counted=False)
-def _exact_nearest(x: Any, i: Any, centers: Any) -> int:
+def exact_nearest(x: Any, i: Any, centers: Any) -> int:
     """Nearest center by direct differences, ties to the lowest."""
     least = np.inf
     label = 0
@@ -264,7 +265,7 @@ def settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums
             continue
         i = start + t
         label = np.intp(nearest[t])
-        exact = _exact_nearest(x, i, centers)
+        exact = exact_nearest(x, i, centers)
         if exact != label:
             if sums.size:
                 for j in range(sums.shape[1]):
