@@ -188,9 +188,7 @@ def measure_overhead(
 
     def busy() -> NDArray[np.float64]:
         workers = sum(client.run(time.process_time, workers=processes).values())
-        return np.array(
-            [time.process_time(), client.run_on_scheduler(time.process_time), workers]
-        )
+        return np.array([time.process_time(), client.run_on_scheduler(time.process_time), workers])
 
     for where in places:
         rows = MadeRows(client, where, _TINY, p)
@@ -198,17 +196,20 @@ def measure_overhead(
             say(f"{len(where)} groups, states of {size} bytes")
             state = centers_of(max(1, size // (8 * p)), p)
             rows.reduce(ASSIGN, state)
-            before = busy()
+            # Asking takes time of them all, too.
+            first, before = busy(), busy()
+            asking = before - first
             seconds = _pass_seconds(rows, state, repeats)
-            client_seconds, scheduler_seconds, worker_seconds = (busy() - before) / repeats
+            spent = np.maximum(busy() - before - asking, 0.0) / repeats
+            client_seconds, scheduler_seconds, worker_seconds = spent.tolist()
             found.append(
                 Sample(
                     groups=len(where),
                     state_bytes=int(state.centers.nbytes),
                     seconds=min(seconds),
-                    client_seconds=float(client_seconds),
-                    scheduler_seconds=float(scheduler_seconds),
-                    worker_seconds=float(worker_seconds),
+                    client_seconds=client_seconds,
+                    scheduler_seconds=scheduler_seconds,
+                    worker_seconds=worker_seconds,
                 )
             )
         del rows

@@ -68,7 +68,7 @@ class Simulation:
         which = [[sample.state_bytes == state for state in states] for sample in samples]
         found = np.linalg.lstsq(
             np.column_stack([sizes, np.array(which, dtype=float)]),
-            np.log([sample.worker_seconds for sample in samples]),
+            np.log([max(sample.worker_seconds, 1e-6) for sample in samples]),
             rcond=None,
         )[0]
         workers = dict(zip(states, np.exp(found[1:]).tolist(), strict=True))
@@ -108,7 +108,8 @@ def compare(
     with simulated() as small, simulated() as large:
         workers = {small: small.grow(max(few)), large: large.grow(max(many))}
         for _ in range(rounds):
-            for cluster, counts in ((small, few), (large, many)):
+            # Short passes are measured more often: they vary more.
+            for cluster, counts in ((small, few), (large, many), (small, few)):
                 places = [workers[cluster][:count] for count in counts]
                 for sample in measure_overhead(cluster.client, places, states, repeats, print):
                     found.setdefault((sample.groups, sample.state_bytes), []).append(sample)
