@@ -2,20 +2,19 @@
 
 ``python tests/benchmarks/scaling.py`` fits the model of ``daskclust bench`` to passes on few
 workers, and compares what it says of more with what they take.  Simulated workers share the cores
-with scheduler and client, which those of a cluster do not: their part is told apart.
+with scheduler and client, which those of a cluster do not; their processor time is told apart.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 from _timing import middle, print_table
 from distributed import Client, LocalCluster
 from simulated import simulated
 
-from daskclust.commands._cost_model import CostModel, Sample, n_tasks
+from daskclust.commands._cost_model import CostModel, Sample
 from daskclust.commands._scaling import measure_overhead, measure_scaling, rows_for
 
 #: By how much a prediction may be wrong.
@@ -38,67 +37,13 @@ def weak(rounds: int, seconds: float = 1.0, p: int = 32, k: int = 16) -> float:
     return float(two["share_of_possible"])
 
 
-@dataclass(frozen=True)
-class Simulation:
-    """What a pass takes where all workers share the cores of one machine.
-
-    Attributes
-    ----------
-    passes : CostModel
-        What the command fits.
-    growth : float
-        Of the workers' time of the processor, as a power of the number of tasks.  Above one: the
-        more of them share a few cores, the less of each finds its memory in the caches.
-    workers : dict of int to float
-        By the size of the state: that time for one task.
-    busy : float
-        Cores that are busy at once.
-    """
-
-    passes: CostModel
-    growth: float
-    workers: dict[int, float]
-    busy: float
-
-    @classmethod
-    def fit(cls, samples: list[Sample]) -> Simulation:
-        """Fit to passes on few workers."""
-        states = sorted({sample.state_bytes for sample in samples})
-        sizes = np.log([n_tasks(sample.groups) for sample in samples])
-        which = [[sample.state_bytes == state for state in states] for sample in samples]
-        found = np.linalg.lstsq(
-            np.column_stack([sizes, np.array(which, dtype=float)]),
-            np.log([max(sample.worker_seconds, 1e-6) for sample in samples]),
-            rcond=None,
-        )[0]
-        workers = dict(zip(states, np.exp(found[1:]).tolist(), strict=True))
-        busy = [
-            (sample.client_seconds + sample.scheduler_seconds + sample.worker_seconds)
-            / sample.seconds
-            for sample in samples
-        ]
-        return cls(CostModel.fit(samples), float(found[0]), workers, middle(busy))
-
-    def predict(self, groups: int, state_bytes: int) -> dict[str, float]:
-        """Return the seconds of a pass: of processors, and of the clock."""
-        client = self.passes.client.of(groups, state_bytes)
-        scheduler = self.passes.scheduler.of(groups, state_bytes)
-        workers = self.workers[state_bytes] * n_tasks(groups) ** self.growth
-        return {
-            "client": client,
-            "scheduler": scheduler,
-            "workers": workers,
-            "clock": (client + scheduler + workers) / self.busy,
-        }
-
-
 def compare(
     few: tuple[int, ...],
     many: tuple[int, ...],
     repeats: int = 1,
     states: tuple[int, ...] = STATES,
     rounds: int = 3,
-) -> list[tuple[Sample, Simulation]]:
+) -> list[tuple[Sample, CostModel]]:
     """Fit to few workers; measure many, and return these with the model.
 
     Few and many are clusters of their own, which take turns: what else the machine does slows
@@ -116,29 +61,27 @@ def compare(
     samples = [in_the_middle(same) for same in found.values()]
     for sample in samples:
         print(sample)
-    model = Simulation.fit([sample for sample in samples if sample.groups in few])
+    model = CostModel.fit([sample for sample in samples if sample.groups in few])
     return [(sample, model) for sample in samples if sample.groups in many]
 
 
 def in_the_middle(samples: list[Sample]) -> Sample:
     """Return the medians: short passes find a quiet moment more often than long ones."""
-    times = {
-        name: middle([getattr(sample, name) for sample in samples])
-        for name in ("seconds", "client_seconds", "scheduler_seconds", "worker_seconds")
-    }
+    names = ("seconds", "client_seconds", "scheduler_seconds", "worker_seconds")
+    times = {name: middle([getattr(sample, name) for sample in samples]) for name in names}
     return replace(samples[0], **times)
 
 
-def predictions(sample: Sample, model: Simulation) -> dict[str, tuple[float, float]]:
-    """Return predicted and measured seconds: of processors, and of the clock."""
-    predicted = model.predict(sample.groups, sample.state_bytes)
+def predictions(sample: Sample, model: CostModel) -> dict[str, tuple[float, float]]:
+    """Return predicted and measured seconds: of the clock, and of processors."""
     measured = {
-        "client": sample.client_seconds,
-        "scheduler": sample.scheduler_seconds,
-        "workers": sample.worker_seconds,
-        "clock": sample.seconds,
+        "clock": (model.seconds, sample.seconds),
+        "scheduler": (model.scheduler, sample.scheduler_seconds),
+        "client": (model.client, sample.client_seconds),
+        "workers": (model.workers, sample.worker_seconds),
     }
-    return {name: (predicted[name], seconds) for name, seconds in measured.items()}
+    size = sample.groups, sample.state_bytes
+    return {name: (cost.of(*size), seconds) for name, (cost, seconds) in measured.items()}
 
 
 def main() -> None:

@@ -82,7 +82,10 @@ def test_costs_of_passes_are_predicted_at_toy_size() -> None:
 @pytest.mark.benchmark
 @pytest.mark.timeout(3600)
 def test_the_overhead_of_512_workers_is_predicted() -> None:
-    """From 16 to 128 workers: the clock, and the processors of client and scheduler."""
+    """From 16 to 128 workers: the clock, and the processors of client and scheduler.
+
+    Not those of the workers: 512 of them share two cores, and so take more of each.
+    """
     for sample, model in scaling.compare((16, 32, 64, 128), (512,)):
         pairs = scaling.predictions(sample, model)
         for name in ("clock", "client", "scheduler"):
