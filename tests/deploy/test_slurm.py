@@ -82,6 +82,9 @@ def environment(work: Path, name: str, **more: str) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",
+        # A scheduler may be slow to answer where much else runs.
+        "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "300s",
+        "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "300s",
         **more,
     }
 
