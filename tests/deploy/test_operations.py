@@ -121,6 +121,7 @@ CASES = {
     ],
     "home and package are read-only": [
         "deploy/test_operations.py::test_home_and_package_are_read_only",
+        "deploy/test_operations.py::test_kernels_are_kept_where_they_can_be",
         "deploy/test_kubernetes.py::test_the_entry_command_runs_for_another_user_who_may_write_nowhere",
         "deploy/test_image.py::test_the_steps_make_an_image_that_fits_as_a_pod_does",
     ],
@@ -307,6 +308,13 @@ def test_processes_that_compile_at_once(tmp_path: Path) -> None:
         timeout=900,
     )
     assert done.stdout == told[0][0], done.stderr
+
+
+def test_kernels_are_kept_where_they_can_be() -> None:
+    """Numba's own flag fails where nothing can be written; `compiled` goes on without."""
+    for path in (ROOT / "daskclust").rglob("*.py"):
+        if path.name != "compiling.py":
+            assert "cache=True" not in path.read_text(), path
 
 
 @pytest.mark.slow
