@@ -40,6 +40,24 @@ def main(folder):
             ):
                 labels = np.asarray(model.fit(lazy, **more).labels_)
                 assert sorted(np.bincount(labels).tolist()) == [150, 150], model
+            # Compiled code that the fits above do without: bounds, gaps, samples, prototypes.
+            plain = daskclust.KMeans(12, algorithm="lloyd", init=x[:12], tol=0).fit(lazy)
+            bounded = daskclust.KMeans(12, algorithm="bounds", init=x[:12], tol=0).fit(lazy)
+            assert (plain.cluster_centers_ == bounded.cluster_centers_).all()
+            gaps = np.where(rng.random(x.shape) < 0.2, np.nan, x)
+            gaps[np.isnan(gaps).all(axis=1), 0] = 0.0
+            truth = np.arange(300) // 150
+            few = np.where(np.arange(300) % 30 == 0, truth, -1)
+            for model, y in (
+                (daskclust.KMeans(2, missing="partial", random_state=0), {}),
+                (daskclust.KMeans(2, algorithm="nested", random_state=0), {}),
+                (daskclust.LabelSpreading(random_state=0), {"y": few}),
+            ):
+                rows = x if model.get_params().get("algorithm") == "nested" else gaps
+                fitted = model.fit(da.from_array(rows, chunks=(70, 4)), **y)
+                found = np.asarray(fitted.labels_)
+                same = (found == truth).mean()
+                assert max(same, 1 - same) > 0.95, (model, same)
             cube = daskclust.open_cube(folder + "/scene.zarr", dims=("y", "x", "band"),
                                        scale="standard")
             model = daskclust.KMeans(2, random_state=0).fit(cube.samples)

@@ -82,6 +82,13 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     >>> as_matrix(np.ma.masked_equal([[1, 2]], 2), np.dtype(np.float32))
     array([[ 1., nan]], dtype=float32)
     """
+    if type(x) is not np.ndarray:
+        x = _plain(x, dtype)
+    return np.ascontiguousarray(x, dtype=dtype)
+
+
+def _plain(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Refuse sparse matrices, and write NaN where values are masked."""
     if issparse(x):
         raise TypeError(
             f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
@@ -89,7 +96,7 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         )
     if np.ma.is_masked(x):
         x = np.ma.filled(x.astype(dtype), np.nan)
-    return np.ascontiguousarray(x, dtype=dtype)
+    return x
 
 
 def check_width(x: Any, start: int, n_columns: int | None) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask
+import numpy as np
 from dask.base import get_scheduler
 from dask.core import flatten, get_dependencies, istask
 from dask.optimization import cull
@@ -23,6 +24,7 @@ __all__ = [
     "compute_by",
     "graph_of",
     "inputs_of",
+    "is_array",
     "is_future",
     "is_leaf",
     "keys_of",
@@ -82,9 +84,14 @@ def is_leaf(node: Any, inputs: Collection[Key]) -> bool:
     return not istask(node) and not inputs
 
 
+def is_array(node: Any) -> bool:
+    """Whether a node is a NumPy array, which no graph ever looks into."""
+    return isinstance(node, np.ndarray)
+
+
 def value_of(graph: Mapping[Key, Any], key: Key) -> Any:
     """Return the value of a leaf."""
-    return dask.get({key: graph[key]}, key)
+    return graph[key] if is_array(graph[key]) else dask.get({key: graph[key]}, key)
 
 
 def is_future(value: Any) -> bool:
@@ -125,8 +132,14 @@ def compute_by(
     """
 
     def get(graph: Any, keys: Any, **options: Any) -> list[Any]:
-        # A graph, or an expression that becomes one.
-        return wait(list(client.get(graph, list(keys), sync=False)))
+        # A graph, or an expression that becomes one; keys nested as the collections' are, or not.
+        names = list(flatten(keys))
+        values = dict(zip(names, wait(list(client.get(graph, names, sync=False))), strict=True))
+
+        def nested(keys: Any) -> Any:
+            return [nested(k) for k in keys] if isinstance(keys, list) else values[keys]
+
+        return [nested(k) for k in keys]
 
     found: tuple[Any, ...] = dask.compute(*collections, scheduler=get)
     return found

@@ -25,6 +25,7 @@ from daskclust.engine.blocks import LazyChunk
 from daskclust.engine.dask_surface import (
     graph_of,
     inputs_of,
+    is_array,
     is_future,
     is_leaf,
     keys_of,
@@ -99,6 +100,9 @@ def graph_behind(array: Any) -> ArrayGraph:
     """
     keys = keys_of(array)
     graph = graph_of(array)
+    values = {key: graph[key] for key in keys if is_array(graph.get(key))}
+    if len(values) == len(keys):
+        return ArrayGraph(keys, values, {key: [] for key in keys}, set(keys))
     if any(is_future(value) for value in graph.values()):
         # Optimizing would drop what the cluster holds.
         futures = [graph[key] for key in keys]

@@ -19,7 +19,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numba.experimental.function_type  # noqa: F401  # registers types
 from numba import config, njit
+from numba.core.entrypoints import init_all
 
 __all__ = ["PLAIN", "compiled", "inner"]
 
@@ -33,6 +35,11 @@ def _is_plain() -> bool:
     # Vector code cannot run without being compiled.
     return chosen == "plain" or bool(config.DISABLE_JIT)  # type: ignore[attr-defined]  # set by name
 
+
+# Numba would register the last types of arguments, its own and those of its extensions, when it
+# compiles for the first time.  A second thread that looks up a type in that moment fails:
+# "dictionary changed size during iteration".  So it is done here, under the lock of the import.
+init_all()
 
 #: Whether this process runs the plain kernels.
 PLAIN: bool = _is_plain()

@@ -68,6 +68,13 @@ def test_leaves_are_values_and_aliases_are_not():
     np.testing.assert_array_equal(surface.value_of(graph, "a"), np.ones(2))
 
 
+def test_values_in_memory_stand_in_graphs_as_arrays():
+    held = chain().persist(scheduler="sync")
+    graph = surface.graph_of(held)
+    assert all(surface.is_array(graph[k]) for k in surface.keys_of(held)), "persist: is_array()"
+    np.testing.assert_array_equal(dask.get({"a": np.array(["b"]), "b": 1}, "a"), np.array(["b"]))
+
+
 def test_local_schedulers_have_no_client():
     with dask.config.set(scheduler="threads"):
         get = surface.scheduler_of(chain())
@@ -94,6 +101,20 @@ def test_a_graph_is_sent_without_waiting(client):
     futures = surface.submit_graph(client, graph, ["y-surface"])
     assert all(isinstance(f, Future) for f in futures), "Client.get(sync=False): submit_graph()"
     assert client.gather(futures) == [20]
+
+
+def test_collections_are_computed_with_a_wait_of_ones_own(client):
+    image = da.arange(24, chunks=5).reshape(4, 6).rechunk((2, 3))
+    waited = []
+
+    def wait(futures):
+        waited.extend(futures)
+        return client.gather(futures)
+
+    twice, total = surface.compute_by(wait, client, [2 * image, image.sum()])
+    assert all(surface.is_future(f) for f in waited), "compute_by() takes keys for futures"
+    np.testing.assert_array_equal(twice, 2 * np.arange(24).reshape(4, 6))
+    assert total == 276
 
 
 def test_the_scheduler_knows_its_workers(client):

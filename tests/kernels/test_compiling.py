@@ -1,6 +1,8 @@
 """What the compiler is asked for, read from the code that it makes."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -35,3 +37,18 @@ def test_functions_that_borrow_their_arrays_count_no_references():
     """A hidden option of Numba, on which the time of a tile depends."""
     assert _calls_of_counts(counted=True) > 0
     assert _calls_of_counts(counted=False) == 0
+
+
+def test_compiling_registers_no_types():
+    """Threads that compile at once would meet a registry that changes under them."""
+    script = (
+        "from numba.core.typing.typeof import typeof_impl\n"
+        "from daskclust.kernels.moments import block_moments\n"
+        "import numba, numpy as np\n"
+        "before = set(typeof_impl.registry)\n"
+        "numba.njit('int64()')(lambda: 0)()\n"
+        "block_moments(np.ones((9, 2)))\n"
+        "assert set(typeof_impl.registry) == before, set(typeof_impl.registry) - before\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
