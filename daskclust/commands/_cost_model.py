@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,8 @@ class Sample:
         Of what each task is sent: centers, weights.
     seconds : float
         Of the clock.
-    client_seconds, scheduler_seconds : float
-        Of the processors of client and scheduler.
+    client_seconds, scheduler_seconds, worker_seconds : float
+        Of the processors of client, scheduler, and all workers together.
     """
 
     groups: int
@@ -37,6 +37,7 @@ class Sample:
     seconds: float
     client_seconds: float
     scheduler_seconds: float
+    worker_seconds: float
 
 
 def n_tasks(groups: int) -> int:
@@ -116,13 +117,14 @@ class CostModel:
 
     Attributes
     ----------
-    seconds, client, scheduler : Cost
-        Of the clock; of the processors of client and scheduler.
+    seconds, client, scheduler, workers : Cost
+        Of the clock; of the processors of client, scheduler, and all workers together.
     """
 
     seconds: Cost
     client: Cost
     scheduler: Cost
+    workers: Cost
 
     @classmethod
     def fit(cls, samples: Sequence[Sample]) -> CostModel:
@@ -131,6 +133,7 @@ class CostModel:
             Cost.fit(samples, [s.seconds for s in samples]),
             Cost.fit(samples, [s.client_seconds for s in samples]),
             Cost.fit(samples, [s.scheduler_seconds for s in samples]),
+            Cost.fit(samples, [s.worker_seconds for s in samples]),
         )
 
     def forecast(
@@ -189,4 +192,4 @@ class CostModel:
 
     def as_json(self) -> dict[str, dict[str, float]]:
         """Return the coefficients."""
-        return {name: asdict(getattr(self, name)) for name in ("seconds", "client", "scheduler")}
+        return {field.name: asdict(getattr(self, field.name)) for field in fields(self)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from dask.utils import parse_bytes
+from numpy.typing import NDArray
 
 from daskclust.commands._cost_model import Sample
 from daskclust.engine.made import MadeRows
@@ -147,6 +150,15 @@ def measure_scaling(
     return measured
 
 
+def _process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
+
+
+def _one_a_process(client: Any) -> list[str]:
+    """Return one worker of each process that has workers."""
+    return list({process: address for address, process in client.run(_process).items()}.values())
+
+
 def measure_overhead(
     client: Any,
     places: Sequence[Sequence[str]],
@@ -165,26 +177,39 @@ def measure_overhead(
         Sizes of states.
     repeats : int
     say : callable(str)
+
+    Returns
+    -------
+    list of Sample
     """
     p = 5
     found = []
+    processes = _one_a_process(client)
+
+    def busy() -> NDArray[np.float64]:
+        workers = sum(client.run(time.process_time, workers=processes).values())
+        return np.array([time.process_time(), client.run_on_scheduler(time.process_time), workers])
+
     for where in places:
         rows = MadeRows(client, where, _TINY, p)
         for size in state_bytes:
             say(f"{len(where)} groups, states of {size} bytes")
             state = centers_of(max(1, size // (8 * p)), p)
             rows.reduce(ASSIGN, state)
-            scheduler, own = client.run_on_scheduler(time.process_time), time.process_time()
+            # Asking takes time of them all, too.
+            first, before = busy(), busy()
+            asking = before - first
             seconds = _pass_seconds(rows, state, repeats)
-            own = time.process_time() - own
-            scheduler = client.run_on_scheduler(time.process_time) - scheduler
+            spent = np.maximum(busy() - before - asking, 0.0) / repeats
+            client_seconds, scheduler_seconds, worker_seconds = spent.tolist()
             found.append(
                 Sample(
                     groups=len(where),
                     state_bytes=int(state.centers.nbytes),
                     seconds=min(seconds),
-                    client_seconds=own / repeats,
-                    scheduler_seconds=scheduler / repeats,
+                    client_seconds=client_seconds,
+                    scheduler_seconds=scheduler_seconds,
+                    worker_seconds=worker_seconds,
                 )
             )
         del rows

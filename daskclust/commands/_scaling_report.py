@@ -162,10 +162,14 @@ def _as_text(found: Mapping[str, Any]) -> str:
     model, forecast = found["model"], found["forecast"]
     lines += [
         "",
-        f"A pass costs {1e3 * model['seconds']['constant']:.1f} ms, and "
-        f"{1e3 * model['seconds']['task']:.2f} ms for each task; of that the scheduler "
-        f"{1e3 * model['scheduler']['task']:.2f} ms, the client "
-        f"{1e3 * model['client']['task']:.2f} ms.",
+        f"A pass takes {1e3 * model['seconds']['constant']:.1f} ms, and "
+        f"{1e3 * model['seconds']['task']:.2f} ms more for each task.",
+        "Processor time of a task: "
+        + ", ".join(
+            f"{name} {1e3 * model[name]['task']:.2f} ms"
+            for name in ("scheduler", "client", "workers")
+        )
+        + ".",
         f"Forecast for {forecast['rows']:.3g} rows in memory, "
         f"{forecast['rows_a_second_and_core']:.3g} rows/s and core, states of "
         f"{format_bytes(forecast['state_bytes'])}:",

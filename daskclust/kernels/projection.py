@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["project_rows", "unit_rows"]
 
 Float = NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _project(x: Any, unit: Any, center: Any, matrix: Any, out: Any) -> None:
     p, q = matrix.shape
     row = np.empty(p)

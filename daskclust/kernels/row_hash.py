@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from daskclust.kernels.compiling import compiled
 
 __all__ = ["column_keys", "row_hash"]
 
@@ -23,7 +24,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _mix(word: Any) -> Any:
     """Let every bit depend on every bit; one to one."""
     word = (word ^ (word >> _HALF)) * _FACTOR
@@ -31,7 +32,7 @@ def _mix(word: Any) -> Any:
     return word ^ (word >> _HALF)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _run(
     x: Any, weights: Any, weighted: Any, first: Any, stop: Any, number: Any, keys: Any, seed: Any
 ) -> Any:

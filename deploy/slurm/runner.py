@@ -23,10 +23,15 @@ def read_arguments() -> argparse.Namespace:
 def worker_options() -> dict[str, object]:
     """Return what a worker takes of its task: its cores, and 90 % of its memory."""
     threads = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
-    memory = os.environ.get("SLURM_MEM_PER_CPU")
+    memory = int(os.environ.get("SLURM_MEM_PER_CPU", "0")) * threads
+    if not memory:
+        # Such as "4(x3),2": by the node with the most tasks.
+        per_node = os.environ.get("SLURM_TASKS_PER_NODE", "1").split(",")
+        most = max(int(part.split("(")[0]) for part in per_node)
+        memory = int(os.environ.get("SLURM_MEM_PER_NODE", "0")) // most
     return {
         "nthreads": threads,
-        "memory_limit": "auto" if memory is None else f"{int(memory) * threads * 9 // 10}MB",
+        "memory_limit": f"{memory * 9 // 10}MB" if memory else "auto",
         "local_directory": os.environ.get("TMPDIR", "/tmp"),
         "dashboard": False,
     }

@@ -1,12 +1,17 @@
-"""A program and a cluster: hundreds of Dask workers in one process beside a real scheduler.
+"""A program and a cluster: hundreds of Dask workers in some processes beside a real scheduler.
 
 The scheduler is a process of its own and talks TCP with every worker, so that it does for them
-what it does for as many machines.
+what it does for as many machines.  A process holds few workers, always as many: hundreds in one
+share an event loop, and each then costs several times as much.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +23,10 @@ from pathlib import Path
 import dask
 from distributed import Client, Worker
 
+import daskclust.commands._scaling  # noqa: F401 - what the workers run, once for all processes
+
+#: Workers of a process.
+EACH = 16
 #: What workers do besides tasks, which adds up where hundreds share a core.
 _QUIET = {
     "distributed.worker.memory.target": False,
@@ -25,26 +34,47 @@ _QUIET = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "60 s",
+    # Fifty times a second by default: 512 workers would keep 0.7 of a core busy with nothing else.
+    "distributed.admin.tick.interval": "2 s",
 }
 
 
 async def host(address: str, first: int, count: int, folder: str) -> None:
     """Run workers until the scheduler goes."""
-    workers: list[Worker] = []
-    for i in range(first, first + count, 16):
-        batch = [
+    workers = await asyncio.gather(
+        *(
             Worker(
                 address,
                 nthreads=1,
-                name=f"simulated-{j}",
+                name=f"simulated-{i}",
                 memory_limit=0,
                 dashboard=False,
                 local_directory=folder,
             )
-            for j in range(i, min(first + count, i + 16))
-        ]
-        workers += await asyncio.gather(*batch)
+            for i in range(first, first + count)
+        )
+    )
     await asyncio.gather(*(worker.finished() for worker in workers))
+
+
+def _run(address: str, first: int, count: int, folder: str) -> None:
+    with dask.config.set(_QUIET):
+        asyncio.run(host(address, first, count, folder))
+
+
+def main(address: str, first: int, count: int, folder: str) -> None:
+    """Fork processes of workers, which share what is imported."""
+    # The collector would go over it, and so copy it, in each of them.
+    gc.freeze()
+    fork = multiprocessing.get_context("fork").Process
+    processes = [
+        fork(target=_run, args=(address, i, min(EACH, first + count - i), folder))
+        for i in range(first, first + count, EACH)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
 
 
 class Simulated:
@@ -63,7 +93,9 @@ class Simulated:
             words = [self.client.scheduler.address, self._count, more, self._folder]
             self._hosts.append(
                 subprocess.Popen(
-                    [sys.executable, __file__, *map(str, words)], stderr=subprocess.DEVNULL
+                    [sys.executable, __file__, *map(str, words)],
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
                 )
             )
             self._count = count
@@ -73,7 +105,7 @@ class Simulated:
     def close(self) -> None:
         """End the workers."""
         for process in self._hosts:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -105,5 +137,4 @@ def simulated() -> Iterator[Simulated]:
 
 
 if __name__ == "__main__":
-    with dask.config.set(_QUIET):
-        asyncio.run(host(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -30,6 +30,7 @@ def made_up(groups: int, state_bytes: int) -> Sample:
         seconds=0.01 + 0.002 * tasks + 1e-9 * tasks * state_bytes,
         client_seconds=0.0005 * tasks,
         scheduler_seconds=0.001 * tasks,
+        worker_seconds=0.003 * tasks,
     )
 
 
@@ -39,6 +40,7 @@ def test_the_model_finds_what_samples_were_made_of() -> None:
     assert model.seconds.task == pytest.approx(0.002, rel=1e-6)
     assert model.seconds.byte == pytest.approx(1e-9, rel=1e-6)
     assert model.scheduler.byte == pytest.approx(0.0, abs=1e-12)
+    assert model.workers.task == pytest.approx(0.003, rel=1e-6)
     expected = made_up(512, 5000)
     assert model.seconds.of(512, 5000) == pytest.approx(expected.seconds, rel=1e-6)
     # By hand: 1e9 rows on 512 cores of 1e6 rows a second each.
@@ -120,7 +122,11 @@ def test_scaling_is_measured_told_and_drawn(
         assert line["share_of_possible"] == pytest.approx(line["efficiency"] / line["possible"])
         assert 0 <= line["scheduler_share"]
     assert {sample["groups"] for sample in found["overhead"]} == {8, 32, 128}
+    # The workers are threads of this process, so that theirs is the time of the whole process.
+    assert all(sample["worker_seconds"] > 0 for sample in found["overhead"])
+    assert set(found["model"]) == {"seconds", "client", "scheduler", "workers"}
     assert found["forecast"]["rows"] == 1e11
     assert [one["cores"] for one in found["forecast"]["passes"]] == [2, 64, 256, 512, 1024, 4096]
     assert "efficiency of 0.9" in text
+    assert "Processor time of a task: scheduler" in text
     assert "weak" in text

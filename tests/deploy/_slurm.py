@@ -34,6 +34,7 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 KillWait=5
 JobRequeue=1
+SchedulerParameters=sched_interval=5,bf_interval=5
 SlurmctldPort={controller}
 SlurmdPort={node}
 StateSaveLocation={folder}/state

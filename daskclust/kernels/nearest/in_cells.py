@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest._row_loops import row_distance
 
 __all__ = ["nearest_in_cells"]
@@ -15,7 +15,7 @@ __all__ = ["nearest_in_cells"]
 Float = NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _search(
     x: Any, points: Any, starts: Any, cells: Any, skip: Any, indices: Any, distances: Any
 ) -> None:

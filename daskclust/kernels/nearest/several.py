@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest._row_loops import row_distance
 
 __all__ = ["nearest_several"]
@@ -32,7 +32,7 @@ _LARGE, _FAR = 1e37, 1e150
 _SMALL = -1000
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _insert(indices: Any, distances: Any, i: int, found: int, c: int, d: float) -> int:
     """Put a center among the nearest so far; return their number."""
     m = indices.shape[1]
@@ -48,7 +48,7 @@ def _insert(indices: Any, distances: Any, i: int, found: int, c: int, d: float) 
     return min(found + 1, m)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
     for i in range(x.shape[0]):
         found = 0
@@ -57,7 +57,7 @@ def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
             found = _insert(indices, distances, i, found, c, d)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _search_scored(
     x: Any, centers: Any, scores: Any, slack: Any, near: Any, indices: Any, distances: Any
 ) -> None:
