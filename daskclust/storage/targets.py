@@ -53,7 +53,7 @@ def check_target(target: Any, *, kind: str, overwrite: bool) -> None:
     path = _local_target(target)
     shown = redact(target)
     if path is not None:
-        if path.suffix.lower() in _FOREIGN:
+        if path.suffix.lower() in _FOREIGN and not path.exists():
             tif = " or a GeoTIFF (.tif)" if "map" in kind else ""
             raise ValueError(
                 f"{shown!r} ends like a file of another format; a {kind} is written as a Zarr "

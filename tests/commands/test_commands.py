@@ -194,7 +194,7 @@ def test_job_files_that_are_wrong(
         ("fit S --n-clusters 3 --sparsity 3", "KMeans has no parameter 'sparsity'"),
         ("fit S --n-clusters 0", "n_clusters == 0, must be >= 1"),
         ("fit S --n-clusters 3 --metric manhattan", "metric='manhattan'"),
-        ("fit S --n-clusters 3 --seed -1", "negative"),
+        ("fit S --n-clusters 3 --seed -1", "less than 0"),
         ("fit S --n-clusters 3 --chunks 3", "ROWSxCOLUMNS"),
         ("fit S --n-clusters 3 --bad-bands x", "no band"),
         ("fit S --n-clusters 3 --bad-bands 7-3", "ends before it begins"),

@@ -653,7 +653,7 @@ def test_what_is_not_a_cube(tmp_path, example):
         ({"dims": ("y", "x", "depth")}, "depth"),
         ({"dims": ("y", "x", "lat")}, "one each"),
         ({"dims": ("y", "x")}, "one each"),
-        ({"dims": "yxb"}, "order cannot be guessed"),
+        ({"dims": "yxb"}, "is one name"),
         ({"chunks": (0, 4)}, "positive integers"),
         ({"chunks": (2, 4, 4)}, "positive integers"),
     ],

@@ -103,14 +103,16 @@ def sbatch(
     name: str,
     *words: str,
     script: str = "daskclust.sbatch",
-    memory: str = "--mem-per-cpu=1500M",
     **more: str,
 ) -> str:
     """Submit a template as a user would, and return the job's number."""
     options = [word for word in words if word.startswith("--") and "=" in word]
     rest = list(words[len(options) :])
+    if "#SBATCH --mem=" not in (TEMPLATES / script).read_text():
+        # SLURM takes only one of `--mem` and `--mem-per-cpu`.
+        options.append("--mem-per-cpu=1500M")
     done = subprocess.run(
-        ["sbatch", "--parsable", "--ntasks=2", memory, f"--output={work / name}.out",
+        ["sbatch", "--parsable", "--ntasks=2", f"--output={work / name}.out",
          *options, str(TEMPLATES / script), *rest],
         env=environment(work, name, **more),
         cwd=work.folder,
@@ -274,7 +276,10 @@ def test_a_job_does_what_a_machine_does(undisturbed, work):
 
 
 def test_a_killed_worker_is_no_matter(slurm, work, undisturbed):
-    sbatch(work, "wounded", "--time=20", *work.fit("wounded"), memory="--mem=3000M")
+    by_node = work / "by_node.sbatch"
+    template = (TEMPLATES / "daskclust.sbatch").read_text()
+    by_node.write_text(template.replace("--mem-per-cpu=4G", "--mem=3000M"))
+    sbatch(work, "wounded", "--time=20", *work.fit("wounded"), script=str(by_node))
     wait_for((work / "wounded" / "checkpoint.npz").exists, 240, every=0.05)
     # With its nanny: it does not come back.
     victims = workers_of(work / "wounded")
@@ -312,7 +317,9 @@ class Plain:
 def kmeans(work) -> Plain:
     """A fit of about a minute, so that workers can leave in its midst."""
     scene = work / "large.zarr"
-    make_hyperspectral_cube(scene, shape=(480, 480), n_bands=12, chunks=(120, 120), random_state=0)
+    make_hyperspectral_cube(
+        scene, shape=(1200, 1200), n_bands=12, chunks=(200, 200), random_state=0
+    )
 
     def fit(iterations: int, *words: object) -> tuple[list[str], float]:
         job = ["--n-clusters", "60", "--tol", "0", "--max-iter", str(iterations), "--seed", "0"]
@@ -328,9 +335,9 @@ def kmeans(work) -> Plain:
         return job, json.loads(done.stdout)["fit_seconds"]
 
     # The first compiles: its seconds say nothing about workers that find the kernels.
-    fit(2, "--model", work / "compiled.npz")
-    _, each = fit(50, "--model", work / "measured.npz")
-    job, seconds = fit(max(50, min(800, int(60 * 50 / each))), "--output", work / "kmeans.zarr")
+    fit(2, "--model", work / "compiled.zarr")
+    _, each = fit(50, "--model", work / "measured.zarr")
+    job, seconds = fit(max(50, min(3000, int(75 * 50 / each))), "--output", work / "kmeans.zarr")
     return Plain([str(scene), *job], labels(work / "kmeans.zarr"), seconds)
 
 
@@ -339,9 +346,9 @@ def test_workers_as_jobs_that_come_and_go(slurm, work, kmeans):
     pytest.importorskip("dask_jobqueue", reason="needs the extra `deploy`")
     # Shorter than the fit, on a machine that may be faster by now, and longer than a job takes to
     # come: found by trying.
-    for lifetime in (max(20.0, kmeans.seconds / 2), 20.0):
-        folder = work / f"jobqueue{lifetime:.0f}"
-        folder.mkdir(exist_ok=True)
+    for attempt, lifetime in enumerate((max(20.0, kmeans.seconds / 2), 20.0, 12.0)):
+        folder = work / f"jobqueue{attempt}"
+        folder.mkdir()
         run_jobqueue(work, folder, kmeans.words, lifetime)
         np.testing.assert_array_equal(labels(folder / "map.zarr"), kmeans.expected)
         told = [log.read_text() for log in folder.glob("slurm-*.out")]
