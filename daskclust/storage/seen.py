@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ __all__ = ["StoredArray", "as_dask", "metadata_digest"]
 _seen: set[str] = set()
 #: Bytes of metadata that are believed to be metadata.
 _MOST_METADATA = 2**26
+#: Chunks of an array beyond which no graph of theirs fits in memory.
+_MOST_CHUNKS = 2**24
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
 
@@ -210,9 +213,17 @@ def _same(values: Any, fill: Any) -> Any:
 def as_dask(array: zarr.Array | StoredArray) -> da.Array:
     """Return a lazy array of the chunks (shards, where there are) of a stored one."""
     stored = array if isinstance(array, StoredArray) else StoredArray(array)
+    chunks = stored.array.shards or stored.array.chunks
+    count = prod(-(-n // max(1, size)) for n, size in zip(stored.shape, chunks, strict=True))
+    if count > _MOST_CHUNKS:
+        raise ValueError(
+            f"The array {stored.array.name!r} of shape {stored.shape} has {count} chunks of "
+            f"{chunks}; at most {_MOST_CHUNKS} can be handled. Are its metadata damaged? If not, "
+            "write it again in larger chunks."
+        )
     return da.from_array(
         stored,
-        chunks=stored.array.shards or stored.array.chunks,
+        chunks=chunks,
         asarray=False,
         fancy=False,
         meta=np.empty((0,) * stored.ndim, dtype=stored.dtype),

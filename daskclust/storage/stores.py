@@ -147,7 +147,14 @@ def opening_errors(store: Any) -> Iterator[None]:
         if local_path(store) is None and not isinstance(error, JSONDecodeError):
             raise ValueError(f"{shown!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
         raise _damaged(shown, error) from error
-    except (TypeError, AttributeError, LookupError, MemoryError, RecursionError) as error:
+    except (
+        TypeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        MemoryError,
+        RecursionError,
+    ) as error:
         raise _damaged(shown, error) from error
 
 

@@ -224,7 +224,7 @@ def test_systems_are_compared_by_what_they_are(scene: Path, tmp_path: Path) -> N
         array.attrs.put(said)
         assert len(cube.rows_of(group)[0]) == cube.n_valid
     array.attrs.put({"proj:code": "EPSG:32633"})
-    with pytest.raises(ValueError, match="lies elsewhere than the cube: its .*EPSG:32633"):
+    with pytest.raises(ValueError, match=r"lies elsewhere than the cube: its .*EPSG:32633"):
         cube.rows_of(group)
 
 

@@ -227,7 +227,7 @@ def test_a_password_in_a_url_goes_nowhere(
         scheduler = ["--scheduler", cluster.scheduler_address]
         words = ["fit", f"{secret}/scene.zarr", "--n-clusters", "3", *scheduler]
         outputs = [f"--{name}={out / name}.{end}" for name, end in
-                   (("output", "zarr"), ("model", "npz"), ("report", "html"))]  # fmt: skip
+                   (("output", "zarr"), ("model", "zarr"), ("report", "html"))]  # fmt: skip
         code = cli.main([*words, *outputs, "--checkpoint", str(out / "c.npz")])
         said = capsys.readouterr()
         assert code == 0, said.err

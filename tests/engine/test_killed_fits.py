@@ -14,8 +14,8 @@ import pytest
 HERE = Path(__file__).resolve().parent
 #: Passes that a fit which goes on may make again: the look at the data, fetches of single rows
 #: and the pass that was under way, of which DPMeans makes several an iteration; and those of one
-#: k-means of the sample.
-AGAIN = {"pass": 5, "pass over a sample": 8}
+#: k-means of the sample, of up to 15 iterations.
+AGAIN = {"pass": 5, "pass over a sample": 16}
 NAMES = [
     "KMeans",
     "KMeans++",
@@ -62,7 +62,7 @@ def killed(name: str, n_kills: int, folder: Path) -> None:
     # The kills were spread over all phases.
     assert {events[run["at"] - 1] for run in runs} == set(events)
     assert chain["last"]["signal"] == 0
-    assert chain["n_runs"] > 2
+    assert chain["n_runs"] > 1
     assert chain["last"]["model"] == model
     assert chain["left"] == []
 

@@ -53,7 +53,10 @@ def places(value: Any, found: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def change_json(rng: np.random.Generator, whole: Any) -> None:
     """Replace, remove or double one value."""
-    path = list(rng.choice(np.array([*places(whole), None], dtype=object)[:-1]))
+    found = places(whole)
+    if not found:  # an earlier change has emptied it
+        return
+    path = list(rng.choice(np.array([*found, None], dtype=object)[:-1]))
     *way, last = path
     parent = whole
     for key in way:
@@ -141,6 +144,8 @@ def change_files(rng: np.random.Generator, folder: Path) -> None:
     else:
         described = [path for path in files if path.name in METADATA]
         file = described[int(rng.integers(len(described)))]
+        if file.stat().st_size > _MOST:
+            return
         try:
             whole = json.loads(file.read_text())
         except ValueError:  # an earlier change has cut it off

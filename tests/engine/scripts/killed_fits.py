@@ -175,10 +175,14 @@ def main(name: str, n_kills: int, folder: Path) -> None:
         left = sorted(f.name for f in folder.iterdir() if f != path)
         path.unlink(missing_ok=True)
         print(json.dumps({"at": at, "killed": killed, "resumed": resumed, "left": left}))
-    # One fit, killed at every turn: each process comes a little farther.
+    # One fit, killed at every turn: each process comes a little farther, since it lives as long as
+    # the looks at the data and what lies between two checkpoints, or after the last.
+    written = np.flatnonzero(np.array([*whole["events"], "written"]) == "written")
+    steps = np.diff(written, prepend=-1)
+    deadly = max(13, int(steps.max()) + 8)
     n_runs, last = 0, {"signal": int(signal.SIGKILL)}
     while last["signal"] and n_runs < 100:
-        n_runs, last = n_runs + 1, forked(name, path, 13)
+        n_runs, last = n_runs + 1, forked(name, path, deadly)
     left = sorted(f.name for f in folder.iterdir() if f != path)
     print(json.dumps({"n_runs": n_runs, "last": last, "left": left}))
 
