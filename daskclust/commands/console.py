@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import json
 import logging
 import shutil
 import sys
@@ -28,6 +29,11 @@ __all__ = [
     "seed",
 ]
 
+#: How connections by TLS are made.
+_TLS = (
+    "For tls:// give the certificates in Dask's configuration, distributed.comm.tls (ca-file and "
+    "client)."
+)
 #: Seconds between two lines about iterations where stderr is no terminal.
 _QUIET = 2.0
 #: Seconds to wait for a first worker.
@@ -193,9 +199,17 @@ def _connect(options: argparse.Namespace) -> Any:
             )
         target = {"scheduler_file": shown}
     try:
+        # A client of an unknown protocol, or without certificates of its own, waits for a minute
+        # when it is thrown away.
         if options.scheduler is not None:
-            # A client of an unknown protocol waits for a minute when it is thrown away.
             resolve_address(options.scheduler)
+            address = options.scheduler
+        else:
+            address = str(json.loads(options.scheduler_file.read_text())["address"])
+        if address.startswith("tls://") and not _has_certificates():
+            raise ConnectionError(
+                f"{shown!r} takes connections by TLS only, and there are no certificates. {_TLS}"
+            )
         # A client that cannot connect stays the default one: whatever this process computes
         # later would wait for it, for ever.  So one that is no default knocks first.
         with Client(**target, set_as_default=False):
@@ -207,9 +221,14 @@ def _connect(options: argparse.Namespace) -> Any:
         raise ConnectionError(f"{shown!r} is no address of a scheduler: {error}") from error
     except Exception as error:  # of TLS and scheduler files: types that say nothing
         raise ConnectionError(
-            f"{shown!r} cannot be connected to: {error or type(error).__name__}. For tls:// give "
-            "the certificates in Dask's configuration, distributed.comm.tls (ca-file and client)."
+            f"{shown!r} cannot be connected to: {error or type(error).__name__}. {_TLS}"
         ) from error
+
+
+def _has_certificates() -> bool:
+    from distributed import Security
+
+    return Security().get_connection_args("client")["ssl_context"] is not None
 
 
 def _wait_for_workers(client: Any) -> None:

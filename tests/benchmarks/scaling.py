@@ -99,9 +99,6 @@ def main() -> None:
         table.append(shown)
     heads = [f"{name}, ms (predicted / measured)" for name in pairs]
     print_table(["workers", "state, bytes", *heads], table)
-    print(
-        f"{model.busy:.2f} cores busy; the workers' time as tasks to the power {model.growth:.2f}"
-    )
 
 
 if __name__ == "__main__":
