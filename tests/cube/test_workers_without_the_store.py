@@ -100,11 +100,12 @@ def test_an_input_that_a_worker_does_not_see(half_blind: Client, scene: Path) ->
 def test_a_mask_and_labels_that_a_worker_does_not_see(half_blind: Client, scene: Path) -> None:
     group = zarr.open_group(scene, mode="r")
     values = np.asarray(group["cube"][:])
-    # The cube is in memory: only the raster beside it has to be seen.
-    cube = daskclust.open_cube(values, dims=("y", "x", "band"))
+    # The cube is in memory: only the raster beside it has to be seen, by each of 25 tasks.
+    blocks = {"dims": ("y", "x", "band"), "chunks": (6, 6)}
+    cube = daskclust.open_cube(values, **blocks)
     with pytest.raises(StoreError, match=r"scene-.*classes"):
         cube.rows_of(scene, variable="classes")
-    masked = daskclust.open_cube(values, dims=("y", "x", "band"), mask=group["hidden"])
+    masked = daskclust.open_cube(values, **blocks, mask=group["hidden"])
     with pytest.raises(StoreError, match=r"scene-.*hidden"):
         assert masked.n_valid
 
