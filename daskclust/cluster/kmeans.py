@@ -92,8 +92,9 @@ array of shape (k, p) or callable, default="k-means||"
         sums; where four times that does not fit ``daskclust.persist-fraction`` of the free
         memory, it is ``"lloyd"``.  ``"nested"`` iterates on a sample first, which is doubled
         each time the centers move less than its noise [8]_, then on all rows, to the same
-        tolerance.  After five iterations centers move half as far again as to the means, which
-        takes fewer iterations and never raises the inertia; the result are means.
+        tolerance.  From the sixth iteration on, each center moves 1.5 times the way to its mean
+        (over-relaxation), which takes fewer iterations and never raises the inertia.  The
+        final centers are means.
         With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
         the candidates and the sample, and the worse half of them is dropped at each doubling.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 32 rows a

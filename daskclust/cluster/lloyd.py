@@ -246,10 +246,10 @@ class LloydProblem:
 
     Notes
     -----
-    Centers move beyond the means for the next assignment only: the result are means.  Inertia
-    does not rise: for fixed clusters of weight W it is ``W |c - m|^2`` above its least, as much at
-    a center c as at twice the way to its mean m, and less in between.  Near a fixed point a plain
-    iteration multiplies errors by eigenvalues e in [0, 1], a relaxed one by
+    Centers move beyond the means for the next assignment only: the final centers are means.
+    Inertia does not rise: for fixed clusters of weight W it is ``W |c - m|^2`` above its least,
+    as much at a center c as at twice the way to its mean m, and less in between.  Near a fixed
+    point a plain iteration multiplies errors by eigenvalues e in [0, 1], a relaxed one by
     ``1 - relaxation (1 - e)``.
     """
 

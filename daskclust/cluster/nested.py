@@ -4,8 +4,8 @@ Early iterations do not need all rows: the squared error of the mean of m sample
 of the order ``1 / m``.  So one uniform sample is fetched, and several starts are tried on
 a small part of it. When the centers move less than this sampling error, the part is
 doubled and the worse half of the tries is dropped.  Then Lloyd iterations run on all rows, to
-the same tolerance.  In both, after a few iterations, centers move half as far again as to the
-means (:data:`RELAXATION`), and the result are means.
+the same tolerance.  In both, after a few iterations, each center moves 1.5 times the way to its
+mean (:data:`RELAXATION`); the final centers are means.
 
 A uniform sample contains few of the outliers, which may cause most of the inertia.  So
 the farthest rows are all taken, and the sample represents the other rows.
@@ -39,8 +39,8 @@ __all__ = [
 
 Float = NDArray[np.float64]
 
-#: Moves of centers, as a multiple of the way to the means: of slow directions a third of the
-#: iterations is saved, and fast ones, which a plain step ends, still lose half at each.
+#: Moves of centers, as a multiple of the way to the means.  Slow directions take a third fewer
+#: iterations; an error that a plain step would remove is halved by each relaxed one.
 RELAXATION = 1.5
 #: Bytes of the sample at most: it lies with the client.
 _BYTES = 2**28

@@ -49,9 +49,8 @@ class AssignmentPasses:
     rows : Rows
     algorithm : {"auto", "lloyd", "bounds"}
         ``"auto"`` tries bounds on one segment in 32 after five passes, if a pass takes long
-        enough.  If they do save time, they are used for all rows; if they no longer do,
-        they are dropped. ``"bounds"`` uses bounds in every pass, if
-        there is enough memory.
+        enough.  If they save time, they are used for all rows; if they no longer do, they
+        are dropped.  ``"bounds"`` uses bounds in every pass, if there is enough memory.
 
     Attributes
     ----------

@@ -141,7 +141,7 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
     blocks = len(cube.chunks[0]) * len(cube.chunks[1])
     read = blocks if options.full else min(blocks, options.sample)
     numbers = np.unique(np.linspace(0, blocks - 1, read).astype(np.int64)).tolist()
-    with Progress().task(f"Reading {read} of {blocks} blocks"):
+    with Progress().task(f"Looking at {read} of {blocks} blocks"):
         valid, empty = cube.look_at(numbers)
         pixels = sum(cube.blocks.pixels_of(number) for number in numbers)
     axes = dict(zip(("y", "x", "band"), source.order, strict=True))
