@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
-from daskclust.cluster.nested import RELAXATION, Sample, greedy_tries, nested_start, pays
+from daskclust.cluster.nested import MOMENTUM, Sample, greedy_tries, nested_start, pays
 from daskclust.cluster.streams import can_follow, follow
 from daskclust.engine import Rows
 from daskclust.estimator.choices import Init
@@ -92,9 +92,9 @@ array of shape (k, p) or callable, default="k-means||"
         sums; where four times that does not fit ``daskclust.persist-fraction`` of the free
         memory, it is ``"lloyd"``.  ``"nested"`` iterates on a sample first, which is doubled
         each time the centers move less than its noise [8]_, then on all rows, to the same
-        tolerance.  From the sixth iteration on, each center moves 1.5 times the way to its mean
-        (over-relaxation), which takes fewer iterations and never raises the inertia.  The
-        final centers are means.
+        tolerance.  From the sixth iteration on, each center goes 0.9 times its last move beyond its
+        mean (Nesterov's momentum), which takes fewer iterations; inertia may rise for some of
+        them.  The final centers are means.
         With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
         the candidates and the sample, and the worse half of them is dropped at each doubling.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 32 rows a
@@ -383,7 +383,7 @@ array of shape (k, p) or callable, default="k-means||"
         )
         if not self._is_nested(rows):
             return problem
-        problem = replace(problem, relaxation=RELAXATION)
+        problem = replace(problem, momentum=MOMENTUM)
         return replace(problem, start=partial(self._nested_start, data, problem))
 
     def _is_nested(self, rows: Rows) -> bool:

@@ -45,7 +45,7 @@ __all__ = [
 Float = NDArray[np.float64]
 #: Farthest rows asked for, for each empty cluster: some may be unfit.
 _SPARE = 4
-#: Iterations before the first relaxed one: a fit that ends with them converges too fast to gain.
+#: Iterations before the first with momentum: a fit that ends with them converges too fast to gain.
 _PLAIN = 5
 
 
@@ -65,8 +65,8 @@ class LloydState:
     n_iter : ndarray of shape (r,), int
     counts : ndarray of shape (r, k), float64
         Weight of the rows of which each center is the mean.
-    origins : ndarray of shape (r, k, p), float64
-        Where each center moved from: the points to which rows were assigned last.
+    before : ndarray of shape (r, k, p), float64
+        Centers an iteration before; the present ones where momentum begins anew.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -76,7 +76,7 @@ class LloydState:
         "settled": "b r",
         "n_iter": "i r",
         "counts": "f r k",
-        "origins": "f r k p",
+        "before": "f r k p",
     }
 
     centers: Float
@@ -85,7 +85,7 @@ class LloydState:
     settled: NDArray[np.bool_]
     n_iter: NDArray[np.int64]
     counts: Float
-    origins: Float
+    before: Float
 
     @classmethod
     def begin(cls, centers: Float) -> LloydState:
@@ -240,17 +240,27 @@ class LloydProblem:
         Whether values are missing.
     algorithm : {"auto", "lloyd", "bounds"}
         How rows are assigned, as of :class:`~daskclust.cluster.passes.AssignmentPasses`.
-    relaxation : float, default=1.0
-        By how much centers move after the first iterations, as a multiple of the way to the
-        means; below 2.
+    momentum : float, default=0.0
+        How far the centers go on after the first iterations, as a share of their last move;
+        below 1.
 
     Notes
     -----
-    Centers move beyond the means for the next assignment only: the final centers are means.
-    Inertia does not rise: for fixed clusters of weight W it is ``W |c - m|^2`` above its least,
-    as much at a center c as at twice the way to its mean m, and less in between.  Near a fixed
-    point a plain iteration multiplies errors by eigenvalues e in [0, 1], a relaxed one by
-    ``1 - relaxation (1 - e)``.
+    With momentum b, rows are assigned to ``y = m + b (m - m')``, of the means m of the last
+    iteration and m' of the one before (Nesterov's method, as a step of Lloyd's algorithm is one
+    of gradient descent).  Where the means turn back, against their last move, momentum begins
+    anew (O'Donoghue and Candes).  Centers go beyond the means for the next assignment only: the
+    final centers are means, and converged are points that differ from their means by no more
+    than the tolerance.  Near a fixed point a plain iteration multiplies errors by eigenvalues e
+    in [0, 1), one with momentum by ``sqrt(b e)`` where e is below ``4 b / (1 + b)^2``: slow
+    directions gain, fast ones lose.  Inertia may rise for some iterations.
+
+    References
+    ----------
+    .. [1] Nesterov, Y. (1983). A method of solving a convex programming problem with
+       convergence rate O(1/k^2). Soviet Mathematics Doklady 27.
+    .. [2] O'Donoghue, B., Candes, E. (2015). Adaptive restart for accelerated gradient
+       schemes. Foundations of Computational Mathematics 15.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
@@ -265,7 +275,7 @@ class LloydProblem:
     clamp: bool = False
     missing: bool = False
     algorithm: Algorithm = "auto"
-    relaxation: float = 1.0
+    momentum: float = 0.0
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -301,31 +311,41 @@ class LloydProblem:
         found = relocate_empty(self.rows, centers, stats.of(at), shift=self.shift)
         return self.metric.project(found.means(centers)), found.counts
 
-    def ahead(self, origins: Float, means: Float, n_iter: int) -> Float:
+    def ahead(self, before: Float, means: Float, n_iter: int) -> Float:
         """Return the points to which rows are assigned after so many iterations."""
-        if self.relaxation == 1.0 or n_iter < _PLAIN:
+        if self.momentum == 0.0 or n_iter < _PLAIN:
             return means
-        return self.metric.project(means + (self.relaxation - 1.0) * (means - origins))
+        return self.metric.project(means + self.momentum * (means - before))
 
-    def origins(self, points: Float, means: Float, counts: Float) -> Float:
-        """Return where means moved from; those of refilled clusters begin where they are."""
-        return np.where(counts[:, None] > 0, points, means)
+    def behind(self, points: Float, before: Float, means: Float, counts: Float) -> Float:
+        """Return from where momentum is counted: the centers before, or the means to begin anew.
+
+        Parameters
+        ----------
+        points, before, means : ndarray of shape (k, p), float64
+            What rows were assigned to, the means before, and those of the assigned rows.
+        counts : ndarray of shape (k,), float64
+            Weights of the assigned rows; clusters without any were refilled, and begin anew.
+        """
+        # Not by inertia: where bounds skip rows, that follows from sums, with other rounding.
+        turned = (counts[:, None] * (points - means) * (means - before)).sum() > 0
+        return means if turned else np.where(counts[:, None] > 0, before, means)
 
     def step(self, state: LloydState) -> Step[LloydState]:
         """Assign all rows and move the centers of the restarts that still move."""
         active = np.flatnonzero(~state.converged)
         points = np.stack(
-            [self.ahead(state.origins[r], state.centers[r], int(state.n_iter[r])) for r in active]
+            [self.ahead(state.before[r], state.centers[r], int(state.n_iter[r])) for r in active]
         )
         stats = self._assign(points, active, measured=False)
-        origins = state.origins.copy()
+        before = state.before.copy()
         centers, inertia = state.centers.copy(), state.inertia.copy()
         converged, settled = state.converged.copy(), state.settled.copy()
         n_iter, counts = state.n_iter.copy(), state.counts.copy()
         shifts: list[float] = []
         for at, r in enumerate(active):
             centers[r], counts[r] = self.moved(points[at], stats, at)
-            origins[r] = self.origins(points[at], centers[r], stats.counts[at])
+            before[r] = self.behind(points[at], state.centers[r], centers[r], stats.counts[at])
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - points[at]) ** 2).sum())
             shifts.append(moved)
@@ -333,7 +353,7 @@ class LloydProblem:
             converged[r] = moved <= self.tolerance
             n_iter[r] += 1
         return Step(
-            state=LloydState(centers, inertia, converged, settled, n_iter, counts, origins),
+            state=LloydState(centers, inertia, converged, settled, n_iter, counts, before),
             objective=float(inertia.min()),
             center_shift=float(np.sqrt(max(shifts))),
             finished=bool(converged.all()),

@@ -4,8 +4,8 @@ Early iterations do not need all rows: the squared error of the mean of m sample
 of the order ``1 / m``.  So one uniform sample is fetched, and several starts are tried on
 a small part of it. When the centers move less than this sampling error, the part is
 doubled and the worse half of the tries is dropped.  Then Lloyd iterations run on all rows, to
-the same tolerance.  In both, after a few iterations, each center moves 1.5 times the way to its
-mean (:data:`RELAXATION`); the final centers are means.
+the same tolerance.  In both, after a few iterations, centers move with momentum
+(:data:`MOMENTUM`); the final centers are means.
 
 A uniform sample contains few of the outliers, which may cause most of the inertia.  So
 the farthest rows are all taken, and the sample represents the other rows.
@@ -27,7 +27,7 @@ from daskclust.kernels.starts.greedy import draw_greedy, n_draws
 from daskclust.reduction import ASSIGN, FARTHEST, CenterSets, FarthestRequest
 
 __all__ = [
-    "RELAXATION",
+    "MOMENTUM",
     "Sample",
     "draw_sample",
     "greedy_tries",
@@ -39,9 +39,9 @@ __all__ = [
 
 Float = NDArray[np.float64]
 
-#: Moves of centers, as a multiple of the way to the means.  Slow directions take a third fewer
-#: iterations; an error that a plain step would remove is halved by each relaxed one.
-RELAXATION = 1.5
+#: How far centers go on, as a share of their last move: half as many iterations, or less, where
+#: many rows lie between clusters.
+MOMENTUM = 0.9
 #: Bytes of the sample at most: it lies with the client.
 _BYTES = 2**28
 #: Rows of the sample, and rows for each cluster, that leave little noise.
@@ -53,7 +53,7 @@ _USUAL = 16
 #: Below so many rows for each cluster all rows are soon looked at.
 _LEAST_EACH = 32
 #: Squared moves, over the squared standard errors of the means, that are lost in noise.
-_SHARE = 0.1
+_SHARE = 0.3
 #: Iterations on a part at most, whatever ``max_iter``: fits that go on where others were cut off
 #: must begin at the same centers.
 _MOST = 300
@@ -221,9 +221,9 @@ def _settled(level: LloydProblem, centers: Float, spread: float) -> tuple[Float,
             share = np.divide(
                 squared, noise, out=np.where(squared > 0, np.inf, 0.0), where=noise > 0
             )
-            origins = level.origins(points[s], moved, stats.counts[at])
+            before = level.behind(points[s], centers[s], moved, stats.counts[at])
             centers[s], inertia[s] = moved, stats.inertia[at].sum()
-            points[s] = level.ahead(origins, moved, n_iter)
+            points[s] = level.ahead(before, moved, n_iter)
             if share.mean() > _SHARE and squared.sum() > level.tolerance:
                 still.append(s)
         moving = still
