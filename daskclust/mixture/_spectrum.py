@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, qr
+from scipy.linalg import eigh, qr, svd
 
-from daskclust.engine import Rows, Step
+from daskclust.engine import Rows, Step, open_rows
 from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.ensemble import features
 from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
 
-__all__ = ["SOLVERS", "Spectrum", "SpectrumState", "choose_solver", "random_basis"]
+__all__ = ["SOLVERS", "Spectrum", "SpectrumState", "choose_solver", "pool_basis"]
 
 Float = NDArray[np.float64]
 
@@ -27,6 +27,13 @@ OVERSAMPLING = 10
 _MOST_FEATURES, _MOST_ROWS = 1000, 3000
 #: Bytes of features that are kept between passes at most, whatever room there is.
 _MOST_KEPT = 2**31
+#: Turn of the leading eigenvectors, as a sine, that may be left when power iterations end.
+_TURN = 1e-3
+#: Rows of the pool that are looked at first, power iterations on them, and the turn that may be
+#: left by these: below what other rows bring.
+_POOL_ROWS, _ON_POOL, _TURN_ON_POOL = 2**15, 30, 1e-4
+#: Eigenvalues over the largest that single and double precision can tell from nothing.
+_NOTHING = {4: 1e-7, 8: 1e-13}
 #: How much more work an exact answer is worth than power iterations.
 _EXACT = 60.0
 #: Work of an exponential and of the rest of a softmax, in multiply-adds.
@@ -93,8 +100,8 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -
     'randomized'
     """
     made = n * d * (3.0 * p + _SOFTMAX_WORK)
-    times = 1 if kept else n_iter + 1
-    work = {"randomized": times * made + _EXACT * 2.0 * (n_iter + 1) * n * d * width}
+    times = 1 if kept else n_iter
+    work = {"randomized": times * made + _EXACT * 2.0 * n_iter * n * d * width}
     if d <= _MOST_FEATURES:
         work["gram"] = made + float(n) * d * d + 4.0 * d**3
     if n <= _MOST_ROWS:
@@ -102,10 +109,76 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -
     return min(work, key=lambda name: work[name])
 
 
-def random_basis(d: int, width: int, seed: int) -> Float:
-    """Return an orthonormal basis of a random subspace."""
-    rng = np.random.Generator(np.random.Philox(seed))
-    return np.asarray(qr(rng.standard_normal((d, width)), mode="economic")[0])
+def pool_basis(
+    x: NDArray[Any], mixtures: Mixtures, shift: Float, n_wanted: int, width: int, seed: int
+) -> Float:
+    """Find the basis from which power iterations on all rows begin, by some on a few of them.
+
+    Parameters
+    ----------
+    x : ndarray of shape (m, p)
+        Rows drawn uniformly; evenly spaced ones of many.
+    mixtures : Mixtures
+    shift : ndarray of shape (p,), float64
+    n_wanted, width : int
+        Eigenvectors, and columns of the basis.
+    seed : int
+        Of the random subspace that comes first.
+
+    Returns
+    -------
+    ndarray of shape (D, width), float64
+        Orthonormal.
+    """
+    rows, dtype = open_rows(x[:: -(-len(x) // _POOL_ROWS)]), np.dtype(np.float32)
+    draws = np.random.Generator(np.random.Philox(seed))
+    drawn = draws.standard_normal((len(mixtures.weights), width))
+    basis = np.asarray(qr(drawn, mode="economic")[0])
+    for _ in range(_ON_POOL):
+        image = rows.reduce(GRAM, GramRequest(mixtures, shift, basis, dtype))
+        basis, _, _, left = _turned(basis, image, n_wanted)
+        if left <= _TURN_ON_POOL:
+            break
+    return basis
+
+
+def _turned(basis: Float, image: Float, n_wanted: int) -> tuple[Float, Float, float, float]:
+    """Make a power iteration, of ``image``, the matrix times the basis.
+
+    Returns the next basis, the Ritz values of this one (largest first), the sine of the
+    largest angle by which the leading directions turn, and an estimate of what is left of
+    it: iterations shrink it by the ratio of the first value beyond the basis, which is
+    at most the last Ritz value, to the last one that is wanted.
+    """
+    core = basis.T @ image
+    values, turn = eigh((core + core.T) / 2.0)
+    values, turn = np.maximum(values[::-1], 0.0), turn[:, ::-1]
+    following = qr(image @ turn, mode="economic")[0]
+    lead = basis @ turn[:, :n_wanted]
+    sine = float(np.linalg.norm(lead - following @ (following.T @ lead), 2))
+    last = values[n_wanted - 1]
+    return following, values, sine, sine * float(values[-1] / last) if last > 0 else sine
+
+
+def _eigenpairs(basis: Float, image: Float, count: int, least: float) -> tuple[Float, Float]:
+    """Return the leading eigenvectors and values of a matrix, by its product with a basis.
+
+    Those of its Nystrom approximation ``Y (B' Y)^-1 Y'`` [1]_, with Y the product: they lie in
+    the span of Y, as after one more power iteration, and take no further pass.
+
+    References
+    ----------
+    .. [1] Tropp, J. A., Yurtsever, A., Udell, M., Cevher, V. (2017). Fixed-rank approximation of
+       a positive-semidefinite matrix from streaming data. NeurIPS.
+    """
+    core = basis.T @ image
+    values, turn = eigh((core + core.T) / 2.0)
+    used = values > least * values[-1]
+    if used.sum() < count:
+        # Fewer directions than wanted: any others complete them, with the eigenvalue 0.
+        return basis @ turn[:, ::-1][:, :count], np.maximum(values[::-1][:count], 0.0)
+    vectors, lengths, _ = svd(image @ turn[:, used] / np.sqrt(values[used]), full_matrices=False)
+    return vectors[:, :count], lengths[:count] ** 2
 
 
 def _oriented(basis: Float) -> Float:
@@ -133,7 +206,7 @@ class Spectrum(DataAlone):
     n_wanted : int
         Eigenvectors.
     n_iter : int
-        Power iterations of ``"randomized"``.
+        Power iterations of ``"randomized"`` at most.
     begin : callable() -> SpectrumState
         Trains the ensemble.
     kmeans_seed : int
@@ -153,8 +226,8 @@ class Spectrum(DataAlone):
 
     @property
     def max_iter(self) -> int:
-        """Return one more than power iterations: the last turns the basis only."""
-        return self.n_iter + 1
+        """Power iterations at most."""
+        return self.n_iter
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -197,24 +270,19 @@ class Spectrum(DataAlone):
         return basis, values
 
     def _power(self, state: SpectrumState, n_models: int) -> Step[SpectrumState]:
-        """One power iteration with QR, or the Rayleigh-Ritz step that ends them: one pass."""
+        """One power iteration with QR; the last also finds the eigenvectors.  One pass."""
         rows = self.rows
         size = self.dtype.itemsize * len(state.basis)
         room = rows.can_keep(size) and size * rows.n_rows <= _MOST_KEPT
         image, self._carry = rows.scan(
             GRAM_KEPT if room else GRAM, self._request(state, state.basis), self._carry
         )
-        values, turn = eigh(state.basis.T @ image)
-        values, turn = np.maximum(values[::-1], 0.0) / n_models, turn[:, ::-1]
-        if state.n_iter == self.n_iter:
-            # Only now: the sums of a pass are those of its basis.
-            basis = _oriented(state.basis @ turn[:, : self.n_wanted])
+        basis, values, sine, left = _turned(state.basis, image, self.n_wanted)
+        finished = left <= _TURN or state.n_iter + 1 == self.n_iter
+        if finished:
             self._carry = None
-            after = replace(state, basis=basis, values=values[: self.n_wanted])
-            return self._step(after, 0.0, True)
-        basis = qr(image @ turn, mode="economic")[0]
-        lead = state.basis @ turn[:, : self.n_wanted]
-        # Sine of the largest angle between the leading directions before and after.
-        sine = float(np.linalg.norm(lead - basis @ (basis.T @ lead), 2))
-        after = replace(state, basis=basis, values=values, n_iter=state.n_iter + 1)
-        return self._step(after, sine, False)
+            least = _NOTHING[self.dtype.itemsize]
+            basis, values = _eigenpairs(state.basis, image, self.n_wanted, least)
+            basis = _oriented(basis)
+        after = replace(state, basis=basis, values=values / n_models, n_iter=state.n_iter + 1)
+        return self._step(after, sine, finished)

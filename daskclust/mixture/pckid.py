@@ -24,7 +24,7 @@ from daskclust.estimator.parameters import check_choice, check_integer, check_re
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.mixture._em import Floor
 from daskclust.mixture._embedding import Embedding, Kernel
-from daskclust.mixture._ensemble import Member, draw_pool, train_members
+from daskclust.mixture._ensemble import Member, Pool, draw_pool, train_members
 from daskclust.mixture._incomplete import observed_pass
 from daskclust.mixture._spectrum import (
     OVERSAMPLING,
@@ -32,7 +32,7 @@ from daskclust.mixture._spectrum import (
     Spectrum,
     SpectrumState,
     choose_solver,
-    random_basis,
+    pool_basis,
 )
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
@@ -93,11 +93,12 @@ class PCKID(
     solver : {"auto", "gram", "kernel", "randomized"}, default="auto"
         How eigenvectors are found, with D = Q (G (G + 1) / 2 - 1) features:
         ``"gram"`` by the D x D matrix, ``"kernel"`` by the n x n matrix, both exact;
-        ``"randomized"`` by power iterations with QR.  ``"auto"`` takes the one of
-        least work, where that of power iterations, which are not exact, counts
-        sixtyfold (with D = 13 920, exact up to 3000 rows); ``history_`` says which.
+        ``"randomized"`` by power iterations with QR and a Nystrom step [3]_.  ``"auto"``
+        takes the one of least work, where that of power iterations, which are not exact,
+        counts sixtyfold (with D = 13 920, exact up to 3000 rows); ``history_`` says which.
     power_iterations : int, default=4
-        Of ``"randomized"``, at least 2: the spectrum decays slowly.
+        Of ``"randomized"``, at most: they begin with the eigenvectors of the pool, and end when
+        the leading directions are estimated to turn by less than 0.001 more (as a sine).
     random_state : int, RandomState, Generator or None, default=None
         With an int the result does not depend on the chunks, the scheduler or the number of
         workers (to rounding).
@@ -146,7 +147,7 @@ class PCKID(
     Notes
     -----
     *Passes* over the data: 1 to look at them, 1 to fetch the pool, 1 for
-    ``"gram"`` and ``"kernel"`` or ``power_iterations + 1``, and 1 for the embedding;
+    ``"gram"`` and ``"kernel"`` or up to ``power_iterations``, and 1 for the embedding;
     k-means goes over the embedding.  Features are made anew in each pass, unless
     they fit (in float32, up to 2 GiB and ``daskclust.persist-fraction`` of the free
     memory).  *Training*: Q (G - 1) independent tasks; the pool travels to each worker
@@ -171,6 +172,8 @@ class PCKID(
        SCIA.
     .. [2] Halko, N., Martinsson, P. G., Tropp, J. A. (2011). Finding structure with
        randomness. SIAM Review.
+    .. [3] Tropp, J. A., Yurtsever, A., Udell, M., Cevher, V. (2017). Fixed-rank approximation
+       of a positive-semidefinite matrix from streaming data. NeurIPS.
 
     Examples
     --------
@@ -258,7 +261,7 @@ class PCKID(
         check_real(self.tol, "tol", 0)
         check_real(self.min_variance, "min_variance", 0)
         check_choice(self.solver, "solver", SOLVERS)
-        check_integer(self.power_iterations, "power_iterations", 2)
+        check_integer(self.power_iterations, "power_iterations", 1)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train the ensemble, embed the rows and find the clusters.
@@ -303,11 +306,15 @@ class PCKID(
         *seeds, pool_seed, basis_seed, kmeans_seed = read
 
         def start() -> SpectrumState:
-            ensemble = self._train(data, seeds, pool_seed)
+            ensemble, pool = self._train(data, seeds, pool_seed)
+            basis = np.eye(n_features, width)
+            if solver == "randomized":
+                shift = data.survey.mean
+                basis = pool_basis(pool.x, ensemble, shift, n_wanted, width, basis_seed)
             return SpectrumState(
                 **ensemble.arrays,
                 sizes=np.array(ensemble.sizes, dtype=np.int64),
-                basis=random_basis(n_features, width, basis_seed),
+                basis=basis,
                 values=np.zeros(width),
                 n_iter=0,
             )
@@ -322,7 +329,7 @@ class PCKID(
             kmeans_seed,
         )
 
-    def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> Mixtures:
+    def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> tuple[Mixtures, Pool]:
         # Bounded by 1e-9 at least, however small a share is asked for.
         floor = Floor.of(0.0, data.survey.variance, least=max(self.min_variance, 1e-9))
         n = data.rows.n_rows
@@ -345,7 +352,7 @@ class PCKID(
             Member(size, seed, n_member, self.em_iter, full)
             for size, seed in zip(sizes, seeds, strict=True)
         ]
-        return train_members(data.X, data.rows, pool, members)
+        return train_members(data.X, data.rows, pool, members), pool
 
     def _finish(
         self,

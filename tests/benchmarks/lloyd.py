@@ -1,8 +1,10 @@
 """Time of one Lloyd iteration: daskclust on an in-memory Dask array, scikit-learn, dask-ml.
 
 ``python tests/benchmarks/lloyd.py`` prints the table; each peer runs in a
-process of its own, alternating, medians of ``--repeats`` runs, two threads.  With ``--fits``
-whole fits from the same start to the same tolerance, with and without bounds.
+process of its own, alternating, medians of ``--repeats`` runs, two threads.  ``limit`` is what the
+machine allows: the longer of reading the rows once and of the products of their scores, by the
+bandwidth and the rate of products that two threads of its BLAS reach.  With ``--fits`` whole fits
+from the same start to the same tolerance, with and without bounds.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from _timing import PROBLEMS, TOY, Problem, middle, print_table, run_alone
 
-PEERS = ("daskclust", "scikit-learn", "dask-ml")
+PEERS = ("daskclust", "scikit-learn", "dask-ml", "limit")
 #: Least speed over scikit-learn, and over dask-ml, that we ask for.
 TARGETS = {"a": (1.0, 5.0), "b": (1.0, 5.0), "c": (1.5, 5.0), "d": (2.5, 3.0)}
 
@@ -37,8 +39,31 @@ def _per_iteration(fit: Callable[[int], int], short: int, long: int) -> float:
     return (t1 - t0) / (n1 - n0)
 
 
+def _best(work: Callable[[], object], times: int = 7) -> float:
+    """Return the least seconds that the work takes."""
+    spans = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        spans.append(time.perf_counter() - began)
+    return min(spans)
+
+
+def limit_of(problem: Problem, dtype: str) -> float:
+    """Return the least seconds of an iteration that this machine's memory and BLAS allow."""
+    square = np.random.default_rng(0).random((2048, 2048)).astype(dtype)
+    # More than caches hold.
+    line = np.ones(2**28 // np.dtype(dtype).itemsize, dtype)
+    a_product = _best(lambda: square @ square) / 2048**3
+    a_byte = _best(lambda: line @ line) / line.nbytes
+    values = problem.n * problem.p
+    return max(values * problem.k * a_product, values * np.dtype(dtype).itemsize * a_byte)
+
+
 def measure(peer: str, problem: Problem, dtype: str, long: int = 12) -> float:
     """Return seconds an iteration of one peer, in this process."""
+    if peer == "limit":
+        return limit_of(problem, dtype)
     x, centers = problem.data(dtype)
     if peer == "scikit-learn":
         from sklearn.cluster import KMeans
