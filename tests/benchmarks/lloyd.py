@@ -4,7 +4,8 @@
 process of its own, alternating, medians of ``--repeats`` runs, two threads.  ``limit`` is what the
 machine allows: the longer of reading the rows once and of the products of their scores, by the
 bandwidth and the rate of products that two threads of its BLAS reach.  With ``--fits`` whole fits
-from the same start to the same tolerance, with and without bounds.
+from the same start to the same tolerance, with and without bounds.  With ``--growth`` how the time
+grows with n, p and k: each is varied alone, and the exponent fitted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ TARGETS = {"a": (1.0, 5.0), "b": (1.0, 5.0), "c": (1.5, 5.0), "d": (2.5, 3.0)}
 
 #: Whole fits: ways of daskclust, and a peer.
 FITS = ("lloyd", "auto", "bounds", "scikit-learn")
+
+
+#: The problem from which each size departs alone, and by which factors.
+MIDDLE, FACTORS = Problem(200_000, 32, 64), (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def _per_iteration(fit: Callable[[int], int], short: int, long: int) -> float:
@@ -189,6 +194,39 @@ def report(results: dict[tuple[str, str], dict[str, float]], problems: dict[str,
     )
 
 
+def growth(
+    middle: Problem, factors: tuple[float, ...], peers: tuple[str, ...], dtype: str, repeats: int
+) -> dict[str, dict[str, tuple[list[float], float]]]:
+    """Return milliseconds and the exponent of the growth, by size that varies and peer."""
+    found: dict[str, dict[str, tuple[list[float], float]]] = {}
+    for size in ("n", "p", "k"):
+        made = {f: replace(middle, **{size: round(f * getattr(middle, size))}) for f in factors}
+        cells = compare(
+            {str(f): p for f, p in made.items()}, dtypes=(dtype,), repeats=repeats, peers=peers
+        )
+        found[size] = {}
+        for peer in peers:
+            spans = [cells[str(f), dtype][peer] for f in factors]
+            slope = float(np.polyfit(np.log(factors), np.log(spans), 1)[0])
+            found[size][peer] = spans, slope
+    return found
+
+
+def report_growth(
+    results: dict[str, dict[str, tuple[list[float], float]]],
+    middle: Problem,
+    factors: tuple[float, ...],
+) -> None:
+    """Print the table."""
+    rows = []
+    for size, cell in results.items():
+        sizes = ", ".join(f"{f * getattr(middle, size):_.0f}" for f in factors)
+        for peer, (spans, slope) in cell.items():
+            times = ", ".join(f"{ms:.1f}" for ms in spans)
+            rows.append([f"{size} = {sizes}", peer, times, f"{slope:.2f}"])
+    print_table(["size", "", "ms an iteration", "exponent"], rows)
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -198,6 +236,7 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--fits", action="store_true")
+    parser.add_argument("--growth", action="store_true")
     parser.add_argument("--ways", default=",".join(FITS))
     parser.add_argument("--share", type=float, default=1.0, help="of the rows, with --fits")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
@@ -217,13 +256,14 @@ def main() -> None:
         made = compare_fits(problems, dtypes, tuple(options.ways.split(",")), options.repeats)
         report_fits(made, problems)
         return
-    results = compare(
-        problems,
-        dtypes=dtypes,
-        repeats=options.repeats,
-        peers=tuple(options.peers.split(",")),
-    )
-    report(results, problems)
+    peers = tuple(options.peers.split(","))
+    if options.growth:
+        few = tuple(f for f in FACTORS if f <= 1.0) if options.toy else FACTORS
+        origin = replace(MIDDLE, n=MIDDLE.n // 20) if options.toy else MIDDLE
+        peers = tuple(peer for peer in peers if peer != "limit")
+        report_growth(growth(origin, few, peers, dtypes[0], options.repeats), origin, few)
+        return
+    report(compare(problems, dtypes=dtypes, repeats=options.repeats, peers=peers), problems)
 
 
 if __name__ == "__main__":

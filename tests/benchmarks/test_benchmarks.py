@@ -31,6 +31,24 @@ def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]
     assert "| a (4e+03, 20, 10) float32 |" in capsys.readouterr().out
 
 
+def test_lloyd_fits_how_time_grows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Times that are known: n p, and the root of k.
+    monkeypatch.setattr(
+        lloyd,
+        "compare",
+        lambda problems, dtypes, repeats, peers: {
+            (name, dtypes[0]): {"daskclust": p.n * p.p * p.k**0.5} for name, p in problems.items()
+        },
+    )
+    found = lloyd.growth(lloyd.MIDDLE, lloyd.FACTORS, ("daskclust",), "float32", 1)
+    lloyd.report_growth(found, lloyd.MIDDLE, lloyd.FACTORS)
+    slopes = [found[size]["daskclust"][1] for size in ("n", "p", "k")]
+    assert slopes == pytest.approx([1.0, 1.0, 0.5])
+    assert "0.50" in capsys.readouterr().out
+
+
 def test_bounds_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
     results = lloyd.compare_fits({"d": TOY["d"]}, ("float32",), ("lloyd", "bounds"), 1)
     lloyd.report_fits(results, TOY)
