@@ -15,8 +15,6 @@ Float = NDArray[np.float64]
 
 #: Points measured at a time: their values stay in the fast cache for all draws.
 _TILE = 256
-#: Independent sums, so that adding up is vector code.
-_LANES = 8
 
 
 def n_draws(k: int) -> int:
@@ -51,35 +49,29 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
     return last
 
 
-@inner()
-def _weigh(tile: Any, mass: Any, start: int, lanes: Any) -> float:
-    """Sum of ``mass`` times the values of a tile."""
-    size = tile.size
-    lanes[:] = 0.0
-    whole = size // _LANES * _LANES
-    for i in range(0, whole, _LANES):
-        for lane in range(_LANES):
-            lanes[lane] += tile[i + lane] * mass[start + i + lane]
-    total = lanes.sum()
-    for i in range(whole, size):
+@inner(fastmath={"reassoc", "contract"})
+def _weigh(tile: Any, mass: Any, start: int) -> float:
+    """Sum of ``mass`` times the values of a tile, in any order: vector code."""
+    total = 0.0
+    for i in range(tile.size):
         total += tile[i] * mass[start + i]
     return total
 
 
-@compiled()
+@compiled(fastmath={"contract"})
 def _draw(turned: Any, mass: Any, uniforms: Any, places: Any) -> int:
     p, m = turned.shape
     k, n_tries = uniforms.shape
     n_tiles = (m + _TILE - 1) // _TILE
+    pairs = p // 2 * 2
     squared = np.full(m, np.float32(1.0))
     found = np.empty((n_tries, m), np.float32)
     sums = np.empty((n_tries, n_tiles))
     potential = np.empty(n_tiles)
-    lanes = np.empty(_LANES)
     tried = np.empty(n_tries, np.intp)
     for t in range(n_tiles):
         stop = min((t + 1) * _TILE, m)
-        potential[t] = _weigh(squared[t * _TILE : stop], mass, t * _TILE, lanes)
+        potential[t] = _weigh(squared[t * _TILE : stop], mass, t * _TILE)
     for count in range(k):
         # Equal distances at first: one draw by mass alone, as there is nothing to compare.
         now = n_tries if count else 1
@@ -92,7 +84,14 @@ def _draw(turned: Any, mass: Any, uniforms: Any, places: Any) -> int:
             for c in range(now):
                 tile = found[c, start:stop]
                 tile[:] = np.float32(0.0)
-                for j in range(p):
+                for j in range(0, pairs, 2):
+                    # Two features at once: one load and store of the sums for both.
+                    one, other = turned[j, start:stop], turned[j + 1, start:stop]
+                    at_one, at_other = turned[j, tried[c]], turned[j + 1, tried[c]]
+                    for i in range(tile.size):
+                        first, second = one[i] - at_one, other[i] - at_other
+                        tile[i] += first * first + second * second
+                for j in range(pairs, p):
                     value, row = turned[j, tried[c]], turned[j, start:stop]
                     for i in range(tile.size):
                         apart = row[i] - value
@@ -101,7 +100,7 @@ def _draw(turned: Any, mass: Any, uniforms: Any, places: Any) -> int:
                     old = squared[start:stop]
                     for i in range(tile.size):
                         tile[i] = min(tile[i], old[i])
-                sums[c, t] = _weigh(tile, mass, start, lanes)
+                sums[c, t] = _weigh(tile, mass, start)
         best, least = 0, np.inf
         for c in range(now):
             cost = sums[c].sum()
