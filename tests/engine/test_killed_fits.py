@@ -19,6 +19,8 @@ AGAIN = {"pass": 5, "pass over a sample": 16}
 NAMES = [
     "KMeans",
     "KMeans++",
+    "nested",
+    "bounds",
     "maximin",
     "SemiSupervisedKMeans",
     "DPMeans",

@@ -38,6 +38,8 @@ PAIRS = {"must_link": MUST, "cannot_link": CANNOT}
 FITS = {
     "KMeans": (dc.KMeans, {"n_clusters": 6, "tol": 0.0}, X, {}),
     "KMeans++": (dc.KMeans, {"n_clusters": 6, "init": "k-means++", "n_init": 2}, X, {}),
+    "nested": (dc.KMeans, {"n_clusters": 6, "tol": 0.0, "algorithm": "nested"}, X, {}),
+    "bounds": (dc.KMeans, {"n_clusters": 6, "tol": 0.0, "algorithm": "bounds"}, X, {}),
     "maximin": (dc.KMeans, {"n_clusters": 6, "init": "maximin"}, X, {}),
     "SemiSupervisedKMeans": (dc.SemiSupervisedKMeans, {"n_clusters": 8}, X, {"y": Y}),
     "DPMeans": (dc.DPMeans, {"n_clusters_hint": 6}, X, {}),
