@@ -137,6 +137,8 @@ class Array(Entry):
         Whether NaN and infinity are refused.
     total : str, optional
         Size that the values sum up to.
+    below : str, optional
+        Size that the values are less than: numbers of clusters, say.
     optional : bool
     """
 
@@ -146,6 +148,7 @@ class Array(Entry):
     high: float = _LARGEST
     finite: bool = True
     total: str | None = None
+    below: str | None = None
     optional: bool = False
 
     def __init__(
@@ -156,6 +159,7 @@ class Array(Entry):
         high: float = _LARGEST,
         finite: bool = True,
         total: str | None = None,
+        below: str | None = None,
         optional: bool = False,
     ) -> None:
         forms = tuple(tuple(form.split()) for form in " ".join(dims).split("|"))
@@ -166,6 +170,7 @@ class Array(Entry):
             ("high", high),
             ("finite", finite),
             ("total", total),
+            ("below", below),
             ("optional", optional),
         ):
             object.__setattr__(self, key, value)
@@ -199,8 +204,13 @@ class Array(Entry):
             _check(bool(np.isfinite(array).all()), name, "holds NaN or infinity")
         if self.low is not None and array.size:
             _check(not (array < self.low).any(), name, f"holds values below {self.low}")
-        if self.kind == "f" and self.finite:
+        if self.finite and self.kind != "b":
             _check(not (np.abs(array) > self.high).any(), name, f"holds values beyond {self.high}")
+        if self.below is not None:
+            most = sizes[self.below]
+            _check(
+                not (array >= most).any(), name, f"holds values of {self.below} = {most} or more"
+            )
         if self.total is not None:
             wanted = sizes[self.total]
             # Python integers: those of NumPy wrap around.

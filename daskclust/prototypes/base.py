@@ -17,7 +17,7 @@ from daskclust.estimator.parameters import check_integer
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.gaps import survey_of_gaps, takes_gaps
-from daskclust.prototypes.kept_gaps import GAP_ENTRIES, keep_gaps, kept_gaps
+from daskclust.prototypes.kept_gaps import GAP_ENTRIES, check_gaps, keep_gaps, kept_gaps
 from daskclust.prototypes.row_function import RowFunction
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import Space, check_views
@@ -83,6 +83,9 @@ class BasePrototypes(Saveable, BaseEstimator):
         parts = zip(split(state.prototypes, state.sizes), problem.spaces(state.space), strict=True)
         self.prototypes_ = np.concatenate([space.restore(own) for own, space in parts])
         self.n_iter_ = int(state.n_iter)
+
+    def _check_loaded(self) -> None:
+        check_gaps(self)
 
     def _map(
         self,

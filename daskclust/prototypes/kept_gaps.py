@@ -11,11 +11,14 @@ from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.persistence.schema import Array, Entry
 from daskclust.prototypes.gaps import GapView
 
-__all__ = ["GAP_ENTRIES", "keep_gaps", "kept_gaps"]
+__all__ = ["GAP_ENTRIES", "check_gaps", "keep_gaps", "kept_gaps"]
 
+#: Kinds of views: of these the mixture is kept under a prefix, the last has none; 0 takes no gaps.
+_OF_KERNEL, _MEANS = 2, 3
+_PREFIXES = {1: "_fill", _OF_KERNEL: "_kernel"}
 #: Of the mixture, of the ensemble, and the order of the two.
 GAP_ENTRIES: Mapping[str, Entry] = {
-    "_gap_kinds": Array("v", kind="i", low=0, optional=True),
+    "_gap_kinds": Array("v", kind="i", low=0, high=_MEANS, optional=True),
     "_gap_center": Array("p", optional=True),
     "_gap_scale": Array("p", low=0, optional=True),
     "_fill_weights": Array("f", low=0, optional=True),
@@ -27,8 +30,6 @@ GAP_ENTRIES: Mapping[str, Entry] = {
     "_kernel_sizes": Array("e", kind="i", low=1, total="D", optional=True),
     "_kernel_basis": Array("D", "b", optional=True),
 }
-_PREFIXES = {1: "_fill", 2: "_kernel"}
-_MEANS = 3
 
 
 def _kind(gap: GapView | None) -> int:
@@ -36,7 +37,7 @@ def _kind(gap: GapView | None) -> int:
         return 0
     if gap.mixtures is None:
         return _MEANS
-    return 1 if gap.basis is None else 2
+    return 1 if gap.basis is None else _OF_KERNEL
 
 
 def keep_gaps(estimator: Any, gaps: Sequence[GapView | None]) -> None:
@@ -62,6 +63,20 @@ def keep_gaps(estimator: Any, gaps: Sequence[GapView | None]) -> None:
             estimator._kernel_basis = gap.basis
 
 
+def check_gaps(estimator: Any) -> None:
+    """Raise ValueError where views of a loaded model lack what they need."""
+    for kind in set(vars(estimator).get("_gap_kinds", np.zeros(0, int)).tolist()) - {0}:
+        names = ["_gap_center", "_gap_scale"]
+        prefix = _PREFIXES.get(kind)
+        if prefix is not None:
+            names += [f"{prefix}_{name}" for name in ("weights", "means", "variances")]
+        if kind == _OF_KERNEL:
+            names += ["_kernel_sizes", "_kernel_basis"]
+        missing = sorted(set(names) - set(vars(estimator)))
+        if missing:
+            raise ValueError(f"a view with missing values lacks {missing}")
+
+
 def kept_gaps(estimator: Any) -> tuple[GapView | None, ...]:
     """Return the views that :func:`keep_gaps` took apart."""
     if not hasattr(estimator, "_gap_kinds"):
@@ -80,7 +95,7 @@ def _restored(estimator: Any, kind: int) -> GapView | None:
     )
     sizes: tuple[int, ...] = (len(weights),)
     basis = None
-    if kind == 2:
+    if kind == _OF_KERNEL:
         sizes = tuple(int(size) for size in estimator._kernel_sizes)
         basis = estimator._kernel_basis
     return GapView(

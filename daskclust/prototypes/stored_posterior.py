@@ -14,7 +14,7 @@ from daskclust.prototypes.ridge import KernelRidge
 from daskclust.prototypes.state import split
 from daskclust.prototypes.views import Space
 
-__all__ = ["STORED_POSTERIOR", "restore_posterior", "store_posterior"]
+__all__ = ["STORED_POSTERIOR", "check_stored", "restore_posterior", "store_posterior"]
 
 #: The attributes: arrays of several graphs are stored one after another, view by view.
 STORED_POSTERIOR: Mapping[str, Entry] = {
@@ -56,6 +56,21 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
         stored["_reference_points"] = np.stack([points for points, _ in references])
         stored["_reference_shares"] = references[0][1]
     return stored
+
+
+def check_stored(stored: Mapping[str, Any], n_views: int, n_classes: int) -> None:
+    """Raise ValueError where the attributes of a loaded model contradict each other."""
+    sizes, n_labeled = stored["_n_prototypes"].tolist(), stored["_n_labeled"]
+    # Python integers: those of NumPy wrap around.
+    n_nodes, found = sum(sizes) + len(sizes) * n_labeled, len(stored["_nodes"])
+    for name, value, wanted in (
+        ("nodes", found, n_nodes),
+        ("graphs beyond those of whole views", len(sizes) % n_views, 0),
+        ("labeled nodes with ridge weights", stored["_ridge_weights"].shape[1], n_labeled),
+        ("classes with shares", stored["_node_shares"].shape[1], n_classes),
+    ):
+        if value != wanted:
+            raise ValueError(f"it has {value} {name}, and should have {wanted}")
 
 
 def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int) -> Posterior:

@@ -57,6 +57,11 @@ def test_many_changed_models(models: Path, part: int) -> None:
         ("KMeans", {"cluster_centers_": (0, 4), "_centers": (0, 4)}, "so no values"),
         ("PCKID", {"_sizes": [1, 1]}, r"sums to 2; expected D"),
         ("PCKID", {"_sizes": [2**62, 2**62, 2**62, 2**62]}, r"sums to \d{19,}; expected D"),
+        ("SpectralClustering", {"_clusters": [2**50] * 21}, "holds values of t = 21 or more"),
+        ("LabelSpreading", {"_n_prototypes": [6] * 5 + [7]}, "has 108 nodes, and should have 109"),
+        ("LabelSpreading", {"_n_prototypes": [2**62] * 4}, "has 108 nodes"),
+        ("LabelSpreading", {"_ridge_weights": (1, 11, 3)}, "has 11 labeled nodes with ridge"),
+        ("LabelSpreading", {"_node_shares": (108, 2), "_settled_shares": (108, 2)}, "expected"),
         ("GaussianMixture", {"covariances_": -np.ones((3, 4, 4))}, "not positive definite"),
         ("GaussianMixture", {"covariances_": np.zeros((3, 4))}, "variances that are not positive"),
         ("GaussianMixture", {"covariances_": np.ones((3, 4))}, "contradicts itself"),
@@ -79,6 +84,17 @@ def test_arrays_are_tied_to_each_other(
     for name, values in arrays.items():
         put(folder, name, np.zeros(values) if isinstance(values, tuple) else np.asarray(values))
     refused(folder, match)
+
+
+def test_views_are_tied_to_what_they_need(tmp_path: Path) -> None:
+    folder = tmp_path / "m.zarr"
+    X = np.where(np.random.default_rng(0).random((60, 4)) < 0.1, np.nan, toy()[0])
+    fitted("LabelSpreading", X, views=("mixture",)).save(folder)
+    assert daskclust.load(folder)._gap_kinds.tolist() == [1]
+    put(folder, "_gap_kinds", np.array([2]))
+    refused(folder, r"lacks \['_kernel_basis', ")
+    put(folder, "_gap_kinds", np.array([4]))
+    refused(folder, "_gap_kinds holds values beyond 3")
 
 
 def test_numbers_are_tied_to_arrays(tmp_path: Path) -> None:
