@@ -97,7 +97,7 @@ array of shape (k, p) or callable, default="k-means||"
         them.  The final centers are means.
         With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
         the candidates and the sample, and the worse half of them is dropped at each doubling.
-        ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 32 rows a
+        ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 10 rows a
         cluster, where 10 rows a cluster fit 256 MiB.  Whether nested or not, ``"auto"`` tries
         bounds on 1/32 of the rows from the sixth iteration on, and uses them for all rows while
         that is faster.

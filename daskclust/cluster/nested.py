@@ -50,8 +50,8 @@ _ROWS, _ROWS_EACH = 2**16, 256
 _FIRST, _FIRST_EACH = 2**12, 10
 #: Rows, at least, from which others are far.
 _USUAL = 16
-#: Below so many rows for each cluster all rows are soon looked at.
-_LEAST_EACH = 32
+#: Below so many rows for each cluster the smallest part is all rows.
+_LEAST_EACH = 10
 #: Squared moves, over the squared standard errors of the means, that are lost in noise.
 _SHARE = 0.3
 #: Iterations on a part at most, whatever ``max_iter``: fits that go on where others were cut off
@@ -83,7 +83,7 @@ def sample_rows(rows: Rows, k: int) -> int:
 
 
 def pays(rows: Rows, k: int) -> bool:
-    """Whether samples save work: many rows per cluster, and enough of them fit the client."""
+    """Whether samples save work: enough rows, and enough of them fit the client."""
     room = _first(k) * rows.n_features * rows.dtype.itemsize <= _BYTES
     return room and rows.n_rows >= max(2 * _FIRST, _LEAST_EACH * k)
 

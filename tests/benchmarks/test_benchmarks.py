@@ -7,6 +7,7 @@ from pathlib import Path
 
 import cube
 import dpmeans
+import inertia
 import lloyd
 import memory
 import mixtures
@@ -29,6 +30,15 @@ def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]
     lloyd.report(results, TOY)
     assert set(results["a", "float32"]) == set(lloyd.PEERS)
     assert "| a (4e+03, 20, 10) float32 |" in capsys.readouterr().out
+
+
+def test_inertia_is_that_of_the_centers() -> None:
+    problem = Problem(4000, 4, 5)
+    rows = whole_fits.overlapping(problem)
+    found = inertia.measure(rows, problem.k, 3)
+    assert found["inertia"] == pytest.approx(1.0, abs=0.02)
+    assert 0.0 <= found["error"] < 0.02
+    assert found["time"] > 0.0
 
 
 def test_lloyd_fits_how_time_grows(

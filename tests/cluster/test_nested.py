@@ -145,7 +145,7 @@ def test_auto_is_nested_where_rows_are_many_and_k_means_parallel_starts() -> Non
     for rows, params, nested in (
         (X, {}, True),
         (X[:8191], {}, False),
-        (X, {"k": 300}, False),
+        (X, {"k": len(X) // 10 + 1}, False),
         (X, {"init": X[:K]}, False),
         (X, {"init": "random", "n_init": 1}, False),
     ):
