@@ -75,6 +75,9 @@ class LabelMap:
         dimension_names: tuple[str, str] = ("y", "x"),
         title: str = "label map",
     ) -> None:
+        # What a mask hides is no class.
+        found = read_image(title, values)
+        values, nodata = found.values, (*nodata, *found.nodata)
         if values.ndim != 2 or values.dtype.kind not in "iub":
             raise ValueError(
                 f"The {title} has shape {values.shape} and dtype {values.dtype}; expected integer "

@@ -165,6 +165,26 @@ def test_plain_models_and_arrays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
+def test_a_masked_truth_is_none(tmp_path: Path) -> None:
+    cube, truth = make_cube()
+    hidden = np.arange(truth.size).reshape(truth.shape) % 3 == 0
+    model = daskclust.KMeans(3, random_state=0).fit(cube)
+    pages = []
+    for number, known in enumerate(
+        (
+            np.where(hidden, -1, truth),
+            np.ma.masked_array(np.where(hidden, 1, truth), hidden),
+            da.from_array(np.ma.masked_array(np.where(hidden, 2, truth), hidden), chunks=15),
+        )
+    ):
+        path = tmp_path / f"{number}.html"
+        write_report(path, cube=cube, model=model, truth=known)
+        pages.append(re.sub(r"Written [^<]* UTC", "", path.read_text()))
+    assert pages[0] == pages[1] == pages[2]
+    with pytest.raises(ValueError, match=r"truth has shape"):
+        write_report(tmp_path / "3.html", cube=cube, model=model, truth=truth.ravel())
+
+
 def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cube, _ = make_cube()
     model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
