@@ -139,8 +139,8 @@ def test_masked_values_are_not_written(lazy: bool, target: str, tmp_path: Path) 
 
 def test_masked_codes_are_no_classes_and_have_no_area() -> None:
     codes: Any = np.ma.masked_array([[0, 1], [7, 1]], [[0, 0], [1, 0]])
-    for given in (codes, da.from_array(codes, chunks=1)):
-        area = daskclust.cube.LabelMap(given).area()
+    for values in (codes, da.from_array(codes, chunks=1)):
+        area = daskclust.cube.LabelMap(values).area()
         assert [(row.code, row.pixels) for row in area] == [(0, 1), (1, 2)]
 
 
