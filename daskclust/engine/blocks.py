@@ -97,14 +97,18 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _plain(x: Any, dtype: np.dtype[Any]) -> Any:
     """Refuse sparse matrices, and write NaN where values are masked."""
+    _check_dense(x)
+    if np.ma.is_masked(x):
+        x = np.ma.filled(x.astype(dtype), np.nan)
+    return x
+
+
+def _check_dense(x: Any) -> None:
     if issparse(x):
         raise TypeError(
             f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
             "X.map_blocks(lambda block: block.toarray()), or fewer features."
         )
-    if np.ma.is_masked(x):
-        x = np.ma.filled(x.astype(dtype), np.nan)
-    return x
 
 
 def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = None) -> None:
@@ -116,7 +120,10 @@ def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = 
     Raises
     ------
     ChunkError
+    TypeError
+        For a sparse matrix.
     """
+    _check_dense(x)
     if n_columns is not None and np.shape(x)[1:] != (n_columns,):
         raise ChunkError(
             f"The block at row {start} has shape {np.shape(x)}; its metadata promised {n_columns} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
+from scipy import sparse
 
 import daskclust
 from daskclust import metrics
@@ -86,6 +87,20 @@ def test_blocks_that_are_no_real_numbers_are_refused(change):
         daskclust.KMeans(2, random_state=0).fit(other)
     with pytest.raises(ChunkError, match="metadata promised real numbers"):
         daskclust.KMeans(2, random_state=0).fit(X).predict(other).compute()
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csr_array])
+def test_sparse_blocks_are_refused_with_the_remedy(kind):
+    other = LAZY.map_blocks(kind, dtype=X.dtype, meta=X[:0])
+    model = daskclust.KMeans(2, random_state=0).fit(X)
+    for work in (
+        lambda: model.fit(other),
+        lambda: model.predict(other).compute(),
+        lambda: metrics.silhouette_score(other, da.from_array(model.labels_, chunks=30)),
+        lambda: daskclust.datasets.remove_values(other).compute(),
+    ):
+        with pytest.raises(TypeError, match=r"SciPy sparse matrix.*block.toarray\(\)"):
+            work()
 
 
 @pytest.mark.parametrize("change", [lambda b: b[:, None], lambda b: np.c_[b, b]])

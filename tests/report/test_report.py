@@ -238,6 +238,14 @@ def test_agreement_has_a_confusion_matrix() -> None:
     assert_array_equal(np.fliplr(found["counts"]), np.diag(np.bincount(truth[truth >= 0])))
 
 
+def test_a_class_beyond_signed_numbers_is_none_only_if_told() -> None:
+    largest = 2**64 - 1
+    codes = np.array([[0, largest], [1, 1]], np.uint64)
+    assert_array_equal(as_classes(codes, (largest,)).compute(), [[0, -1], [1, 1]])
+    with pytest.raises(ValueError, match=f"holds {largest}; expected codes below"):
+        as_classes(codes, (-1,)).compute()
+
+
 def test_the_map_is_a_png_of_few_colors() -> None:
     image = pytest.importorskip("PIL.Image")
     labels = np.array([[0, 1], [-1, 300]])
