@@ -179,8 +179,13 @@ def _plain(name: str, values: Any) -> Any:
     """Return an array without masks, whose blocks are refused if they have one after all."""
     if not isinstance(values, da.Array):
         return np.asarray(values)
-    return values.map_blocks(
-        _without_mask, what=name, dtype=values.dtype, meta=values._meta, token="daskclust-plain"
+    return da.map_blocks(
+        _without_mask,
+        values,
+        what=name,
+        dtype=values.dtype,
+        meta=values._meta,
+        token="daskclust-plain",
     )
 
 

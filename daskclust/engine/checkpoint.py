@@ -25,6 +25,7 @@ from daskclust.engine.states import Fitted, StateError, pack_state, unpack_state
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import Survey
 from daskclust.storage.atomic import new_file, remove_stale
+from daskclust.storage.urls import redact
 
 __all__ = ["Checkpoint", "Fingerprint"]
 
@@ -121,6 +122,10 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: Fingerprint) -> None:
         target = Path(path)
+        if "://" in str(path):
+            raise CheckpointError(
+                f"checkpoint={redact(path)!r} is a URL; expected a path on this machine."
+            )
         self.path = target / _FILE if target.is_dir() else target
         self.fingerprint = fingerprint
         #: Whether the file is of this fit.
@@ -131,7 +136,7 @@ class Checkpoint:
         self._meta = fingerprint.as_meta()
         if not self.path.parent.is_dir():
             raise CheckpointError(
-                f"checkpoint={str(path)!r}: the directory {str(self.path.parent)!r} does not "
+                f"checkpoint={redact(path)!r}: the directory {str(self.path.parent)!r} does not "
                 "exist. Create it, or give a path in a directory that exists."
             )
 
