@@ -19,7 +19,7 @@ from daskclust.commands._jobs import effective
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import passes_of
 from daskclust.commands._results import classes_as_text, fit_as_text, numbers_of
-from daskclust.commands._resume import job_mark, resumable
+from daskclust.commands._resume import check_resumable, job_mark, resumable
 from daskclust.commands._written import classes_of, read_legend
 from daskclust.commands.console import Progress, counted, open_client
 from daskclust.cube.formats.opening import kind_of
@@ -114,6 +114,7 @@ def fit_table(
     mark = job_mark(options, model.get_params(deep=False))
     table = _open(options, options.columns, options.label_column)
     replace = _check_outputs(options, table, mark, {"--model": options.model})
+    check_resumable(options, mark)
     if options.dry_run:
         constrained = bool(pairs) or options.label_column is not None
         return _plan("fit", table, passes_of(model.get_params(), constrained=constrained))

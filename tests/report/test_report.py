@@ -211,6 +211,17 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # Parts
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_report_never_hides_a_store(overwrite: bool) -> None:
+    cube, truth = make_cube()
+    place = f"memory://hidden-{overwrite}/scene.zarr"
+    daskclust.datasets.make_hyperspectral_cube(place, shape=(9, 9), n_bands=3)
+    model = daskclust.KMeans(3, random_state=0).fit(cube)
+    with pytest.raises(FileExistsError, match=r"scene.zarr' is a folder"):
+        write_report(place, cube=cube, model=model, truth=truth, overwrite=overwrite)
+    assert daskclust.open_cube(place).shape == (9, 9, 3)
+
+
 def test_a_summary_counts_and_thins_out() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(-1, 4, (3100, 30)).astype(np.int16)
