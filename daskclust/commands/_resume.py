@@ -99,12 +99,12 @@ def check_resumable(options: argparse.Namespace, mark: str) -> None:
     ------
     CheckpointError, OSError
     """
-    if options.checkpoint is None:
+    path = checkpoint_path(options, mark)
+    if options.checkpoint is None or path is None:
         return
     # As it was given: a path would lose a slash of a URL.
-    place = options.checkpoint if "://" in options.checkpoint else checkpoint_path(options, mark)
-    check_checkpoint(place)
-    check_writable("--checkpoint", options.checkpoint, Path(place))
+    check_checkpoint(options.checkpoint if "://" in options.checkpoint else path)
+    check_writable("--checkpoint", options.checkpoint, path)
 
 
 def _first_output(options: argparse.Namespace) -> Path | None:
