@@ -23,6 +23,7 @@ from daskclust.commands._resume import check_resumable, job_mark, resumable
 from daskclust.commands._written import classes_of, read_legend
 from daskclust.commands.console import Progress, counted, open_client
 from daskclust.cube.formats.opening import kind_of
+from daskclust.engine import compute
 from daskclust.report.legend import Legend, legend_of
 from daskclust.storage.targets import written_attributes
 from daskclust.storage.urls import redact
@@ -285,7 +286,8 @@ def _written(
         )
     with progress.task("Summary"):
         counts: dict[int, int] = {}
-        for part in dask.compute(*(dask.delayed(_count)(b) for b in codes.to_delayed().ravel())):
+        parts = [dask.delayed(_count)(block) for block in codes.to_delayed().ravel()]
+        for part in compute("the sizes of the classes", *parts):
             for code, size in part.items():
                 counts[code] = counts.get(code, 0) + size
     sizes = [counts.get(code, 0) for code in legend.codes]
