@@ -1,11 +1,13 @@
-"""Arguments that are one of a few words, refused with one wording for all."""
+"""Arguments that are one of a few words, or all there: refused with one wording for all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["check_choice"]
+import numpy as np
+
+__all__ = ["check_choice", "without_mask"]
 
 
 def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
@@ -13,3 +15,16 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
     if value not in choices:
         options = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name}={value!r} is not known; it must be one of {options}.")
+
+
+def without_mask(values: Any, name: str) -> Any:
+    """Return the values of a parameter, unless some are masked: none may be left out.
+
+    Raises
+    ------
+    ValueError
+    """
+    if np.ma.is_masked(values):
+        at = tuple(np.argwhere(np.ma.getmaskarray(values))[0].tolist())
+        raise ValueError(f"{name} is masked at {at}; expected all of its values.")
+    return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +17,16 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.storage.atomic import discard, hidden_sibling, put_in_place
+from daskclust.engine import compute
+from daskclust.storage.atomic import discard, hidden_sibling, put_in_place, remove_stale
 from daskclust.storage.files import unanswered, url_options
 from daskclust.storage.urls import redact
 
 __all__ = ["Table", "open_table"]
 
 _MARK = "_daskclust.txt"
+#: Files of a folder of labels.
+_OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
 #: Columns that a message names.
 _SHOWN = 30
 
@@ -62,7 +66,7 @@ class Table:
     def lengths(self) -> tuple[int, ...]:
         """Number of rows of each partition; counted once, by one pass over a single column."""
         parts = [dask.delayed(len)(part) for part in self._parts([self.columns[0]])]
-        return tuple(int(length) for length in dask.compute(*parts))
+        return tuple(int(length) for length in compute("the count of rows", *parts))
 
     def _parts(self, columns: Sequence[str] | None = None) -> list[Any]:
         """Return the parts of some columns, delayed: always the same parts of the files.
@@ -112,7 +116,7 @@ class Table:
             dask.delayed(_labeled)(part[column], length)
             for part, length in zip(self._parts([column]), self.lengths, strict=True)
         ]
-        found = dask.compute(*parts)
+        found = compute("the reading of labels", *parts)
         starts = np.cumsum([0, *self.lengths])
         rows = [places + start for (places, _), start in zip(found, starts, strict=False)]
         return np.concatenate(rows), np.concatenate([values for _, values in found])
@@ -163,11 +167,12 @@ class Table:
         partial = hidden_sibling(target, "partial")
         partial.mkdir()
         try:
-            dask.compute(
+            compute(
+                "the writing of labels",
                 *(
                     dask.delayed(_write_part)(part, block, name, partial / f"part.{k:06d}.parquet")
                     for k, (part, block) in enumerate(zip(parts, blocks, strict=True))
-                )
+                ),
             )
             missing = len(parts) - len(list(partial.glob("part.*.parquet")))
             if missing:
@@ -176,7 +181,10 @@ class Table:
                     "every worker must see the same folder under the same path."
                 )
             (partial / _MARK).write_text("labels by daskclust\n", encoding="utf-8")
+            # Checked again: writing may have taken hours.
+            self.check_target(path, name, overwrite=overwrite)
             put_in_place(partial, target)
+            remove_stale(target)
         finally:
             discard(partial)
         return target
@@ -201,6 +209,16 @@ class Table:
             raise FileExistsError(
                 f"{str(target)!r} was not written by daskclust; overwrite replaces labels written "
                 "by daskclust only. Choose another name, or remove it yourself."
+            )
+        if any(target in file.absolute().parents for file in self.files):
+            raise FileExistsError(
+                f"{str(target)!r} holds the table itself; write the labels elsewhere."
+            )
+        added = sorted(item.name for item in target.iterdir() if not _OURS.fullmatch(item.name))
+        if added:
+            raise FileExistsError(
+                f"{str(target)!r} also holds {added[0]!r}, which daskclust did not write. Choose "
+                "another name, or remove it yourself."
             )
 
 

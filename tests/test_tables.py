@@ -12,8 +12,11 @@ pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
 pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
 
 import dask  # noqa: E402
+from distributed import Client, LocalCluster  # noqa: E402
+from helpers import within  # noqa: E402
 
 from daskclust import KMeans, SemiSupervisedKMeans  # noqa: E402
+from daskclust.exceptions import ClusterError  # noqa: E402
 from daskclust.tables import open_table  # noqa: E402
 
 
@@ -91,6 +94,14 @@ def test_labels_are_written_beside_the_rows(
     with pytest.raises(FileExistsError, match="exists already"):
         table.write_labels(model.labels_, tmp_path / "out")
     table.write_labels(model.labels_, tmp_path / "out", overwrite=True)
+    again = open_table(tmp_path / "out" / "*.parquet", columns=["a", "b"])
+    with pytest.raises(FileExistsError, match="holds the table itself"):
+        again.write_labels(model.labels_, tmp_path / "out", name="second", overwrite=True)
+    notes = tmp_path / "out" / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(FileExistsError, match=r"also holds 'notes\.txt'"):
+        table.write_labels(model.labels_, tmp_path / "out", overwrite=True)
+    assert notes.read_text() == "mine"
     with pytest.raises(FileExistsError, match="was not written by daskclust"):
         table.write_labels(model.labels_, parquet, overwrite=True)
     with pytest.raises(ValueError, match="column 'a' already"):
@@ -103,6 +114,23 @@ def test_labels_are_written_beside_the_rows(
     with pytest.raises(RuntimeError, match="a worker died"), dask.config.set(scheduler="sync"):
         table.write_labels(bad, tmp_path / "new")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "t"]
+
+
+def test_without_workers_tables_are_given_up(parquet: Path, tmp_path: Path) -> None:
+    table = open_table(parquet, label_column="crop")
+    model = KMeans(3, random_state=0).fit(table.samples)
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        Client(cluster),
+        dask.config.set({"daskclust.worker-timeout": "1s"}),
+    ):
+        for work in (
+            table.labels,
+            lambda: table.write_labels(model.labels_, tmp_path / "out"),
+        ):
+            with pytest.raises(ClusterError, match=r"no workers for \d"):
+                within(60, work)
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
 def test_errors_name_what_is_wrong(parquet: Path, tmp_path: Path) -> None:

@@ -136,6 +136,8 @@ def make_estimator(options: argparse.Namespace) -> Any:
     foreign = sorted(given.keys() - params.keys())
     if foreign:
         options.parser.error(_foreign(kind, foreign[0], params))
+    if not isinstance(given.get("init", ""), str):
+        options.parser.error(f"init={given['init']!r} is no start; --init takes a name")
     if "random_state" in params:
         given["random_state"] = options.seed
     model = kind(**given)

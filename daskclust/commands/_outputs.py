@@ -13,7 +13,7 @@ from daskclust.storage.stores import local_path
 from daskclust.storage.targets import check_target, written_attributes
 from daskclust.storage.urls import redact
 
-__all__ = ["JOB", "KINDS", "OUTPUTS", "check_outputs"]
+__all__ = ["JOB", "KINDS", "OUTPUTS", "check_outputs", "check_writable"]
 
 #: Attribute of outputs that holds the configuration they were made with.
 JOB = "daskclust_job"
@@ -66,6 +66,11 @@ def check_outputs(
     for flag, path in outputs.items():
         if path is None:
             continue
+        if path.startswith("memory:"):
+            raise ValueError(
+                f"{flag} {redact(path)!r} lies in the memory of this process and would end with "
+                "it; give a path or the URL of a store."
+            )
         place = _place(path)
         for other, name in taken.items():
             if place == other or place in other.parents or other in place.parents:
@@ -96,7 +101,7 @@ def check_outputs(
                 raise kind(f"{flag} {error}") from error
         folder = local_path(path)
         if folder is not None:
-            _check_writable(flag, path, folder)
+            check_writable(flag, path, folder)
     return replace
 
 
@@ -123,7 +128,13 @@ def _mark_of(flag: str, path: str) -> str | None:
     return job.get("mark") if isinstance(job, dict) else None
 
 
-def _check_writable(flag: str, name: str, path: Path) -> None:
+def check_writable(flag: str, name: str, path: Path) -> None:
+    """Refuse a file or folder that could not be made.
+
+    Raises
+    ------
+    PermissionError, NotADirectoryError
+    """
     parent = path.parent
     while not parent.exists():
         parent = parent.parent

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.commands._jobs import effective
-from daskclust.commands._outputs import OUTPUTS
+from daskclust.commands._outputs import OUTPUTS, check_writable
 from daskclust.commands.console import Progress
 from daskclust.commands.signals import last_words
+from daskclust.engine import check_checkpoint
 from daskclust.storage.atomic import remove_stale
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact_all
 
-__all__ = ["checkpoint_path", "job_mark", "resumable"]
+__all__ = ["check_resumable", "checkpoint_path", "job_mark", "resumable"]
 
 #: Options that decide what a job computes, besides the parameters of the estimator.  How it is
 #: run, told about, and compared with the truth makes it no other.
@@ -89,6 +90,21 @@ def checkpoint_path(options: argparse.Namespace, mark: str) -> Path | None:
         return path / "daskclust-checkpoint.npz" if path.is_dir() else path
     output = _first_output(options)
     return None if output is None else output.with_name(f".{output.name}.{mark}.checkpoint.npz")
+
+
+def check_resumable(options: argparse.Namespace, mark: str) -> None:
+    """Refuse a checkpoint that cannot be read or written, before a cluster is started.
+
+    Raises
+    ------
+    CheckpointError, OSError
+    """
+    path = checkpoint_path(options, mark)
+    if options.checkpoint is None or path is None:
+        return
+    # As it was given: a path would lose a slash of a URL.
+    check_checkpoint(options.checkpoint if "://" in options.checkpoint else path)
+    check_writable("--checkpoint", options.checkpoint, path)
 
 
 def _first_output(options: argparse.Namespace) -> Path | None:

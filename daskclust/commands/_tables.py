@@ -19,10 +19,11 @@ from daskclust.commands._jobs import effective
 from daskclust.commands._outputs import JOB, check_outputs
 from daskclust.commands._plan import passes_of
 from daskclust.commands._results import classes_as_text, fit_as_text, numbers_of
-from daskclust.commands._resume import job_mark, resumable
+from daskclust.commands._resume import check_resumable, job_mark, resumable
 from daskclust.commands._written import classes_of, read_legend
 from daskclust.commands.console import Progress, counted, open_client
 from daskclust.cube.formats.opening import kind_of
+from daskclust.engine import compute
 from daskclust.report.legend import Legend, legend_of
 from daskclust.storage.targets import written_attributes
 from daskclust.storage.urls import redact
@@ -114,6 +115,7 @@ def fit_table(
     mark = job_mark(options, model.get_params(deep=False))
     table = _open(options, options.columns, options.label_column)
     replace = _check_outputs(options, table, mark, {"--model": options.model})
+    check_resumable(options, mark)
     if options.dry_run:
         constrained = bool(pairs) or options.label_column is not None
         return _plan("fit", table, passes_of(model.get_params(), constrained=constrained))
@@ -284,7 +286,8 @@ def _written(
         )
     with progress.task("Summary"):
         counts: dict[int, int] = {}
-        for part in dask.compute(*(dask.delayed(_count)(b) for b in codes.to_delayed().ravel())):
+        parts = [dask.delayed(_count)(block) for block in codes.to_delayed().ravel()]
+        for part in compute("the sizes of the classes", *parts):
             for code, size in part.items():
                 counts[code] = counts.get(code, 0) + size
     sizes = [counts.get(code, 0) for code in legend.codes]

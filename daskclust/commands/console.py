@@ -38,6 +38,8 @@ _TLS = (
 _QUIET = 2.0
 #: Seconds to wait for a first worker.
 _PATIENCE = 60
+#: Worker processes on one machine: more are a slip of the key.
+_MOST_PROCESSES = 1024
 
 
 def natural(text: str) -> int:
@@ -77,7 +79,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     group = place.add_mutually_exclusive_group()
     group.add_argument(
         "--local",
-        type=natural,
+        type=_processes,
         metavar="N",
         help="start N worker processes on this machine (default: one a usable core)",
     )
@@ -96,12 +98,21 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _processes(text: str) -> int:
+    number = natural(text)
+    if number > _MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(
+            f"{text} processes on one machine; expected {_MOST_PROCESSES} at most"
+        )
+    return number
+
+
 def _size(text: str) -> str:
     from dask.utils import parse_bytes
 
     try:
         size = parse_bytes(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 1GB") from error
     if size < 2**27:
         raise argparse.ArgumentTypeError(f"{text} is less than 128 MiB, which a worker needs")

@@ -30,7 +30,7 @@ from daskclust.commands._label_sources import add_resampling, open_sources, sour
 from daskclust.commands._outputs import OUTPUTS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._results import fit_as_text, numbers_of
-from daskclust.commands._resume import job_mark, resumable
+from daskclust.commands._resume import check_resumable, job_mark, resumable
 from daskclust.commands._tables import add_table_arguments, fit_table, is_table, table_as_text
 from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
 from daskclust.commands._written import write_outputs
@@ -169,6 +169,7 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
     params = model.get_params(deep=False)
     mark = job_mark(options, params)
     replace = _check_outputs(options, mark)
+    check_resumable(options, mark)
     pairs = _pairs_of(options, model)
     cube = open_cube_of(options)
     _check_pairs(pairs, cube.shape[0] * cube.shape[1])

@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+from daskclust.storage.urls import redact
+
 __all__ = ["Parser", "did_you_mean", "one_of"]
 
 #: Likeness from which a word is taken for a slip of the pen.
@@ -94,6 +96,10 @@ class Parser(argparse.ArgumentParser):
         if not flags:
             hint = " Give all files side by side, before or behind the options."
         self.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with the usage and a line without the credentials of URLs."""
+        super().error(redact(message))
 
     def flags(self) -> list[str]:
         """Return all flags."""

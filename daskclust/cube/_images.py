@@ -146,7 +146,7 @@ def read_image(name: str, image: Any, variable: str | None = None) -> Image:
     if isinstance(image, zarr.Array):
         return _from_zarr(image, None)
     if hasattr(image, "dims") and hasattr(image, "coords"):
-        return _from_xarray(image)
+        return _from_xarray(name, image)
     return _from_array(name, image)
 
 
@@ -159,7 +159,7 @@ def _from_array(name: str, image: Any) -> Image:
     values = image if isinstance(image, da.Array) else np.asanyarray(image)
     masked = np.ma.isMaskedArray(values._meta if isinstance(values, da.Array) else values)
     if not masked:
-        return Image(values if isinstance(values, da.Array) else np.asarray(values))
+        return Image(_plain(name, values))
     if values.dtype.kind not in "iub":
         raise ValueError(
             f"{name} is a masked array of dtype {values.dtype}; expected integers or booleans."
@@ -173,6 +173,29 @@ def _from_array(name: str, image: Any) -> Image:
     else:
         values = _filled(values, fill=fill)
     return Image(values, () if values.dtype.kind == "b" else (_HIDDEN,))
+
+
+def _plain(name: str, values: Any) -> Any:
+    """Return an array without masks, whose blocks are refused if they have one after all."""
+    if not isinstance(values, da.Array):
+        return np.asarray(values)
+    return da.map_blocks(
+        _without_mask,
+        values,
+        what=name,
+        dtype=values.dtype,
+        meta=values._meta,
+        token="daskclust-plain",
+    )
+
+
+def _without_mask(block: Any, what: str) -> Any:
+    if np.ma.is_masked(block):
+        raise ValueError(
+            f"A block of {what} is a masked array, which its Dask array does not say. Build it "
+            "from masked arrays only, or put a label for none where it is masked."
+        )
+    return block
 
 
 def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
@@ -252,15 +275,13 @@ def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
     return _described(values, place, upright, attributes_of(array))
 
 
-def _from_xarray(array: Any) -> Image:
+def _from_xarray(name: str, array: Any) -> Image:
     if array.ndim == 3:
         # A raster file of one band.
         single = [str(dim) for dim in array.dims if array.sizes[dim] == 1]
         array = array.squeeze(next((d for d in single if role_of(d) == "band"), None), drop=True)
     names = tuple(map(str, array.dims))
-    values = _upright(array.data, names)
-    if not isinstance(values, da.Array):
-        values = np.asarray(values)
+    values = _plain(name, _upright(array.data, names))
     if values.dtype.kind == "f" and np.dtype(array.encoding.get("dtype", float)).kind in "iu":
         # xarray makes integers with a _FillValue floats with NaN.
         missing = array.isnull().data

@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike
 
-from daskclust._choices import check_choice
+from daskclust._choices import check_choice, without_mask
 from daskclust.cube._clouds import find_clouds, without_clouds
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
@@ -208,12 +208,15 @@ def open_cube(
 
 def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scaling:
     try:
-        mean, std = (np.asarray(part, dtype=np.float64) for part in scale)
+        parts = tuple(scale)
+        mean, std = (np.asarray(part, dtype=np.float64) for part in parts)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"scale={scale!r}; expected 'none', 'standard', 'unit', 'angle', 'whitened' or a pair "
             "(mean, std)."
         ) from error
+    without_mask(parts[0], "The mean in scale")
+    without_mask(parts[1], "The standard deviation in scale")
     expected = (source.n_bands,)
     if mean.shape != expected or std.shape != expected:
         raise ValueError(

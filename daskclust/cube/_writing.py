@@ -102,7 +102,8 @@ def write_values(
 ) -> Any:
     """Write numbers of the rows as an image; see :meth:`daskclust.Cube.write_map`."""
     if not isinstance(values, da.Array):
-        values = np.asarray(values)
+        # A mask stays: what it hides is NaN in the map, as in masked blocks.
+        values = np.asanyarray(values)
     if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
         raise ValueError(
             f"values have shape {values.shape} and dtype {values.dtype}; expected numbers of "

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daskclust._choices import without_mask
 from daskclust.cube.formats.found import BAD_BANDS
 from daskclust.cube.formats.wavelengths import truth_values
 
@@ -145,7 +146,7 @@ def kept_bands(
         for item in parse_bands(bad_bands):
             keep[_members(item, n_bands, wavelengths)] = False
     else:
-        bad = np.asarray(bad_bands)
+        bad = np.asarray(without_mask(bad_bands, "bad_bands"))
         if bad.dtype == bool:
             if bad.shape != (n_bands,):
                 raise ValueError(f"bad_bands has shape {bad.shape}; expected ({n_bands},).")
@@ -163,7 +164,7 @@ def kept_bands(
 
 def chosen_bands(bands: ArrayLike, n_bands: int) -> NDArray[np.intp] | None:
     """Return the bands asked for, ascending; None for all."""
-    found = np.asarray(bands)
+    found = np.asarray(without_mask(bands, "bands"))
     if (
         found.ndim != 1
         or found.dtype.kind not in "iu"

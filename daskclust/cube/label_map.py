@@ -20,7 +20,7 @@ from daskclust.cube.formats.vector import PixelGrid
 from daskclust.cube.pictures import plot_label_map
 from daskclust.storage.stores import local_path
 
-__all__ = ["LabelMap", "area_table", "open_label_map"]
+__all__ = ["LabelMap", "area_table", "open_label_map", "signed_codes"]
 
 
 class LabelMap:
@@ -75,13 +75,16 @@ class LabelMap:
         dimension_names: tuple[str, str] = ("y", "x"),
         title: str = "label map",
     ) -> None:
+        # What a mask hides is no class.
+        found = read_image(title, values)
+        values, nodata = found.values, (*nodata, *found.nodata)
         if values.ndim != 2 or values.dtype.kind not in "iub":
             raise ValueError(
                 f"The {title} has shape {values.shape} and dtype {values.dtype}; expected integer "
                 "codes of shape (y, x)."
             )
         lazy = values if isinstance(values, da.Array) else da.from_array(values)
-        self.values = _as_codes(lazy, tuple(int(value) for value in nodata))
+        self.values = signed_codes(lazy, tuple(int(value) for value in nodata))
         self.names = {int(code): str(name) for code, name in (names or {}).items() if code >= 0}
         self.colors = {int(code): str(color) for code, color in (colors or {}).items()}
         self.georeference = place
@@ -265,8 +268,11 @@ def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
     return areas_of(open_label_map(label_map, variable=variable))
 
 
-def _as_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:
-    """Return signed codes of the same blocks, -1 for every value that means none."""
+def signed_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:
+    """Return signed codes of the same blocks, -1 for every value that means none.
+
+    Codes of 2**63 and more are an error when they are met.
+    """
     wanted = np.dtype(np.int64 if values.dtype.itemsize > 2 else np.int32)
     if values.dtype == np.int32:
         wanted = np.dtype(np.int32)
@@ -276,9 +282,12 @@ def _as_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:
 
 
 def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -> NDArray[Any]:
-    if block.dtype == np.uint64 and block.size and block.max() > np.iinfo(np.int64).max:
-        raise ValueError(f"The label map holds {block.max()}; expected codes below 2**63.")
-    codes = block.astype(to)
+    none = np.zeros(block.shape, bool)
     for value in nodata:
-        codes[codes == value] = -1
+        none |= block == value
+    codes = np.where(none, 0, block) if none.any() else block
+    if codes.dtype == np.uint64 and codes.size and codes.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"The label map holds {codes.max()}; expected codes below 2**63.")
+    codes = codes.astype(to)
+    codes[none] = -1
     return codes

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from daskclust.datasets._random import seed_of, stream
-from daskclust.engine import compute, is_dask
+from daskclust.engine import check_shape, compute, is_dask
 from daskclust.exceptions import ChunkError
 
 __all__ = ["remove_values"]
@@ -83,10 +83,12 @@ def remove_values(
     if is_dask(X) and mechanism == "mcar":
         return _lazy_mcar(X, fraction, seed_of(random_state))
     source = compute("the values of X", X)[0] if is_dask(X) else np.asanyarray(X)
-    dtype = np.dtype(np.float32 if source.dtype == np.float32 else np.float64)
-    out = _floats(source, dtype)
-    if out.ndim != 2:
-        raise ValueError(f"X has {out.ndim} dimensions; expected 2, (n_samples, n_features).")
+    if source.ndim != 2:
+        raise ValueError(f"X has {source.ndim} dimensions; expected 2, (n_samples, n_features).")
+    if is_dask(X):
+        n_rows = None if np.isnan(X.shape[0]) else X.shape[0]
+        check_shape(source, 0, X.shape[1], n_rows)
+    out = _floats(source, np.dtype(np.float32 if source.dtype == np.float32 else np.float64))
     rng = stream(seed_of(random_state), 0)
     if mechanism == "quadrants":
         gone = _quadrants(out.shape, fraction, rng)
@@ -107,20 +109,29 @@ def _lazy_mcar(X: Any, fraction: float, seed: int) -> Any:
         )
     dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
     return X.rechunk({1: -1}).map_blocks(
-        _mcar_block, fraction=fraction, seed=seed, dtype=dtype, meta=np.empty((0, 0), dtype)
+        _mcar_block,
+        fraction=fraction,
+        seed=seed,
+        width=X.shape[1],
+        dtype=dtype,
+        meta=np.empty((0, 0), dtype),
     )
 
 
 def _floats(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return a copy as floats, in which masked values are missing."""
+    if x.dtype.kind not in "fiubO":
+        raise ValueError(f"X has dtype {x.dtype}; expected real numbers.")
     return np.ma.filled(x.astype(dtype), np.nan)
 
 
 def _mcar_block(
-    x: NDArray[Any], fraction: float, seed: int, block_info: Any = None
+    x: NDArray[Any], fraction: float, seed: int, width: int, block_info: Any = None
 ) -> NDArray[np.floating[Any]]:
     info = block_info[None]
-    drawn = info["array-location"][0][0] * x.shape[1]
+    start, stop = info["array-location"][0]
+    check_shape(x, start, width, stop - start)
+    drawn = start * width
     rng = stream(seed, 0)
     # A step of the counter is four draws; the last, unfinished step is drawn anew.
     rng.bit_generator.advance(drawn // 4)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """The only part of the package that runs Dask."""
 
-from daskclust.engine.blocks import as_matrix
-from daskclust.engine.checkpoint import Checkpoint, Fingerprint
+from daskclust.engine.blocks import as_matrix, check_shape
+from daskclust.engine.checkpoint import Checkpoint, Fingerprint, check_checkpoint
 from daskclust.engine.computing import compute
 from daskclust.engine.driver import Fitted, Step, iterate, on_iteration, showing_progress
 from daskclust.engine.graphs import read_again
@@ -21,6 +21,8 @@ __all__ = [
     "Step",
     "as_label_vector",
     "as_matrix",
+    "check_checkpoint",
+    "check_shape",
     "compute",
     "is_dask",
     "iterate",

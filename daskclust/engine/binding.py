@@ -156,7 +156,7 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
             f"{len(lengths)} chunks. Use sample_weight.compute_chunk_sizes(), or cut both alike."
         )
     # Of the same table as X, presumably: blocks are compared when they are loaded.
-    return weight.map_blocks(np.asarray, dtype=weight.dtype, chunks=(lengths,))
+    return weight.map_blocks(np.asanyarray, dtype=weight.dtype, chunks=(lengths,))
 
 
 def _is_kept(n_bytes: float, free: float, every_pass_sends: bool) -> bool:

@@ -32,7 +32,8 @@ __all__ = [
     "Prepare",
     "Range",
     "as_matrix",
-    "check_width",
+    "check_shape",
+    "check_vector",
     "collect_rows",
     "fold",
     "in_row_order",
@@ -42,6 +43,8 @@ __all__ = [
     "share_out",
 ]
 
+#: Kinds of types that are numbers, or may hold such (objects).
+_NUMBERS = "fiubO"
 
 #: Blocks of fewer rows are joined with their neighbors, up to so many rows.
 _TINY = 512
@@ -84,35 +87,68 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     if type(x) is not np.ndarray:
         x = _plain(x, dtype)
+    if x.dtype.kind not in _NUMBERS:
+        raise ChunkError(
+            f"A block has dtype {x.dtype}; its metadata promised real numbers. Use "
+            "X.astype('float64') if its values are numbers."
+        )
     return np.ascontiguousarray(x, dtype=dtype)
 
 
 def _plain(x: Any, dtype: np.dtype[Any]) -> Any:
     """Refuse sparse matrices, and write NaN where values are masked."""
-    if issparse(x):
-        raise TypeError(
-            f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
-            "X.map_blocks(lambda block: block.toarray()), or fewer features."
-        )
+    _check_dense(x)
     if np.ma.is_masked(x):
         x = np.ma.filled(x.astype(dtype), np.nan)
     return x
 
 
-def check_width(x: Any, start: int, n_columns: int | None) -> None:
-    """Refuse a block of another width than the metadata promised.
+def _check_dense(x: Any) -> None:
+    if issparse(x):
+        raise TypeError(
+            f"A block is a SciPy sparse matrix ({type(x).__name__}); expected dense rows. Use "
+            "X.map_blocks(lambda block: block.toarray()), or fewer features."
+        )
 
-    Compiled kernels trust the width; with another they would read outside the block.
+
+def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = None) -> None:
+    """Refuse a block of another shape than the metadata promised; None: nothing was promised.
+
+    Compiled kernels trust the width; with another they would read outside the block.  With
+    another number of rows, results would belong to other rows.
 
     Raises
     ------
     ChunkError
+    TypeError
+        For a sparse matrix.
     """
+    _check_dense(x)
     if n_columns is not None and np.shape(x)[1:] != (n_columns,):
         raise ChunkError(
             f"The block at row {start} has shape {np.shape(x)}; its metadata promised {n_columns} "
             "columns. A function given to map_blocks that changes the columns must say so: "
             "map_blocks(f, chunks=(X.chunks[0], (n_columns,)))."
+        )
+    if n_rows is not None and len(x) != n_rows:
+        raise ChunkError(
+            f"A block at row {start} has {len(x)} rows; its metadata promised {n_rows}. The data "
+            "changed while they were read, or a function given to map_blocks changes the number "
+            "of rows."
+        )
+
+
+def check_vector(values: Any, what: str) -> None:
+    """Refuse a block of labels or weights that is not one value a row.
+
+    Raises
+    ------
+    ChunkError
+    """
+    if np.ndim(values) != 1:
+        raise ChunkError(
+            f"A block of {what} has shape {np.shape(values)}; its metadata promised one value a "
+            "row, shape (n,)."
         )
 
 
@@ -164,33 +200,41 @@ class Block:
     def load(self, prepare: Prepare) -> RowBlock:
         """Fetch the rows."""
         x = self.x.load() if isinstance(self.x, LazyChunk) else self.x
-        check_width(x, self.start, prepare.n_columns)
+        check_shape(x, self.start, prepare.n_columns, self.size)
         x = prepare(x)
-        if len(x) != self.size:
-            raise ValueError(
-                f"A block at row {self.start} has {len(x)} rows; its metadata promised "
-                f"{self.size}. The data changed while they were read."
-            )
         weight = self.weight.load() if isinstance(self.weight, LazyChunk) else self.weight
         if weight is not None:
+            check_vector(weight, "sample_weight")
             if np.ma.is_masked(weight):
                 # Refused by the first pass, as what is below the mask is not.
                 weight = np.ma.filled(weight.astype(np.float64), np.nan)
-            weight = np.ascontiguousarray(weight, dtype=np.float64)
-            if len(weight) != self.size:
-                raise ValueError(
-                    f"A block at row {self.start} has {self.size} rows and {len(weight)} weights. "
-                    "Give one weight a row, in chunks cut like X."
-                )
+            try:
+                weight = np.ascontiguousarray(weight, dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise ChunkError(
+                    f"The block of sample_weight at row {self.start} holds values that are no "
+                    f"numbers ({error}). Use fillna(0) where weights are missing."
+                ) from error
+            self._check_weights(weight)
         if self.skip is not None and len(self.skip):
             weight = np.ones(self.size) if weight is None else weight.copy()
             weight[self.skip] = 0.0
         return RowBlock(x, weight, ((self.start, self.size),))
 
+    def _check_weights(self, weight: Any) -> None:
+        if weight is not None and len(weight) != self.size:
+            raise ValueError(
+                f"A block at row {self.start} has {self.size} rows and {len(weight)} weights. "
+                "Give one weight a row, in chunks cut like X."
+            )
+
     def part(self, low: int, high: int) -> Block:
         """Return the rows from ``low`` to before ``high`` of an array in memory."""
         if (low, high) == (0, self.size):
             return self
+        # A cut would hide rows too many from those who load the block.
+        check_shape(self.x, self.start, None, self.size)
+        self._check_weights(self.weight)
         skip = self.skip
         if skip is not None:
             skip = skip[np.searchsorted(skip, low) : np.searchsorted(skip, high)] - low
@@ -410,8 +454,6 @@ def share_out(blocks: list[Block], n_groups: int) -> list[Group]:
                 groups.append([])
             stop = ends[len(groups) - 1] if len(groups) <= len(ends) else total
             take = min(stop - at, block.size - done)
-            part = slice(done, done + take)
-            weight = None if block.weight is None else block.weight[part]
-            groups[-1].append(Block(at, take, block.x[part], weight))
+            groups[-1].append(block.part(done, done + take))
             done += take
     return [Group(part) for part in groups if part]

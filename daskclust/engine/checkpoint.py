@@ -25,6 +25,7 @@ from daskclust.engine.states import Fitted, StateError, pack_state, unpack_state
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import Survey
 from daskclust.storage.atomic import new_file, remove_stale
+from daskclust.storage.urls import redact
 
 __all__ = ["Checkpoint", "Fingerprint"]
 
@@ -121,6 +122,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: Fingerprint) -> None:
         target = Path(path)
+        _refuse_url(path)
         self.path = target / _FILE if target.is_dir() else target
         self.fingerprint = fingerprint
         #: Whether the file is of this fit.
@@ -131,7 +133,7 @@ class Checkpoint:
         self._meta = fingerprint.as_meta()
         if not self.path.parent.is_dir():
             raise CheckpointError(
-                f"checkpoint={str(path)!r}: the directory {str(self.path.parent)!r} does not "
+                f"checkpoint={redact(path)!r}: the directory {str(self.path.parent)!r} does not "
                 "exist. Create it, or give a path in a directory that exists."
             )
 
@@ -162,14 +164,7 @@ class Checkpoint:
         remove_stale(self.path)
         if not self.path.exists():
             return None
-        try:
-            meta, arrays = _read(self.path)
-        except Exception as error:  # whatever a reader of damaged archives may come upon
-            # The first sentence only: NumPy goes on to recommend pickle.
-            why = str(error).split(". ")[0].rstrip(".")
-            raise CheckpointError(
-                f"{str(self.path)!r} is not a readable daskclust checkpoint ({why}). {_REMEDY}"
-            ) from error
+        meta, arrays = _read_checked(self.path)
         self._check_kin(meta)
         try:
             return self._take(
@@ -284,6 +279,37 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
     if not isinstance(meta["parts"], list) or not isinstance(meta["version"], str):
         raise ValueError("its header is none")
     return meta, arrays
+
+
+def _read_checked(path: Path) -> tuple[dict[str, Any], Arrays]:
+    try:
+        return _read(path)
+    except Exception as error:  # whatever a reader of damaged archives may come upon
+        # The first sentence only: NumPy goes on to recommend pickle.
+        why = str(error).split(". ")[0].rstrip(".")
+        raise CheckpointError(
+            f"{str(path)!r} is not a readable daskclust checkpoint ({why}). {_REMEDY}"
+        ) from error
+
+
+def _refuse_url(path: str | os.PathLike[str]) -> None:
+    if "://" in str(path):
+        raise CheckpointError(
+            f"checkpoint={redact(path)!r} is a URL; expected a path on this machine."
+        )
+
+
+def check_checkpoint(path: str | os.PathLike[str]) -> None:
+    """Refuse what cannot be the file of a checkpoint, before there is a fit to compare it with.
+
+    Raises
+    ------
+    CheckpointError
+        For a URL, and for a file that is no readable checkpoint.
+    """
+    _refuse_url(path)
+    if Path(path).exists():
+        _read_checked(Path(path))
 
 
 def _under(arrays: Arrays, prefix: str) -> Arrays:

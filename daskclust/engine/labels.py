@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine.blocks import as_matrix
+from daskclust.engine.blocks import as_matrix, check_shape, check_vector
 from daskclust.engine.rows import Rows, is_dask, open_rows, unwrap, working_dtype
 from daskclust.exceptions import ChunkError
 
@@ -79,14 +79,23 @@ def _whole(labels: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any
     return out
 
 
-def _columns(first: NDArray[Any], labels: NDArray[Any], name: str, dtype: Any) -> NDArray[Any]:
-    """Put labels in a column beside a block of rows or of other labels."""
+def _columns(
+    first: Any, labels: NDArray[Any], width: int | None, name: str, dtype: Any
+) -> NDArray[Any]:
+    """Put labels in a column beside a block of rows, of some width, or of other labels."""
+    if width is None:
+        check_vector(first, "labels_true")
+    else:
+        # Of a block of expressions, in a list along its one chunk of columns.
+        first = first[0] if isinstance(first, list) else first
+        check_shape(first, 0, width)
+    check_vector(labels, name)
     if len(first) != len(labels):
         raise ChunkError(
             f"A block of {len(first)} rows has {len(labels)} {name}: the arrays are of different "
             "length, or cut differently. Give both the same chunks."
         )
-    first = _whole(first, "labels_true", dtype) if first.ndim == 1 else as_matrix(first, dtype)
+    first = _whole(first, "labels_true", dtype) if width is None else as_matrix(first, dtype)
     return np.column_stack([first, _whole(labels, name, dtype)])
 
 
@@ -126,12 +135,13 @@ def _like(array: NDArray[Any], other: Any, names: tuple[str, str]) -> Any:
 
 
 def _beside(first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[Any]) -> Any:
+    width = None if first.ndim == 1 else first.shape[1]
     if not is_dask(first):
-        return _columns(first, labels, name, dtype)
+        return _columns(first, labels, width, name, dtype)
     if first.ndim == 2 and first.numblocks[1] > 1:
         first = first.rechunk({1: -1})
     return da.blockwise(
-        partial(_columns, name=name, dtype=dtype),
+        partial(_columns, width=width, name=name, dtype=dtype),
         "ik",
         first,
         "ij" if first.ndim == 2 else "i",
@@ -140,7 +150,7 @@ def _beside(first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[
         dtype=dtype,
         new_axes={"k": n_columns},
         align_arrays=False,
-        concatenate=True,
+        concatenate=False,
         meta=np.empty((0, 0), dtype),
         # A prefix, not a name: expression arrays are not lowered under a fixed name.
         token="daskclust-labels",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine.binding import fetch_chunks
-from daskclust.engine.blocks import check_width
+from daskclust.engine.blocks import check_shape, check_vector
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.engine.graphs import read_again
 from daskclust.engine.rows import is_dask
@@ -37,7 +37,7 @@ class _Patch:
     values : ndarray
         One a row, of the smallest type that holds them.
     n_rows : int
-        Of the chunk.
+        Of the chunk; -1 if it is not known.
     """
 
     start: int
@@ -52,7 +52,7 @@ class _Patch:
         if values.dtype.kind in "iu" and len(values):
             low, high = np.min_scalar_type(values.min()), np.min_scalar_type(values.max())
             small = values.astype(np.promote_types(low, high))
-        if n >= 32 * len(rows):
+        if n < 0 or n >= 32 * len(rows):
             return cls(start, rows.astype(np.uint32), small, n)
         mask = np.zeros(n, dtype=bool)
         mask[rows] = True
@@ -71,8 +71,8 @@ class _Patch:
 def _patches(
     lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]
 ) -> list[_Patch]:
-    """Cut (row, value) pairs by chunk."""
-    starts = np.concatenate([[0], np.cumsum(lengths)])
+    """Cut (row, value) pairs by chunk; a length of -1 is one that is not known."""
+    starts = np.concatenate([[0], np.cumsum(np.maximum(lengths, 0))]).astype(np.int64)
     bounds = np.searchsorted(rows, starts)
     return [
         _Patch.of(int(start), n, rows[first:last] - start, values[first:last])
@@ -81,16 +81,16 @@ def _patches(
 
 
 def _labels_of(x: NDArray[Any], patch: _Patch, function: Callable[..., Any], width: int) -> Any:
-    check_width(x, patch.start, width)
+    check_shape(x, patch.start, width, None if patch.n_rows < 0 else patch.n_rows)
     out = function(x, patch.start)
     patch.put(out)
     return out
 
 
 def _labels_by(
-    x: NDArray[Any], patch: NDArray[Any], function: Callable[..., Any], width: int
+    x: list[NDArray[Any]], patch: NDArray[Any], function: Callable[..., Any], width: int
 ) -> Any:
-    return _labels_of(x, patch[0], function, width)
+    return _labels_of(x[0], patch[0], function, width)
 
 
 def map_rows(
@@ -139,7 +139,7 @@ def map_rows(
     if lengths is None:
         known = X.chunks[0]
         unknown = bool(np.isnan(known).any())
-        lengths = (0,) * len(known) if unknown else tuple(int(n) for n in known)
+        lengths = (-1,) * len(known) if unknown else tuple(int(n) for n in known)
     if patch is None:
         patch = (np.empty(0, np.int64), np.empty(0, dtype))
     patches, label = _patches(lengths, *patch), partial(_labels_of, function=function)
@@ -181,7 +181,8 @@ def _blockwise(
         width=X.shape[1],
         new_axes=new_axes or None,
         align_arrays=False,
-        concatenate=True,
+        # The columns are one chunk: in a list, of any shape.
+        concatenate=False,
         dtype=dtype,
         meta=np.empty((0,) * len(out_index), dtype),
         # A prefix, not a name: expression arrays are not lowered under a fixed name.
@@ -190,12 +191,15 @@ def _blockwise(
 
 
 def _pairs_of(
-    x: NDArray[Any], y: NDArray[Any], function: Callable[..., Any], widths: tuple[int, int]
+    x: list[NDArray[Any]],
+    y: list[NDArray[Any]],
+    function: Callable[..., Any],
+    widths: tuple[int, int],
 ) -> Any:
     # Neither block knows its first row; the width is what matters.
-    check_width(x, 0, widths[0])
-    check_width(y, 0, widths[1])
-    return function(x, y)
+    check_shape(x[0], 0, widths[0])
+    check_shape(y[0], 0, widths[1])
+    return function(x[0], y[0])
 
 
 def pair_rows(
@@ -232,7 +236,7 @@ def pair_rows(
         function=function,
         widths=(X.shape[1], Y.shape[1]),
         align_arrays=False,
-        concatenate=True,
+        concatenate=False,
         dtype=np.dtype(np.float64),
         meta=np.empty((0, 0)),
         token=f"daskclust-{name}",
@@ -240,6 +244,7 @@ def pair_rows(
 
 
 def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
+    check_vector(labels, "y")
     # One object a chunk: how many labels there are is not known beforehand.
     out = np.empty(1, dtype=object)
     n = len(labels)

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
-from daskclust.engine import Rows, is_dask, open_rows, unwrap
+from daskclust.engine import Rows, compute, is_dask, open_rows, unwrap
 from daskclust.exceptions import ConstraintError
 
 __all__ = [
@@ -254,6 +254,9 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
         weight = sample_weight.to_dask_array(lengths=True)
     else:
         weight = unwrap(sample_weight)
+    if is_dask(weight) and not is_dask(X):
+        # As values, whose mask is seen here, and not by a conversion that drops it.
+        (weight,) = compute("sample_weight", weight)
     if np.ma.is_masked(weight):
         raise ValueError(
             "sample_weight is a masked array with masked values, the first in row "

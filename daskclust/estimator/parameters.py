@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_scalar
 
-from daskclust._choices import check_choice
+from daskclust._choices import check_choice, without_mask
 
 __all__ = [
     "check_choice",
@@ -81,19 +81,6 @@ def check_missing(estimator: Any) -> None:
             f'init={init!r} compares densities of complete rows and cannot go with missing="'
             'partial"; use "k-means||", "k-means++", "random", "maximin" or an array.'
         )
-
-
-def without_mask(values: Any, name: str) -> Any:
-    """Return the values of a parameter, unless some are masked: none may be left out.
-
-    Raises
-    ------
-    ValueError
-    """
-    if np.ma.is_masked(values):
-        at = tuple(np.argwhere(np.ma.getmaskarray(values))[0].tolist())
-        raise ValueError(f"{name} is masked at {at}; expected all of its values.")
-    return values
 
 
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> NDArray[np.float64]:

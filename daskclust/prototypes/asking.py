@@ -26,6 +26,7 @@ from daskclust.prototypes.sample import find_prototypes, sample_cube, sample_row
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.cells import CELLS, SAME, CellRequest, CellTable
+from daskclust.reduction.survey import LARGEST_VALUE
 
 __all__ = ["DOUBTS", "Cells", "Doubt", "OpenRows", "find_cells", "open_for_questions"]
 
@@ -83,7 +84,7 @@ class OpenRows:
             found = sample_rows(self.rows, count, seed)
         else:
             found = sample_cube(self.cube, count, seed)
-        if not np.isfinite(found.x).all():
+        if not (np.abs(found.x) <= LARGEST_VALUE).all():
             # Only now is a look at all values worth its pass: to say where the fault lies.
             check_values(self.rows.reduce(SURVEY, SurveyRequest(self.rows.n_features)))
         return found

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 
 from daskclust import plotting
@@ -133,7 +132,8 @@ def write_report(
             summary = summarize(image, legend.codes, values=margins, cube=cube)
         if truth is not None and agreement is None:
             none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
-            known = as_classes(da.asarray(truth), none)
+            opened = cube.open_map("truth", truth)
+            known = as_classes(opened.values, (*none, *opened.nodata))
             agreement = {"truth": agreement_of(image, known, cube.blocks)}
     k = len(legend.codes)
     plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.cube import LabelMap, area_table
+from daskclust.cube.label_map import signed_codes
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.engine import compute
 
@@ -109,8 +110,7 @@ def _areas(image: da.Array, cube: Any, codes: Sequence[int]) -> tuple[float, ...
 
 def as_classes(values: Any, none: tuple[int, ...]) -> da.Array:
     """Return a map of classes with -1 where there is none."""
-    classes = da.asarray(values).astype(np.int64)
-    return da.where(da.isin(classes, list(none)), -1, classes)
+    return signed_codes(da.asarray(values), none)
 
 
 def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from daskclust.storage.files import read_start
+from daskclust.storage.files import is_folder_at_url, read_start
 from daskclust.storage.urls import redact
 
 __all__ = ["START", "check_report", "mark_tag", "report_mark"]
@@ -60,10 +60,12 @@ def check_report(place: Any, *, overwrite: bool) -> None:
     ------
     FileExistsError
     """
-    start = read_start(place, len(START) + 200)
+    start, shown = read_start(place, len(START) + 200), redact(place)
     if start is None:
+        if is_folder_at_url(place):
+            # Some file systems would let the report hide what is below.
+            raise FileExistsError(f"{shown!r} is a folder; expected the name of a file.")
         return
-    shown = redact(place)
     if not overwrite:
         raise FileExistsError(
             f"{shown!r} exists already; choose another or overwrite=True (--overwrite)."

@@ -13,7 +13,7 @@ from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.stores import local_path, opening_errors
 from daskclust.storage.urls import redact
 
-__all__ = ["read_start", "remove", "unanswered", "url_options", "write_whole"]
+__all__ = ["is_folder_at_url", "read_start", "remove", "unanswered", "url_options", "write_whole"]
 
 T = TypeVar("T")
 
@@ -96,6 +96,21 @@ def read_start(place: Any, size: int) -> bytes | None:
         return _again(place, start)
     except FileNotFoundError:
         return None
+
+
+def is_folder_at_url(place: Any) -> bool:
+    """Whether there are objects below a URL, as of a store; False for local paths.
+
+    Examples
+    --------
+    >>> write_whole("memory://below/a/b.txt", b"abc", check=lambda: None)
+    >>> is_folder_at_url("memory://below/a"), is_folder_at_url("memory://below/a/b.txt")
+    (True, False)
+    """
+    if local_path(place) is not None:
+        return False
+    file_system, inner = _at_url(place)
+    return bool(_again(place, lambda: file_system.isdir(inner)))
 
 
 def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:

@@ -182,3 +182,36 @@ def test_a_reference_to_another_class_is_followed() -> None:
 def test_only_what_is_alike_is_suggested() -> None:
     assert did_you_mean("KMEANS", ["kmeans"]) == " Did you mean kmeans?"
     assert did_you_mean("x", ["kmeans"]) == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fit", "c.npy", "--output", "o", "--n-clustre", "s3://bob:hunter2@b/x?sig=hunter2"],
+        ["fit", "c.npy", "--output", "o", "--config", "s3://bob:hunter2@b/x?sig=hunter2"],
+        ["s3://bob:hunter2@b/x?sig=hunter2"],
+    ],
+)
+def test_wrong_usage_shows_no_credentials(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    err = capsys.readouterr().err
+    assert "hunter2" not in err
+    assert "***" in err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--memory-limit", "1e400", "is no size"),
+        ("--local", "99999999999999999999", "1024 at most"),
+        ("--init", "nan", "--init takes a name"),
+        ("--init", "0", "--init takes a name"),
+    ],
+)
+def test_values_that_cannot_be(
+    flag: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["fit", "c.npy", "--output", "o", "--n-clusters", "3", flag, value]) == 2
+    assert message in capsys.readouterr().err

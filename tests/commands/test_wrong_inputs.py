@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import distributed
 import numpy as np
 import pytest
 import zarr
@@ -13,7 +14,12 @@ from daskclust import cli
 PAIRS = "fit c.npy --dims y,x,band --estimator pckmeans --n-clusters 3 --output o --must-link "
 
 
+TABLE = "fit t.csv --n-clusters 2 --output "
 FIT = "fit c.npy --dims y,x,band --n-clusters 3 --output "
+
+
+def _started(*_: object, **__: object) -> None:
+    raise AssertionError("a cluster was started")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +43,12 @@ FIT = "fit c.npy --dims y,x,band --n-clusters 3 --output "
         (FIT + "m.png", "--output 'm.png' ends like a file of another format; a label map"),
         (FIT + "o --model m.pkl", "--model 'm.pkl' ends like a file of another format"),
         ("inspect c.npy", "has no names of its dimensions, so their order cannot be guessed"),
+        (FIT + "o --checkpoint void.txt", "void.txt' is not a readable daskclust checkpoint"),
+        (FIT + "o --checkpoint s3://u:hunter2@b/c", "checkpoint='s3://***@b/c' is a URL"),
+        (FIT + "o --checkpoint void.txt/c", "is no folder"),
+        (FIT + "memory://o", "--output 'memory://o' lies in the memory of this process"),
+        (TABLE + "o --checkpoint void.txt", "is not a readable daskclust checkpoint"),
+        (TABLE + "memory://o", "lies in the memory of this process"),
         ("inspect void.txt", "supported file format. Is the file whole"),
     ],
 )
@@ -50,6 +62,8 @@ def test_wrong_inputs_are_one_line(
     if "void.txt" in words and "inspect" in words:
         pytest.importorskip("rioxarray", reason="needs the extra `raster`")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(distributed, "LocalCluster", _started)
+    Path("t.csv").write_text("a,b\n" + "1,2\n3,5\n" * 5)
     np.save("c.npy", np.ones((3, 4, 2)))
     np.save("real.npy", np.array([[0.5, 1.0]]))
     Path("folder").mkdir()

@@ -125,6 +125,45 @@ def test_masked_labels_are_no_values_of_a_map(dtype: str, kind: str) -> None:
     assert list(written["labels"].attrs["flag_values"]) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("target", ["values.zarr", "values.tif"])
+def test_masked_values_are_not_written(lazy: bool, target: str, tmp_path: Path) -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    mask = np.arange(16) % 5 == 1
+    given: Any = np.ma.masked_array(np.where(mask, 1e9, np.arange(16.0)), mask)[:, None]
+    cube.write_map(da.from_array(given, chunks=(4, 1)) if lazy else given, tmp_path / target)
+    found = open_cube(tmp_path / target)
+    expected = cube.to_map(np.where(mask, np.nan, np.arange(16.0)), fill_value=np.nan).compute()
+    assert_array_equal(found.to_map(found.samples[:, 0], fill_value=np.nan).compute(), expected)
+
+
+def test_masked_codes_are_no_classes_and_have_no_area() -> None:
+    codes: Any = np.ma.masked_array([[0, 1], [7, 1]], [[0, 0], [1, 0]])
+    for values in (codes, da.from_array(codes, chunks=1)):
+        area = daskclust.cube.LabelMap(values).area()
+        assert [(row.code, row.pixels) for row in area] == [(0, 1), (1, 2)]
+
+
+def test_masked_lists_of_bands_and_numbers_of_scales_are_refused() -> None:
+    image = np.arange(32, dtype="i2").reshape(4, 4, 2)
+    one: Any = np.ma.masked_array([0, 1], [False, True])
+    for options in ({"bad_bands": one}, {"bands": one}, {"scale": (one, [1, 1])}):
+        with pytest.raises(ValueError, match=r"masked at \(1,\); expected all of its values"):
+            open_cube(image, dims=DIMS, **options)
+
+
+def test_masks_that_an_image_does_not_declare_are_refused() -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    plain = np.arange(16).reshape(4, 4) % 3
+    hidden = da.from_array(plain, chunks=4).map_blocks(
+        lambda block: np.ma.masked_equal(block, 2), dtype=plain.dtype, meta=plain[:0]
+    )
+    with pytest.raises(ValueError, match="block of label_map is a masked array"):
+        cube.rows_of(hidden)
+    with pytest.raises(ValueError, match="block of the label map is a masked array"):
+        daskclust.cube.area_table(hidden)
+
+
 def test_unsigned_labels_are_written() -> None:
     cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
     written = cube.write_labels(np.full(16, 3, "u1"), zarr.storage.MemoryStore())

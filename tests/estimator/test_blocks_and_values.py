@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
+from scipy import sparse
 
 import daskclust
 from daskclust import metrics
@@ -62,10 +63,90 @@ def test_every_method_refuses_blocks_of_another_width(name, change):
             np.asarray(getattr(model, method)(lying(change)))
 
 
+@pytest.mark.parametrize("rows", [15, 60])
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_every_method_refuses_blocks_of_another_length(name, rows):
+    model = models()[name].fit(X)
+    other = LAZY.map_blocks(
+        lambda b: np.r_[b, b][:rows], dtype=X.dtype, chunks=LAZY.chunks, meta=X[:0]
+    )
+    with pytest.raises(ValueError, match=rf"has {rows} rows; its metadata promised 30"):
+        models()[name].fit(other)
+    for method in (m for m in METHODS[name] if hasattr(model, m)):
+        with pytest.raises(ValueError, match=rf"has {rows} rows; its metadata promised 30"):
+            np.asarray(getattr(model, method)(other))
+    unknown = da.Array(other.dask, other.name, ((np.nan,) * 3, (3,)), meta=other._meta)
+    assert len(model.predict(unknown).compute()) == 3 * rows
+
+
+@pytest.mark.parametrize("change", [lambda b: b + 1j, lambda b: b.astype("datetime64[s]")])
+def test_blocks_that_are_no_real_numbers_are_refused(change):
+    other = LAZY.map_blocks(change, dtype=X.dtype, meta=X[:0])
+    with pytest.raises(ChunkError, match="metadata promised real numbers"):
+        daskclust.KMeans(2, random_state=0).fit(other)
+    with pytest.raises(ChunkError, match="metadata promised real numbers"):
+        daskclust.KMeans(2, random_state=0).fit(X).predict(other).compute()
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csr_array])
+def test_sparse_blocks_are_refused_with_the_remedy(kind):
+    other = LAZY.map_blocks(kind, dtype=X.dtype, meta=X[:0])
+    model = daskclust.KMeans(2, random_state=0).fit(X)
+    for work in (
+        lambda: model.fit(other),
+        lambda: model.predict(other).compute(),
+        lambda: metrics.silhouette_score(other, da.from_array(model.labels_, chunks=30)),
+        lambda: daskclust.datasets.remove_values(other).compute(),
+    ):
+        with pytest.raises(TypeError, match=r"SciPy sparse matrix.*block.toarray\(\)"):
+            work()
+
+
+@pytest.mark.parametrize("change", [lambda b: b[:, None], lambda b: np.c_[b, b]])
+def test_blocks_of_labels_and_weights_are_one_value_a_row(change):
+    plain = da.from_array(np.repeat([0, 1], 45), chunks=30)
+    other = plain.map_blocks(change, dtype=plain.dtype, chunks=plain.chunks, meta=np.empty(0, int))
+    model = daskclust.SemiSupervisedKMeans(2, random_state=0)
+    match = r"A block of \w+ has shape \(30, \d\)"
+    for work in (
+        lambda: model.fit(LAZY, other),
+        lambda: model.fit(X, other),
+        lambda: model.fit(LAZY, plain, sample_weight=other + 1.0),
+        lambda: metrics.adjusted_rand_score(plain, other),
+        lambda: metrics.contingency_table(other, plain),
+        lambda: metrics.silhouette_score(LAZY, other),
+        lambda: metrics.calinski_harabasz_score(LAZY, plain, sample_weight=other + 1.0),
+        lambda: daskclust.pairs_from_labels(other, n_pairs=5),
+    ):
+        with pytest.raises(ChunkError, match=match):
+            work()
+
+
+@pytest.mark.parametrize("mechanism", ["mcar", "nmar"])
+@pytest.mark.parametrize("change", WIDTHS)
+def test_removing_values_refuses_blocks_of_another_width(change, mechanism):
+    with pytest.raises(ChunkError, match="promised 3 columns"):
+        daskclust.datasets.remove_values(lying(change), mechanism).compute()
+
+
+def test_weights_that_are_missing_in_a_table_are_refused():
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    weight = pd.Series(np.where(np.arange(90) == 7, np.nan, 1)).convert_dtypes()
+    with (
+        pytest.raises(ChunkError, match="sample_weight at row 0 holds values that are no numbers"),
+        pytest.warns(UserWarning, match="pandas extension dtypes"),
+    ):
+        daskclust.KMeans(2, random_state=0).fit(
+            LAZY, sample_weight=dd.from_pandas(weight, npartitions=3)
+        )
+
+
 @pytest.mark.parametrize("change", WIDTHS)
 def test_metrics_refuse_blocks_of_another_width(change):
     labels = np.repeat([0, 1], 45)
-    with pytest.raises(ChunkError, match="promised 4 columns"):
+    with pytest.raises(ChunkError, match="promised 3 columns"):
         metrics.centroid_scores(lying(change), da.from_array(labels, chunks=30))
 
 

@@ -166,3 +166,18 @@ def test_no_label_is_no_class_in_the_choice_of_sparsity():
     for y in [(np.arange(90), KNOWN), (np.arange(90), MASKED_Y), KNOWN, MASKED_Y, lazy(MASKED_Y)]:
         found = selection.choose_sparsity(model, X, y=y, **options)
         np.testing.assert_array_equal(found.scores, want.scores)
+
+
+@pytest.mark.parametrize("model", [CLUSTERERS[0], MIXTURES[0]], ids=name_of)
+def test_lazy_masked_weights_are_refused_beside_any_rows(model):
+    weight = lazy(np.ma.masked_array(np.ones(90), np.arange(90) == 7))
+    with pytest.raises(ValueError, match=r"sample_weight.*first in row 7"):
+        model.fit(X, sample_weight=weight)
+    with pytest.raises(ValueError, match="sample_weight of row 7 is NaN"):
+        # As of a table: the lengths of the chunks are not known.
+        model.fit(uncounted(lazy(X)), sample_weight=uncounted(weight))
+
+
+def uncounted(array):
+    unknown = (np.nan,) * array.numblocks[0]
+    return da.Array(array.dask, array.name, (unknown, *array.chunks[1:]), meta=array._meta)

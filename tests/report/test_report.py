@@ -165,6 +165,26 @@ def test_plain_models_and_arrays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
+def test_a_masked_truth_is_none(tmp_path: Path) -> None:
+    cube, truth = make_cube()
+    hidden = np.arange(truth.size).reshape(truth.shape) % 3 == 0
+    model = daskclust.KMeans(3, random_state=0).fit(cube)
+    pages = []
+    for number, known in enumerate(
+        (
+            np.where(hidden, -1, truth),
+            np.ma.masked_array(np.where(hidden, 1, truth), hidden),
+            da.from_array(np.ma.masked_array(np.where(hidden, 2, truth), hidden), chunks=15),
+        )
+    ):
+        path = tmp_path / f"{number}.html"
+        write_report(path, cube=cube, model=model, truth=known)
+        pages.append(re.sub(r"Written [^<]* UTC", "", path.read_text()))
+    assert pages[0] == pages[1] == pages[2]
+    with pytest.raises(ValueError, match=r"truth has shape"):
+        write_report(tmp_path / "3.html", cube=cube, model=model, truth=truth.ravel())
+
+
 def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cube, _ = make_cube()
     model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
@@ -189,6 +209,17 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 # Parts
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_report_never_hides_a_store(overwrite: bool) -> None:
+    cube, truth = make_cube()
+    place = f"memory://hidden-{overwrite}/scene.zarr"
+    daskclust.datasets.make_hyperspectral_cube(place, shape=(9, 9), n_bands=3)
+    model = daskclust.KMeans(3, random_state=0).fit(cube)
+    with pytest.raises(FileExistsError, match=r"scene.zarr' is a folder"):
+        write_report(place, cube=cube, model=model, truth=truth, overwrite=overwrite)
+    assert daskclust.open_cube(place).shape == (9, 9, 3)
 
 
 def test_a_summary_counts_and_thins_out() -> None:
@@ -216,6 +247,14 @@ def test_agreement_has_a_confusion_matrix() -> None:
     assert found["pixels"] == (truth >= 0).sum()
     assert found["classes"] == [1, 2, 3]
     assert_array_equal(np.fliplr(found["counts"]), np.diag(np.bincount(truth[truth >= 0])))
+
+
+def test_a_class_beyond_signed_numbers_is_none_only_if_told() -> None:
+    largest = 2**64 - 1
+    codes = np.array([[0, largest], [1, 1]], np.uint64)
+    assert_array_equal(as_classes(codes, (largest,)).compute(), [[0, -1], [1, 1]])
+    with pytest.raises(ValueError, match=f"holds {largest}; expected codes below"):
+        as_classes(codes, (-1,)).compute()
 
 
 def test_the_map_is_a_png_of_few_colors() -> None:

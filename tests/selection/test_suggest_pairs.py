@@ -176,6 +176,16 @@ def test_more_than_can_be_asked() -> None:
         suggest_pairs(x, 0)
 
 
+@pytest.mark.parametrize("value", [1e160, -1.7e308])
+def test_values_whose_squares_overflow_are_refused(value: float) -> None:
+    x, _ = groups()
+    x = x.copy()
+    x[5, 1] = value
+    for given in (x, da.from_array(x, chunks=(50, x.shape[1]))):
+        with pytest.raises(ValueError, match=r"Column 1 of X has values up to .* in size"):
+            suggest_pairs(given, 2, random_state=0)
+
+
 def test_pairs_that_cannot_be() -> None:
     x, _ = groups()
     with pytest.raises(ConstraintError, match=str(N)):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ import zarr
 
 import daskclust
 from daskclust import cli
+from daskclust.cube.formats.geotiff import check_cog
+from daskclust.cube.formats.questions import check_questions_file
+from daskclust.exceptions import CheckpointError
 from daskclust.storage.urls import redact, redact_all
 
 SECRETS = ("hunter2", "SECRET", "KEY/WITH", "SIGNED", "TOKEN1")
@@ -110,3 +115,24 @@ def test_nothing_that_is_written_or_printed_holds_them(
         daskclust.open_cube("memory://bob:hunter2@nowhere/x")
     assert "hunter2" not in str(caught.value)
     assert json.loads(json.dumps(job)) == job  # the caller's own stays as it is
+
+
+SECRET = "bob:hunter2@127.0.0.1:9/scene{}?sig=hunter2"
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        (lambda: daskclust.KMeans(2, checkpoint=f"s3://{SECRET}").fit(np.eye(3)), CheckpointError),
+        (lambda: daskclust.open_cube([f"http://{SECRET}".format(".tif")] * 2), ValueError),
+        (lambda: daskclust.open_cube([f"http://{SECRET}".format(".zarr")]), ValueError),
+        (lambda: daskclust.open_cube(f"memory://{SECRET}".format(".nc")), FileNotFoundError),
+        (lambda: check_cog(f"s3://{SECRET}".format(".tif"), kind="x", overwrite=True), ValueError),
+        (lambda: check_questions_file(f"s3://{SECRET}", overwrite=False), ValueError),
+    ],
+)
+def test_errors_in_python_hold_none(work: Callable[[], Any], error: type[Exception]) -> None:
+    with pytest.raises(error) as caught:
+        work()
+    assert "hunter2" not in str(caught.value)
+    assert "***" in str(caught.value)

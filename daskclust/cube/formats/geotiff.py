@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from daskclust.cube.formats.found import maybe_unplaced, needs_extra
 from daskclust.cube.formats.vector import PixelGrid
+from daskclust.storage.urls import redact
 
 __all__ = ["GEOTIFF_ENDINGS", "MARK", "Legend", "check_cog", "is_geotiff", "tags_of", "write_cog"]
 
@@ -79,7 +80,7 @@ def check_cog(path: str | os.PathLike[str], *, kind: str, overwrite: bool) -> No
     """
     name = os.fspath(path)
     if "://" in name:
-        raise ValueError(f"{name!r} is a URL; a GeoTIFF is written to a local path.")
+        raise ValueError(f"{redact(name)!r} is a URL; a GeoTIFF is written to a local path.")
     with needs_extra(f"{name!r}"):
         import rasterio  # noqa: F401
     if not Path(name).exists():

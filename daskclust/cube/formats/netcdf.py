@@ -67,7 +67,9 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
                 "it, or raise daskclust.read-timeout."
             ) from error
         if isinstance(error, FileNotFoundError):
-            raise
+            raise FileNotFoundError(
+                f"There is no file {redact(path)!r}; give the path or URL of an existing one."
+            ) from error
         raise OSError(
             f"{redact(path)!r} cannot be read as NetCDF or HDF5: {redact(error)}. Is the file "
             "whole?"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from daskclust.cube.formats.netcdf import open_netcdf
 from daskclust.cube.formats.numpy_files import open_npy
 from daskclust.cube.formats.raster import open_raster, open_rasters, zipped_image
+from daskclust.storage.urls import redact
 
 __all__ = ["Kind", "kind_of", "open_file", "open_files"]
 
@@ -101,7 +102,9 @@ def open_file(path: str | os.PathLike[str]) -> Any:
     name = os.fspath(path)
     local = "://" not in name and not name.startswith("/vsi")
     if local and not Path(name).exists():
-        raise FileNotFoundError(f"There is no file {name!r}; give the path of an existing one.")
+        raise FileNotFoundError(
+            f"There is no file {redact(name)!r}; give the path of an existing one."
+        )
     if local:
         # Absolute, so that a worker with another working directory finds it.
         name = str(Path(name).absolute())
@@ -112,7 +115,8 @@ def open_file(path: str | os.PathLike[str]) -> Any:
         return open_netcdf(name, classic=kind == "netcdf3")
     if kind in ("table", "vector"):
         raise ValueError(
-            f"{name!r} is a {kind} file, no image; expected Zarr, NetCDF, GeoTIFF, ENVI or .npy."
+            f"{redact(name)!r} is a {kind} file, no image; expected Zarr, NetCDF, GeoTIFF, "
+            "ENVI or .npy."
         )
     return open_raster(name)
 
@@ -130,18 +134,18 @@ def open_files(paths: Sequence[str | os.PathLike[str]]) -> Any:
     for path in paths:
         if kind_of(path) != "raster":
             raise ValueError(
-                f"{os.fspath(path)!r} is no raster file; expected a list of GeoTIFF, JPEG 2000 or "
+                f"{redact(path)!r} is no raster file; expected a list of GeoTIFF, JPEG 2000 or "
                 "ENVI files, one or more bands each."
             )
         if "://" not in os.fspath(path) and not Path(path).exists():
             raise FileNotFoundError(
-                f"There is no file {os.fspath(path)!r}; give the path of an existing one."
+                f"There is no file {redact(path)!r}; give the path of an existing one."
             )
     names = [_absolute(path) for path in paths]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
-                f"The list of band files names {name!r} twice; expected each file once."
+                f"The list of band files names {redact(name)!r} twice; expected each file once."
             )
     return open_rasters(names)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
+from daskclust.storage.urls import redact
 
 __all__ = ["points_image", "read_points", "says_pixels"]
 
@@ -73,14 +74,15 @@ def read_points(
     name = os.fspath(path)
     if "://" not in name and not os.path.exists(name):
         raise FileNotFoundError(f"There is no file {name!r}; give the path of an existing one.")
-    features = _features(name)
+    features, place = _features(name), name
+    name = redact(name)  # as it is shown
     try:
         if features is not None:
             table = pandas.DataFrame(features)
         else:
-            table = pandas.read_csv(name, skipinitialspace=True)
+            table = pandas.read_csv(place, skipinitialspace=True)
     except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name!r} cannot be read as CSV: {error}") from error
+        raise ValueError(f"{name!r} cannot be read as CSV: {redact(error)}") from error
     rows, cols, used = _pixels(table, grid, name)
     rest = [str(column) for column in table.columns if column not in used]
     if not rest:

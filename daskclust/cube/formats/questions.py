@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from daskclust.cube.formats.found import needs_extra
 from daskclust.storage.atomic import new_file
+from daskclust.storage.urls import redact
 
 __all__ = ["KINDS", "check_questions_file", "read_pixels", "write_questions"]
 
@@ -30,7 +31,7 @@ def check_questions_file(path: str, *, overwrite: bool) -> None:
     ------
     ValueError, FileExistsError
     """
-    place = Path(path)
+    place, path = Path(path), redact(path)
     if place.suffix.lower() not in KINDS:
         raise ValueError(f"{path!r} must end in one of {', '.join(KINDS)}.")
     if not place.exists():
@@ -146,7 +147,7 @@ def read_pixels(path: str, *, answered: bool) -> tuple[NDArray[np.int64], NDArra
     lines, columns : ndarray of int64
         None for files that do not say their pixels.
     """
-    place = Path(path)
+    place, path = Path(path), redact(path)
     if place.suffix.lower() not in KINDS or not place.is_file():
         return None
     try:

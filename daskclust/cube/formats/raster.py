@@ -342,9 +342,9 @@ def _joined_attributes(parts: Sequence[Any]) -> dict[str, Any]:
 def _check_same_grid(first_path: str, first: Any, path: str, part: Any) -> None:
     def refuse(what: str, mine: Any, theirs: Any) -> None:
         raise ValueError(
-            f"The band files differ in {what}: {first_path!r} has {mine}, {path!r} has {theirs}. "
-            "Bring them to one grid first, for example with gdalwarp or rioxarray's "
-            "reproject_match."
+            f"The band files differ in {what}: {redact(first_path)!r} has {mine}, "
+            f"{redact(path)!r} has {theirs}. Bring them to one grid first, for example with "
+            "gdalwarp or rioxarray's reproject_match."
         )
 
     sizes = [tuple(item.sizes[name] for name in ("y", "x")) for item in (first, part)]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daskclust.cube._georeference import system_name
 from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
 from daskclust.cube.formats.found import needs_extra
+from daskclust.storage.urls import redact
 
 __all__ = ["PixelGrid", "rasterize_file"]
 
@@ -90,22 +91,22 @@ def rasterize_file(
         import pyogrio.raw
         import pyproj
         import shapely
-    name = os.fspath(path)
+    name, shown = os.fspath(path), repr(redact(path))
     try:
         meta, _, geometry, fields = pyogrio.raw.read(name)
     except pyogrio.errors.DataSourceError as error:
-        raise OSError(f"{name!r} cannot be read as features: {error}") from error
+        raise OSError(f"{shown} cannot be read as features: {redact(error)}") from error
     if not len(geometry):
-        raise ValueError(f"{name!r} has no features; expected polygons or points with a class.")
-    column = class_column_of(list(meta["fields"]), class_column, f"{name!r}")
-    classes = read_classes(fields[list(meta["fields"]).index(column)], f"{name!r}")
+        raise ValueError(f"{shown} has no features; expected polygons or points with a class.")
+    column = class_column_of(list(meta["fields"]), class_column, shown)
+    classes = read_classes(fields[list(meta["fields"]).index(column)], shown)
     if classes.codes.max() > np.iinfo(np.int32).max:
         raise ValueError(
-            f"{name!r} has the class {classes.codes.max()}; expected codes below 2**31."
+            f"{shown} has the class {classes.codes.max()}; expected codes below 2**31."
         )
     shapes = shapely.from_wkb(geometry)
     if meta["crs"] is None or grid.crs is None:
-        which = f"{name!r}" if meta["crs"] is None else "the image"
+        which = shown if meta["crs"] is None else "the image"
         raise ValueError(
             f"{which} states no coordinate system, so where the features lie in the image cannot "
             "be told. Assign one, for example with ogr2ogr -a_srs, or rioxarray's write_crs."
@@ -119,7 +120,7 @@ def rasterize_file(
     if not inside.any():
         bounds = shapely.total_bounds(shapes).round(3).tolist()
         raise ValueError(
-            f"None of the {len(shapes)} features of {name!r} lies in the image: in its coordinate "
+            f"None of the {len(shapes)} features of {shown} lies in the image: in its coordinate "
             f"system they span {bounds}, the image {list(_outline(grid).bounds)}."
         )
     burnt = _lazy(shapely.to_wkb(shapes[inside]), codes[inside], grid, chunks, all_touched)
