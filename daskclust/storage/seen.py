@@ -28,7 +28,7 @@ from daskclust.exceptions import MemoryPlanError, StoreError
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.urls import redact
 
-__all__ = ["StoredArray", "as_dask", "metadata_digest"]
+__all__ = ["StoredArray", "as_dask", "metadata_digest", "values_of"]
 
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
@@ -208,6 +208,11 @@ class StoredArray:
 
 def _same(values: Any, fill: Any) -> Any:
     return np.isnan(values) if fill != fill else values == fill
+
+
+def values_of(array: Any) -> NDArray[Any]:
+    """Read a whole small array; one in Zarr with the tries and errors of those in tasks."""
+    return StoredArray(array)[...] if isinstance(array, zarr.Array) else np.asarray(array[...])
 
 
 def as_dask(array: zarr.Array | StoredArray) -> da.Array:
