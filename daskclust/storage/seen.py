@@ -36,6 +36,11 @@ _seen: set[str] = set()
 _MOST_METADATA = 2**26
 #: Chunks of an array beyond which no graph of theirs fits in memory.
 _MOST_CHUNKS = 2**24
+#: What readers and codecs raise about bytes that make no sense; `ValueError` says it by itself.
+_DAMAGED = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError),
+    *(RecursionError, TypeError),
+)
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
 
@@ -179,6 +184,12 @@ class StoredArray:
                 f"{self._part(selection)} does not fit in memory: the array has shape {self.shape} "
                 f"and dtype {self.dtype}, in chunks of {self.array.chunks}. Use a store with "
                 "smaller chunks; if it should have them, its metadata are damaged."
+            ) from error
+        except _DAMAGED as error:
+            raise StoreError(
+                f"{self._part(selection)} cannot be read ({type(error).__name__}: "
+                f"{redact(error)}): its data or metadata are damaged, or of a format that this "
+                "version of Zarr does not know. Copy or write them again."
             ) from error
         if self._is_empty(values):
             # What a store that is gone since would answer.

@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import os
 import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -151,12 +152,9 @@ def opening_errors(store: Any) -> Iterator[None]:
             raise ValueError(f"{shown!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
         raise _damaged(shown, error) from error
     except (
-        TypeError,
-        AttributeError,
-        LookupError,
-        ArithmeticError,
-        MemoryError,
-        RecursionError,
+        *(TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, MemoryError),
+        # Of recursion, of what zip files are not known to do, and of codecs.
+        *(RuntimeError, EOFError, struct.error, zlib.error),
     ) as error:
         raise _damaged(shown, error) from error
 

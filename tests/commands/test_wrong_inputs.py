@@ -25,6 +25,7 @@ FIT = "fit c.npy --dims y,x,band --n-clusters 3 --output "
         (PAIRS + "three.txt", "of shape (1, 3); expected integers of shape (m, 2)"),
         (PAIRS + "void.txt", "of shape (0, 2); expected"),
         (PAIRS + "junk.npy", "'junk.npy' cannot be read as pairs"),
+        (PAIRS + "open.npy", "'open.npy' cannot be read as pairs"),
         (PAIRS + "real.npy", "holds float64 of shape (1, 2)"),
         (PAIRS + "far.txt", "names the row 99; expected numbers from 0 to 11"),
         (PAIRS + "below.txt", "names the row -1"),
@@ -52,6 +53,7 @@ def test_wrong_inputs_are_one_line(
     monkeypatch.chdir(tmp_path)
     np.save("c.npy", np.ones((3, 4, 2)))
     np.save("real.npy", np.array([[0.5, 1.0]]))
+    Path("open.npy").write_bytes(Path("real.npy").read_bytes().replace(b"}", b"{", 1))
     Path("folder").mkdir()
     texts = {"word": "1 x", "three": "1 2 3", "void": "", "far": "0,99", "below": "-1 2"}
     for name, text in texts.items():

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import dask
 import dask.array as da
@@ -186,19 +187,21 @@ class Clusters:
         self._waits: dict[tuple, int] = {}
 
     @contextmanager
-    def use(self, n_workers: int) -> Iterator[tuple[LocalCluster, Client]]:
+    def use(self, n_workers: int, deed: Any = None) -> Iterator[tuple[LocalCluster, Client]]:
         cluster = self._kept.pop(n_workers, None) or started(n_workers)
         try:
             with Client(cluster) as client:
-                # Whatever scaled it before must not do so now.
-                cluster.adapt(minimum=n_workers, maximum=n_workers).stop()
                 cluster.scale(n_workers)
                 client.wait_for_workers(n_workers, timeout=ENDLESS)
                 yield cluster, client
         except BaseException:
             cluster.close()
             raise
-        self._kept[n_workers] = cluster
+        if deed is shrink_and_grow:
+            # What it does by itself, it may be about to do to workers of the next fit.
+            cluster.close()
+        else:
+            self._kept[n_workers] = cluster
 
     def waits(self, fit, persist: bool, n_workers: int, monkeypatch, now: Path) -> int:
         """How often the client waits in this fit where nothing happens."""
@@ -229,7 +232,7 @@ def struck(fit, persist, n_workers, share, deed, clusters, monkeypatch, now: Pat
     """What a fit finds whose workers meet with disaster at this share of its waits."""
     with dask.config.set({"daskclust.persist": persist}):
         at = max(1, round(share * clusters.waits(fit, persist, n_workers, monkeypatch, now)))
-        with clusters.use(n_workers) as (cluster, client):
+        with clusters.use(n_workers, deed) as (cluster, client):
             disaster = Disaster(monkeypatch, client, cluster, deed, at, now)
             found = finished(fit, slow(now))
             assert disaster.struck_in_time()
