@@ -24,10 +24,15 @@ def make_checkpoints(folder: Path) -> None:
         stopped(case, folder / f"{case}.npz", pytest.MonkeyPatch())
 
 
+def _objects(found: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list, which an earlier change may have made something else."""
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
 def _change_header(rng: np.random.Generator, meta: dict[str, Any]) -> None:
     """Change anything but the records of iterations: what is in them only estimators know."""
-    parts = [part for part in meta.get("parts", []) if isinstance(part, dict)]
-    inner = [loop for part in parts for loop in part.get("start", []) if isinstance(loop, dict)]
+    parts = _objects(meta.get("parts"))
+    inner = [loop for part in parts for loop in _objects(part.get("start"))]
     taken = [(loop, loop.pop("history")) for loop in parts + inner if "history" in loop]
     change_json(rng, meta)
     for loop, history in taken:
@@ -43,8 +48,9 @@ def change_checkpoint(rng: np.random.Generator, source: Path, scratch: Path) -> 
     if rng.integers(4):
         meta, arrays = parts_of(path)
         for _ in range(int(rng.integers(1, 4))):
-            if arrays and rng.integers(2):
-                name = sorted(arrays)[rng.integers(len(arrays))]
+            plain = sorted(name for name in arrays if arrays[name].dtype.kind != "V")
+            if plain and rng.integers(2):
+                name = plain[rng.integers(len(plain))]
                 arrays[name] = change_array(rng, arrays[name])
             else:
                 _change_header(rng, meta)
