@@ -28,14 +28,14 @@ from daskclust.exceptions import MemoryPlanError, StoreError
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.urls import redact
 
-__all__ = ["StoredArray", "as_dask", "metadata_digest", "values_of"]
+__all__ = ["MOST_CHUNKS", "StoredArray", "as_dask", "metadata_digest", "values_of"]
 
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
 #: Bytes of metadata that are believed to be metadata.
 _MOST_METADATA = 2**26
 #: Chunks of an array beyond which no graph of theirs fits in memory.
-_MOST_CHUNKS = 2**24
+MOST_CHUNKS = 2**24
 #: What readers and codecs raise about bytes that make no sense; `ValueError` says it by itself.
 _DAMAGED = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError),
@@ -231,10 +231,10 @@ def as_dask(array: zarr.Array | StoredArray) -> da.Array:
     stored = array if isinstance(array, StoredArray) else StoredArray(array)
     chunks = stored.array.shards or stored.array.chunks
     count = prod(-(-n // max(1, size)) for n, size in zip(stored.shape, chunks, strict=True))
-    if count > _MOST_CHUNKS:
+    if count > MOST_CHUNKS:
         raise ValueError(
             f"The array {stored.array.name!r} of shape {stored.shape} has {count} chunks of "
-            f"{chunks}; at most {_MOST_CHUNKS} can be handled. Are its metadata damaged? If not, "
+            f"{chunks}; at most {MOST_CHUNKS} can be handled. Are its metadata damaged? If not, "
             "write it again in larger chunks."
         )
     return da.from_array(

@@ -94,3 +94,12 @@ def test_what_readers_make_of_damaged_chunks_names_the_array(damage, tmp_path, m
     for read in (lambda: stored[2:4], lambda: values_of(array)):
         with pytest.raises(StoreError, match=rf"a\.zarr' at \[.*{damage.__name__}: nonsense"):
             read()
+
+
+def test_more_blocks_than_can_be_listed_are_refused(tmp_path):
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array(
+        "cube", shape=(2**40, 4, 2), chunks=(2, 4, 2), dtype="i2", dimension_names=("y", "x", "b")
+    )
+    with pytest.raises(ValueError, match=r"1099511627776 x 4 pixels has 549755813888 blocks"):
+        daskclust.open_cube(tmp_path / "a.zarr", dims=("y", "x", "band"))
