@@ -101,7 +101,7 @@ def _size(text: str) -> str:
 
     try:
         size = parse_bytes(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 1GB") from error
     if size < 2**27:
         raise argparse.ArgumentTypeError(f"{text} is less than 128 MiB, which a worker needs")
