@@ -245,7 +245,7 @@ def _pairs(flag: str, path: str) -> Any:
         raise FileNotFoundError(
             f"{flag}: there is no file {path!r}; give the path of an existing one."
         ) from error
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy's header is Python, and so are the errors about it
         raise ValueError(
             f"{flag} {path!r} cannot be read as pairs of row numbers: {str(error).rstrip('.')}."
         ) from error

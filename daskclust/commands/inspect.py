@@ -20,7 +20,7 @@ from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.geotiff import MARK, is_geotiff, tags_of
 from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.raster import envi_data_file
-from daskclust.storage.stores import local_path, open_store
+from daskclust.storage.stores import array_of, local_path, open_store
 
 __all__ = ["add_command", "advice"]
 
@@ -94,8 +94,8 @@ def _plain(value: Any) -> Any:
 
 def _holds_labels(group: zarr.Group) -> bool:
     """Whether a group looks like what ``Cube.write_labels`` writes."""
-    labels = group.get("labels")
-    return isinstance(labels, zarr.Array) and labels.ndim == 2 and "flag_values" in labels.attrs
+    labels = array_of(group, "labels")
+    return labels is not None and labels.ndim == 2 and "flag_values" in labels.attrs
 
 
 def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from daskclust.cube._images import are_features
 from daskclust.cube._metadata import find_dimensions, role_of
 from daskclust.cube._sources import Found, find_cube, open_path
 from daskclust.storage.seen import as_dask
+from daskclust.storage.stores import arrays_of
 
 __all__ = ["find_clouds", "without_clouds"]
 
@@ -46,7 +47,7 @@ def _dimensions(source: Any, variable: str | None) -> set[int]:
     if hasattr(source, "data_vars"):
         items = {str(name): source[name] for name in source.data_vars}
     elif isinstance(source, zarr.Group):
-        items = dict(source.arrays())
+        items = dict(arrays_of(source))
     else:
         items = {"": source}
         variable = None

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import zarr
 
+from daskclust.storage.seen import values_of
+from daskclust.storage.stores import array_of
+
 __all__ = ["NOWHERE", "Coordinate", "Georeference", "georeference", "system_name"]
 
 _ATTRIBUTES = (
@@ -47,7 +50,7 @@ def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
 class Coordinate:
     """A coordinate of an image, or its grid mapping (no dimensions, a value without meaning).
 
-    ``values`` is anything that ``[...]`` turns into an array: nothing is read until written.
+    ``values`` is anything that ``values_of`` reads: nothing is read until it is asked for.
     """
 
     dims: tuple[str, ...]
@@ -84,8 +87,8 @@ class Georeference:
         mapping = attributes.get("grid_mapping")
         coordinates = {}
         for name in sorted({*names, *([mapping] if isinstance(mapping, str) else [])}):
-            found = group.get(name)
-            if not isinstance(found, zarr.Array) or found.ndim > 1:
+            found = array_of(group, name)
+            if found is None or found.ndim > 1:
                 continue
             # Coordinates of text cannot be positions.
             if found.ndim and found.dtype.kind not in "iuf":
@@ -151,7 +154,7 @@ class Georeference:
         for name, one in self.coordinates.items():
             if name not in other.coordinates or not one.dims:
                 continue
-            if not _same_numbers(one.values[...], other.coordinates[name].values[...]):
+            if not _same_numbers(values_of(one.values), values_of(other.coordinates[name].values)):
                 found.append(f"coordinate {name!r} has other values")
         return found
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from daskclust.cube._georeference import Georeference
 from daskclust.cube.formats.vector import PixelGrid
+from daskclust.storage.seen import values_of
 
 __all__ = ["IDENTITY", "pixel_grid"]
 
@@ -71,7 +72,7 @@ def _of_coordinates(place: Georeference, names: tuple[str, str]) -> tuple[float,
         found = place.coordinates.get(name)
         if found is None or not found.dims:
             return None
-        values = np.asarray(found.values[...], dtype=np.float64)
+        values = np.asarray(values_of(found.values), dtype=np.float64)
         if len(values) < 2:
             return None
         step = (values[-1] - values[0]) / (len(values) - 1)

@@ -28,7 +28,7 @@ from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.points import points_image, read_points, says_pixels
 from daskclust.cube.formats.vector import PixelGrid, rasterize_file
 from daskclust.storage.seen import as_dask
-from daskclust.storage.stores import arrays_of, decode_fill_value
+from daskclust.storage.stores import array_of, arrays_of, decode_fill_value
 
 __all__ = ["Image", "are_features", "open_image", "read_image"]
 
@@ -242,8 +242,8 @@ def _from_features(
 
 def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Array:
     if variable is not None:
-        found = group.get(variable)
-        if not isinstance(found, zarr.Array):
+        found = array_of(group, variable)
+        if found is None:
             raise KeyError(
                 f"No array {variable!r} in the store of {name}; it has "
                 f"{sorted(group.array_keys())}."

@@ -14,7 +14,7 @@ from daskclust.cube._metadata import Names, as_names, flags, label_dtype
 from daskclust.cube._zarr_images import new_image
 from daskclust.cube.layout import BlockGrid
 from daskclust.engine import compute
-from daskclust.storage.seen import StoredArray
+from daskclust.storage.seen import StoredArray, values_of
 from daskclust.storage.stores import open_store
 from daskclust.storage.targets import check_written, new_group
 from daskclust.storage.urls import redact_all
@@ -149,7 +149,7 @@ def as_data_array(
             "xarray is not installed. Use: pip install 'daskclust[xarray]', or to_map."
         ) from error
     coordinates = {
-        key: (found.dims, np.asarray(found.values[...]), dict(found.attributes))
+        key: (found.dims, values_of(found.values), dict(found.attributes))
         for key, found in place.coordinates.items()
     }
     attributes = {"long_name": "cluster", **place.group_attributes, **place.attributes}

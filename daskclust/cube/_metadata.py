@@ -15,6 +15,7 @@ from daskclust.colors import class_colors
 from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.wavelengths import in_nm
 from daskclust.exceptions import PerformanceWarning
+from daskclust.storage.seen import values_of
 
 __all__ = [
     "WAVELENGTH_NAMES",
@@ -145,7 +146,9 @@ def find_wavelengths(
     for values, units in candidates:
         if getattr(values, "ndim", 1) != 1:
             continue
-        found = in_nm(values[...] if isinstance(values, zarr.Array) else values, units, n_bands)
+        if isinstance(values, zarr.Array):
+            values = values_of(values)
+        found = in_nm(values, units, n_bands)
         if found is not None:
             return found
     return None

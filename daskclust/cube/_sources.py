@@ -23,8 +23,8 @@ from daskclust.cube._metadata import (
 )
 from daskclust.cube.formats.found import BAD_BANDS
 from daskclust.cube.formats.opening import kind_of, open_file, open_files
-from daskclust.storage.seen import as_dask
-from daskclust.storage.stores import arrays_of, local_path, open_store
+from daskclust.storage.seen import as_dask, values_of
+from daskclust.storage.stores import array_of, arrays_of, local_path, open_store
 
 __all__ = ["Found", "find_cube", "open_path"]
 
@@ -155,8 +155,8 @@ def _in_zarr(
     first = next(iter(parts.values()))
     candidates: list[tuple[Any, Any]] = []
     for name in WAVELENGTH_NAMES:
-        found = None if group is None else group.get(name)
-        if isinstance(found, zarr.Array):
+        found = None if group is None else array_of(group, name)
+        if found is not None:
             candidates.append((found, found.attrs.get("units")))
     for attributes in (first.attrs, {} if group is None else group.attrs):
         units = attributes.get("wavelength_units")
@@ -165,8 +165,8 @@ def _in_zarr(
         name: _Part(item, dimension_names(item), attributes_of(item))
         for name, item in parts.items()
     }
-    good = [group.get(name) for name in _GOOD] if group is not None else []
-    stated = [item[...] for item in good if isinstance(item, zarr.Array) and item.ndim == 1]
+    good = [array_of(group, name) for name in _GOOD] if group is not None else []
+    stated = [values_of(item) for item in good if item is not None and item.ndim == 1]
     return _joined(
         read,
         f"The array {first.path!r}",

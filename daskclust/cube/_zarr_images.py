@@ -18,6 +18,7 @@ from numcodecs import Zlib
 
 from daskclust.cube._georeference import Coordinate, Georeference
 from daskclust.cube._grids import IDENTITY, pixel_grid
+from daskclust.storage.seen import values_of
 
 __all__ = ["new_image"]
 
@@ -98,7 +99,7 @@ def _write_coordinate(group: zarr.Group, name: str, found: Coordinate) -> None:
         config={"write_empty_chunks": True},
         attributes={_DIMENSIONS: list(found.dims), **found.attributes},
     )
-    copy[...] = values[...] if numeric else 0
+    copy[...] = values_of(values) if numeric else 0
 
 
 def _system(crs: str | None) -> dict[str, Any]:

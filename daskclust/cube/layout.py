@@ -11,6 +11,8 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.storage.seen import MOST_CHUNKS
+
 __all__ = ["BlockGrid", "flatten", "unflatten"]
 
 
@@ -25,6 +27,11 @@ class BlockGrid:
     block : tuple of int
         Rows and columns of a block; the last ones may be smaller.
 
+    Raises
+    ------
+    ValueError
+        More blocks than can be listed.
+
     Examples
     --------
     >>> grid = BlockGrid((5, 4), (2, 3))
@@ -36,6 +43,14 @@ class BlockGrid:
 
     shape: tuple[int, int]
     block: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        if self.count > MOST_CHUNKS:
+            raise ValueError(
+                f"An image of {self.shape[0]} x {self.shape[1]} pixels has {self.count} blocks of "
+                f"{self.block[0]} x {self.block[1]}; at most {MOST_CHUNKS} can be handled. Are its "
+                "metadata damaged? If not, pass larger chunks=."
+            )
 
     @property
     def numblocks(self) -> tuple[int, int]:

@@ -377,6 +377,11 @@ def best_restart(costs: Sequence[float] | NDArray[np.float64], *, at_least: floa
         Magnitude to which rounding is relative, where the least cost is smaller:
         1 for logarithms, which may be near 0.
 
+    Raises
+    ------
+    ValueError
+        A cost is NaN.
+
     Examples
     --------
     >>> best_restart([3.0, 2.0 + 1e-12, 2.0])
@@ -384,4 +389,9 @@ def best_restart(costs: Sequence[float] | NDArray[np.float64], *, at_least: floa
     """
     costs = np.asarray(costs)
     least = costs.min()
+    if np.isnan(least):
+        raise ValueError(
+            f"The costs of the restarts are {costs.tolist()}; expected numbers. Values overflowed: "
+            "scale the data. If the fit went on from a checkpoint, that was changed: delete it."
+        )
     return int(np.flatnonzero(costs <= least + _TOLERANCE * max(at_least, abs(least)))[0])

@@ -28,14 +28,19 @@ from daskclust.exceptions import MemoryPlanError, StoreError
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.urls import redact
 
-__all__ = ["StoredArray", "as_dask", "metadata_digest"]
+__all__ = ["MOST_CHUNKS", "StoredArray", "as_dask", "metadata_digest", "values_of"]
 
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
 #: Bytes of metadata that are believed to be metadata.
 _MOST_METADATA = 2**26
 #: Chunks of an array beyond which no graph of theirs fits in memory.
-_MOST_CHUNKS = 2**24
+MOST_CHUNKS = 2**24
+#: What readers and codecs raise about bytes that make no sense; `ValueError` says it by itself.
+_DAMAGED = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError),
+    *(RecursionError, TypeError),
+)
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
 
@@ -180,6 +185,12 @@ class StoredArray:
                 f"and dtype {self.dtype}, in chunks of {self.array.chunks}. Use a store with "
                 "smaller chunks; if it should have them, its metadata are damaged."
             ) from error
+        except _DAMAGED as error:
+            raise StoreError(
+                f"{self._part(selection)} cannot be read ({type(error).__name__}: "
+                f"{redact(error)}): its data or metadata are damaged, or of a format that this "
+                "version of Zarr does not know. Copy or write them again."
+            ) from error
         if self._is_empty(values):
             # What a store that is gone since would answer.
             self.check(again=True)
@@ -210,15 +221,20 @@ def _same(values: Any, fill: Any) -> Any:
     return np.isnan(values) if fill != fill else values == fill
 
 
+def values_of(array: Any) -> NDArray[Any]:
+    """Read a whole small array; one in Zarr with the tries and errors of those in tasks."""
+    return StoredArray(array)[...] if isinstance(array, zarr.Array) else np.asarray(array[...])
+
+
 def as_dask(array: zarr.Array | StoredArray) -> da.Array:
     """Return a lazy array of the chunks (shards, where there are) of a stored one."""
     stored = array if isinstance(array, StoredArray) else StoredArray(array)
     chunks = stored.array.shards or stored.array.chunks
     count = prod(-(-n // max(1, size)) for n, size in zip(stored.shape, chunks, strict=True))
-    if count > _MOST_CHUNKS:
+    if count > MOST_CHUNKS:
         raise ValueError(
             f"The array {stored.array.name!r} of shape {stored.shape} has {count} chunks of "
-            f"{chunks}; at most {_MOST_CHUNKS} can be handled. Are its metadata damaged? If not, "
+            f"{chunks}; at most {MOST_CHUNKS} can be handled. Are its metadata damaged? If not, "
             "write it again in larger chunks."
         )
     return da.from_array(

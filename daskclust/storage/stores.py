@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import os
 import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -24,6 +25,7 @@ from daskclust.storage.urls import redact
 
 __all__ = [
     "INCOMPLETE",
+    "array_of",
     "arrays_of",
     "decode_fill_value",
     "encode_fill_value",
@@ -116,6 +118,8 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
             if isinstance(target, Store):
                 target = retrying(target)
             node = zarr.open(target, mode="r")
+    with opening_errors(store):
+        _check_attributes(node)
     if node.attrs.get(INCOMPLETE):
         raise ValueError(
             f"{redact(store)!r} is incomplete: its writer stopped before the end. "
@@ -148,12 +152,9 @@ def opening_errors(store: Any) -> Iterator[None]:
             raise ValueError(f"{shown!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
         raise _damaged(shown, error) from error
     except (
-        TypeError,
-        AttributeError,
-        LookupError,
-        ArithmeticError,
-        MemoryError,
-        RecursionError,
+        *(TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, MemoryError),
+        # Of recursion, of what zip files are not known to do, and of codecs.
+        *(RuntimeError, EOFError, struct.error, zlib.error),
     ) as error:
         raise _damaged(shown, error) from error
 
@@ -169,7 +170,27 @@ def _damaged(shown: str, error: Exception) -> ValueError:
 def arrays_of(group: zarr.Group) -> dict[str, zarr.Array]:
     """Open all arrays of a group; damaged metadata are an error that names the store."""
     with opening_errors(group.store):
-        return dict(group.arrays())
+        found = dict(group.arrays())
+        for array in found.values():
+            _check_attributes(array)
+        return found
+
+
+def array_of(group: zarr.Group, name: str) -> zarr.Array | None:
+    """Open one array of a group, or return None; errors are those of :func:`arrays_of`."""
+    with opening_errors(group.store):
+        found = group.get(name)
+        if not isinstance(found, zarr.Array):
+            return None
+        _check_attributes(found)
+        return found
+
+
+def _check_attributes(node: zarr.Group | zarr.Array) -> None:
+    """Refuse attributes of an array that are no JSON object: zarr looks at those of groups only."""
+    found: object = node.metadata.attributes
+    if not isinstance(found, dict):
+        raise TypeError(f"the attributes of {node.path!r} are a {type(found).__name__}")
 
 
 def stamp(array: zarr.Array) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import cube
 import dpmeans
+import failing_reads
 import inertia
 import lloyd
 import memory
@@ -92,6 +93,19 @@ def test_whole_fits_reach_their_speed_at_equal_quality() -> None:
     for name, target in whole_fits.TARGETS.items():
         assert table[name]["daskclust"]["inertia"] <= whole_fits.EQUAL
         assert table[name]["daskclust"]["speed"] >= target
+
+
+def test_failing_reads_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
+    # Both fits of each pair are checked to be the same there.
+    failing_reads.report(failing_reads.compare(n_chunks=10, rows=500, repeats=1))
+    assert capsys.readouterr().out.count("| streamed |") == 2
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(1800)
+def test_reads_of_which_some_fail_cost_little() -> None:
+    for row in failing_reads.compare(n_chunks=50, rows=40_000, repeats=3).values():
+        assert row["ratio"] <= failing_reads.TARGET
 
 
 def test_overhead_is_measured_on_a_cluster_at_toy_size() -> None:

@@ -202,6 +202,7 @@ def test_job_files_that_are_wrong(
         ("fit S --n-clusters 3 --unlabeled x", "list of integers"),
         ("fit S --n-clusters 3 --memory-limit 5", "less than 128 MiB"),
         ("fit S --n-clusters 3 --memory-limit much", "is no size"),
+        ("fit S --n-clusters 3 --memory-limit 1e400", "is no size"),
         ("fit S --n-clusters 3 --must-link F", "KMeans takes no pairs, so no --must-link"),
         ("predict S --output l.zarr", "--model is needed"),
         ("predict S --model l.zarr", "--output is needed"),

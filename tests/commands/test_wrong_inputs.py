@@ -31,6 +31,7 @@ def _started(*_: object, **__: object) -> None:
         (PAIRS + "three.txt", "of shape (1, 3); expected integers of shape (m, 2)"),
         (PAIRS + "void.txt", "of shape (0, 2); expected"),
         (PAIRS + "junk.npy", "'junk.npy' cannot be read as pairs"),
+        (PAIRS + "open.npy", "'open.npy' cannot be read as pairs"),
         (PAIRS + "real.npy", "holds float64 of shape (1, 2)"),
         (PAIRS + "far.txt", "names the row 99; expected numbers from 0 to 11"),
         (PAIRS + "below.txt", "names the row -1"),
@@ -66,6 +67,7 @@ def test_wrong_inputs_are_one_line(
     Path("t.csv").write_text("a,b\n" + "1,2\n3,5\n" * 5)
     np.save("c.npy", np.ones((3, 4, 2)))
     np.save("real.npy", np.array([[0.5, 1.0]]))
+    Path("open.npy").write_bytes(Path("real.npy").read_bytes().replace(b"}", b"{", 1))
     Path("folder").mkdir()
     texts = {"word": "1 x", "three": "1 2 3", "void": "", "far": "0,99", "below": "-1 2"}
     for name, text in texts.items():

@@ -9,20 +9,35 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, wait
-from distributed.utils import get_mp_context
-from helpers import within
+from disasters import (
+    DEEDS,
+    ENDLESS,
+    Clusters,
+    Disaster,
+    N,
+    P,
+    X,
+    alone,
+    assert_same,
+    finished,
+    many_clusters,
+    patiently,
+    retire_all,
+    sigkill_all,
+    slow,
+    started,
+    state_of,
+    struck,
+)
+from distributed import Client, wait
 
 import daskclust
-from daskclust.engine import on_notice, open_rows, tasks
+from daskclust.engine import on_notice, open_rows
 from daskclust.exceptions import ClusterError
 
 #: Fits are cut short, so that there are many of them.
@@ -31,34 +46,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The feature weights had not converged"),
 ]
 
-N, P = 600, 4
-#: Seconds that a block takes to read: long enough to be killed in between.
-SLOW = 0.08
-#: Seconds after which a fit counts as one that never ends.
-ENDLESS = 300
-
-
-def make_rows() -> np.ndarray:
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(N, P)) + rng.integers(0, 3, (N, 1)) * 3.0
-
-
-X = make_rows()
 Y = np.where(np.arange(N) % 20 == 0, (X[:, 0] > 3).astype(int), -1)
-
-
-def read_slowly(block: np.ndarray, while_there: Path | None = None) -> np.ndarray:
-    if while_there is None or while_there.exists():
-        time.sleep(SLOW)
-    return block.copy()
-
-
-def slow(while_there: Path | None = None) -> da.Array:
-    """Return the rows, in blocks that are slow to read: always, or while a file is there."""
-    data = da.from_array(X, chunks=(60, P))
-    return data.map_blocks(
-        read_slowly, while_there=while_there, dtype=X.dtype, meta=np.empty((0, 0))
-    )
 
 
 def fit_kmeans(data):
@@ -100,122 +88,10 @@ def fit_spectral(data):
     return daskclust.SpectralClustering(3, n_prototypes=20, random_state=0).fit(data)
 
 
-def state_of(model) -> dict:
-    names = ("cluster_centers_", "means_", "covariances_", "feature_weights_", "inertia_")
-    names += ("prototypes_", "classes_")
-    found = {name: np.asarray(getattr(model, name)) for name in names if hasattr(model, name)}
-    labels = getattr(model, "labels_", None)
-    if labels is not None:
-        found["labels"] = np.asarray(labels)
-    return found
-
-
-@cache
-def alone(fit) -> dict:
-    """What the same fit of the same chunks finds in one thread."""
-    with dask.config.set(scheduler="sync"):
-        return state_of(fit(da.from_array(X, chunks=(60, P))))
-
-
-def started(n_workers: int, **options) -> LocalCluster:
-    return LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",
-        silence_logs=50,
-        **options,
-    )
-
-
 @pytest.fixture(autouse=True)
-def _impatient():
-    given = {
-        "distributed.comm.timeouts.connect": "5s",
-        # A local cluster gives up workers that its nannies do not start anew within 15 s, for good.
-        "distributed.deploy.lost-worker-timeout": f"{ENDLESS}s",
-    }
-    with dask.config.set(given):
+def _patiently():
+    with patiently():
         yield
-
-
-def sigkill_all(client: Client, cluster: LocalCluster) -> None:
-    """End all workers' processes as an operating system would; nannies start others."""
-    for pid in client.run(os.getpid).values():
-        os.kill(pid, signal.SIGKILL)
-
-
-def sigkill_one(client: Client, cluster: LocalCluster) -> None:
-    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
-
-
-def retire_all(client: Client, cluster: LocalCluster) -> None:
-    """Let all workers go in good order, and start others."""
-    client.retire_workers(list(client.nthreads()))
-    cluster.scale(0)
-    # Asked for at once, others would take the names of those that go, and none would start.
-    began = time.monotonic()
-    while cluster.workers and time.monotonic() - began < ENDLESS:
-        time.sleep(0.02)
-    cluster.scale(1)
-
-
-def restart(client: Client, cluster: LocalCluster) -> None:
-    """Restart each worker by its nanny, as one that exceeds its memory is."""
-    client.restart_workers(list(client.nthreads()), timeout=ENDLESS, raise_for_error=False)
-
-
-def shrink_and_grow(client: Client, cluster: LocalCluster) -> None:
-    """Let all workers go, and others come as they are needed."""
-    cluster.scale(0)
-    # Those that came stay a while: processes take long to start.
-    cluster.adapt(minimum=0, maximum=2, interval="200ms", wait_count=100)
-
-
-class Disaster:
-    """What befalls the workers a moment after the client begins to wait for the n-th time.
-
-    A file is there from then on until it has happened: blocks are slow to read, so that it
-    happens in between.
-    """
-
-    def __init__(self, monkeypatch, client, cluster, deed, at: float, file: Path) -> None:
-        self.struck = threading.Event()
-        self.calls, self._at = 0, at
-
-        def strike() -> None:
-            time.sleep(2.5 * SLOW)
-            deed(client, cluster)
-            file.unlink()
-            self.struck.set()
-
-        before = tasks._wait
-
-        def waited(*arguments, **options):
-            self.calls += 1
-            if self.calls == at:
-                file.touch()
-                threading.Thread(target=strike, daemon=True).start()
-            return before(*arguments, **options)
-
-        # All that the client asks of a cluster is waited for there: passes, fetched rows,
-        # members of an ensemble.
-        monkeypatch.setattr(tasks, "_wait", waited)
-
-    def struck_in_time(self) -> bool:
-        """Whether there were so many waits at all, and the workers are gone."""
-        return self.calls >= self._at and self.struck.wait(30)
-
-
-def finished(fit, data) -> dict:
-    """Fit and compute the labels, which may take long but not for ever."""
-    return within(ENDLESS, lambda: state_of(fit(data)))
-
-
-def assert_same(found: dict, expected: dict) -> None:
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 SEEDING, ITERATING = 3, 9
@@ -256,65 +132,14 @@ FITS = [
 ]
 
 
-DEEDS = [sigkill_all, sigkill_one, retire_all, restart, shrink_and_grow]
 #: Where in a fit it happens, as shares of the times that the client waits for the cluster.
 SHARES = [0.15, 0.5, 0.9]
 
 
-#: What workers of these fits import.
-IMPORTED = [
-    "distributed",
-    "daskclust.cluster.kmeans",
-    "daskclust.mixture.pckid",
-    "daskclust.prototypes.spectral_clustering",
-]
-
-
-class Clusters:
-    """Clusters that many fits use one after the other; one that was in a failure is replaced."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, LocalCluster] = {}
-        self._waits: dict[tuple, int] = {}
-
-    @contextmanager
-    def use(self, n_workers: int) -> Iterator[tuple[LocalCluster, Client]]:
-        cluster = self._kept.pop(n_workers, None) or started(n_workers)
-        try:
-            with Client(cluster) as client:
-                # Whatever scaled it before must not do so now.
-                cluster.adapt(minimum=n_workers, maximum=n_workers).stop()
-                cluster.scale(n_workers)
-                client.wait_for_workers(n_workers, timeout=ENDLESS)
-                yield cluster, client
-        except BaseException:
-            cluster.close()
-            raise
-        self._kept[n_workers] = cluster
-
-    def waits(self, fit, persist: bool, n_workers: int, monkeypatch, now: Path) -> int:
-        """How often the client waits in this fit where nothing happens."""
-        key = (fit, persist, n_workers)
-        if key not in self._waits:
-            with self.use(n_workers) as (cluster, client), monkeypatch.context() as patch:
-                calm = Disaster(patch, client, cluster, None, np.inf, now)
-                finished(fit, slow(now))
-            self._waits[key] = calm.calls
-        return self._waits[key]
-
-    def close(self) -> None:
-        for cluster in self._kept.values():
-            cluster.close()
-
-
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[Clusters]:
-    # Workers start again hundreds of times: from a process that has imported what they need.
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(IMPORTED)
-        kept = Clusters()
+    with many_clusters() as kept:
         yield kept
-        kept.close()
 
 
 @pytest.mark.slow
@@ -326,13 +151,7 @@ def clusters() -> Iterator[Clusters]:
 def test_every_fit_outlives_every_disaster(
     fit, persist, n_workers, share, deed, clusters, monkeypatch, tmp_path
 ):
-    now = tmp_path / "now"
-    with dask.config.set({"daskclust.persist": persist}):
-        at = max(1, round(share * clusters.waits(fit, persist, n_workers, monkeypatch, now)))
-        with clusters.use(n_workers) as (cluster, client):
-            disaster = Disaster(monkeypatch, client, cluster, deed, at, now)
-            found = finished(fit, slow(now))
-            assert disaster.struck_in_time()
+    found = struck(fit, persist, n_workers, share, deed, clusters, monkeypatch, tmp_path / "now")
     expected = alone(fit)
     if fit is fit_pckid:
         # To rounding: matrix products of other block sizes.

@@ -10,9 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
-from helpers import within
-from test_lost_workers import (
+from disasters import (
     ENDLESS,
     SLOW,
     Disaster,
@@ -22,6 +20,8 @@ from test_lost_workers import (
     sigkill_one,
     started,
 )
+from distributed import Client
+from helpers import within
 
 import daskclust
 from daskclust.engine import on_notice

@@ -235,6 +235,8 @@ def test_the_best_restart_is_the_first_of_those_that_differ_by_rounding():
     assert best_restart([2.0, 1.0 + 1e-12, 1.0]) == 1
     assert best_restart([2.0, 1.0 + 1e-6, 1.0]) == 2
     assert best_restart([np.inf, np.inf]) == 0
+    with pytest.raises(ValueError, match=r"are \[1.0, nan\]; expected numbers"):
+        best_restart([1.0, np.nan])
     # Relative to 0 nothing is equal but 0; logarithms are compared to 1.
     assert best_restart([1e-12, 0.0]) == 1
     assert best_restart([1e-12, -1e-12], at_least=1.0) == 0

@@ -1,11 +1,11 @@
-"""Change label maps and job files at random and use them: a program of bounded memory.
+"""Change what users give at random and use it: a program of bounded memory.
 
     python changed_inputs.py KIND FIRST LAST
 
-KIND is "maps" or "jobs".  Each number from FIRST to LAST - 1 is the seed of one change.
-Whatever is changed, the command line must end in a plan, and the map in labels, or in
-an error of the kinds that it prints as one line.  The number is printed before the
-attempt, so that a crash names it.
+KIND is "maps", "jobs", "cubes" or "checkpoints".  Each number from FIRST to LAST - 1 is the
+seed of one change.  Whatever is changed, the command line must end in a plan, the map, the
+cube and the checkpoint in labels, or in an error of the kinds that the command line prints
+as one line.  The number is printed before the attempt, so that a crash names it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ import zarr
 import daskclust
 from daskclust import cli
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engine"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "persistence"))
+from changed_checkpoints import change_checkpoint, make_checkpoints
 from mutations import NUMBERS, OTHERS, change_array, change_files, change_json
 
 #: Address space beyond what imports and compiled kernels take.
 _ROOM = 2 * 2**30
 #: Processor seconds that nothing here may take: other work on the machine does not count.
 _LONGEST = 30.0
+#: Seeds that are tried before memory is bounded, and again after it.
+_BEFORE = 5
 
 JOB: dict[str, Any] = {
     "cube": "scene.zarr",
@@ -79,12 +83,18 @@ def make(folder: Path) -> None:
     cube.write_labels(classes, folder / "map.zarr", n_clusters=3, class_names=["a", "b", "c"])
 
 
+class Refused(Exception):
+    """A command has told of an error."""
+
+
 def judge(call: Any) -> str:
     """Return how a call ended; what the command line would not print as one line is raised."""
     began = time.process_time()
     try:
         call()
         found = "used"
+    except Refused:
+        found = "refused"
     except Exception as error:
         if not cli._is_expected(error) or len(cli._one_line(error)) < 12:
             raise
@@ -93,9 +103,10 @@ def judge(call: Any) -> str:
     return found
 
 
-def change_map(rng: np.random.Generator, source: Path, folder: Path) -> str:
-    """Change a label map, and read it as labels of the scene."""
-    shutil.copytree(source, folder)
+def change_map(rng: np.random.Generator, source: Path, scratch: Path) -> Any:
+    """Change a label map; return its use as labels of the scene."""
+    folder = scratch / "map.zarr"
+    shutil.copytree(source / "map.zarr", folder)
     for _ in range(int(rng.integers(1, 3))):
         if rng.integers(3):
             change_files(rng, folder)
@@ -108,18 +119,18 @@ def change_map(rng: np.random.Generator, source: Path, folder: Path) -> str:
             change_json(rng, attributes)
             new = group.create_array("labels", data=values, overwrite=True)
             new.attrs.update(attributes)
-    cube = daskclust.open_cube(source.parent / "scene.zarr", variable="cube")
+    cube = daskclust.open_cube(source / "scene.zarr", variable="cube")
 
     def use() -> None:
         rows, labels = cube.rows_of(folder, variable="labels")
         assert len(rows) == len(labels)
         assert not len(rows) or (0 <= rows.min() and rows.max() < cube.n_valid)
 
-    return judge(use)
+    return use
 
 
-def change_job(rng: np.random.Generator, folder: Path) -> str:
-    """Change a job file, and ask for the plan of the job."""
+def change_job(rng: np.random.Generator, source: Path, scratch: Path) -> Any:
+    """Change a job file; return its use, which asks for the plan of the job."""
     job = json.loads(json.dumps(JOB))
     for _ in range(int(rng.integers(1, 3))):
         key = list(job)[rng.integers(len(job))] if job else "x"
@@ -135,63 +146,79 @@ def change_job(rng: np.random.Generator, folder: Path) -> str:
             job[key] = pool[rng.integers(len(pool))]
             if key in JOB and rng.integers(2):
                 job[key] = type(JOB[key])([pool[3]] if isinstance(JOB[key], list) else 3)
-    file = folder / f"job.{rng.choice(['yaml', 'yml', 'json'])}"
+    file = scratch / f"job.{rng.choice(['yaml', 'yml', 'json'])}"
     text = yaml.safe_dump(job) if rng.integers(2) else json.dumps(job)
     content = bytearray(text.encode())
     if rng.integers(4) == 0:
         for _ in range(int(rng.integers(1, 6))):
             content[rng.integers(len(content))] = int(rng.integers(256))
     if rng.integers(20) == 0:
-        file, content = folder / "job.toml", bytearray(b"n_clusters = 3\ncube = 'scene.zarr'\n")
+        file, content = scratch / "job.toml", bytearray(b"n_clusters = 3\ncube = 'scene.zarr'\n")
         content[rng.integers(len(content))] = int(rng.integers(256))
     file.write_bytes(bytes(content))
-    told = io.StringIO()
-    codes = []
 
     def use() -> None:
+        told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            codes.append(cli.main(["fit", "--config", str(file), "--dry-run"]))
+            code = cli.main(["fit", "--config", str(file), "--dry-run"])
+        left = {path.name for path in source.iterdir()}
+        assert left == {"scene.zarr", "map.zarr"}, left
+        assert code in (0, 1, 2), code
+        if code:
+            # The command line tells of errors by itself; any that it does not expect is raised.
+            assert "Traceback" not in told.getvalue(), told.getvalue()
+            assert "error" in told.getvalue(), told.getvalue()
+            raise Refused
 
-    # The command line tells of errors by itself; any that it does not expect is raised.
-    judge(use)
-    assert codes[0] in (0, 1, 2), codes
-    if codes[0]:
-        assert "Traceback" not in told.getvalue(), told.getvalue()
-        assert "error" in told.getvalue(), told.getvalue()
-    left = {path.name for path in Path().iterdir()}
-    assert left == {"scene.zarr", "map.zarr"}, left
-    return "refused" if codes[0] else "used"
+    return use
+
+
+def tools_for(kind: str) -> tuple[Any, Any]:
+    """Return what makes the things to change, and what changes one and returns its use."""
+    if kind == "cubes":  # needs the extra `raster`
+        from changed_cubes import change_cube, make_cubes
+
+        return make_cubes, change_cube
+    return {
+        "maps": (make, change_map),
+        "jobs": (make, change_job),
+        "checkpoints": (make_checkpoints, change_checkpoint),
+    }[kind]
 
 
 def main(kind: str, first: str, last: str) -> None:
     """Try all seeds."""
     warnings.simplefilter("ignore")
     counts: dict[str, int] = {}
+    prepare, change = tools_for(kind)
     with (
-        tempfile.TemporaryDirectory() as scratch,
-        contextlib.chdir(scratch),
+        tempfile.TemporaryDirectory() as inside,
+        tempfile.TemporaryDirectory() as outside,
+        contextlib.chdir(inside),
         dask.config.set({"scheduler": "sync", "daskclust.read-backoff": "1ms"}),
     ):
-        make(Path())
-        outside = tempfile.mkdtemp()
-        try:
-            change_map(np.random.default_rng(0), Path("map.zarr").absolute(), Path(outside, "m"))
-            change_job(np.random.default_rng(1), Path(outside))
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + _ROOM, used + _ROOM))
-            for seed in range(int(first), int(last)):
-                print(f"seed {seed}", flush=True)
-                rng = np.random.default_rng(seed)
-                if kind == "maps":
-                    target = Path(outside, f"{seed}.zarr")
-                    found = change_map(rng, Path("map.zarr").absolute(), target)
-                    shutil.rmtree(target)
-                else:
-                    found = change_job(rng, Path(outside))
-                counts[found] = counts.get(found, 0) + 1
-        finally:
-            shutil.rmtree(outside, ignore_errors=True)
-    print(json.dumps(counts))
+        source = Path(inside)
+        prepare(source)
+        for seed in range(_BEFORE):  # import and compile
+            one(change, seed, source, Path(outside))
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + _ROOM, used + _ROOM))
+        for seed in range(int(first), int(last)):
+            print(f"seed {seed}", flush=True)
+            found = one(change, seed, source, Path(outside))
+            counts[found] = counts.get(found, 0) + 1
+    print(json.dumps({**counts, "cpu seconds": round(time.process_time())}))
+
+
+def one(change: Any, seed: int, source: Path, outside: Path) -> str:
+    """Return how the use of what a seed changes has ended."""
+    scratch = outside / "scratch"
+    scratch.mkdir()
+    try:
+        found = judge(change(np.random.default_rng(seed), source, scratch))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return found
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Label maps and job files that are changed at random are used, or refused in one line."""
+"""Files that are changed at random are used, or refused in one line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from helpers import counts_of
 
 HERE = Path(__file__).resolve().parent
+KINDS = ["maps", "jobs", "cubes", "checkpoints"]
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="memory is bounded and measured as on Linux"
@@ -16,11 +17,14 @@ pytestmark = pytest.mark.skipif(
 
 
 def changed(kind: str, first: int, last: int) -> dict[str, int]:
+    if kind == "cubes":
+        pytest.importorskip("rasterio", reason="needs the extra `raster`")
+        pytest.importorskip("h5netcdf", reason="needs the extra `raster`")
     seconds = 300 + 10 * (last - first)
     return counts_of(HERE / "changed_inputs.py", kind, first, last, seconds=seconds)
 
 
-@pytest.mark.parametrize("kind", ["maps", "jobs"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_changed_inputs_are_used_or_refused(kind: str) -> None:
     counts = changed(kind, 0, 40)
     # A program that could not fail would refuse, or use, everything.
@@ -29,7 +33,7 @@ def test_changed_inputs_are_used_or_refused(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["maps", "jobs"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", range(5))
 def test_many_changed_inputs(kind: str, part: int) -> None:
     changed(kind, 500 * part + 100, 500 * part + 600)

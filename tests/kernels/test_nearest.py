@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from daskclust.kernels.nearest import _layout
 from daskclust.kernels.nearest._simd import LANE_BYTES
 from daskclust.kernels.nearest.assign import SEGMENT, accumulate, direct_distances, nearest
+from daskclust.kernels.nearest.observed import nearest_observed
 
 DTYPES = [np.float32, np.float64]
 
@@ -284,6 +285,34 @@ def test_float32_scores_that_overflow_never_decide(seed, k, p):
     np.testing.assert_allclose(
         distances, direct(Case(x, centers, None, None)).min(axis=1), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9, 17, 40])
+@pytest.mark.parametrize("p", [1, 3, 40])
+@pytest.mark.parametrize("scale", [1e39, 1e139])
+def test_centers_beyond_float32_are_centers_and_never_padding(k, p, scale):
+    # Their scores are infinite, as those of the padding of the last vector of centers are.
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((50, p)).astype(np.float32)
+    case = Case(x, rng.standard_normal((k, p)) * scale, None, None)
+    labels = expected(case)[0]
+    observed, _ = nearest_observed(x, case.centers)
+    np.testing.assert_array_equal(nearest(x, case.centers)[0], labels)
+    np.testing.assert_array_equal(observed, labels)
+    sums = accumulate(x, case.centers).hi
+    np.testing.assert_array_equal(sums[:, p], np.bincount(labels, minlength=k))
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize("k", [1, 3, 17])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_centers_that_are_none_lead_to_no_address_outside(bad, k, dtype):
+    x = np.random.default_rng(0).standard_normal((50, 3)).astype(dtype)
+    centers = np.full((k, 3), bad)
+    for find in (nearest, nearest_observed):
+        labels, _ = find(x, centers)
+        assert 0 <= labels.min() <= labels.max() < k
+    assert accumulate(x, centers).hi[:, 3].sum() == 50
 
 
 # Independence of where rows lie.

@@ -99,7 +99,7 @@ def change_array(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
             values[...] = rng.choice(pool)
     elif values.dtype.kind == "i":
         values.flat[where] = rng.choice([0, -1, 1, 2, 10**6, 2**31, 2**62, 2**63 - 1, -(2**63)])
-    elif values.dtype.kind == "b":
+    elif values.dtype.kind in "bu":
         values.flat[where] = ~values.flat[where]
     else:  # text
         values.flat[where] = values.flat[0]

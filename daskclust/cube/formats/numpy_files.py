@@ -17,7 +17,7 @@ class _NpyFile:
     """An array in a file: what travels to workers is its path, not its values."""
 
     def __init__(self, path: Path) -> None:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        values = _mapped(path)
         self.path = str(path)
         self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
         self._seen = _stamp(path)
@@ -28,7 +28,20 @@ class _NpyFile:
                 f"{self.path!r} is another file than the one that was opened; expected one that "
                 "stays as it is, and that workers see as the client does. Open it again."
             )
-        return np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[key])
+        return np.array(_mapped(Path(self.path))[key])
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """Map an array of numbers into memory."""
+    try:
+        mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # NumPy's header is Python, and so are the errors about it
+        raise ValueError(
+            f"{str(path)!r} cannot be read as an array of numbers: {error}. Is the file whole?"
+        ) from error
+    return mapped
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -45,11 +58,6 @@ def open_npy(path: str | os.PathLike[str]) -> da.Array:
         The file holds objects, or is cut off.
     """
     place = Path(path).absolute()
-    try:
-        held = _NpyFile(place)
-    except (ValueError, EOFError) as error:
-        raise ValueError(
-            f"{str(place)!r} cannot be read as an array of numbers: {error}. Is the file whole?"
-        ) from error
+    held = _NpyFile(place)
     meta = np.empty((0,) * held.ndim, held.dtype)
     return da.from_array(held, chunks="auto", asarray=False, meta=meta)

@@ -24,6 +24,7 @@ from daskclust.cube.formats.found import (
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
 from daskclust.cube.formats.whole import check_whole
 from daskclust.storage.reads import Retries, patience_of_gdal
+from daskclust.storage.stores import opening_errors
 from daskclust.storage.urls import redact
 
 __all__ = ["envi_data_file", "open_raster", "open_rasters", "zipped_image"]
@@ -64,11 +65,11 @@ def zipped_image(name: str) -> str | None:
     Raises
     ------
     ValueError
-        The archive holds several images, or neither an image nor a Zarr store.
+        The archive holds several images, or neither an image nor a Zarr store; or it is damaged.
     """
     if not name.lower().endswith(".zip") or not zipfile.is_zipfile(name):
         return None
-    with zipfile.ZipFile(name) as file:
+    with opening_errors(name), zipfile.ZipFile(name) as file:
         members = [member for member in file.namelist() if not member.endswith("/")]
     if any(Path(member).name in _ZARR for member in members):
         return None

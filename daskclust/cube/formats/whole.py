@@ -100,7 +100,14 @@ def _check_sources(mosaic: Path) -> None:
     import rasterio
 
     sources: dict[Path, None] = {}
-    for node in ElementTree.parse(mosaic).iter("SourceFilename"):
+    try:
+        tree = ElementTree.parse(mosaic)
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # an encoding, too
+        # GDAL reads on where a parser stops.
+        raise OSError(
+            f"{str(mosaic)!r} is no whole XML file: {error}. Make the VRT again."
+        ) from error
+    for node in tree.iter("SourceFilename"):
         name = (node.text or "").strip()
         if not name or "://" in name or name.startswith("/vsi") or ":" in name[2:]:
             continue  # in an archive, on a server, or a part of a file

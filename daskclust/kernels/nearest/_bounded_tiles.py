@@ -46,6 +46,7 @@ from daskclust.kernels.nearest._row_loops import (
 from daskclust.kernels.nearest._tiles import (
     doubt,
     exact_nearest,
+    keep_inside,
     make_room,
     rounding,
     score_tile,
@@ -84,6 +85,7 @@ def _score_waiting(
         for w in range(some):
             pack_row(x, start + waiting[at + w], layout.shift, packed, w)  # type: ignore[call-arg]
         score_tile(packed, top, some, layout, scores)
+        keep_inside(scores, some, points.shape[0])
         for w in range(some):
             t = waiting[at + w]
             i = start + t

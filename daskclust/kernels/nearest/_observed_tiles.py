@@ -49,6 +49,7 @@ from daskclust.kernels.nearest._tiles import (
     any_doubtful,
     ask,
     doubt,
+    keep_inside,
     lowest_of_lanes,
     make_room,
 )
@@ -277,6 +278,7 @@ def _scan(
         m = min(size, ends[segment] - start)
         _pack_tile(x, start, m, layout, packed, bits, nowhere)
         _score_tile(packed, bits, m, layout, tables, tile)
+        keep_inside(tile, m, k)
         for t in range(m):
             weight[t] = row_weights[start + t] if weighted else 1.0
             if nowhere[t]:

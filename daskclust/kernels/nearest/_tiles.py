@@ -55,6 +55,7 @@ __all__ = [
     "ask",
     "doubt",
     "exact_nearest",
+    "keep_inside",
     "lowest_of_lanes",
     "make_room",
     "rounding",
@@ -109,6 +110,17 @@ def lowest_of_lanes(tile: Any, m: Any) -> None:
         low[t], next_low[t], nearest[t] = nearest_in_row(  # type: ignore[call-arg]
             best, second, vector, t
         )
+
+
+@inner(counted=False)
+def keep_inside(tile: Any, m: Any, k: Any) -> None:
+    """Give a row a center where scores overflowed, so that the padding won, which is infinite.
+
+    Such rows are doubtful: :func:`settle` decides them.
+    """
+    nearest = tile.nearest
+    for t in range(m):
+        nearest[t] = nearest[t] if nearest[t] < k else 0
 
 
 @inner(counted=False)
@@ -319,6 +331,7 @@ def _scan(
                 else:
                     _gather_row(x, start + t, shift, active, packed, t)
             score_tile(packed, top, m, layout, tile)
+        keep_inside(tile, m, k)
         if weighted:
             for t in range(m):
                 weight[t] = row_weights[start + t]

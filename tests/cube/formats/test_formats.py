@@ -200,6 +200,15 @@ def test_an_npy_file_travels_as_its_path(tmp_path, values):
         found.compute()
 
 
+def test_the_header_of_an_npy_file_may_be_damaged(tmp_path, values):
+    np.save(tmp_path / "scene.npy", values)
+    content = (tmp_path / "scene.npy").read_bytes()
+    # The header is an expression in Python: this one has no end.
+    (tmp_path / "scene.npy").write_bytes(content.replace(b"}", b"{", 1))
+    with pytest.raises(ValueError, match=r"scene\.npy' cannot be read as an array of numbers"):
+        open_file(tmp_path / "scene.npy")
+
+
 @pytest.mark.parametrize("name", ["scene.tif", "scene.nc", "scene.npy"])
 def test_files_cut_off_and_missing_are_told_in_one_line(tmp_path, values, name):
     path = tmp_path / name
@@ -267,6 +276,10 @@ def test_a_mosaic_needs_its_files_whole(tmp_path, values):
         mosaic.write_text(text.replace("scene.tif", name))
         with pytest.raises(OSError, match=message):
             open_file(mosaic)
+    # GDAL reads on where a parser stops.
+    mosaic.write_text(text.replace("</VRTDataset>", "\x01</VRTDataset>"))
+    with pytest.raises(OSError, match=r"all\.vrt' is no whole XML file: not well-formed"):
+        open_file(mosaic)
 
 
 def test_a_band_file_counts_once(tmp_path, values):
