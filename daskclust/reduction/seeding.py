@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.compensated import sum_terms
+from daskclust.kernels.gaps import incomplete_rows
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.kernels.nearest.observed import incomplete_rows, nearest_observed
+from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.kernels.rng import race_keys
 from daskclust.kernels.starts.d2_sampling import approach, approach_observed
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
