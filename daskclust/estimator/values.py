@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from daskclust._warnings import warn
 from daskclust.exceptions import MissingValuesWarning, PrecisionWarning
-from daskclust.kernels.mixtures.observed_moments import first_infinite
+from daskclust.kernels.gaps import find_gaps
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.reduction import Survey
 from daskclust.reduction.partial_survey import PartialSurvey
@@ -134,7 +134,7 @@ def check_block(x: NDArray[Any], start: int, *, missing: bool) -> None:
         Number of its first row.
     missing : bool
     """
-    row, column = first_infinite(x) if missing else first_nonfinite(x)
+    row, column = find_gaps(x)[1:] if missing else first_nonfinite(x)
     if row < 0:
         return
     if missing:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.mixtures.observed_moments import first_infinite, observed_moments
+from daskclust.kernels.gaps import find_gaps
+from daskclust.kernels.mixtures.observed_moments import observed_moments
 from daskclust.kernels.moments import block_moments
-from daskclust.kernels.nearest.observed import count_missing
 from daskclust.kernels.observed_class_moments import observed_class_moments
 from daskclust.reduction.class_moments import add_classes, class_fields, class_statistics
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
@@ -87,13 +87,12 @@ def _chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
     x, p = rows.x, state.n_features
     partial = {name: field.identity() for name, field in _fields(state).items()}
     weight = usable_weight(rows, partial)
-    row, column = first_infinite(x)
+    missing, row, column = find_gaps(x)
     if row >= 0:
         note_bad(partial, rows, row, column + 1)
         return partial
     add_hash(partial, rows)
     note_idle(partial, rows, weight)
-    missing = count_missing(x)
     incomplete, gone = missing > 0, missing == p
     if incomplete.any():
         found = observed_moments(x, weight, rows.segments())

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.compensated import sum_terms
+from daskclust.kernels.gaps import incomplete_rows
 from daskclust.kernels.nearest.assign import nearest
-from daskclust.kernels.nearest.observed import incomplete_rows, nearest_observed
+from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.kernels.rng import race_keys
 from daskclust.kernels.starts.d2_sampling import approach, approach_observed
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
@@ -85,13 +86,13 @@ class _Race:
         uniforms: Float,
         shift: Float | None,
         before: _Carry | None,
-        incomplete: NDArray[np.bool_] | None,
+        missing: bool,
     ) -> None:
         self._x, self._weight, self._shift = rows.x, rows.weight, shift
         self._candidates, self._uniforms = candidates, uniforms
-        self._incomplete = incomplete
+        self._missing = missing
         if before is None:
-            measure = nearest if incomplete is None else nearest_observed
+            measure = nearest_observed if missing else nearest
             distance = measure(rows.x, candidates[:1], shift=shift)[1]
             self.carry = _Carry(distance, np.ones(len(rows.x), dtype=np.int32))
         else:
@@ -108,10 +109,11 @@ class _Race:
         distance, seen = self.carry
         # A little early: what rounding might still bring before the limit is measured, too.
         arrival = keys[places] * distance[places] * _CERTAIN
-        if self._incomplete is None:
+        if not self._missing:
             approach(self._x, self._candidates, places, arrival, limit, distance, seen)
         else:
-            gaps = self._incomplete[places]
+            # Of these rows only: they are few, and a look at all would be a pass over the block.
+            gaps = incomplete_rows(self._x[places])
             for function, part in ((approach, ~gaps), (approach_observed, gaps)):
                 function(
                     self._x, self._candidates, places[part], arrival[part], limit, distance, seen
@@ -158,7 +160,6 @@ def _round_block(
 ) -> tuple[Partial, list[_Carry]]:
     partial = {name: field.identity() for name, field in _round_fields(state).items()}
     kept = []
-    incomplete = incomplete_rows(rows.x) if state.missing else None
     for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
         race = _Race(
             rows,
@@ -166,7 +167,7 @@ def _round_block(
             rows.uniforms(seed, state.round),
             state.shift,
             None if carry is None else carry[r],
-            incomplete,
+            state.missing,
         )
         front, keys = race.run(state.n_picks)
         partial["picks"][r] = pick_rows(rows, keys, state.n_picks, front)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import mixtures
 import numpy as np
 import overhead
 import pairwise_seeding
+import partial
 import pckid
 import pcskm
 import pytest
@@ -209,6 +211,25 @@ def test_mixtures_are_compared_at_toy_size() -> None:
         assert mixtures.measure(cell, mixtures.TOY, short=1, long=3) != 0.0
     times = dict.fromkeys(mixtures.CELLS, 2.0)
     assert mixtures.ratios(times) == dict.fromkeys(mixtures.TARGETS, 1.0)
+
+
+def test_missing_values_are_measured_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
+    cell = partial.Cell(6, 5, 0.1, "float32")
+    results = partial.compare([cell], n=3000, repeats=1)
+    partial.report(results)
+    assert "| 6 | 5 | 0.1 | float32 |" in capsys.readouterr().out
+    with_gaps, complete = partial.Span(3.0, 8.0), partial.Span(2.0, 4.0)
+    assert partial.ratio([(with_gaps, complete)]) == (1.5, 2.0)
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("p", partial.FEATURES)
+def test_missing_values_cost_at_most_their_target(p: int) -> None:
+    grid = itertools.product(partial.CLUSTERS, partial.SHARES, partial.DTYPES)
+    results = partial.compare(partial.Cell(p, *values) for values in grid)
+    for cell, pairs in results.items():
+        assert partial.ratio(pairs).processor <= partial.TARGET, cell
 
 
 def test_pckid_is_measured_at_toy_size() -> None:

@@ -18,7 +18,7 @@ from daskclust.kernels.mixtures._patterns import group_patterns
 from daskclust.kernels.mixtures._softmax import exponential, softmax
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
-from daskclust.kernels.mixtures.observed_moments import first_infinite, observed_moments
+from daskclust.kernels.mixtures.observed_moments import observed_moments
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.reduction.mixtures import (
     EXPECTATION,
@@ -241,11 +241,6 @@ def test_moments_of_what_is_there(seed, weighted):
     np.testing.assert_allclose(found.moments, [mass, mean, squares], rtol=1e-9)
     np.testing.assert_array_equal(found.low, np.where(there, x, np.inf).min(axis=0))
     np.testing.assert_array_equal(found.high, np.where(there, x, -np.inf).max(axis=0))
-
-
-def test_nan_is_not_infinity():
-    assert first_infinite(np.array([[np.nan, 1.0]])) == (-1, -1)
-    assert first_infinite(np.array([[np.nan, 1.0], [0.0, np.inf]])) == (1, 1)
 
 
 # The laws of the reductions, with values missing.

@@ -11,7 +11,7 @@ from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.moments import merge_moments
 
-__all__ = ["ObservedMoments", "first_infinite", "observed_moments"]
+__all__ = ["ObservedMoments", "observed_moments"]
 
 Float = NDArray[np.float64]
 
@@ -88,32 +88,6 @@ def _segment(
             high[j] = max(high[j], v if has else -np.inf)
         informed += missing < p
     return total, informed
-
-
-@compiled()
-def _first_infinite(x: Any) -> Any:
-    for i in range(x.shape[0]):
-        infinite = 0
-        for j in range(x.shape[1]):
-            infinite += abs(x[i, j]) == np.inf
-        if infinite:
-            for j in range(x.shape[1]):
-                if np.isinf(x[i, j]):
-                    return i, j
-    return -1, -1
-
-
-def first_infinite(x: NDArray[Any]) -> tuple[int, int]:
-    """Row and column of the first infinity in row order, (-1, -1) if there is none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> first_infinite(np.array([[0.0, np.nan], [2.0, -np.inf]]))
-    (1, 1)
-    """
-    row, column = _first_infinite(x)
-    return int(row), int(column)
 
 
 def observed_moments(

@@ -151,7 +151,7 @@ def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> NDArray[Any
     return np.ndarray(shape, dtype, room, start)
 
 
-def tile_rows(q: int, itemsize: int) -> int:
-    """Rows of q numbers that are worked on together."""
-    rows = _TILE_BYTES // max(1, q * itemsize) // _ROW_UNIT * _ROW_UNIT
+def tile_rows(q: int, itemsize: int, n_tiles: int = 1) -> int:
+    """Rows of q numbers that are worked on together; so many times the usual number."""
+    rows = n_tiles * _TILE_BYTES // max(1, q * itemsize) // _ROW_UNIT * _ROW_UNIT
     return min(_MOST_ROWS, max(_ROW_UNIT, rows))

@@ -60,6 +60,9 @@ Float = NDArray[np.float64]
 
 #: Features of a byte, and of one look into the tables.
 _BYTE, _GROUP = 8, 4
+#: Tiles of complete rows in one of these: a panel's tables are four times as long as the panel
+#: and lie in the second-level cache anyway, so more rows share the way to them.
+_LONGER = 2
 
 
 class _Tables(NamedTuple):
@@ -335,7 +338,7 @@ def scan_observed(
     layout: Layout = lay_out(centers, None if uniform else feature_weights, shift, x.dtype)
     tables = _lay_tables(layout, centers, feature_weights)
     q = layout.active.size
-    size = tile_rows(q, x.dtype.itemsize)
+    size = tile_rows(q, x.dtype.itemsize, _LONGER)
     packed, bits = np.zeros((size, q), x.dtype), np.zeros((size, _n_bytes(q)), np.uint8)
     tile = make_room(size, layout, x.dtype)
     k = len(centers) if stats[0].size else 0

@@ -27,48 +27,13 @@ from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.assign import BlockStatistics, accumulate, nearest
 from daskclust.kernels.nearest.implementation import scan_observed
 
-__all__ = ["accumulate_observed", "count_missing", "incomplete_rows", "nearest_observed"]
+__all__ = ["accumulate_observed", "nearest_observed"]
 
 Float = NDArray[np.float64]
 
 _NO_FLOATS = np.empty(0)
 _NO_LABELS = np.empty(0, np.int32)
 _NO_STATS = BlockStatistics(np.empty((0, 0)), np.empty((0, 0)))
-
-
-@compiled()
-def _count_missing(x: Any, out: Any) -> None:
-    for i in range(x.shape[0]):
-        missing = 0
-        for j in range(x.shape[1]):
-            missing += x[i, j] != x[i, j]
-        out[i] = missing
-
-
-def count_missing(x: NDArray[Any]) -> NDArray[np.int32]:
-    """Missing values of each row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> count_missing(np.array([[0.0, 1.0], [np.nan, 1.0]]))
-    array([0, 1], dtype=int32)
-    """
-    missing = np.empty(len(x), np.int32)
-    _count_missing(np.ascontiguousarray(x), missing)
-    return missing
-
-
-def incomplete_rows(x: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each row misses a value.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> incomplete_rows(np.array([[0.0, 1.0], [np.nan, 1.0]]))
-    array([False,  True])
-    """
-    return count_missing(x) > 0
 
 
 def nearest_observed(
