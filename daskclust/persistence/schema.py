@@ -137,6 +137,8 @@ class Array(Entry):
         Whether NaN and infinity are refused.
     total : str, optional
         Size that the values sum up to.
+    below : str, optional
+        Size that all values are less than, as numbers of its items are.
     optional : bool
     """
 
@@ -146,6 +148,7 @@ class Array(Entry):
     high: float = _LARGEST
     finite: bool = True
     total: str | None = None
+    below: str | None = None
     optional: bool = False
 
     def __init__(
@@ -156,6 +159,7 @@ class Array(Entry):
         high: float = _LARGEST,
         finite: bool = True,
         total: str | None = None,
+        below: str | None = None,
         optional: bool = False,
     ) -> None:
         forms = tuple(tuple(form.split()) for form in " ".join(dims).split("|"))
@@ -166,6 +170,7 @@ class Array(Entry):
             ("high", high),
             ("finite", finite),
             ("total", total),
+            ("below", below),
             ("optional", optional),
         ):
             object.__setattr__(self, key, value)
@@ -206,6 +211,10 @@ class Array(Entry):
             # Python integers: those of NumPy wrap around.
             total = sum(int(value) for value in array)
             _check(total == wanted, name, f"sums to {total}; expected {self.total} = {wanted}")
+        if self.below is not None and array.size:
+            most = int(array.max())
+            size = sizes[self.below]
+            _check(most < size, name, f"holds {most}; expected less than {self.below} = {size}")
         return array
 
 

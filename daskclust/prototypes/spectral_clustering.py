@@ -168,7 +168,7 @@ tuple of str, default="auto"
         "embedding_": Array("m", "d"),
         "eigenvalues_": Array("d"),
         "_nodes": Array("t", "s"),
-        "_clusters": Array("t", kind="i", low=0),
+        "_clusters": Array("t", kind="i", low=0, below="t"),
     }
 
     def __init__(
