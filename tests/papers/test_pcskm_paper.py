@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -15,20 +13,7 @@ from oracles.golden import DATA_SETS, load
 import daskclust
 from daskclust.metrics import pairwise_f_score
 
-SCRIPT = Path(__file__).resolve().parents[2] / "notebooks" / "pcskm_paper.py"
-
-
-@pytest.fixture(scope="module")
-def paper() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pcskm_paper", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Named tuples and dataclasses look their module up, and scripts import their neighbors.
-    sys.modules["pcskm_paper"] = module
-    sys.path.insert(0, str(SCRIPT.parent))
-    spec.loader.exec_module(module)
-    return module
+SCRIPT = "pcskm_paper"
 
 
 @pytest.fixture(scope="module")

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-SCRIPT = Path(__file__).resolve().parents[2] / "notebooks" / "ss_kmeanspp_paper.py"
-
-
-@pytest.fixture(scope="module")
-def paper():
-    spec = importlib.util.spec_from_file_location("ss_kmeanspp_paper", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+SCRIPT = "ss_kmeanspp_paper"
 
 
 def test_bounds_end_at_lemma_4_1(paper):
