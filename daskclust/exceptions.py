@@ -76,7 +76,8 @@ class ReadError(DaskclustError, OSError):
         """Take the cause along to another process, which pickle alone does not."""
         cause = self.__cause__
         try:
-            pickle.dumps(cause)
+            # Errors of GDAL are packed, but cannot be unpacked.
+            pickle.loads(pickle.dumps(cause))
         except Exception:  # an error of a foreign library need not travel
             cause = None
         return type(self), (str(self), cause)

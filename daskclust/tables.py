@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.engine import compute
-from daskclust.storage.atomic import discard, hidden_sibling, put_in_place, remove_stale
+from daskclust.exceptions import StoreError
+from daskclust.storage.atomic import discard, hidden_sibling, naming, put_in_place, remove_stale
 from daskclust.storage.files import unanswered, url_options
+from daskclust.storage.seen import this_process
 from daskclust.storage.urls import redact
 
 __all__ = ["Table", "open_table"]
@@ -167,13 +169,12 @@ class Table:
         partial = hidden_sibling(target, "partial")
         partial.mkdir()
         try:
-            compute(
-                "the writing of labels",
-                *(
-                    dask.delayed(_write_part)(part, block, name, partial / f"part.{k:06d}.parquet")
-                    for k, (part, block) in enumerate(zip(parts, blocks, strict=True))
-                ),
-            )
+            tasks = [
+                dask.delayed(_write_part)(part, block, name, partial / f"part.{k:06d}.parquet")
+                for k, (part, block) in enumerate(zip(parts, blocks, strict=True))
+            ]
+            with naming(target):
+                compute("the writing of labels", *tasks)
             missing = len(parts) - len(list(partial.glob("part.*.parquet")))
             if missing:
                 raise ValueError(
@@ -388,5 +389,11 @@ def _write_part(part: Any, labels: NDArray[Any], name: str, path: Path) -> None:
         raise ValueError(
             f"A part of the table has {len(part)} rows but got {len(labels)} labels; expected the "
             "labels of table.samples."
+        )
+    if not path.parent.is_dir():
+        raise StoreError(
+            f"The {this_process()} does not see {str(path.parent)!r}, which the client made. Every "
+            "worker must reach the same folder under the same path: use a shared file system, and "
+            "check mounts and containers."
         )
     part.assign(**{name: labels}).to_parquet(path, index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["discard", "hidden_sibling", "new_file", "put_in_place", "remove_stale"]
+__all__ = ["discard", "hidden_sibling", "naming", "new_file", "put_in_place", "remove_stale"]
+
+#: Errors of a disk that takes no more.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 _REMOVAL_TRIES, _REMOVAL_PAUSE = 20, 0.05  # pause in seconds
 #: Seconds by which the clocks of a process and of a file may differ.
@@ -80,7 +84,10 @@ def remove_stale(path: Path) -> None:
     processes of this host that are gone, and those of other hosts which are older than
     the target by more than a minute.
     """
-    ours = re.compile(rf"\.{re.escape(path.name)}\.(\w+)-(\d+)-[0-9a-f]{{8}}\.(?:partial|old)")
+    ours = re.compile(
+        rf"\.{re.escape(path.name)}\.(\w+)-(\d+)-[0-9a-f]{{8}}\.(?:partial|old)"
+        r"(?:\.aux\.xml)?"  # what GDAL keeps beside a GeoTIFF
+    )
     try:
         with os.scandir(path.parent) as entries:
             found = [(Path(entry.path), ours.fullmatch(entry.name)) for entry in entries]
@@ -117,6 +124,22 @@ def _is_gone(pid: int, changed: float) -> bool:
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of a disk that takes no more say what was written; the system does not.
+
+    Raises
+    ------
+    OSError
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+@contextmanager
 def new_file(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure.
 
@@ -133,9 +156,10 @@ def new_file(path: Path, *, check: Callable[[], None] | None = None) -> Iterator
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = hidden_sibling(path, "partial")
     try:
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
+        with naming(path):
+            yield partial
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
         if check is not None:
             check()
         put_in_place(partial, path)

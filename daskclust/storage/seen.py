@@ -28,7 +28,7 @@ from daskclust.exceptions import MemoryPlanError, StoreError
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.urls import redact
 
-__all__ = ["MOST_CHUNKS", "StoredArray", "as_dask", "metadata_digest", "values_of"]
+__all__ = ["MOST_CHUNKS", "StoredArray", "as_dask", "metadata_digest", "this_process", "values_of"]
 
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
@@ -73,7 +73,7 @@ def metadata_digest(array: zarr.Array) -> str | None:
     return found.hexdigest()
 
 
-def _where() -> str:
+def this_process() -> str:
     """Name this process, by its address if it is a worker."""
     place = f"process {os.getpid()} on {platform.node()}"
     try:
@@ -146,8 +146,8 @@ class StoredArray:
         _seen.discard(self.key)
         what = "does not see" if found is None else "sees another array at"
         raise StoreError(
-            f"The {_where()} {what} {self.name!r}, which the client opened. Every worker must "
-            "reach the same store under the same path: use a shared file system or an object "
+            f"The {this_process()} {what} {self.name!r}, which the client opened. Every worker "
+            "must reach the same store under the same path: use a shared file system or an object "
             "store, and check mounts and containers."
         )
 

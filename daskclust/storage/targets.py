@@ -14,7 +14,13 @@ from zarr.abc.store import Store
 from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
-from daskclust.storage.atomic import discard, hidden_sibling, put_in_place, remove_stale
+from daskclust.storage.atomic import (
+    discard,
+    hidden_sibling,
+    naming,
+    put_in_place,
+    remove_stale,
+)
 from daskclust.storage.retrying import retrying
 from daskclust.storage.stores import INCOMPLETE, local_path, opening_errors
 from daskclust.storage.urls import redact
@@ -203,11 +209,12 @@ def new_group(
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = hidden_sibling(path, "partial")
     try:
-        group = zarr.open_group(str(partial), mode="w-", zarr_format=zarr_format)
-        yield group
-        _sign(group, kind)
-        if consolidated:
-            _consolidate(group.store, group.path, zarr_format)
+        with naming(path):
+            group = zarr.open_group(str(partial), mode="w-", zarr_format=zarr_format)
+            yield group
+            _sign(group, kind)
+            if consolidated:
+                _consolidate(group.store, group.path, zarr_format)
         # Checked again: writing may have taken hours.
         check_target(target, kind=kind, overwrite=overwrite)
         put_in_place(partial, path)

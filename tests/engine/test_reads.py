@@ -198,6 +198,20 @@ def test_an_error_takes_its_cause_to_another_process():
     assert str(error.__cause__) == "cause"
 
 
+class Unpacked(Exception):
+    """As errors of GDAL: it is packed, and cannot be unpacked."""
+
+    def __init__(self, one, other):
+        super().__init__("packed without its arguments")
+
+
+def test_a_cause_that_cannot_be_unpacked_stays_at_home():
+    error = pickle.loads(pickle.dumps(ReadError("text", Unpacked(1, 2))))
+    assert type(error) is ReadError
+    assert str(error) == "text"
+    assert error.__cause__ is None
+
+
 def test_a_message_holds_no_credentials():
     class Remote:
         shape = (1,)

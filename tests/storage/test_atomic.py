@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -83,3 +84,10 @@ def test_files_of_others_stay(path, name):
     os.utime(other, (0, 0))
     remove_stale(path)
     assert other.exists()
+
+
+def test_a_full_disk_says_what_was_written(path):
+    with pytest.raises(OSError, match=r"No space left.*fit\.npz'"), new_file(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match=r"^of another kind$"), new_file(path):
+        raise OSError("of another kind")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from daskclust.cube.formats.found import maybe_unplaced, needs_extra
 from daskclust.cube.formats.vector import PixelGrid
+from daskclust.storage.atomic import hidden_sibling, naming, put_in_place, remove_stale
 from daskclust.storage.urls import redact
 
 __all__ = ["GEOTIFF_ENDINGS", "MARK", "Legend", "check_cog", "is_geotiff", "tags_of", "write_cog"]
@@ -134,11 +136,17 @@ def write_cog(
     check : callable(), optional
         Called before the file gets its name; raises where the map must not be kept.
 
+    Raises
+    ------
+    OSError
+        The file cannot be written, such as on a disk that is full.
+
     Notes
     -----
     Memory: one block, and GDAL's cache.  A plain tiled GeoTIFF is written beside the
     target first, then copied by GDAL's COG driver, which adds overviews (nearest
-    neighbor for classes).
+    neighbor for classes).  GDAL forgets errors of its cache: the copy is read again, and
+    compared with what was written by a checksum of each block.
     """
     with needs_extra(f"{str(path)!r}"):
         import rasterio
@@ -146,8 +154,8 @@ def write_cog(
         from rasterio.shutil import copy
         from rasterio.windows import Window
     target = Path(path)
-    plain = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial.tif")
-    whole = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+    plain, whole = hidden_sibling(target, "partial"), hidden_sibling(target, "partial")
+    written: list[tuple[Any, int]] = []
     profile: dict[str, Any] = {
         "driver": "GTiff",
         "height": grid.shape[0],
@@ -166,15 +174,14 @@ def write_cog(
         profile["crs"] = grid.crs
         profile["transform"] = Affine(*grid.transform)
     try:
-        with maybe_unplaced():
+        with _errors_of_writing(path), maybe_unplaced():
             opened = rasterio.open(plain, "w", **profile)
-        with opened as file:
+        with _errors_of_writing(path), opened as file:
             for rows, cols, values in blocks:
                 window = Window.from_slices(rows, cols)
-                if values.ndim == 2:
-                    file.write(values.astype(dtype, copy=False), 1, window=window)
-                else:
-                    file.write(values.astype(dtype, copy=False), window=window)
+                bands = (values if values.ndim == 3 else values[None]).astype(dtype, copy=False)
+                file.write(bands, window=window)
+                written.append((window, _checksum(bands)))
             file.update_tags(**dict(tags or {}))
             for number, name in enumerate(band_names or (), start=1):
                 file.set_band_description(number, name)
@@ -189,9 +196,10 @@ def write_cog(
             if colors and max(colors) <= _MOST_COLORS and np.dtype(dtype).kind == "u":
                 file.write_colormap(1, {int(k): (*map(int, c[:3]), 255) for k, c in colors.items()})
         if names and 0 <= min(names) and max(names) <= _MOST_COLORS:
-            _write_categories(plain, names)
+            with naming(target):
+                _write_categories(plain, names)
         kind = "nearest" if np.dtype(dtype).kind in "iu" else "average"
-        with maybe_unplaced():
+        with _errors_of_writing(path), maybe_unplaced():
             copy(
                 str(plain),
                 str(whole),
@@ -201,17 +209,40 @@ def write_cog(
                 OVERVIEW_RESAMPLING=kind,
                 BIGTIFF="IF_SAFER",
             )
+            with rasterio.open(whole) as file:
+                if any(_checksum(file.read(window=at)) != value for at, value in written):
+                    raise _unwritten(path, "it does not hold what was written to it")
         if check is not None:
             check()
         categories = whole.with_name(whole.name + _BESIDE)
         if categories.exists():
             # First, so that a map is never there without its classes.
             categories.replace(target.with_name(target.name + _BESIDE))
-        whole.replace(target)
+        put_in_place(whole, target)
+        remove_stale(target)
     finally:
         for scratch in (plain, whole):
             for left in scratch.parent.glob(scratch.name + "*"):
                 left.unlink(missing_ok=True)
+
+
+def _checksum(bands: NDArray[Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(bands).data)
+
+
+@contextmanager
+def _errors_of_writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of GDAL, some of which are no public classes, say what could not be written."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0] != "rasterio":
+            raise
+        raise _unwritten(path, str(error)) from error
+
+
+def _unwritten(path: str | os.PathLike[str], why: str) -> OSError:
+    return OSError(f"{redact(path)!r} could not be written: {why}. Is there room on the disk?")
 
 
 def _write_categories(path: Path, names: Mapping[int, str]) -> None:

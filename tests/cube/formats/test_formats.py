@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import socket
 import warnings
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import dask
@@ -492,3 +496,38 @@ def test_a_map_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(RuntimeError, match="a worker died"):
         write_cog(tmp_path / "map.tif", broken(), GRID, dtype="uint8", nodata=255)
     assert not list(tmp_path.iterdir())
+
+
+@contextmanager
+def largest_file(size: int):
+    """Let no file grow larger, as on a disk that is full."""
+    resource = pytest.importorskip("resource", reason="limits are those of Unix")
+    usual, before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.RLIMIT_FSIZE
+    limits = resource.getrlimit(before)
+    resource.setrlimit(before, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(before, limits)
+        signal.signal(signal.SIGXFSZ, usual)
+
+
+@pytest.mark.parametrize("size", [3_000, 20_000, 40_000, 60_000])
+def test_a_map_that_a_full_disk_cuts_off_is_an_error(size, tmp_path):
+    image = np.random.default_rng(0).integers(0, 7, (400, 400)).astype("uint8")
+    grid, path = PixelGrid((400, 400), GRID.transform, GRID.crs), tmp_path / "map.tif"
+    with largest_file(size), pytest.raises(OSError, match=r"map\.tif"):
+        write_cog(path, blocks_of(image), grid, dtype="uint8", nodata=255)
+    assert not list(tmp_path.iterdir())
+    write_cog(path, blocks_of(image), grid, dtype="uint8", nodata=255)
+    with rasterio.open(path) as file:
+        np.testing.assert_array_equal(file.read(1), image)
+
+
+def test_what_a_killed_writer_of_a_map_left_goes_with_the_next(tmp_path):
+    owner = f"{re.sub('[^A-Za-z0-9]', '_', socket.gethostname())}-{2**22 + 1}-0123abcd"
+    for name in (f".map.tif.{owner}.partial", f".map.tif.{owner}.partial.aux.xml"):
+        (tmp_path / name).write_bytes(b"half")
+    image = np.zeros((40, 50), "uint8")
+    write_cog(tmp_path / "map.tif", blocks_of(image), GRID, dtype="uint8", nodata=255)
+    assert [path.name for path in tmp_path.iterdir()] == ["map.tif"]
