@@ -183,7 +183,7 @@ def load_landsat() -> tuple[Floats, Labels, dict[int, str]] | None:
     if path is None:
         return None
     with np.load(path, allow_pickle=False) as data:
-        names = dict(enumerate(data["class_names"].tolist()))
+        names = {c: n.replace("grey", "gray") for c, n in enumerate(data["class_names"].tolist())}
         return data["X"].astype(float), data["y"].astype(int), names
 
 
