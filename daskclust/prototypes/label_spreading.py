@@ -30,6 +30,7 @@ from daskclust.prototypes.spreading import SpreadingProblem, spread_labels, with
 from daskclust.prototypes.state import PrototypeState
 from daskclust.prototypes.stored_posterior import (
     STORED_POSTERIOR,
+    check_posterior,
     restore_posterior,
     store_posterior,
 )
@@ -340,6 +341,9 @@ tuple of str, default="auto"
             "alone; look at their margin, or label some of them.",
             ConstraintWarning,
         )
+
+    def _check_loaded(self) -> None:
+        check_posterior(vars(self))
 
     def _posterior(self) -> Posterior:
         """Return the row function of the fitted model."""

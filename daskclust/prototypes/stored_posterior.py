@@ -14,7 +14,7 @@ from daskclust.prototypes.ridge import KernelRidge
 from daskclust.prototypes.state import split
 from daskclust.prototypes.views import Space
 
-__all__ = ["STORED_POSTERIOR", "restore_posterior", "store_posterior"]
+__all__ = ["STORED_POSTERIOR", "check_posterior", "restore_posterior", "store_posterior"]
 
 #: The attributes: arrays of several graphs are stored one after another, view by view.
 STORED_POSTERIOR: Mapping[str, Entry] = {
@@ -56,6 +56,23 @@ def store_posterior(posterior: Posterior) -> dict[str, Any]:
         stored["_reference_points"] = np.stack([points for points, _ in references])
         stored["_reference_shares"] = references[0][1]
     return stored
+
+
+def check_posterior(stored: Mapping[str, Any]) -> None:
+    """Raise ValueError where the sizes of a stored posterior contradict its arrays."""
+    labeled, graphs = int(stored["_n_labeled"]), stored["_n_prototypes"].tolist()
+    n_nodes, n_views = len(stored["_nodes"]), len(stored["_units"])
+    # Python integers: those of NumPy wrap around.
+    if sum(graphs) + len(graphs) * labeled != n_nodes:
+        raise ValueError(
+            f"graphs of {graphs[:9]} prototypes and {labeled} labeled rows each do not make "
+            f"{n_nodes} nodes"
+        )
+    if len(graphs) % n_views or labeled != stored["_ridge_weights"].shape[1]:
+        raise ValueError(
+            f"{len(graphs)} graphs and {labeled} labeled rows do not belong to {n_views} views and "
+            f"ridge weights of shape {stored['_ridge_weights'].shape}"
+        )
 
 
 def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int) -> Posterior:
