@@ -11,7 +11,9 @@ from pathlib import Path
 __all__ = ["served"]
 
 _SERVER = r"""
-import http.server, os, re, sys, urllib.parse
+import http.server, itertools, os, re, sys, urllib.parse
+
+every, requests = int(sys.argv[2]), itertools.count(1)
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -28,6 +30,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self, with_body):
         name = urllib.parse.unquote(self.path).split("?")[0].lstrip("/")
         path = os.path.join(sys.argv[1], name)
+        if every and "/c/" in name and next(requests) % every == 0:
+            self.send_error(503)
+            return
         if not os.path.isfile(path):
             self.send_response(404)
             self.send_header("Content-Length", "0")
@@ -57,12 +62,14 @@ server.serve_forever()
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder: Path, failing: int = 0) -> Iterator[str]:
     """Serve the files of a folder, and yield its URL.
+
+    One request for a chunk of Zarr in `failing` is answered by 503, none by default.
 
     By a process of its own: GDAL holds the interpreter's lock while it waits for an answer.
     """
-    words = [sys.executable, "-c", _SERVER, str(folder)]
+    words = [sys.executable, "-c", _SERVER, str(folder), str(failing)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

@@ -205,12 +205,21 @@ def _scale(spread: Float, width: Float) -> Float:
     return np.divide(1.0, unit, out=np.zeros_like(unit), where=(width > 0) & (spread > 0))
 
 
+def _width(x: NDArray[Any]) -> Float:
+    """Range of each feature."""
+    low, high = x.min(axis=0), x.max(axis=0)
+    with np.errstate(over="ignore"):
+        width = (high - low).astype(np.float64)
+    # That of float32 may be beyond float32.
+    return np.where(np.isfinite(width), width, high.astype(np.float64) - low)
+
+
 def _view(name: str, sample: SampleRows) -> tuple[bool, Float, Float]:
     if name in ("raw", "standard"):
         mean, scatter = _moments(sample.x, sample.weight, unit=False)
         if name == "raw":
             return False, mean, _components(scatter, mean)
-        scale = _scale(np.sqrt(np.diag(scatter)), np.ptp(sample.x, axis=0).astype(np.float64))
+        scale = _scale(np.sqrt(np.diag(scatter)), _width(sample.x))
         return False, mean, scale[:, None] * _components(scatter * scale[:, None] * scale, 0 * mean)
     mean, scatter = _moments(sample.x, sample.weight, unit=True)
     if name == "angle":

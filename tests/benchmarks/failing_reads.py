@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +25,9 @@ from _timing import THREADS, middle, print_table
 from zarr.storage import LocalStore
 
 import daskclust
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from file_server import served
 
 #: Times as long that a fit may take.
 TARGET = 1.3
@@ -50,45 +49,6 @@ class Failing(LocalStore):
             if fails:
                 raise ConnectionResetError("a read failed")
         return await super().get(key, *args, **options)
-
-
-class Server(SimpleHTTPRequestHandler):
-    """Serves files; below ``/failing/`` one request for a chunk in `EVERY` is answered by 503."""
-
-    protocol_version = "HTTP/1.1"
-    requests = itertools.count(1)
-
-    def do_GET(self) -> None:
-        if self.path.startswith("/failing/"):
-            self.path = self.path.removeprefix("/failing")
-            if "/c/" in self.path and next(self.requests) % EVERY == 0:
-                self.send_error(503)
-                return
-        super().do_GET()
-
-    do_HEAD = SimpleHTTPRequestHandler.do_HEAD
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-def serve(folder: str) -> None:
-    """Serve a folder, and say at which port."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=folder)) as server:
-        print(server.server_port, flush=True)
-        server.serve_forever()
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder from a process of its own."""
-    command = [sys.executable, __file__, "--serve", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        finally:
-            process.kill()
 
 
 def fit(store: Any, persist: bool) -> tuple[float, float, np.ndarray]:
@@ -116,10 +76,10 @@ def compare(
         for first in range(0, shape[0], rows):
             block = rng.normal(size=(rows, FEATURES)) + 3.0 * rng.integers(0, 8, (rows, 1))
             array[first : first + rows] = block
-        with served(Path(scratch)) as url:
+        with served(Path(scratch)) as url, served(Path(scratch), EVERY) as failing_url:
             stores: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
                 "raises": (lambda: LocalStore(path), lambda: Failing(path)),
-                "503": (lambda: f"{url}/x.zarr", lambda: f"{url}/failing/x.zarr"),
+                "503": (lambda: f"{url}/x.zarr", lambda: f"{failing_url}/x.zarr"),
             }
             for case, persist in itertools.product(cases, (False, True)):
                 spans: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
@@ -162,15 +122,11 @@ def report(found: dict[tuple[str, bool], dict[str, float]]) -> None:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--chunks", type=int, default=50)
     parser.add_argument("--rows", type=int, default=40_000, help="of a chunk, 50 float32 each")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cases", default="raises,503")
     options = parser.parse_args()
-    if options.serve:
-        serve(options.serve)
-        return
     cases = tuple(options.cases.split(","))
     report(compare(options.chunks, options.rows, options.repeats, cases))
 

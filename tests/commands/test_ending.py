@@ -12,6 +12,7 @@ import time
 import uuid
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from numpy.testing import assert_array_equal
@@ -176,7 +177,10 @@ def test_a_signal_before_there_is_a_cluster(
     assert took < SECONDS
     assert "Traceback" not in run.err
     assert run.left_behind() == []
-    assert not (tmp_path / "l.zarr").exists()
+    # After 8 s a fast machine may have written the map: whole, then.
+    assert not list(tmp_path.glob("*.partial"))
+    if (tmp_path / "l.zarr").exists():
+        assert set(range(9)) <= set(np.unique(labels_in(tmp_path / "l.zarr")).tolist())
 
 
 @pytest.mark.slow  # with one worker, `test_commands.py` does the same

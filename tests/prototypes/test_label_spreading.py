@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -385,3 +386,12 @@ def test_one_per_cent_of_labels_on_real_data(
     found = np.asarray(model.predict(data))[test]
     assert adjusted_rand_score(y[test], found) > least
     assert roc_auc_score(found == y[test], np.asarray(model.margin(data))[test]) > auc
+
+
+def test_a_range_beyond_float32_is_a_range() -> None:
+    largest = float(np.finfo(np.float32).max)
+    x = np.array([[0.0], [-largest], [largest]], dtype=np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = LabelSpreading(4, random_state=0).fit(x, np.array([0, -1, -1]))
+    assert np.asarray(model.labels_).tolist() == [0, 0, 0]
