@@ -66,11 +66,6 @@ def check_outputs(
     for flag, path in outputs.items():
         if path is None:
             continue
-        if path.startswith("memory:"):
-            raise ValueError(
-                f"{flag} {redact(path)!r} lies in the memory of this process and would end with "
-                "it; give a path or the URL of a store."
-            )
         place = _place(path)
         for other, name in taken.items():
             if place == other or place in other.parents or other in place.parents:
@@ -99,6 +94,11 @@ def check_outputs(
             except (FileExistsError, ValueError) as error:
                 kind = FileExistsError if isinstance(error, FileExistsError) else ValueError
                 raise kind(f"{flag} {error}") from error
+        if path.startswith("memory:"):
+            raise ValueError(
+                f"{flag} {redact(path)!r} lies in the memory of this process and would end with "
+                "it; give a path or the URL of a store."
+            )
         folder = local_path(path)
         if folder is not None:
             check_writable(flag, path, folder)

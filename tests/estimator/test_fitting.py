@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from distributed import Client, LocalCluster
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -20,11 +21,13 @@ from daskclust import (
     DPMeans,
     GaussianMixture,
     KMeans,
+    LabelSpreading,
     MPCKMeans,
     PCKMeans,
     PCSKMeans,
     SemiSupervisedKMeans,
     SparseKMeans,
+    SpectralClustering,
     on_iteration,
 )
 from daskclust.estimator.fitting import best_restart, fit_opened
@@ -241,3 +244,30 @@ def test_the_best_restart_is_the_first_of_those_that_differ_by_rounding():
     assert best_restart([1e-12, 0.0]) == 1
     assert best_restart([1e-12, -1e-12], at_least=1.0) == 0
     assert best_restart([-3.0, -5.0, -5.0 - 1e-12], at_least=1.0) == 1
+
+
+def test_results_outlive_the_cluster_of_the_fit():
+    partly = np.where(np.arange(len(X)) < 30, np.arange(len(X)) % 3, -1)
+    lazy = da.from_array(X, chunks=(40, X.shape[1])).map_blocks(np.copy, dtype=X.dtype)
+    models = (
+        (KMeans(3, random_state=0), {}),
+        (GaussianMixture(2, random_state=0), {}),
+        (PCKID(3, n_initializations=2, max_components=3, random_state=0), {}),
+        (LabelSpreading(9, random_state=0), {"y": partly}),
+        (SpectralClustering(3, n_prototypes=9, random_state=0), {}),
+    )
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster),
+    ):
+        later = [
+            result
+            for model, given in models
+            for result in (model.fit(lazy, **given).labels_, getattr(model, "embedding_", None))
+            if isinstance(result, da.Array)
+        ]
+    assert len(later) == len(models) + 1
+    for result in later:
+        assert len(result.compute(scheduler="sync")) == len(X)
