@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -71,7 +72,9 @@ def discard(partial: Path) -> None:
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
         else:
-            partial.unlink(missing_ok=True)
+            # A task may have made the folder only now.
+            with contextlib.suppress(IsADirectoryError):
+                partial.unlink(missing_ok=True)
         if not partial.exists():
             return
         time.sleep(_REMOVAL_PAUSE)

@@ -98,6 +98,7 @@ def test_whole_fits_reach_their_speed_at_equal_quality() -> None:
 
 
 def test_failing_reads_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads http by it: pip install 'fsspec[http]'")
     # Both fits of each pair are checked to be the same there.
     failing_reads.report(failing_reads.compare(n_chunks=10, rows=500, repeats=1))
     assert capsys.readouterr().out.count("| streamed |") == 2
