@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from daskclust.commands._cubes import open_classes, store_and_variable
 from daskclust.cube.formats.opening import kind_of
 from daskclust.storage.urls import redact
 
-__all__ = ["add_resampling", "open_sources", "parts_of", "sources_of"]
+__all__ = ["add_resampling", "check_named", "open_sources", "parts_of", "sources_of"]
 
 
 def parts_of(text: str) -> list[str]:
@@ -41,6 +42,19 @@ def add_resampling(group: Any, flags: str) -> None:
         action="store_true",
         help=f"bring {flags} of another grid to that of the cube, by the nearest pixel",
     )
+
+
+def check_named(options: argparse.Namespace, *flags: str) -> None:
+    """Refuse options about labels where no labels are named."""
+    if any(getattr(options, flag) is not None for flag in flags):
+        return
+    for name in ("class_column", "resample_labels"):
+        if getattr(options, name):
+            needed = " or ".join(f"--{flag}" for flag in flags)
+            raise ValueError(
+                f"--{name.replace('_', '-')} is about {needed}, and none is given: "
+                "name the labels, or leave it out."
+            )
 
 
 def open_sources(

@@ -26,7 +26,7 @@ from daskclust.commands._estimators import (
 )
 from daskclust.commands._examine import look_before_fit
 from daskclust.commands._jobs import add_job_arguments, effective, with_file
-from daskclust.commands._label_sources import add_resampling, open_sources, sources_of
+from daskclust.commands._label_sources import add_resampling, check_named, open_sources, sources_of
 from daskclust.commands._outputs import OUTPUTS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._results import fit_as_text, numbers_of
@@ -167,6 +167,7 @@ class Job:
 def open_job(options: argparse.Namespace, model: Any) -> Job:
     """Open and check whatever a fit will need, from metadata only."""
     params = model.get_params(deep=False)
+    check_named(options, "labels", "truth")
     mark = job_mark(options, params)
     replace = _check_outputs(options, mark)
     check_resumable(options, mark)

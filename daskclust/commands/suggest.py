@@ -19,7 +19,13 @@ from daskclust.commands._cubes import (
 )
 from daskclust.commands._data import bands_of_model, check_same_data, read_scaling
 from daskclust.commands._jobs import add_job_arguments, with_file
-from daskclust.commands._label_sources import add_resampling, open_sources, parts_of, sources_of
+from daskclust.commands._label_sources import (
+    add_resampling,
+    check_named,
+    open_sources,
+    parts_of,
+    sources_of,
+)
 from daskclust.commands._outputs import JOB, KINDS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark
@@ -84,6 +90,7 @@ def _run(options: argparse.Namespace) -> int:
         options.parser.error("--output is needed")
     if options.seed < 0:
         options.parser.error(f"--seed {options.seed} is negative")
+    check_named(options, "labels")
     began = time.perf_counter()
     progress = Progress()
     mark = job_mark(options, {}, options.model)

@@ -357,6 +357,8 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
         ("--truth S::none", "No array 'none'"),
         ("--truth S::wavelength", "expected the image's (40, 50)"),
         ("--labels floats.zarr", "--labels has dtype float64; expected integers"),
+        ("--class-column crop", "--class-column is about --labels or --truth, and none is given"),
+        ("--resample-labels", "--resample-labels is about --labels or --truth"),
         ("--mask none.zarr", "no Zarr store at"),
         ("--mask F", "mask has dtype int16; expected bool"),
         ("--estimator pckmeans --must-link none.csv", "there is no file 'none.csv'"),
