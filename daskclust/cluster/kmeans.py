@@ -93,8 +93,8 @@ array of shape (k, p) or callable, default="k-means||"
         memory, it is ``"lloyd"``.  ``"nested"`` iterates on a sample first, which is doubled
         each time the centers move less than its noise [8]_, then on all rows, to the same
         tolerance.  From the sixth iteration on, each center goes 0.9 times its last move beyond its
-        mean (Nesterov's momentum), which takes fewer iterations; inertia may rise for some of
-        them.  The final centers are means.
+        mean (Nesterov's momentum), which mostly takes fewer iterations; inertia may rise for
+        some of them.  The final centers are means.
         With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
         the candidates and the sample, and the worse half of them is dropped at each doubling.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 10 rows a

@@ -39,8 +39,8 @@ __all__ = [
 
 Float = NDArray[np.float64]
 
-#: How far centers go on, as a share of their last move: half as many iterations, or less, where
-#: many rows lie between clusters.
+#: How far centers go on, as a share of their last move: about half as many iterations where many
+#: rows lie between clusters.
 MOMENTUM = 0.9
 #: Bytes of the sample at most: it lies with the client.
 _BYTES = 2**28

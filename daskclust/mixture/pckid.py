@@ -157,8 +157,8 @@ class PCKID(
     ``"kernel"``, up to 3000 rows.
 
     *Time*: the training, then linear in n (beyond what is kept).  With Q = G = 30 and
-    p = 20, two worker processes of one thread took 34 and 157 s, and 1.3 and 3.0 GiB in
-    all, for 1e5 and 1e6 rows (``tests/benchmarks/pckid.py``).
+    p = 20, two worker processes of one thread took 34 to 40 s and 157 to 228 s, and 1.3 and
+    3.0 GiB in all, for 1e5 and 1e6 rows (``tests/benchmarks/pckid.py``).
 
     *Precision*: densities in float64; posteriors in float32 for ``"randomized"``
     (kernel error about 1e-7), else float64.
