@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from daskclust.kernels.compiling import compiled
 
-__all__ = ["Gaps", "find_gaps", "incomplete_rows"]
+__all__ = ["Gaps", "find_gaps"]
 
 
 class Gaps(NamedTuple):
@@ -59,15 +59,3 @@ def find_gaps(x: NDArray[Any]) -> Gaps:
     row = int(_sweep(np.ascontiguousarray(x), missing))
     column = int(np.isinf(x[row]).argmax()) if row >= 0 else -1
     return Gaps(missing, row, column)
-
-
-def incomplete_rows(x: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each row misses a value.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> incomplete_rows(np.array([[0.0, 1.0], [np.nan, 1.0]]))
-    array([False,  True])
-    """
-    return find_gaps(x).missing > 0

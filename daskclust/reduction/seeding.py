@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.compensated import sum_terms
-from daskclust.kernels.gaps import incomplete_rows
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.kernels.rng import race_keys
-from daskclust.kernels.starts.d2_sampling import approach, approach_observed
+from daskclust.kernels.starts.d2_sampling import approach
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 
@@ -36,8 +35,6 @@ CARRY_BYTES = 12
 _EVERY, _SPARE = 16, 4
 #: Rows in front that are measured at a time, at least.
 _BATCH = 256
-#: Less than 1 by more than the rounding of a key.
-_CERTAIN = 1 - 1e-12
 #: A draw of its own, beside those of the rounds.
 _WEIGHING = 2**32
 
@@ -104,20 +101,16 @@ class _Race:
             mass = mass * self._weight[places]
         return race_keys(self._uniforms[places], mass)
 
-    def _overtake(self, places: NDArray[np.intp], keys: Float, limit: float) -> None:
-        """Make the keys of some rows exact, or so far that they lie behind the limit."""
-        distance, seen = self.carry
-        # A little early: what rounding might still bring before the limit is measured, too.
-        arrival = keys[places] * distance[places] * _CERTAIN
-        if not self._missing:
-            approach(self._x, self._candidates, places, arrival, limit, distance, seen)
-        else:
-            # Of these rows only: they are few, and a look at all would be a pass over the block.
-            gaps = incomplete_rows(self._x[places])
-            for function, part in ((approach, ~gaps), (approach_observed, gaps)):
-                function(
-                    self._x, self._candidates, places[part], arrival[part], limit, distance, seen
-                )
+    def _overtake(self, places: NDArray[np.intp], keys: Float) -> None:
+        """Make the keys of some rows exact."""
+        approach(
+            self._x,
+            self._candidates,
+            places,
+            *self.carry,
+            shift=self._shift,
+            missing=self._missing,
+        )
         keys[places] = self._keys(places)
 
     def run(self, count: int) -> tuple[NDArray[np.intp], Float]:
@@ -125,7 +118,7 @@ class _Race:
         keys = self._keys(slice(None))
         # Rows that look like the first, then those that may still beat them, a few at a time.
         batch = np.flatnonzero((keys <= _low_quantile(keys, 2 * count)) & (keys < np.inf))
-        self._overtake(batch, keys, np.inf)
+        self._overtake(batch, keys)
         best = np.sort(keys[batch])[:count]
         limit = best[-1] if len(best) == count else np.inf
         waiting = np.flatnonzero((keys <= limit) & (keys < np.inf))
@@ -134,7 +127,7 @@ class _Race:
         size = max(2 * count, _BATCH)
         while len(waiting):
             batch, waiting = waiting[:size], waiting[size:]
-            self._overtake(batch, keys, limit)
+            self._overtake(batch, keys)
             best = np.sort(np.concatenate([best, keys[batch]]))[:count]
             limit = best[-1] if len(best) == count else np.inf
             waiting = waiting[: np.searchsorted(keys[waiting], limit, side="right")]

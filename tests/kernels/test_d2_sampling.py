@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from daskclust.kernels.starts import d2_sampling
 from daskclust.kernels.starts.d2_sampling import approach, draw_apart
 
 
@@ -69,51 +70,31 @@ def test_input_is_not_written_to():
     assert len(draw_apart(points, mass, 3, uniforms)) == 3
 
 
+@pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_are_measured_until_they_fall_behind(dtype):
+def test_rows_meet_the_candidates_that_they_have_not_seen(dtype, missing):
     rng = np.random.default_rng(4)
     x = rng.integers(-9, 9, size=(50, 7)).astype(dtype)
+    if missing:
+        x[rng.random(x.shape) < 0.3] = np.nan
     candidates = rng.integers(-9, 9, size=(30, 7)).astype(float)
-    seen = rng.integers(0, 31, size=50).astype(np.int32)
-    all_distances = ((x[:, None].astype(float) - candidates) ** 2).sum(axis=2)
-    distance = np.array(
-        [row[:m].min(initial=500.0) for row, m in zip(all_distances, seen, strict=True)]
-    )
-    arrival, limit = rng.exponential(100.0, size=50), 1.0
-    expected_distance, expected_seen = distance.copy(), seen.copy()
+    all_distances = np.nansum((x[:, None].astype(float) - candidates) ** 2, axis=2)
+    seen = rng.choice([1, 10, 30], size=50).astype(np.int32)
+    distance = np.array([row[:m].min() for row, m in zip(all_distances, seen, strict=True)])
     places = rng.permutation(50)[:40]
-    for i, e in zip(places, arrival[:40], strict=True):
-        while expected_seen[i] < 30 and e / expected_distance[i] <= limit:
-            found = all_distances[i, expected_seen[i]]
-            expected_distance[i] = min(expected_distance[i], found)
-            expected_seen[i] += 1
-    approach(x, candidates, places, arrival[:40], limit, distance, seen)
-    assert distance.tolist() == expected_distance.tolist()
-    assert seen.tolist() == expected_seen.tolist()
-    assert 0 < (seen[places] < 30).sum() < 40
+    expected, others = distance.copy(), np.setdiff1d(np.arange(50), places)
+    expected[places] = all_distances[places].min(axis=1)
+    before = seen.copy()
+    approach(x, candidates, places, distance, seen, shift=np.full(7, 0.5), missing=missing)
+    assert distance.tolist() == expected.tolist()
+    assert (seen[places] == 30).all()
+    assert seen[others].tolist() == before[others].tolist()
 
 
-def test_without_a_limit_rows_meet_all_candidates():
-    x, candidates = np.array([[0.0], [7.0]]), np.array([[4.0], [6.0], [9.0]])
-    distance, seen = np.full(2, np.inf), np.zeros(2, dtype=np.int32)
-    approach(x, candidates, np.array([1]), np.ones(1), np.inf, distance, seen)
-    assert distance.tolist() == [np.inf, 1.0]
-    assert seen.tolist() == [0, 3]
-
-
-def test_rows_that_know_the_first_candidate_only_try_promising_ones_first():
-    rng = np.random.default_rng(8)
-    centers = 50 * rng.normal(size=(40, 6))
-    x = centers[rng.integers(40, size=300)] + rng.normal(size=(300, 6))
-    candidates = centers[rng.permutation(np.repeat(np.arange(35), 2))] + rng.normal(size=(70, 6))
-    all_distances = ((x[:, None] - candidates) ** 2).sum(axis=2)
-    distance, seen = all_distances[:, 0].copy(), np.ones(300, dtype=np.int32)
-    arrival, limit = np.full(300, 500.0), 1.0
-    approach(x, candidates, np.arange(300), arrival, limit, distance, seen)
-    whole = seen == 70
-    np.testing.assert_allclose(distance[whole], all_distances[whole].min(axis=1))
-    assert (distance[~whole] < 500.0).all()
-    np.testing.assert_allclose(np.abs(all_distances - distance[:, None]).min(axis=1), 0, atol=1e-9)
-    # Rows of clusters without a candidate meet all; of the others most need few.
-    assert 0 < whole.sum() < 60
-    assert (seen == 1).sum() > 150
+def test_rows_are_copied_some_at_a_time(monkeypatch):
+    monkeypatch.setattr(d2_sampling, "_ROWS", 3)
+    x, candidates = np.arange(10.0)[:, None], np.array([[4.0], [6.0], [9.0]])
+    distance, seen = (x[:, 0] - 4.0) ** 2, np.ones(10, dtype=np.int32)
+    approach(x, candidates, np.arange(9), distance, seen)
+    assert distance.tolist() == [16, 9, 4, 1, 0, 1, 0, 1, 1, 25]
+    assert seen.tolist() == [3] * 9 + [1]

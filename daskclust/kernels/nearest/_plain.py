@@ -31,7 +31,6 @@ __all__ = [
     "add_row_weighted",
     "all_direct",
     "bounded_scan",
-    "prefetch",
     "row_distance",
     "row_distance_observed",
     "row_distance_weighted",
@@ -137,11 +136,6 @@ def add_row_observed_weighted(
 ) -> Any:
     """As :func:`row_distance_observed`; adds values and ``scale`` to ``sums[k]``."""
     return _observed(x, i, centers, k, weights, scale, sums)
-
-
-@njit(nogil=True)
-def prefetch(x: Any, i: Any, line: Any) -> None:
-    """Do nothing: a hint to the processor has no result."""
 
 
 @njit(nogil=True)

@@ -22,10 +22,8 @@ else:
     from daskclust.kernels.nearest import _tiles as _sweeps  # type: ignore[no-redef]
 
 __all__ = [
-    "LINE_BYTES",
     "all_direct",
     "bounded_scan",
-    "prefetch",
     "row_distance",
     "row_distance_observed",
     "row_distance_weighted",
@@ -33,7 +31,6 @@ __all__ = [
     "scan_observed",
 ]
 
-prefetch: Any = _rows.prefetch
 row_distance: Any = _rows.row_distance
 row_distance_observed: Any = _rows.row_distance_observed
 row_distance_weighted: Any = _rows.row_distance_weighted
@@ -41,6 +38,3 @@ all_direct: Any = _sweeps.all_direct
 bounded_scan: Any = _bounded.bounded_scan
 scan: Any = _sweeps.scan
 scan_observed: Any = _observed.scan_observed
-
-#: Bytes that one :data:`prefetch` asks for.
-LINE_BYTES = 64

@@ -8,20 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest.implementation import (
-    LINE_BYTES,
-    prefetch,
-    row_distance,
-    row_distance_observed,
-)
+from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.nearest.implementation import row_distance
+from daskclust.kernels.nearest.observed import nearest_observed
 
-__all__ = ["approach", "approach_observed", "draw_apart"]
+__all__ = ["approach", "draw_apart"]
 
 Float = NDArray[np.float64]
 
 _NO_WEIGHTS = np.empty(0)
-#: Promising candidates that a row tries before it goes through all.
-_PROBES = 32
+#: Rows that are copied at a time.
+_ROWS = 8192
 
 
 @compiled()
@@ -100,163 +97,53 @@ def draw_apart(points: Float, mass: Float, k: int, uniforms: Float, n_first: int
     return places[: _draw(points, mass, uniforms, places, n_first, _NO_WEIGHTS)]
 
 
-@compiled()
-def _probe(
-    x: Any,
-    i: int,
-    candidates: Any,
-    order: Any,
-    apart: Any,
-    squared: float,
-    enough: float,
-    unused: Any,
-) -> float:
-    """Lower a distance by the candidates that lie about as far from the first one as the row."""
-    high = np.searchsorted(apart, squared)
-    low, goal = high - 1, squared
-    for _ in range(_PROBES):
-        if high < apart.size and (low < 0 or apart[high] - goal < goal - apart[low]):
-            c = order[high]
-            high += 1
-        elif low >= 0:
-            c = order[low]
-            low -= 1
-        else:
-            break
-        squared = min(squared, row_distance(x, i, candidates, c, unused, 1.0, candidates))
-        if squared < enough:
-            break
-    return squared
-
-
-@compiled()
-def _measure(
-    x: Any,
-    candidates: Any,
-    order: Any,
-    apart: Any,
-    places: Any,
-    arrival: Any,
-    limit: float,
-    distance: Any,
-    seen: Any,
-    unused: Any,
-) -> None:
-    lines = x.shape[1] * x.itemsize // LINE_BYTES + 1
-    for t in range(places.size):
-        i = places[t]
-        # Rows lie anywhere: memory is asked for those to come.
-        ahead = places[min(t + 2, places.size - 1)]
-        for line in range(lines):
-            prefetch(x, ahead, line)
-        squared, c = distance[i], seen[i]
-        if c == 1 and limit < np.inf and squared * limit >= arrival[t]:
-            enough = arrival[t] / limit if limit > 0.0 else 0.0
-            squared = _probe(x, i, candidates, order, apart, squared, enough, unused)
-        while c < candidates.shape[0] and squared * limit >= arrival[t]:
-            squared = min(squared, row_distance(x, i, candidates, c, unused, 1.0, candidates))
-            c += 1
-        distance[i] = squared
-        seen[i] = c
-
-
 def approach(
     x: NDArray[Any],
     candidates: Float,
     places: NDArray[np.intp],
-    arrival: Float,
-    limit: float,
     distance: Float,
     seen: NDArray[np.int32],
+    *,
+    shift: Float | None = None,
+    missing: bool = False,
 ) -> None:
-    """Measure rows against the candidates they have not seen while they lead a race, in place.
-
-    Rows that have seen the first candidate only try those first that lie about as far from
-    it as they do: where clusters are far apart, one of their own is soon among them.
+    """Measure rows against the candidates that they have not seen, in place.
 
     Parameters
     ----------
     x : ndarray of shape (n, p), float32 or float64, C-contiguous
+        NaN where a value is missing, with ``missing``.
     candidates : ndarray of shape (m, p), float64, C-contiguous
     places : ndarray of shape (s,), intp
         Rows to measure.
-    arrival : ndarray of shape (s,), float64
-        When each row would arrive at a distance of 1; it arrives at ``arrival / D^2``.
-    limit : float
-        A row that would arrive later is left alone; infinite to measure all.
     distance : ndarray of shape (n,), float64
-        ``D^2`` of each row to the nearest of some candidates, among them all it has seen;
-        changed.
+        ``D^2`` of each row to the nearest of the candidates that it has seen; changed.
     seen : ndarray of shape (n,), int32
         How many candidates, the first, each row has seen; changed.
+    shift : ndarray of shape (p,), float64, optional
+    missing : bool, default=False
+        Whether distances are over what rows observe.
+
+    Notes
+    -----
+    By the kernel that assigns rows to centers: it measures all candidates in the time in which
+    single distances measure a twentieth of them, so none is worth being left out.
 
     Examples
     --------
     >>> import numpy as np
-    >>> x, candidates = np.array([[0.0], [9.0]]), np.array([[5.0], [8.0], [9.0], [0.0]])
-    >>> distance, seen = np.full(2, np.inf), np.zeros(2, dtype=np.int32)
-    >>> approach(x, candidates, np.array([0, 1]), np.array([1.0, 40.0]), 20.0, distance, seen)
+    >>> x, candidates = np.array([[0.0], [9.0]]), np.array([[5.0], [8.0]])
+    >>> distance, seen = np.array([25.0, 16.0]), np.ones(2, dtype=np.int32)
+    >>> approach(x, candidates, np.array([1]), distance, seen)
     >>> distance, seen
-    (array([0., 1.]), array([4, 2], dtype=int32))
+    (array([25.,  1.]), array([1, 2], dtype=int32))
     """
-    apart = ((candidates[1:] - candidates[0]) ** 2).sum(axis=1)
-    order = np.argsort(apart)
-    _measure(
-        x,
-        candidates,
-        order + 1,
-        apart[order],
-        places,
-        arrival,
-        limit,
-        distance,
-        seen,
-        _NO_WEIGHTS,
-    )
-
-
-@compiled()
-def _measure_observed(
-    x: Any,
-    candidates: Any,
-    places: Any,
-    arrival: Any,
-    limit: float,
-    distance: Any,
-    seen: Any,
-    ones: Any,
-) -> None:
-    for t in range(places.size):
-        i = places[t]
-        squared, c = distance[i], seen[i]
-        while c < candidates.shape[0] and squared * limit >= arrival[t]:
-            squared = min(
-                squared, row_distance_observed(x, i, candidates, c, ones, 1.0, candidates)
-            )
-            c += 1
-        distance[i] = squared
-        seen[i] = c
-
-
-def approach_observed(
-    x: NDArray[Any],
-    candidates: Float,
-    places: NDArray[np.intp],
-    arrival: Float,
-    limit: float,
-    distance: Float,
-    seen: NDArray[np.int32],
-) -> None:
-    """As :func:`approach`, for rows with missing values: by distances over what they observe.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x, candidates = np.array([[0.0, np.nan]]), np.array([[5.0, 1.0], [1.0, 8.0]])
-    >>> distance, seen = np.full(1, np.inf), np.zeros(1, dtype=np.int32)
-    >>> approach_observed(x, candidates, np.array([0]), np.ones(1), np.inf, distance, seen)
-    >>> distance, seen
-    (array([1.]), array([2], dtype=int32))
-    """
-    ones = np.ones(x.shape[1])
-    _measure_observed(x, candidates, places, arrival, limit, distance, seen, ones)
+    measure = nearest_observed if missing else nearest
+    # In each round some rows are measured: few numbers of candidates seen are told apart.
+    for first in np.unique(seen[places]).tolist():
+        unseen, same = candidates[first:], places[seen[places] == first]
+        for start in range(0, len(same) if len(unseen) else 0, _ROWS):
+            rows = same[start : start + _ROWS]
+            found = measure(x[rows], unseen, shift=shift)[1]
+            distance[rows] = np.minimum(distance[rows], found)
+    seen[places] = len(candidates)
