@@ -164,17 +164,20 @@ def past_of(centers: Float, before: Sequence[Float], first: int, most: int | Non
     k = len(centers)
     if not before:
         return no_past(k)
+    steps, lengths = np.empty((2, len(before), k))
+    gap = np.empty(centers.shape)
     with np.errstate(over="ignore"):
-        gaps = np.stack(before)
-        gaps -= centers
-        steps = np.sqrt(np.einsum("gkp,gkp->gk", gaps, gaps))
+        # One by one: all at once take more memory than the fast caches have.
+        for g, old in enumerate(before):
+            np.subtract(old, centers, out=gap)
+            np.einsum("kp,kp->k", gap, gap, out=steps[g])
+            np.einsum("kp->k", np.abs(gap, out=gap), out=lengths[g])
+    np.sqrt(steps, out=steps)
     # Up by more than rounding takes: differences, squares, sum, root, and the lower precision;
     # a center whose squared steps are too small for float64 has moved all the same.
     moved = np.minimum(steps, LARGEST) * (1.0 + 2.0**-20)
     moved[steps > LARGEST] = np.inf
-    still = steps == 0.0
-    moved[still] = np.where((gaps[still] != 0.0).any(axis=1), 1e-37, 0.0)
-    moved[(moved > 0.0) & (moved < 1e-37)] = 1e-37
+    moved[(lengths > 0.0) & (moved < 1e-37)] = 1e-37
     narrow = moved.astype(np.float32)
     count = min(k, _MOVERS)
     if count < k:
