@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskclust.kernels.starts.greedy import draw_greedy, n_draws
+from daskclust.kernels.compiling import compiled
+from daskclust.kernels.starts import _greedy_tiles, _plain_greedy_tiles
+from daskclust.kernels.starts.greedy import WIDTH, draw_greedy, n_draws
 
 
 def looped(points: np.ndarray, mass: np.ndarray, k: int, uniforms: np.ndarray) -> list[int]:
@@ -30,8 +32,9 @@ def looped(points: np.ndarray, mass: np.ndarray, k: int, uniforms: np.ndarray) -
 @pytest.mark.parametrize("seed", range(12))
 def test_draws_are_those_of_a_loop(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    # Below, at and above the tile of 256 points.
-    m, p, k = int(rng.choice([5, 255, 256, 257, 700])), int(rng.integers(1, 9)), 5
+    # Below, at and above whole tiles.
+    sizes = [5, WIDTH - 1, WIDTH, WIDTH + 1, 5 * WIDTH + 60]
+    m, p, k = int(rng.choice(sizes)), int(rng.integers(1, 9)), 5
     points, mass = rng.normal(size=(m, p)), rng.integers(0, 4, m).astype(float)
     mass[0] = 1.0
     uniforms = rng.random((k, n_draws(k)))
@@ -62,3 +65,28 @@ def test_the_scale_does_not_matter(scale: float) -> None:
     points, uniforms = rng.normal(size=(50, 3)), rng.random((4, 3))
     wanted = draw_greedy(points, np.ones(50), 4, uniforms)
     np.testing.assert_array_equal(draw_greedy(points * scale, np.ones(50), 4, uniforms), wanted)
+
+
+@compiled()
+def emitted_tile(turned, at, start, mass, old, found, c):
+    return _greedy_tiles.lower_tile(turned, at, start, mass, old, found, c)
+
+
+@pytest.mark.parametrize("tile", [emitted_tile, _plain_greedy_tiles.lower_tile])
+def test_a_tile_is_lowered_and_weighed(tile) -> None:
+    rng = np.random.default_rng(3)
+    width = _greedy_tiles.WIDTH if tile is emitted_tile else _plain_greedy_tiles.WIDTH
+    m, start = 3 * width, width
+    turned = rng.normal(size=(5, m)).astype(np.float32)
+    mass, old = rng.random(m), rng.exponential(8.0, m).astype(np.float32)
+    found = np.full((2, m), np.float32(-7.0))
+    total = tile(turned, 4, start, mass, old, found, 1)
+    here = slice(start, start + width)
+    gaps = turned[:, here].astype(float) - turned[:, [4]].astype(float)
+    wanted = np.minimum((gaps**2).sum(axis=0), old[here])
+    np.testing.assert_allclose(found[1, here], wanted, rtol=1e-6)
+    assert total == pytest.approx((found[1, here] * mass[here]).sum(), rel=1e-13)
+    # Both a lower and a kept value, and nothing written beside the tile.
+    assert 0 < (found[1, here] < old[here]).sum() < width
+    found[1, here] = -7.0
+    assert (found == -7.0).all()

@@ -7,14 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.compiling import PLAIN, compiled, inner
+
+if PLAIN:
+    from daskclust.kernels.starts import _plain_greedy_tiles as _tiles
+else:
+    from daskclust.kernels.starts import _greedy_tiles as _tiles  # type: ignore[no-redef]
 
 __all__ = ["draw_greedy", "n_draws"]
 
 Float = NDArray[np.float64]
 
-#: Points measured at a time: their values stay in the fast cache for all draws.
-_TILE = 256
+#: Points of a tile.
+WIDTH: int = _tiles.WIDTH
+lower_tile: Any = _tiles.lower_tile
 
 
 def n_draws(k: int) -> int:
@@ -39,7 +45,7 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
             if goal < potential[t]:
                 break
             goal -= potential[t]
-    for i in range(tile * _TILE, min((tile + 1) * _TILE, mass.size)):
+    for i in range(tile * WIDTH, (tile + 1) * WIDTH):
         odds = mass[i] * squared[i]
         if odds > 0.0:
             last = i
@@ -49,58 +55,29 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
     return last
 
 
-@inner(fastmath={"reassoc", "contract"})
-def _weigh(tile: Any, mass: Any, start: int) -> float:
-    """Sum of ``mass`` times the values of a tile, in any order: vector code."""
-    total = 0.0
-    for i in range(tile.size):
-        total += tile[i] * mass[start + i]
-    return total
-
-
-@compiled(fastmath={"contract"})
+@compiled()
 def _draw(turned: Any, mass: Any, uniforms: Any, places: Any) -> int:
-    p, m = turned.shape
+    m = turned.shape[1]
     k, n_tries = uniforms.shape
-    n_tiles = (m + _TILE - 1) // _TILE
-    pairs = p // 2 * 2
-    squared = np.full(m, np.float32(1.0))
+    n_tiles = m // WIDTH
     found = np.empty((n_tries, m), np.float32)
     sums = np.empty((n_tries, n_tiles))
-    potential = np.empty(n_tiles)
     tried = np.empty(n_tries, np.intp)
-    for t in range(n_tiles):
-        stop = min((t + 1) * _TILE, m)
-        potential[t] = _weigh(squared[t * _TILE : stop], mass, t * _TILE)
+    # Equal distances at first: one draw by mass alone, as there is nothing to compare.
+    squared = np.full(m, np.float32(1.0))
+    potential = mass.reshape(n_tiles, WIDTH).sum(axis=1)
     for count in range(k):
-        # Equal distances at first: one draw by mass alone, as there is nothing to compare.
         now = n_tries if count else 1
         for c in range(now):
             tried[c] = _place(uniforms[count, c], mass, squared, potential)
             if tried[c] < 0:
                 return count
+        if count == 0:
+            squared[:] = np.float32(np.inf)
+        # Values of a tile stay in the fast cache for all draws.
         for t in range(n_tiles):
-            start, stop = t * _TILE, min((t + 1) * _TILE, m)
             for c in range(now):
-                tile = found[c, start:stop]
-                tile[:] = np.float32(0.0)
-                for j in range(0, pairs, 2):
-                    # Two features at once: one load and store of the sums for both.
-                    one, other = turned[j, start:stop], turned[j + 1, start:stop]
-                    at_one, at_other = turned[j, tried[c]], turned[j + 1, tried[c]]
-                    for i in range(tile.size):
-                        first, second = one[i] - at_one, other[i] - at_other
-                        tile[i] += first * first + second * second
-                for j in range(pairs, p):
-                    value, row = turned[j, tried[c]], turned[j, start:stop]
-                    for i in range(tile.size):
-                        apart = row[i] - value
-                        tile[i] += apart * apart
-                if count:
-                    old = squared[start:stop]
-                    for i in range(tile.size):
-                        tile[i] = min(tile[i], old[i])
-                sums[c, t] = _weigh(tile, mass, start)
+                sums[c, t] = lower_tile(turned, tried[c], t * WIDTH, mass, squared, found, c)
         best, least = 0, np.inf
         for c in range(now):
             cost = sums[c].sum()
@@ -151,9 +128,12 @@ def draw_greedy(points: Float, mass: Float, k: int, uniforms: Float) -> Any:
     array([2, 0])
     """
     places = np.zeros(k, dtype=np.intp)
+    # Whole tiles: points without mass are never drawn.
+    room = -len(points) % WIDTH
+    mass = np.pad(np.asarray(mass, dtype=np.float64), (0, room))
     # About their middle and of size 1, single precision has digits and range enough.
     turned = np.array(points, dtype=np.float64, order="C")
     turned -= turned.mean(axis=0)
     turned /= np.abs(turned).max(initial=0.0) or 1.0
-    turned = np.ascontiguousarray(turned.T, dtype=np.float32)
+    turned = np.ascontiguousarray(np.pad(turned.T.astype(np.float32), ((0, 0), (0, room))))
     return places[: _draw(turned, mass, np.ascontiguousarray(uniforms), places)]
