@@ -3,7 +3,8 @@
 ``python tests/benchmarks/mixtures.py`` prints the table: diagonal and full
 covariances on complete rows, and daskclust alone with 20 % of the values missing
 completely at random.  Each cell runs in a process of its own, alternating, medians
-of ``--repeats`` runs, two threads.
+of ``--repeats`` runs, two threads.  ``--size 50000,200,5`` takes other rows, features and
+components; ``--patterns 1000`` adds full covariances with the missing values in so many patterns.
 """
 
 from __future__ import annotations
@@ -32,12 +33,24 @@ TARGETS = {"diag": 1.0, "full": 1.5, "missing": 3.0}
 Cell = tuple[str, str, float]
 
 
-def measure(cell: Cell, problem: Problem, short: int = 2, long: int = 8) -> float:
+def remove(x: np.ndarray, share: float, patterns: int) -> None:
+    """Remove a share of the values at random, or in so many patterns."""
+    rng = np.random.default_rng(1)
+    if not patterns:
+        x[rng.random(x.shape) < share] = np.nan
+        return
+    hidden = rng.random((patterns, x.shape[1])) < share
+    x[hidden[rng.integers(patterns, size=len(x))]] = np.nan
+
+
+def measure(
+    cell: Cell, problem: Problem, patterns: int = 0, short: int = 2, long: int = 8
+) -> float:
     """Return seconds an iteration, from two fits of different length, in this process."""
     peer, covariance_type, missing = cell
     x, means = problem.data("float64")
     if missing:
-        x[np.random.default_rng(1).random(x.shape) < missing] = np.nan
+        remove(x, missing, patterns if covariance_type == "full" else 0)
     p, k = problem.p, problem.k
     start = {
         "weights_init": np.full(k, 1 / k),
@@ -66,12 +79,15 @@ def measure(cell: Cell, problem: Problem, short: int = 2, long: int = 8) -> floa
     return (fit(long) - fit(short)) / (long - short)
 
 
-def compare(problem: Problem = PROBLEM, *, repeats: int = 3) -> dict[Cell, float]:
+def compare(
+    problem: Problem = PROBLEM, *, patterns: int = 0, repeats: int = 3
+) -> dict[Cell, float]:
     """Milliseconds an iteration by cell; all cells in turn, in processes of their own."""
-    found: dict[Cell, list[float]] = {cell: [] for cell in CELLS}
+    cells = (*CELLS, ("daskclust", "full", 0.2)) if patterns else CELLS
+    found: dict[Cell, list[float]] = {cell: [] for cell in cells}
     for _ in range(repeats):
-        for cell in CELLS:
-            argument = json.dumps([list(cell), problem.n, problem.p, problem.k])
+        for cell in cells:
+            argument = json.dumps([list(cell), problem.n, problem.p, problem.k, patterns])
             found[cell].append(1e3 * run_alone(__file__, "--alone", argument)["seconds"])
     return {cell: middle(values) for cell, values in found.items()}
 
@@ -91,12 +107,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--size", default=f"{PROBLEM.n},{PROBLEM.p},{PROBLEM.k}", help="n,p,k")
+    parser.add_argument("--patterns", type=int, default=0)
     options = parser.parse_args()
     if options.alone:
-        cell, n, p, k = json.loads(options.alone)
-        print(json.dumps({"seconds": measure(tuple(cell), Problem(n, p, k))}))
+        cell, n, p, k, patterns = json.loads(options.alone)
+        print(json.dumps({"seconds": measure(tuple(cell), Problem(n, p, k), patterns)}))
         return
-    found = compare(repeats=options.repeats)
+    problem = Problem(*map(int, options.size.split(",")))
+    found = compare(problem, patterns=options.patterns, repeats=options.repeats)
     print_table(
         ["peer", "covariances", "missing", "ms an iteration"],
         [[peer, c, f"{m:.0%}", f"{t:.0f}"] for (peer, c, m), t in found.items()],

@@ -210,6 +210,8 @@ def test_reads_of_a_grid_are_counted_at_toy_size() -> None:
 def test_mixtures_are_compared_at_toy_size() -> None:
     for cell in mixtures.CELLS:
         assert mixtures.measure(cell, mixtures.TOY, short=1, long=3) != 0.0
+    cell = ("daskclust", "full", 0.2)
+    assert mixtures.measure(cell, mixtures.TOY, patterns=3, short=1, long=3) != 0.0
     times = dict.fromkeys(mixtures.CELLS, 2.0)
     assert mixtures.ratios(times) == dict.fromkeys(mixtures.TARGETS, 1.0)
 
