@@ -120,7 +120,17 @@ def _factorize(covariance: Any, there: Any, gone: Any, upper: Any, tied: Any) ->
         for b in range(m):
             tied[a, b] = covariance[there[a], gone[b]]
     for a in range(q):
-        for r in range(a):
+        # Four rows at once: a value is loaded and stored once for all of them.
+        fours = a // 4 * 4
+        for r in range(0, fours, 4):
+            f, g, h, i = upper[r, a], upper[r + 1, a], upper[r + 2, a], upper[r + 3, a]
+            for b in range(a, q):
+                v = upper[a, b] - f * upper[r, b] - g * upper[r + 1, b]
+                upper[a, b] = v - h * upper[r + 2, b] - i * upper[r + 3, b]
+            for b in range(m):
+                v = tied[a, b] - f * tied[r, b] - g * tied[r + 1, b]
+                tied[a, b] = v - h * tied[r + 2, b] - i * tied[r + 3, b]
+        for r in range(fours, a):
             f = upper[r, a]
             for b in range(a, q):
                 upper[a, b] -= f * upper[r, b]
@@ -161,7 +171,8 @@ def _condition(rows: Any, components: Any, found: Any) -> None:
     p = x.shape[1]
     d = len(means)
     upper, tied, white = np.empty((d, p, p)), np.empty((d, p, p)), np.empty((d, p))
-    half, mass, gap = np.empty(d), np.empty(d), np.empty(p)
+    half, mass, gap, tie = np.empty(d), np.empty(d), np.empty(p), np.empty(p)
+    spread = np.empty((p, p))
     for g in range(len(starts) - 1):
         here = x[starts[g]] == x[starts[g]]
         there, gone = np.flatnonzero(here), np.flatnonzero(~here)
@@ -195,12 +206,15 @@ def _condition(rows: Any, components: Any, found: Any) -> None:
                     continue
                 for a in range(q):
                     gap[there[a]] = x[i, there[a]] - means[k, there[a]]
+                tie[:m] = 0.0
+                # Along rows of memory, here and below, whatever is summed.
+                for a in range(q):
+                    v = white[k, a]
+                    for b in range(m):
+                        tie[b] += tied[k, a, b] * v
                 for b in range(m):
-                    v = 0.0
-                    for a in range(q):
-                        v += tied[k, a, b] * white[k, a]
-                    gap[gone[b]] = v
-                    filled[i, gone[b]] += share * (means[k, gone[b]] + v)
+                    gap[gone[b]] = tie[b]
+                    filled[i, gone[b]] += share * (means[k, gone[b]] + tie[b])
                 w = weight[i] * share
                 mass[k] += w
                 sums[k, 0] += w
@@ -214,10 +228,15 @@ def _condition(rows: Any, components: Any, found: Any) -> None:
             # What is not known of the missing values: their conditional covariance.
             for a in range(m):
                 for b in range(m):
-                    v = covariances[k, gone[a], gone[b]]
-                    for r in range(q):
-                        v -= tied[k, r, a] * tied[k, r, b]
-                    sums[k, 1 + p + gone[a] * p + gone[b]] += mass[k] * v
+                    spread[a, b] = covariances[k, gone[a], gone[b]]
+            for r in range(q):
+                for a in range(m):
+                    v = tied[k, r, a]
+                    for b in range(m):
+                        spread[a, b] -= v * tied[k, r, b]
+            for a in range(m):
+                for b in range(m):
+                    sums[k, 1 + p + gone[a] * p + gone[b]] += mass[k] * spread[a, b]
 
 
 def condition_rows(rows: Patterns, mixtures: Mixtures) -> Conditioned:
