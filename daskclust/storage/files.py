@@ -13,7 +13,15 @@ from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.stores import local_path, opening_errors
 from daskclust.storage.urls import redact
 
-__all__ = ["is_folder_at_url", "read_start", "remove", "unanswered", "url_options", "write_whole"]
+__all__ = [
+    "is_folder_at_url",
+    "matching",
+    "read_start",
+    "remove",
+    "unanswered",
+    "url_options",
+    "write_whole",
+]
 
 T = TypeVar("T")
 
@@ -111,6 +119,34 @@ def is_folder_at_url(place: Any) -> bool:
         return False
     file_system, inner = _at_url(place)
     return bool(_again(place, lambda: file_system.isdir(inner)))
+
+
+def matching(place: str) -> str | list[str]:
+    """Return the files that a URL with ``*`` means; any other place as it is.
+
+    fsspec takes a folder that it could not list for one without files, where it walks
+    through folders.  Here that is an error, and the folder is listed again.
+
+    Examples
+    --------
+    >>> write_whole("memory://parts/a.csv", b"a", check=lambda: None)
+    >>> matching("memory://parts/*.csv"), matching("memory://parts/a.csv")
+    (['memory:///parts/a.csv'], 'memory://parts/a.csv')
+    """
+    if "*" not in place or "::" in place or local_path(place) is not None:
+        return place
+    from fsspec import AbstractFileSystem
+
+    file_system, inner = _at_url(place)
+    if type(file_system).find is not AbstractFileSystem.find:
+        # Object stores have one listing for all, which fails or does not.
+        return place
+    found = _again(place, lambda: sorted(file_system.glob(inner, on_error="raise")), done="listed")
+    if not found:
+        raise FileNotFoundError(
+            f"There is no file {redact(place)!r}; give the path of an existing one."
+        )
+    return [str(file_system.unstrip_protocol(name)) for name in found]
 
 
 def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:
