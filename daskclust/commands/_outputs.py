@@ -9,7 +9,7 @@ from pathlib import Path
 
 from daskclust.cube.formats.geotiff import check_cog, is_geotiff, tags_of
 from daskclust.report.written import check_report, report_mark
-from daskclust.storage.stores import local_path
+from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.targets import check_target, written_attributes
 from daskclust.storage.urls import redact
 
@@ -59,7 +59,7 @@ def check_outputs(
     ------
     FileExistsError, PermissionError, NotADirectoryError
     ValueError
-        Two outputs, or an output and an input, in the same place.
+        Two outputs, or an output and an input, in the same place; or one at a web server.
     """
     taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
     replace = {}
@@ -73,6 +73,10 @@ def check_outputs(
                     f"{flag} {redact(path)!r} is in the same place as {name}; choose another."
                 )
         taken[place] = flag
+        try:
+            check_protocol(path)
+        except ValueError as error:
+            raise ValueError(f"{flag} {error}") from error
         # What is no report cannot have a mark.
         readable = flag in kinds and not (flag == "--report" and _is_folder(path))
         replace[flag] = overwrite or (readable and _mark_of(flag, path) == mark)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from daskclust.exceptions import ReadError
 from daskclust.storage.atomic import new_file, remove_stale
 from daskclust.storage.reads import Retries, persistently, unwritten
-from daskclust.storage.stores import local_path, opening_errors
+from daskclust.storage.stores import check_protocol, local_path, opening_errors
 from daskclust.storage.urls import redact
 
 __all__ = [
@@ -172,6 +172,7 @@ def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> Non
             partial.write_bytes(content)
         remove_stale(path)
         return
+    check_protocol(place)
     file_system, inner = _at_url(place)
     check()
     _again(place, lambda: file_system.pipe_file(inner, content), unwritten, "written")
