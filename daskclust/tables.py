@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import glob
+import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,13 +24,16 @@ from daskclust.storage.atomic import discard, hidden_sibling, naming, put_in_pla
 from daskclust.storage.files import matching, unanswered, url_options
 from daskclust.storage.processes import unseen
 from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
-from daskclust.storage.urls import redact
+from daskclust.storage.urls import redact, redact_all
 
-__all__ = ["Table", "open_table"]
+__all__ = ["Table", "open_table", "written_labels"]
 
 _MARK = "_daskclust.txt"
+_FIRST_LINE = "labels by daskclust"
 #: Files of a folder of labels.
 _OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
+#: Characters of what is said there, which describes a job.
+_MOST_SAID = 2**20
 #: Columns that a message names.
 _SHOWN = 30
 
@@ -139,6 +143,7 @@ class Table:
         *,
         name: str = "label",
         overwrite: bool = False,
+        attributes: Mapping[str, Any] | None = None,
     ) -> Path:
         """Write all columns and the labels as a folder of Parquet files, completely or not at all.
 
@@ -152,6 +157,9 @@ class Table:
             Name of the new column.
         overwrite : bool, default=False
             Replace a folder that this method has written; nothing else is ever replaced.
+        attributes : mapping, default=None
+            JSON values that are kept beside the rows; see :func:`written_labels`.
+            Credentials of URLs in them are replaced by ``***``.
 
         Raises
         ------
@@ -167,6 +175,7 @@ class Table:
         one file.
         """
         self.check_target(path, name, overwrite=overwrite)
+        said = json.dumps(redact_all({**(attributes or {}), "name": name}))
         target = Path(path).absolute()
         blocks, parts = labels.to_delayed().ravel().tolist(), self._parts()
         if len(blocks) != len(parts):
@@ -190,7 +199,7 @@ class Table:
                     f"{missing} of {len(parts)} parts written by workers are not in {str(path)!r}; "
                     "every worker must see the same folder under the same path."
                 )
-            (partial / _MARK).write_text("labels by daskclust\n", encoding="utf-8")
+            (partial / _MARK).write_text(f"{_FIRST_LINE}\n{said}\n", encoding="utf-8")
             # Checked again: writing may have taken hours.
             self.check_target(path, name, overwrite=overwrite)
             put_in_place(partial, target)
@@ -340,6 +349,28 @@ def open_table(
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
     return Table(frame, tuple(columns), label_column, tuple(files))
+
+
+def written_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return the attributes of a folder that :meth:`Table.write_labels` has written.
+
+    Returns
+    -------
+    dict or None
+        With ``"name"``, that of the column of the labels; None for anything else.
+
+    Examples
+    --------
+    >>> written_labels("s3://bucket/labels") is None
+    True
+    """
+    try:
+        with open(Path(path) / _MARK, encoding="utf-8") as file:
+            first, said = file.readline(_MOST_SAID), file.readline(_MOST_SAID)
+        found = json.loads(said) if first.rstrip("\n") == _FIRST_LINE else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _retries_of(files: Sequence[Path]) -> Retries:
