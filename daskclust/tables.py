@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import glob
+import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,18 +18,22 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import compute
-from daskclust.exceptions import StoreError
+from daskclust.engine import compute, parts_read_again
+from daskclust.exceptions import ReadError
 from daskclust.storage.atomic import discard, hidden_sibling, naming, put_in_place, remove_stale
-from daskclust.storage.files import unanswered, url_options
-from daskclust.storage.seen import this_process
-from daskclust.storage.urls import redact
+from daskclust.storage.files import matching, unanswered, url_options
+from daskclust.storage.processes import unseen
+from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
+from daskclust.storage.urls import redact, redact_all
 
-__all__ = ["Table", "open_table"]
+__all__ = ["Table", "open_table", "written_labels"]
 
 _MARK = "_daskclust.txt"
+_FIRST_LINE = "labels by daskclust"
 #: Files of a folder of labels.
 _OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
+#: Characters of what is said there, which describes a job.
+_MOST_SAID = 2**20
 #: Columns that a message names.
 _SHOWN = 30
 
@@ -75,13 +80,21 @@ class Table:
 
         Dask's optimization binds parts together where few columns are read, so that parts of
         different columns would no longer be the same rows; here only columns are left out.
+
+        Reads that fail in a way that may pass are made again, of metadata here and of rows
+        in tasks.
         """
-        if columns is None:
-            return list(self.frame.to_delayed(optimize_graph=False))
-        chosen = self.frame[list(columns)]
-        fewer = chosen.simplify()
-        same = fewer.npartitions == self.frame.npartitions
-        return list((fewer if same else chosen).to_delayed(optimize_graph=False))
+
+        def parts() -> list[Any]:
+            frame = self.frame
+            if columns is not None:
+                chosen = frame[list(columns)]
+                fewer = chosen.simplify()
+                frame = fewer if fewer.npartitions == frame.npartitions else chosen
+            return list(frame.to_delayed(optimize_graph=False))
+
+        found = persistently(parts, lambda: "The metadata of the table", _retries_of(self.files))
+        return parts_read_again(found)
 
     @cached_property
     def samples(self) -> Any:
@@ -130,6 +143,7 @@ class Table:
         *,
         name: str = "label",
         overwrite: bool = False,
+        attributes: Mapping[str, Any] | None = None,
     ) -> Path:
         """Write all columns and the labels as a folder of Parquet files, completely or not at all.
 
@@ -143,6 +157,9 @@ class Table:
             Name of the new column.
         overwrite : bool, default=False
             Replace a folder that this method has written; nothing else is ever replaced.
+        attributes : mapping, default=None
+            JSON values that are kept beside the rows; see :func:`written_labels`.
+            Credentials of URLs in them are replaced by ``***``.
 
         Raises
         ------
@@ -158,6 +175,7 @@ class Table:
         one file.
         """
         self.check_target(path, name, overwrite=overwrite)
+        said = json.dumps(redact_all({**(attributes or {}), "name": name}))
         target = Path(path).absolute()
         blocks, parts = labels.to_delayed().ravel().tolist(), self._parts()
         if len(blocks) != len(parts):
@@ -181,7 +199,7 @@ class Table:
                     f"{missing} of {len(parts)} parts written by workers are not in {str(path)!r}; "
                     "every worker must see the same folder under the same path."
                 )
-            (partial / _MARK).write_text("labels by daskclust\n", encoding="utf-8")
+            (partial / _MARK).write_text(f"{_FIRST_LINE}\n{said}\n", encoding="utf-8")
             # Checked again: writing may have taken hours.
             self.check_target(path, name, overwrite=overwrite)
             put_in_place(partial, target)
@@ -278,7 +296,7 @@ def open_table(
         if not names:
             raise ValueError("The list of files is empty; give one path at least.")
         files = [file for item in names if "://" not in item for file in _files_of(item)]
-        given = names[0] if single else names
+        given = matching(names[0]) if single else [n for name in names for n in matching(name)]
         is_text = names[0].lower().split("?")[0].endswith(".csv")
         for file in files:
             if not is_text and _is_cut_off(file):
@@ -287,13 +305,22 @@ def open_table(
                     "does. Is it whole?"
                 )
         read = dd.read_csv if is_text else dd.read_parquet
+
+        def opened() -> Any:
+            found = read(given, storage_options=url_options(names[0]) or None)
+            # What it says of its columns and parts is read here, not later.
+            _ = found.dtypes, found.npartitions
+            return found
+
         try:
-            frame = read(given, storage_options=url_options(names[0]) or None)
+            frame = persistently(opened, lambda: redact(repr(source)), _retries_of(files))
+        except ReadError:
+            raise
         except (OSError, ValueError) as error:
             reason = "no answer in time" if unanswered(error) else redact(error)
             kind = "CSV" if is_text else "Parquet"
             raise OSError(
-                f"{redact(repr(given))} cannot be read as {kind}: {reason}. Is the file whole?"
+                f"{redact(repr(source))} cannot be read as {kind}: {reason}. Is the file whole?"
             ) from error
     known = [str(name) for name in frame.columns]
     for wanted in (*(columns or ()), *(() if label_column is None else (label_column,))):
@@ -311,17 +338,44 @@ def open_table(
         columns = [n for n in known if _is_number(kinds[n]) and n != label_column]
     for name in columns:
         if not _is_number(kinds[name]):
-            _check_rows(frame)
+            _check_rows(frame, files)
             raise ValueError(
                 f"The column {name!r} is {kinds[name]}; expected numbers. Leave it out of columns "
                 "(--columns), or make numbers of it."
             )
     if not columns:
-        _check_rows(frame)
+        _check_rows(frame, files)
         raise ValueError(f"The table has no columns of numbers among {known}; name some.")
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
     return Table(frame, tuple(columns), label_column, tuple(files))
+
+
+def written_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return the attributes of a folder that :meth:`Table.write_labels` has written.
+
+    Returns
+    -------
+    dict or None
+        With ``"name"``, that of the column of the labels; None for anything else.
+
+    Examples
+    --------
+    >>> written_labels("s3://bucket/labels") is None
+    True
+    """
+    try:
+        with open(Path(path) / _MARK, encoding="utf-8") as file:
+            first, said = file.readline(_MOST_SAID), file.readline(_MOST_SAID)
+        found = json.loads(said) if first.rstrip("\n") == _FIRST_LINE else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _retries_of(files: Sequence[Path]) -> Retries:
+    # Files of this machine fail for good where they fail, as for stores.
+    return NEVER_AGAIN if files else Retries.configured()
 
 
 def _files_of(path: str) -> list[Path]:
@@ -342,9 +396,13 @@ def _is_cut_off(path: Path) -> bool:
         return size < 12 or file.read(4) not in (b"PAR1", b"PARE")
 
 
-def _check_rows(frame: Any) -> None:
+def _check_rows(frame: Any, files: Sequence[Path]) -> None:
     """Raise for a table without rows: its columns have no types."""
-    if not len(frame.head(1, npartitions=-1)):
+
+    def first() -> Any:
+        return frame.head(1, npartitions=-1)
+
+    if not len(persistently(first, lambda: "The first row of the table", _retries_of(files))):
         raise ValueError("The table has no rows; expected one at least.")
 
 
@@ -391,9 +449,5 @@ def _write_part(part: Any, labels: NDArray[Any], name: str, path: Path) -> None:
             "labels of table.samples."
         )
     if not path.parent.is_dir():
-        raise StoreError(
-            f"The {this_process()} does not see {str(path.parent)!r}, which the client made. Every "
-            "worker must reach the same folder under the same path: use a shared file system, and "
-            "check mounts and containers."
-        )
+        raise unseen(repr(str(path.parent)), who="which the client made")
     part.assign(**{name: labels}).to_parquet(path, index=False)

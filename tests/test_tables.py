@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +17,15 @@ pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
 pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
 
 import dask  # noqa: E402
+import fsspec  # noqa: E402
+from dask.dataframe import read_parquet  # noqa: E402
 from distributed import Client, LocalCluster  # noqa: E402
+from fsspec.implementations.local import LocalFileSystem  # noqa: E402
 from helpers import within  # noqa: E402
 
 from daskclust import KMeans, SemiSupervisedKMeans  # noqa: E402
-from daskclust.exceptions import ClusterError  # noqa: E402
+from daskclust.exceptions import ClusterError, ReadError  # noqa: E402
+from daskclust.storage.reads import Retries, persistently  # noqa: E402
 from daskclust.tables import open_table  # noqa: E402
 
 
@@ -52,6 +61,132 @@ def test_parquet_and_csv_give_the_labels_of_the_values(
         table = open_table(path)
         assert table.columns == ("a", "b")
         assert_array_equal(KMeans(3, random_state=0).fit(table.samples).labels_, wanted)
+
+
+class Unreliable(LocalFileSystem):
+    """Local files, of which every request fails the first time it is made in a process."""
+
+    protocol = "unreliable"
+    made: set = set()  # noqa: RUF012
+    failed = 0
+    #: What never succeeds.
+    lost = ""
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.removeprefix("unreliable://"))
+
+    def _fail(self, what: str, path: Any) -> None:
+        request = (what, os.fspath(path))
+        if request not in Unreliable.made or (Unreliable.lost and Unreliable.lost in request[1]):
+            Unreliable.made.add(request)
+            Unreliable.failed += 1
+            raise ConnectionResetError("503: slow down")
+
+    def _open(self, path: str, *words: Any, **options: Any) -> Any:
+        self._fail("open", path)
+        return super()._open(path, *words, **options)
+
+    def info(self, path: str, **options: Any) -> Any:
+        self._fail("info", path)
+        return super().info(path, **options)
+
+    def ls(self, path: str, *words: Any, **options: Any) -> Any:
+        self._fail("ls", path)
+        return super().ls(path, *words, **options)
+
+
+def begin(lost: str = "") -> None:
+    fsspec.register_implementation("unreliable", Unreliable, clobber=True)
+    Unreliable.made, Unreliable.failed, Unreliable.lost = set(), 0, lost
+
+
+def failed() -> int:
+    return Unreliable.failed
+
+
+@pytest.fixture(params=["threads", "cluster"])
+def unreliable(request: pytest.FixtureRequest) -> Iterator[Callable[..., Callable[[], int]]]:
+    """Let requests fail where tasks run; what that returns counts how many have."""
+    client = request.getfixturevalue("client") if request.param == "cluster" else None
+
+    def start(lost: str = "") -> Callable[[], int]:
+        begin("" if client else lost)
+        if client is None:
+            return failed
+        client.run(begin, lost)
+        return lambda: sum(client.run(failed).values())
+
+    # A read makes several requests, each of which fails once.
+    options = {"daskclust.read-backoff": "1ms", "daskclust.read-retries": 9}
+    with dask.config.set(options if client else {**options, "scheduler": "threads"}):
+        yield start
+        start()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_reads_that_fail_now_and_then_change_nothing(
+    kind: str, unreliable: Callable[..., Callable[[], int]], frame: pandas.DataFrame, tmp_path: Path
+) -> None:
+    for k in range(3):
+        part = frame[30 * k : 30 * k + 30]
+        if kind == "csv":
+            part.to_csv(tmp_path / f"{k}.csv", index=False)
+        else:
+            part.to_parquet(tmp_path / f"{k}.parquet", index=False)
+    values = frame[["a", "b"]].to_numpy(dtype=float)
+    model = KMeans(3, random_state=0).fit(values)
+    unreliable()
+    table = open_table(f"unreliable://{tmp_path}/*.{kind}", label_column="crop")
+    assert failed() > 1
+    for work, expected in (
+        (lambda: table.lengths, (30, 30, 30)),
+        (lambda: table.labels()[1].tolist(), frame.crop[:12].tolist()),
+        (lambda: KMeans(3, random_state=0).fit(table.samples).labels_, model.labels_),
+        (lambda: model.predict(table.samples), model.labels_),
+        (lambda: table.samples.compute(), values),
+        (lambda: table.write_labels(model.predict(table.samples), tmp_path / "out"), None),
+    ):
+        count = unreliable()
+        found = work()
+        if expected is not None:
+            assert_array_equal(found, expected)
+        assert count() >= 3
+    written = pandas.read_parquet(tmp_path / "out")
+    assert_array_equal(written.label, model.labels_)
+    assert_array_equal(written.a, frame.a)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_part_that_cannot_be_read_is_named(
+    kind: str, unreliable: Callable[..., Callable[[], int]], frame: pandas.DataFrame, tmp_path: Path
+) -> None:
+    place = f"unreliable://{tmp_path}/t.{kind}"
+    unreliable()
+    if kind == "csv":
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        source, named = place, r"read-csv-\w+' of '.*t\.csv' from byte 0"
+    else:
+        frame.to_parquet(tmp_path / "t.parquet", index=False, row_group_size=45)
+        source = persistently(lambda: read_parquet(place, split_row_groups=1), str, Retries(9))
+        named = r"read_parquet-\w+' of '.*t\.parquet', row groups \[\d\]"
+    opened = open_table(source)
+    labels = KMeans(3, random_state=0).fit(opened.samples).labels_
+    unreliable(lost=f"t.{kind}")
+    with dask.config.set({"daskclust.read-retries": 2}):
+        # One that has not counted its rows.
+        table = replace(opened)
+        for work in (
+            lambda: table.lengths,
+            lambda: table.write_labels(labels, tmp_path / "out"),
+        ):
+            with pytest.raises(ReadError) as error:
+                work()
+            text = str(error.value)
+            assert re.match(rf"chunk \(\d,\) of '{named} could not be read in 3 tries over", text)
+            assert ("by the worker tcp://" in text) == (dask.config.get("scheduler") != "threads")
+            assert "\n" not in text
+    assert [path.name for path in tmp_path.iterdir()] == [f"t.{kind}"]
 
 
 def test_labels_of_a_column(frame: pandas.DataFrame, parquet: Path) -> None:

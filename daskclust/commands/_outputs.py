@@ -9,11 +9,11 @@ from pathlib import Path
 
 from daskclust.cube.formats.geotiff import check_cog, is_geotiff, tags_of
 from daskclust.report.written import check_report, report_mark
-from daskclust.storage.stores import local_path
+from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.targets import check_target, written_attributes
 from daskclust.storage.urls import redact
 
-__all__ = ["JOB", "KINDS", "OUTPUTS", "check_outputs", "check_writable"]
+__all__ = ["JOB", "KINDS", "OUTPUTS", "TABLE", "check_outputs", "check_writable"]
 
 #: Attribute of outputs that holds the configuration they were made with.
 JOB = "daskclust_job"
@@ -24,6 +24,8 @@ KINDS = {
     "--report": "report",
     "--uncertainty": "map of values",
 }
+#: What ``--output`` writes of a table.
+TABLE = "labels of a table"
 #: Those that may be a GeoTIFF.
 _MAPS = ("--output", "--uncertainty")
 #: Options that say where to write, as attributes; the first one given has the checkpoint beside it.
@@ -48,7 +50,8 @@ def check_outputs(
     overwrite : bool
         Replace what this program has written; never anything else.
     kinds : mapping of flag to str, default=KINDS
-        What flags write.  Whether a target without a kind may be replaced is left to others.
+        What flags write.  Whether a target without a kind, or the labels of a table, may be
+        replaced is left to others.
 
     Returns
     -------
@@ -59,7 +62,7 @@ def check_outputs(
     ------
     FileExistsError, PermissionError, NotADirectoryError
     ValueError
-        Two outputs, or an output and an input, in the same place.
+        Two outputs, or an output and an input, in the same place; or one at a web server.
     """
     taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
     replace = {}
@@ -73,10 +76,14 @@ def check_outputs(
                     f"{flag} {redact(path)!r} is in the same place as {name}; choose another."
                 )
         taken[place] = flag
+        try:
+            check_protocol(path)
+        except ValueError as error:
+            raise ValueError(f"{flag} {error}") from error
         # What is no report cannot have a mark.
         readable = flag in kinds and not (flag == "--report" and _is_folder(path))
-        replace[flag] = overwrite or (readable and _mark_of(flag, path) == mark)
-        if flag not in kinds:
+        replace[flag] = overwrite or (readable and _mark_of(kinds[flag], path) == mark)
+        if kinds.get(flag) in (None, TABLE):
             pass
         elif flag == "--report":
             if _is_folder(path):
@@ -115,11 +122,15 @@ def _place(path: str) -> Path:
     return Path(os.path.realpath(local)) if local is not None else Path(path.rstrip("/"))
 
 
-def _mark_of(flag: str, path: str) -> str | None:
+def _mark_of(kind: str, path: str) -> str | None:
     """Return the mark of the job that has written an output."""
-    if flag == "--report":
+    if kind == KINDS["--report"]:
         return report_mark(path)
-    if is_geotiff(path):
+    if kind == TABLE:
+        from daskclust.tables import written_labels
+
+        attributes = written_labels(path)
+    elif is_geotiff(path):
         tags = tags_of(path) if Path(path).is_file() else None
         attributes = None if tags is None else {JOB: json.loads(tags.get(JOB, "null"))}
     else:

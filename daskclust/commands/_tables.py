@@ -16,7 +16,7 @@ from daskclust.commands._cubes import as_names, local_name, paths_of
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._examine import look_before_fit
 from daskclust.commands._jobs import effective
-from daskclust.commands._outputs import JOB, check_outputs
+from daskclust.commands._outputs import JOB, TABLE, check_outputs
 from daskclust.commands._plan import passes_of
 from daskclust.commands._results import classes_as_text, fit_as_text, numbers_of
 from daskclust.commands._resume import check_resumable, job_mark, resumable
@@ -158,7 +158,7 @@ def fit_table(
             "columns": list(table.columns),
             "cluster": {"workers": len(threads), "threads": sum(threads.values())},
             **numbers_of(model),
-            **_written(options, table, legend, model.labels_, replace, progress),
+            **_written(options, table, legend, model.labels_, stored, replace, progress),
         }
     return {**found, "seconds": time.perf_counter() - began, "outputs": _outputs(options)}
 
@@ -191,15 +191,19 @@ def predict_table(options: argparse.Namespace, model: Any, progress: Progress) -
         n = _rows_of(table, progress)
         labels = model.predict(table.samples)
         legend = read_legend(said, model)
-        found = {
+        job = {
             "command": "predict",
             "version": daskclust.__version__,
             "estimator": type(model).__name__,
             "configuration": effective(options, model.get_params(deep=False)),
+        }
+        stored = {**job, "mark": mark, "columns": list(table.columns)}
+        found = {
+            **job,
             "rows": n,
             "columns": list(table.columns),
             "n_clusters": len(legend.codes),
-            **_written(options, table, legend, labels, replace, progress),
+            **_written(options, table, legend, labels, stored, replace, progress),
         }
     return {**found, "seconds": time.perf_counter() - began, "outputs": _outputs(options)}
 
@@ -220,6 +224,8 @@ def _check_outputs(
     inputs: dict[str, str | None] | None = None,
 ) -> dict[str, bool]:
     """Refuse outputs before anything is computed."""
+    from daskclust.tables import written_labels
+
     places = {"the table": None, **(inputs or {})}
     for path in paths_of(options.cube).values():
         # Of a pattern all files.
@@ -231,8 +237,12 @@ def _check_outputs(
         places,
         mark=mark,
         overwrite=options.overwrite,
-        kinds={"--model": "model"},
+        kinds={"--output": TABLE, "--model": "model"},
     )
+    if replace.get("--output") and not options.overwrite:
+        # Its own, if it has the column that is asked for.
+        written = written_labels(options.output) or {}
+        replace["--output"] = written.get("name") == options.output_column
     if options.output_column in table.frame.columns:
         raise ValueError(
             f"The table has a column {options.output_column!r} already; expected a new name for "
@@ -269,6 +279,7 @@ def _written(
     table: Any,
     legend: Legend,
     labels: Any,
+    stored: dict[str, Any],
     replace: dict[str, bool],
     progress: Progress,
 ) -> dict[str, Any]:
@@ -283,6 +294,7 @@ def _written(
             options.output,
             name=options.output_column,
             overwrite=replace["--output"],
+            attributes={JOB: stored},
         )
     with progress.task("Summary"):
         counts: dict[int, int] = {}

@@ -30,6 +30,7 @@ from daskclust.commands._outputs import JOB, KINDS, check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.storage.stores import local_path
 from daskclust.storage.targets import written_attributes
 from daskclust.storage.urls import redact
 
@@ -114,6 +115,10 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     if options.report is not None and importlib.util.find_spec("matplotlib") is None:
         raise ImportError(
             "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+        )
+    if options.report is not None and local_path(options.report) is None:
+        raise ValueError(
+            f"--report {redact(options.report)!r} is a URL; this report is written to a local path."
         )
     inputs = {
         **paths_of(options.cube),

@@ -4,7 +4,7 @@ from daskclust.engine.blocks import as_matrix, check_shape
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint, check_checkpoint
 from daskclust.engine.computing import compute
 from daskclust.engine.driver import Fitted, Step, iterate, on_iteration, showing_progress
-from daskclust.engine.graphs import read_again
+from daskclust.engine.graphs import parts_read_again, read_again
 from daskclust.engine.independent import map_independent
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lazy import labeled_rows, map_rows, pair_rows
@@ -36,6 +36,7 @@ __all__ = [
     "open_labeled_rows",
     "open_rows",
     "pair_rows",
+    "parts_read_again",
     "read_again",
     "run_together",
     "showing_progress",

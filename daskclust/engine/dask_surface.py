@@ -18,6 +18,7 @@ import numpy as np
 from dask._task_spec import convert_legacy_graph
 from dask.base import get_scheduler
 from dask.core import flatten, get_dependencies, istask
+from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 
@@ -25,6 +26,7 @@ __all__ = [
     "WorkerInfo",
     "client_behind",
     "compute_by",
+    "delayed_parts",
     "graph_of",
     "inputs_of",
     "is_array",
@@ -135,6 +137,12 @@ def renamed(graph: Mapping[Key, Any], names: Mapping[Key, Key]) -> dict[Key, Any
         for key, node in nodes.items()
     }
     return {**held, **moved}
+
+
+def delayed_parts(name: str, graph: Mapping[Key, Any], keys: Sequence[Key]) -> list[Delayed]:
+    """Return delayed values of one graph, which is one layer: merging it with itself is free."""
+    layers = HighLevelGraph.from_collections(name, dict(graph), dependencies=())
+    return [Delayed(key, layers, layer=name) for key in keys]
 
 
 def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> list[Any]:

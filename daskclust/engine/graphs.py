@@ -11,7 +11,7 @@ otherwise the graph is left whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from dask.sizeof import sizeof
 
 from daskclust.engine.blocks import LazyChunk
 from daskclust.engine.dask_surface import (
+    delayed_parts,
     graph_of,
     inputs_of,
     is_array,
@@ -38,7 +39,7 @@ from daskclust.engine.dask_surface import (
 )
 from daskclust.storage.reads import Retries
 
-__all__ = ["ArrayGraph", "cut", "graph_behind", "read_again"]
+__all__ = ["ArrayGraph", "cut", "graph_behind", "parts_read_again", "read_again"]
 
 Key = Any
 #: How names of tasks begin that are tried again.
@@ -155,6 +156,33 @@ def read_again(X: Any) -> Any:
         aliases = {mine: names[key] for mine, key in zip(own, behind.keys, strict=True)}
         graph = {**aliases, **renamed(graph, names)}
     return da.Array(graph, name, X.chunks, dtype=X.dtype, meta=X._meta)
+
+
+def parts_read_again(parts: Sequence[Any]) -> list[Any]:
+    """Return the parts of a table, each failed read of which is tried again.
+
+    Parameters
+    ----------
+    parts : sequence of dask.delayed.Delayed
+        Of one Dask DataFrame; those on a cluster are returned unchanged.
+
+    Notes
+    -----
+    Builds the graph: O(parts) on the client.
+    """
+    graph: dict[Key, Any] = {}
+    # Most often all parts have one and the same graph.
+    for whole in {id(part.dask): part.dask for part in parts}.values():
+        graph.update(whole)
+    if any(is_future(value) for value in graph.values()):
+        return list(parts)
+    keys = [part.key for part in parts]
+    graph, inputs = needed(graph, keys)
+    leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
+    guarded = ArrayGraph(keys, graph, inputs, leaves).whole()
+    owner = uuid4().hex
+    names = {key: _own_name(key, owner) for key in guarded}
+    return delayed_parts(f"{_READ}{owner}", renamed(guarded, names), [names[key] for key in keys])
 
 
 def _one_task_each(behind: ArrayGraph, names: list[Key]) -> dict[Key, Any] | None:

@@ -192,14 +192,27 @@ def _blockwise(
 
 def _pairs_of(
     x: list[NDArray[Any]],
+    x_place: NDArray[Any],
     y: list[NDArray[Any]],
+    y_place: NDArray[Any],
     function: Callable[..., Any],
     widths: tuple[int, int],
 ) -> Any:
-    # Neither block knows its first row; the width is what matters.
-    check_shape(x[0], 0, widths[0])
-    check_shape(y[0], 0, widths[1])
+    for block, place, width in ((x[0], x_place[0], widths[0]), (y[0], y_place[0], widths[1])):
+        start, n = place
+        check_shape(block, start, width, n)
     return function(x[0], y[0])
+
+
+def _places(X: Any) -> da.Array:
+    """Return one (first row, rows) a chunk, in chunks of one; rows are None where unknown."""
+    table = np.empty(X.numblocks[0], dtype=object)
+    start = 0
+    for i, n in enumerate(X.chunks[0]):
+        known = None if np.isnan(n) else int(n)
+        table[i] = (start, known)
+        start += known or 0
+    return da.from_array(table, chunks=1, name=f"daskclust-places-{uuid4().hex}")
 
 
 def pair_rows(
@@ -231,8 +244,12 @@ def pair_rows(
         "ij",
         X,
         "ia",
+        _places(X),
+        "i",
         Y,
         "jb",
+        _places(Y),
+        "j",
         function=function,
         widths=(X.shape[1], Y.shape[1]),
         align_arrays=False,

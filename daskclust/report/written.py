@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from daskclust.storage.files import is_folder_at_url, read_start
+from daskclust.storage.stores import check_protocol
 from daskclust.storage.urls import redact
 
 __all__ = ["START", "check_report", "mark_tag", "report_mark"]
@@ -59,7 +60,10 @@ def check_report(place: Any, *, overwrite: bool) -> None:
     Raises
     ------
     FileExistsError
+    ValueError
+        It is at a web server, which is only read from.
     """
+    check_protocol(place)
     start, shown = read_start(place, len(START) + 200), redact(place)
     if start is None:
         if is_folder_at_url(place):

@@ -16,11 +16,15 @@ from pathlib import Path
 
 import psutil
 
+from daskclust.storage.urls import redact
+
 __all__ = ["discard", "hidden_sibling", "naming", "new_file", "put_in_place", "remove_stale"]
 
 #: Errors of a disk that takes no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
+#: What :class:`pathlib.Path` makes of a URL.
+_WAS_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 _REMOVAL_TRIES, _REMOVAL_PAUSE = 20, 0.05  # pause in seconds
 #: Seconds by which the clocks of a process and of a file may differ.
 _CLOCKS = 2.0
@@ -155,7 +159,14 @@ def new_file(path: Path, *, check: Callable[[], None] | None = None) -> Iterator
         In an existing folder, or one that can be made.
     check : callable, optional
         Called right before the rename; may refuse it.
+
+    Raises
+    ------
+    ValueError
+        The path was a URL, of which a path would make a folder.
     """
+    if _WAS_URL.match(str(path)):
+        raise ValueError(f"{redact(path)!r} is a URL; expected a path on this machine.")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = hidden_sibling(path, "partial")
     try:

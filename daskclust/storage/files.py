@@ -10,10 +10,18 @@ from typing import Any, TypeVar
 from daskclust.exceptions import ReadError
 from daskclust.storage.atomic import new_file, remove_stale
 from daskclust.storage.reads import Retries, persistently, unwritten
-from daskclust.storage.stores import local_path, opening_errors
+from daskclust.storage.stores import check_protocol, local_path, opening_errors
 from daskclust.storage.urls import redact
 
-__all__ = ["is_folder_at_url", "read_start", "remove", "unanswered", "url_options", "write_whole"]
+__all__ = [
+    "is_folder_at_url",
+    "matching",
+    "read_start",
+    "remove",
+    "unanswered",
+    "url_options",
+    "write_whole",
+]
 
 T = TypeVar("T")
 
@@ -113,6 +121,36 @@ def is_folder_at_url(place: Any) -> bool:
     return bool(_again(place, lambda: file_system.isdir(inner)))
 
 
+def matching(place: str) -> str | list[str]:
+    """Return the files that a URL with ``*`` means; any other place as it is.
+
+    fsspec takes a folder that it could not list for one without files, where it walks
+    through folders.  Here that is an error, and the folder is listed again.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> write_whole(folder / "a.csv", b"a", check=lambda: None)
+    >>> matching(f"file://{folder}/*.csv") == [f"file://{folder}/a.csv"]
+    True
+    """
+    if "*" not in place or "::" in place or "://" not in place:
+        return place
+    from fsspec import AbstractFileSystem
+
+    file_system, inner = _at_url(place)
+    if type(file_system).find is not AbstractFileSystem.find:
+        # Object stores have one listing for all, which fails or does not.
+        return place
+    found = _again(place, lambda: sorted(file_system.glob(inner, on_error="raise")), done="listed")
+    if not found:
+        raise FileNotFoundError(
+            f"There is no file {redact(place)!r}; give the path of an existing one."
+        )
+    return [str(file_system.unstrip_protocol(name)) for name in found]
+
+
 def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:
     """Write a file that appears under its name only when it is whole.
 
@@ -136,6 +174,7 @@ def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> Non
             partial.write_bytes(content)
         remove_stale(path)
         return
+    check_protocol(place)
     file_system, inner = _at_url(place)
     check()
     _again(place, lambda: file_system.pipe_file(inner, content), unwritten, "written")

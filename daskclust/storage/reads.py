@@ -15,6 +15,7 @@ import dask
 from dask.utils import parse_timedelta
 
 from daskclust.exceptions import DaskclustError, ReadError, StoreError
+from daskclust.storage.processes import on_worker, this_process, unseen
 from daskclust.storage.urls import redact
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "patience_of_gdal",
     "persistently",
     "read",
+    "reason_of",
     "unwritten",
 ]
 
@@ -50,6 +52,8 @@ _LASTING = (
     ValueError,
     DaskclustError,
 )
+#: Those of them that say what a worker does not reach.
+_UNSEEN = (FileNotFoundError, NotADirectoryError, PermissionError)
 #: and those of an operating system: no room, no right to write, names that are too long.
 _LASTING_NUMBERS = {
     getattr(errno, name)
@@ -126,35 +130,53 @@ class Retries:
 NEVER_AGAIN = Retries()
 
 
-def _stores(value: Any, depth: int = 4) -> Iterable[str]:
-    """Find arrays with a store among what a task is given."""
+def _places(value: Any, depth: int = 7) -> Iterable[str]:
+    """Find what is read among what a task is given: arrays with a store, and parts of tables."""
     store = getattr(value, "store", None)
     if store is not None and hasattr(value, "shape"):
         name = getattr(value, "path", "")
         place = redact(store)
         yield f"{place}/{name}" if name else place
+    elif _is_open_file(value):
+        yield redact(value.path)
     elif depth and isinstance(value, Mapping):
+        if isinstance(value.get("piece"), tuple):
+            # Of Dask's Parquet: a file, and the numbers of its row groups.
+            yield _piece(*value["piece"])
         for item in value.values():
-            yield from _stores(item, depth - 1)
+            yield from _places(item, depth - 1)
     elif depth and isinstance(value, list | tuple):
+        if len(value) > 2 and _is_open_file(value[0]):
+            # Of Dask's CSV: a file, the first byte, and how many.
+            yield f"{redact(value[0].path)!r} from byte {value[1]}"
         for item in value:
-            yield from _stores(item, depth - 1)
+            yield from _places(item, depth - 1)
     elif depth:
         # Task objects of Dask; where they have none of these, the key must do.
         for name in ("args", "kwargs", "value"):
             inner = getattr(value, name, None)
             if inner is not None and not callable(inner):
-                yield from _stores(inner, depth - 1)
+                yield from _places(inner, depth - 1)
+
+
+def _piece(path: object, groups: Any = None, *_: object) -> str:
+    rows = f", row groups {groups}" if groups and groups != [None] else ""
+    return f"{redact(path)!r}{rows}"
+
+
+def _is_open_file(value: Any) -> bool:
+    """Whether it is a file of fsspec, to be opened."""
+    return hasattr(value, "fs") and isinstance(getattr(value, "path", None), str)
 
 
 def _what(key: Any, graph: Mapping[Any, Any]) -> str:
     name, *index = key if isinstance(key, tuple) else (key,)
-    place = next(iter(_stores(graph)), None)
+    place = next(iter(_places(graph)), None)
     chunk = f"chunk {tuple(index)} of {name!r}" if index else repr(name)
     return chunk if place is None else f"{chunk} of {place}"
 
 
-def _text_of(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Say what failed: libraries that wrap an error name the file in that below it."""
     below: BaseException = error
     for _ in range(8):
@@ -213,9 +235,10 @@ class Tries:
         if pause is not None and self._unanswered < 2:
             self._tried = now + pause
             return pause
+        who = f" by the {this_process()}" if on_worker() else ""
         raise self._failed(
             f"{self._what()} could not be {self._done} in {self._count} tries over "
-            f"{now - self._began:.1f} s: {_text_of(error)}. Check the store, or raise "
+            f"{now - self._began:.1f} s{who}: {reason_of(error)}. Check the store, or raise "
             "daskclust.read-retries, daskclust.read-backoff or daskclust.read-timeout.",
             error,
         ) from error
@@ -292,5 +315,13 @@ def read(load: Callable[[], T], key: Any, graph: Mapping[Any, Any], retries: Ret
     ------
     ReadError
         Where it fails to the last, with the last error as its cause.
+    StoreError
+        This worker does not see a file, or may not read it.
     """
-    return persistently(load, lambda: _what(key, graph), retries)
+    try:
+        return persistently(load, lambda: _what(key, graph), retries)
+    except _UNSEEN as error:
+        if not on_worker():
+            raise
+        verb = "may not read" if isinstance(error, PermissionError) else "does not see"
+        raise unseen(f"a file ({reason_of(error)})", verb=verb) from error

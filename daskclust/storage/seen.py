@@ -10,8 +10,6 @@ client saw.
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,10 +23,11 @@ from zarr.core.buffer.cpu import NDBuffer
 from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
+from daskclust.storage.processes import unseen
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.urls import redact
 
-__all__ = ["MOST_CHUNKS", "StoredArray", "as_dask", "metadata_digest", "this_process", "values_of"]
+__all__ = ["MOST_CHUNKS", "StoredArray", "as_dask", "metadata_digest", "values_of"]
 
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
@@ -71,17 +70,6 @@ def metadata_digest(array: zarr.Array) -> str | None:
             content = buffer.to_bytes()
         found.update(content)
     return found.hexdigest()
-
-
-def this_process() -> str:
-    """Name this process, by its address if it is a worker."""
-    place = f"process {os.getpid()} on {platform.node()}"
-    try:
-        from distributed import get_worker
-
-        return f"worker {get_worker().address} ({place})"
-    except (ImportError, ValueError):
-        return place
 
 
 class StoredArray:
@@ -144,12 +132,8 @@ class StoredArray:
             _seen.add(self.key)
             return
         _seen.discard(self.key)
-        what = "does not see" if found is None else "sees another array at"
-        raise StoreError(
-            f"The {this_process()} {what} {self.name!r}, which the client opened. Every worker "
-            "must reach the same store under the same path: use a shared file system or an object "
-            "store, and check mounts and containers."
-        )
+        verb = "does not see" if found is None else "sees another array at"
+        raise unseen(repr(self.name), verb=verb)
 
     def __getitem__(self, selection: Any) -> NDArray[Any]:
         return self.read(selection)

@@ -27,6 +27,7 @@ __all__ = [
     "INCOMPLETE",
     "array_of",
     "arrays_of",
+    "check_protocol",
     "decode_fill_value",
     "encode_fill_value",
     "local_path",
@@ -37,6 +38,8 @@ __all__ = [
 
 # Set on a group that cannot be renamed into place (an object store, memory) until it is whole.
 INCOMPLETE = "daskclust:incomplete"
+#: Protocols of fsspec by which no store is written.
+_READ_ONLY = frozenset({"http", "https"})
 _NEEDS = (
     "URLs need the fsspec package of their protocol, for example s3fs for s3:// or aiohttp for "
     "https://."
@@ -61,6 +64,40 @@ def local_path(store: object) -> Path | None:
     if store.startswith("file://"):
         return Path(unquote(urlparse(store).path)).absolute()
     return None if "://" in store or "::" in store else Path(store).absolute()
+
+
+def check_protocol(place: object) -> None:
+    """Refuse a place that can only be read, before anything is computed for it.
+
+    Parameters
+    ----------
+    place : str, path or zarr store
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> check_protocol("s3://bucket/map.zarr")
+    >>> check_protocol("https://host/map.zarr")
+    Traceback (most recent call last):
+    ValueError: 'https://host/map.zarr' is at a web server, which is only read from. Write ...
+    """
+    if isinstance(place, zarr.storage.StorePath):
+        place = place.store
+    place = underlying(place)
+    if isinstance(place, str):
+        # Protocols may be chained, as in simplecache::https://...
+        protocols = {link.partition("://")[0] for link in place.split("::") if "://" in link}
+    else:
+        found = getattr(getattr(place, "fs", None), "protocol", ())
+        protocols = {found} if isinstance(found, str) else set(found)
+    if _READ_ONLY.intersection(map(str.lower, protocols)):
+        raise ValueError(
+            f"{redact(place)!r} is at a web server, which is only read from. Write to a local path "
+            "or an object store (such as s3://), and upload it if need be."
+        )
 
 
 def open_store(store: Any) -> zarr.Group | zarr.Array:

@@ -22,7 +22,7 @@ from daskclust.storage.atomic import (
     remove_stale,
 )
 from daskclust.storage.retrying import retrying
-from daskclust.storage.stores import INCOMPLETE, local_path, opening_errors
+from daskclust.storage.stores import INCOMPLETE, check_protocol, local_path, opening_errors
 from daskclust.storage.urls import redact
 
 __all__ = ["WRITTEN", "check_target", "check_written", "new_group", "resolve", "written_attributes"]
@@ -53,9 +53,10 @@ def check_target(target: Any, *, kind: str, overwrite: bool) -> None:
     ------
     FileExistsError
     ValueError
-        The target is a ``.zip`` file, which several tasks cannot write at once, or its name
-        is that of a file of another format.
+        The target is a ``.zip`` file, which several tasks cannot write at once, its name is
+        that of a file of another format, or it is at a web server.
     """
+    check_protocol(target)
     path = _local_target(target)
     shown = redact(target)
     if path is not None:

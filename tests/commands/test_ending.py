@@ -230,3 +230,24 @@ def test_a_killed_run_leaves_nothing_after_the_next(scene: Path, tmp_path: Path)
     assert other.finish() == 1
     assert "l.zarr" in other.err.splitlines()[-1]
     assert "exists already" in other.err
+
+
+def test_a_killed_run_on_a_table_goes_on_over_its_own_labels(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
+    pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
+    values = np.random.default_rng(0).normal(size=(600, 2)) + np.arange(600)[:, None] % 3 * 9.0
+    (tmp_path / "t").mkdir()
+    for k in range(3):
+        part = pandas.DataFrame(values[200 * k : 200 * k + 200], columns=["a", "b"])
+        part.to_parquet(tmp_path / "t" / f"{k}.parquet", index=False)
+    wanted = daskclust.KMeans(3, random_state=0).fit(values).labels_
+    words = ("fit", "t", "--n-clusters", "3", "--local", "1", "--output", "l")
+    run = Command(*words, cwd=tmp_path)
+    run.wait_for("Table: ")
+    run.process.kill()
+    assert run.finish() == -signal.SIGKILL
+    assert_array_equal(pandas.read_parquet(tmp_path / "l").label, wanted)
+    again = Command(*words, cwd=tmp_path)
+    assert again.finish() == 0, again.err
+    assert_array_equal(pandas.read_parquet(tmp_path / "l").label, wanted)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["l", "t"]

@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from daskclust import KMeans, LabelSpreading, cli
+from daskclust.tables import open_table, written_labels
 
 pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
 pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")
@@ -110,6 +111,35 @@ def test_clusters_of_a_csv_file(
     wanted = KMeans(3, random_state=0).fit(frame[["a", "b"]].to_numpy(float)).labels_
     assert_array_equal(pandas.read_parquet(tmp_path / "o").label, wanted)
     assert said(*words, "--scheduler", address, "--overwrite")[0] == 0
+
+
+def test_labels_of_the_same_job_are_its_own(
+    said: Said, frame: pandas.DataFrame, parts: Path, tmp_path: Path, address: str
+) -> None:
+    model = KMeans(3, random_state=0).fit(frame[["a", "b"]].to_numpy(float))
+    model.save("m.zarr")
+    table = open_table(parts, columns=["a", "b"])
+    table.write_labels(table.samples[:, 1].astype(int), "mine", attributes={"daskclust_job": 3})
+    for words in (("fit", parts, "--n-clusters", 3), ("predict", parts, "--model", "m.zarr")):
+        words = (*words, "--columns", "a,b", "--scheduler", address, "--output", words[0])
+        for _ in range(2):
+            code, _, err = said(*words)
+            assert code == 0, err
+            assert_array_equal(pandas.read_parquet(words[-1]).label, model.labels_)
+        # Of another job, of another column, of the other command, and somebody's own.
+        others = (
+            ("--columns", "b,a"),
+            ("--output-column", "class"),
+            ("--output", {"fit": "predict", "predict": "fit"}[words[0]]),
+            ("--output", "mine"),
+        )
+        for more in others[: None if words[0] == "predict" else 2]:
+            code, _, err = said(*words, *more)
+            assert (code, err.count("\n")) == (1, 1)
+            assert "exists already" in err
+            assert_array_equal(pandas.read_parquet(words[-1]).label, model.labels_)
+    Path("mine", "_daskclust.txt").write_text("labels by daskclust\n[1]\n")
+    assert written_labels("mine") is None
 
 
 def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:

@@ -15,6 +15,9 @@ PAIRS = "fit c.npy --dims y,x,band --estimator pckmeans --n-clusters 3 --output 
 
 
 TABLE = "fit t.csv --n-clusters 2 --output "
+SUGGEST = "suggest c.npy --dims y,x,band --n 2 --output "
+#: Where nobody answers; credentials are not shown.
+WEB = "http://u:hunter2@127.0.0.1:9/"
 FIT = "fit c.npy --dims y,x,band --n-clusters 3 --output "
 
 
@@ -50,6 +53,21 @@ def _started(*_: object, **__: object) -> None:
         (FIT + "memory://o", "--output 'memory://o' lies in the memory of this process"),
         (TABLE + "o --checkpoint void.txt", "is not a readable daskclust checkpoint"),
         (TABLE + "memory://o", "lies in the memory of this process"),
+        *(
+            (f"{words}{more}{WEB}{name}", f"{flag} 'http://***@127.0.0.1:9/{name}' is at a web")
+            for words, more, flag, name in (
+                (FIT, "", "--output", "o.zarr"),
+                (FIT, "", "--output", "o.tif"),
+                (FIT, "o --uncertainty ", "--uncertainty", "u.zarr"),
+                (FIT, "o --model ", "--model", "m.zarr"),
+                (FIT, "o --report ", "--report", "r.html"),
+                (TABLE, "", "--output", "t.parquet"),
+                (TABLE, "o --model ", "--model", "m.zarr"),
+            )
+        ),
+        (FIT + "o --model simplecache::https://h/m", "--model 'simplecache::https://h/m' is at a"),
+        (SUGGEST + "s3://b/q.csv", "'s3://b/q.csv' is a URL"),
+        (SUGGEST + "q.csv --report s3://b/r.html", "--report 's3://b/r.html' is a URL"),
         ("inspect void.txt", "supported file format. Is the file whole"),
     ],
 )
@@ -84,4 +102,5 @@ def test_wrong_inputs_are_one_line(
     assert message in err
     assert err.count("\n") == 1
     assert ".." not in err
+    assert "hunter2" not in err
     assert not out

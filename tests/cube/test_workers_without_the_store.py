@@ -7,8 +7,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dask
 import dask.array as da
@@ -21,6 +24,7 @@ from numpy.testing import assert_array_equal
 import daskclust
 from daskclust.exceptions import StoreError
 from daskclust.storage.seen import StoredArray, as_dask, metadata_digest
+from daskclust.tables import open_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,6 +99,53 @@ def test_an_input_that_a_worker_does_not_see(half_blind: Client, scene: Path) ->
         daskclust.open_cube(scene, variable="cube", nodata=0).n_valid  # noqa: B018
     with pytest.raises(StoreError, match="does not see"):
         daskclust.KMeans(3, random_state=0).fit(cube.samples)
+
+
+@pytest.mark.parametrize("ending", [".tif", ".nc", ".cdf", ".npy", ".zip", ".parquet", ".csv"])
+def test_a_file_that_a_worker_does_not_see(half_blind: Client, place: Path, ending: str) -> None:
+    values = (np.arange(30 * 30 * 3).reshape(30, 30, 3) % 97).astype(np.float32)
+    path = place / f"scene-{time.monotonic_ns()}{ending}"
+    opened = write_scene(path, values)
+
+    def read() -> None:
+        half_blind.compute(opened().samples, workers=["blind"]).result()
+
+    with pytest.raises(StoreError, match=rf"worker tcp://.* does not see .*{path.name}") as error:
+        read()
+    text = str(error.value)
+    assert "\n" not in text
+    assert "use a shared file system" in text
+
+
+def write_scene(path: Path, values: np.ndarray) -> Callable[[], Any]:
+    """Write a scene, or a table of its pixels, and return what opens it."""
+    if path.suffix in (".parquet", ".csv"):
+        pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
+        table = pandas.DataFrame(values.reshape(-1, 3), columns=list("abc"))
+        if path.suffix == ".csv":
+            table.to_csv(path, index=False)
+        else:
+            table.to_parquet(path, index=False)
+        return partial(open_table, path)
+    if path.suffix == ".npy":
+        np.save(path, values)
+        return partial(daskclust.open_cube, path, dims=("y", "x", "band"))
+    if path.suffix in (".nc", ".cdf"):
+        xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
+        array = xarray.DataArray(values, dims=("y", "x", "band"), name="cube")
+        classic = path.suffix == ".cdf"
+        array.to_netcdf(path, engine="scipy" if classic else "h5netcdf")
+        return partial(daskclust.open_cube, path)
+    rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
+    tif = path.with_suffix(".tif")
+    place = {"crs": "EPSG:32633", "transform": rasterio.Affine(10, 0, 0, 0, -10, 0)}
+    shape = {"height": 30, "width": 30, "count": 3, "dtype": "float32"}
+    with rasterio.open(tif, "w", driver="GTiff", **shape, **place) as file:
+        file.write(values.transpose(2, 0, 1))
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(tif, "scene.tif")
+    return partial(daskclust.open_cube, path)
 
 
 def test_a_mask_and_labels_that_a_worker_does_not_see(half_blind: Client, scene: Path) -> None:

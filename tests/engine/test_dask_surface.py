@@ -150,6 +150,13 @@ def test_collections_are_computed_with_a_wait_of_ones_own(client):
     assert total == 276
 
 
+def test_delayed_values_of_one_graph():
+    graph = {"one": 1, "two": surface.task(int.__add__, "one", "one")}
+    one, two = surface.delayed_parts("surface-parts", graph, ["one", "two"])
+    assert one.dask is two.dask, "Delayed copies its graph: delayed_parts()"
+    assert dask.compute(one + two, two, scheduler="sync") == (3, 2)
+
+
 def test_the_scheduler_knows_its_workers(client):
     infos = surface.worker_infos(client)
     assert set(infos) == set(client.nthreads()), "scheduler_info: worker_infos()"

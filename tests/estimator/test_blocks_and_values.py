@@ -63,14 +63,19 @@ def test_every_method_refuses_blocks_of_another_width(name, change):
             np.asarray(getattr(model, method)(lying(change)))
 
 
+def lying_by(rows: int) -> da.Array:
+    """Rows whose metadata say 30 a block."""
+    return LAZY.map_blocks(
+        lambda b: np.r_[b, b][:rows], dtype=X.dtype, chunks=LAZY.chunks, meta=X[:0]
+    )
+
+
 @pytest.mark.parametrize("rows", [15, 60])
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_every_method_refuses_blocks_of_another_length(name, rows):
     model = models()[name].fit(X)
-    other = LAZY.map_blocks(
-        lambda b: np.r_[b, b][:rows], dtype=X.dtype, chunks=LAZY.chunks, meta=X[:0]
-    )
+    other = lying_by(rows)
     with pytest.raises(ValueError, match=rf"has {rows} rows; its metadata promised 30"):
         models()[name].fit(other)
     for method in (m for m in METHODS[name] if hasattr(model, m)):
@@ -78,6 +83,19 @@ def test_every_method_refuses_blocks_of_another_length(name, rows):
             np.asarray(getattr(model, method)(other))
     unknown = da.Array(other.dask, other.name, ((np.nan,) * 3, (3,)), meta=other._meta)
     assert len(model.predict(unknown).compute()) == 3 * rows
+
+
+@pytest.mark.parametrize("rows", [15, 60])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_kernel_between_rows_refuses_blocks_of_another_length(rows):
+    model = models()["pckid"].fit(X)
+    other, wanted = lying_by(rows), model.kernel(X)
+    for blocks in ((other,), (LAZY, other), (other, LAZY), (X, other), (other, X)):
+        with pytest.raises(ChunkError, match=rf"row \d+ has {rows} rows; its metadata promised 30"):
+            model.kernel(*blocks).compute()
+    np.testing.assert_array_equal(model.kernel(LAZY), wanted)
+    unknown = da.Array(other.dask, other.name, ((np.nan,) * 3, (3,)), meta=other._meta)
+    assert model.kernel(unknown, LAZY).compute().shape == (3 * rows, 90)
 
 
 @pytest.mark.parametrize("change", [lambda b: b + 1j, lambda b: b.astype("datetime64[s]")])

@@ -302,6 +302,14 @@ def check_pckid_twins(one: Any, other: Any) -> None:
     """As `check_twins`; but a row between two centers may go to either, and k-means on from there.
 
     Rows are projected by matrix products, whose rounding depends on how many rows there are.
+
+    Measured on 36 random tables of few different values, of which 4 ended differently: mixtures
+    differ by 1e-16, coordinates (of size 1) by 1e-16 to 2e-14, and eigenvalues are far apart,
+    where they are not 0.  In two of them k-means was followed from each possible start, in both
+    containers: it parts from 204 of 4495 and from 16 of 35 starts, and in each of these the row
+    that parts is exactly as far from both centers in one of the containers.  Whether the optimum
+    is the same then is chance; a rule for ties would not help, for in the other container there
+    is none.
     """
     both = isinstance(one, Fitted) and isinstance(other, Fitted)
     if not both or np.array_equal(one.labels, other.labels):

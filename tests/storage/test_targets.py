@@ -13,8 +13,10 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
+from fsspec import AbstractFileSystem
 
 import daskclust
+from daskclust.cube import area_table
 from daskclust.storage.atomic import hidden_sibling, new_file, put_in_place, remove_stale
 from daskclust.storage.retrying import underlying
 from daskclust.storage.targets import check_target, new_group
@@ -205,3 +207,41 @@ def test_a_store_of_ones_own_stays_what_it_is(tmp_path: Path) -> None:
         assert "cube/c/0/0/0" in Noted.reads
     written = opened.write_labels(np.zeros(16, int), Noted(tmp_path / "l.zarr"))
     assert type(underlying(written.store)) is Noted
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/a", "simplecache::https://127.0.0.1:9/a"])
+def test_web_servers_are_refused_before_anything_is_computed(url: str, tmp_path: Path) -> None:
+    from daskclust.report import write_report
+
+    def fail(block: np.ndarray) -> np.ndarray:
+        raise AssertionError("something was computed")
+
+    data, model = cube(), daskclust.KMeans(2, random_state=0).fit(cube().samples)
+    rows = model.labels_.map_blocks(fail, dtype=np.int32, meta=np.empty(0, np.int32))
+    for work in (
+        lambda: data.write_labels(rows, url),
+        lambda: data.write_map(rows.astype(float), url),
+        lambda: model.save(url),
+        lambda: write_report(url, cube=data, model=model),
+        lambda: daskclust.datasets.make_hyperspectral_cube(url, shape=(4, 4), n_bands=2),
+        lambda: check_target(zarr.storage.FsspecStore(Web()), kind="model", overwrite=True),
+    ):
+        with pytest.raises(ValueError, match="at a web server, which is only read from"):
+            work()
+
+
+class Web(AbstractFileSystem):
+    """As fsspec's of HTTP, which needs a package of its own."""
+
+    protocol = ("http", "https")
+    async_impl = True
+    asynchronous = True
+
+
+def test_a_url_is_no_folder_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"'s3:/bucket/areas\.csv' is a URL; expected a path"):
+        area_table(np.zeros((4, 4), int)).to_csv("s3://bucket/areas.csv")
+    assert not list(tmp_path.iterdir())

@@ -31,6 +31,8 @@ def check_questions_file(path: str, *, overwrite: bool) -> None:
     ------
     ValueError, FileExistsError
     """
+    if "://" in path:
+        raise ValueError(f"{redact(path)!r} is a URL; questions are written to a local path.")
     place, path = Path(path), redact(path)
     if place.suffix.lower() not in KINDS:
         raise ValueError(f"{path!r} must end in one of {', '.join(KINDS)}.")

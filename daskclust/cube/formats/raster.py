@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import zipfile
@@ -23,7 +24,7 @@ from daskclust.cube.formats.found import (
 )
 from daskclust.cube.formats.wavelengths import in_nm, truth_values
 from daskclust.cube.formats.whole import check_whole
-from daskclust.storage.reads import Retries, patience_of_gdal
+from daskclust.storage.reads import Retries, patience_of_gdal, reason_of
 from daskclust.storage.stores import opening_errors
 from daskclust.storage.urls import redact
 
@@ -261,15 +262,30 @@ class _Bands:
         # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
         # more than a worker may have.
         bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
-        with (
-            self._quiet(),
-            rasterio.Env(**bound),
-            rasterio.open(self.name, sharing=False) as file,
-        ):
-            found: np.ndarray[Any, Any] = file.read(
-                list(range(bands[0] + 1, bands[1] + 1)), window=Window.from_slices(*area)
-            )
-        return found[tuple(rest)]
+        failed: Exception | None = None
+        try:
+            with (
+                self._quiet(),
+                rasterio.Env(**bound),
+                rasterio.open(self.name, sharing=False) as file,
+            ):
+                found: np.ndarray[Any, Any] = file.read(
+                    list(range(bands[0] + 1, bands[1] + 1)), window=Window.from_slices(*area)
+                )
+            return found[tuple(rest)]
+        except Exception as error:
+            if type(error).__module__.split(".")[0] != "rasterio":
+                raise
+            failed = self._error(error)
+        # Not from the error of GDAL: that cannot be unpacked by another process.
+        raise failed
+
+    def _error(self, error: Exception) -> OSError:
+        """Return what to raise for an error of GDAL, some of which are no public classes."""
+        local = self.name.removeprefix("zip://").partition("!/")[0]
+        if os.path.isabs(local) and not local.startswith("/vsi") and not os.path.exists(local):
+            return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), local)
+        return OSError(f"{redact(self.name)!r}: {reason_of(error)}")
 
 
 def _in_chunks(array: Any, name: str, block: tuple[int, int], unplaced: bool) -> da.Array:
