@@ -20,7 +20,7 @@ from daskclust.kernels.mixtures.densities import (
     tile_rows,
     with_holes,
 )
-from daskclust.kernels.scratch import Scratch
+from daskclust.kernels.scratch import Scratch, spare
 
 __all__ = ["MixtureSums", "RepeatedRows", "accumulate_mixtures", "accumulate_start"]
 
@@ -193,7 +193,7 @@ class RepeatedRows:
         n, p = self._x.shape
         if 3 * n * p > _KEPT_VALUES:
             return None
-        made = np.empty((n, 3 * p))
+        made = spare((n, 3 * p), np.float64)
         deviations(self._x, self._shift, made)
         return made, with_holes(self._x)
 
