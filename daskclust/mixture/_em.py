@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from daskclust.engine import Rows, Step
 from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.maximization import move_diagonal
 from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
 
 __all__ = ["EMProblem", "EMState", "Floor", "maximize", "maximize_start"]
@@ -118,7 +119,8 @@ class Floor:
         least = LEAST_VARIANCE if diagonal else LEAST_EIGENVALUE
         least = least if self.least is None else self.least
         if diagonal:
-            return np.maximum(covariances + self.reg_covar, least * self.variance)
+            raised = covariances + self.reg_covar
+            return np.maximum(raised, least * self.variance, out=raised)
         p = len(self.variance)
         scale = np.sqrt(self.variance)
         raised = covariances.copy()
@@ -151,27 +153,20 @@ def maximize(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mix
     """
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
-    alive = mass > 0
     # As scikit-learn: no division by 0.
-    n = mass[:, None] + _TINY
+    n = mass + _TINY
     if mixtures.diagonal:
-        squares, firsts, there = np.split(sums[:, 1:], 3, axis=1)
-        # About the old mean; the missing values' share of the variance is the old variance.
-        old = mixtures.means - shift
-        gap = (firsts - old * there) / n
-        absent = np.maximum(n - there, 0.0)
-        absent[absent <= 1e-9 * n] = 0.0
-        second = squares - 2 * old * firsts + old**2 * there
-        covariances = (second + absent * mixtures.covariances) / n - gap**2
+        means, covariances = np.empty((2, *mixtures.means.shape))
+        move_diagonal(sums, n, mixtures.means, mixtures.covariances, shift, (means, covariances))
     else:
-        gap = sums[:, 1 : p + 1] / n
-        second = sums[:, p + 1 :].reshape(-1, p, p) / n[..., None]
+        gap = sums[:, 1 : p + 1] / n[:, None]
+        second = sums[:, p + 1 :].reshape(-1, p, p) / n[:, None, None]
         covariances = second - gap[:, :, None] * gap[:, None, :]
-    means = np.where(alive[:, None], mixtures.means + gap, mixtures.means)
-    keep = alive.reshape(-1, *(1,) * (covariances.ndim - 1))
-    covariances = np.where(keep, covariances, mixtures.covariances)
-    floored = floor(covariances, mixtures.diagonal)
-    covariances = np.where(keep, floored, mixtures.covariances)
+        means = mixtures.means + gap
+    dead = np.flatnonzero(~(mass > 0))
+    means[dead], covariances[dead] = mixtures.means[dead], mixtures.covariances[dead]
+    covariances = floor(covariances, mixtures.diagonal)
+    covariances[dead] = mixtures.covariances[dead]
     return Mixtures(_shares_of(mass, mixtures.sizes), means, covariances, mixtures.sizes)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from daskclust.engine import Rows, map_independent
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures, stack_models
-from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
+from daskclust.kernels.mixtures.expectation import RepeatedRows, accumulate_start
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor, maximize, maximize_start
 
@@ -79,14 +79,14 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     centers = filled[rng.choice(len(x), member.size, replace=False)].astype(np.float64)
     labels = nearest(filled, centers)[0]
     shares = (labels == np.arange(member.size)[:, None]).astype(np.float64)
-    sums = accumulate_start(filled, shares, centers, pool.mean, full=member.full).sum(axis=0)
+    high, low = accumulate_start(filled, shares, centers, pool.mean, full=member.full)
     origin = centers if member.full else np.broadcast_to(pool.mean, centers.shape)
-    mixtures = maximize_start(sums, origin, pool.mean, pool.floor, full=member.full)
+    mixtures = maximize_start(high + low, origin, pool.mean, pool.floor, full=member.full)
     # Once for all iterations: many are short.
     with one_blas_thread():
+        rows = RepeatedRows(x, pool.mean)
         for _ in range(member.em_iter):
-            found = accumulate_mixtures(x, mixtures, shift=pool.mean).sums.sum(axis=0)
-            mixtures = maximize(found, mixtures, pool.mean, pool.floor)
+            mixtures = maximize(rows.sums(mixtures), mixtures, pool.mean, pool.floor)
     return mixtures
 
 

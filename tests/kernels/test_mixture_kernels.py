@@ -17,7 +17,11 @@ from scipy.special import logsumexp
 from daskclust.kernels.mixtures._patterns import group_patterns
 from daskclust.kernels.mixtures._softmax import exponential, softmax
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
+from daskclust.kernels.mixtures.expectation import (
+    RepeatedRows,
+    accumulate_mixtures,
+    accumulate_start,
+)
 from daskclust.kernels.mixtures.observed_moments import observed_moments
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.reduction.mixtures import (
@@ -151,6 +155,20 @@ def test_sums_and_posteriors_equal_brute_force(full, dtype, seed):
     np.testing.assert_allclose(found.sums.sum(axis=0), expected.sums, rtol=1e-10, atol=1e-10)
     fit = [*(expected.likelihood @ weight), weight.sum()]
     np.testing.assert_allclose(found.likelihood.sum(axis=0), fit, rtol=1e-11)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["diag", "full"])
+@pytest.mark.parametrize("kept", [0, 2**22])
+def test_rows_gone_over_again_have_the_sums_of_a_pass(full, kept, monkeypatch):
+    monkeypatch.setattr("daskclust.kernels.mixtures.expectation._KEPT_VALUES", kept)
+    rng = np.random.default_rng(2)
+    x, shift = incomplete(rng, n=2500), rng.normal(size=4)
+    x[:1024] = rng.normal(size=(1024, 4))  # a tile that misses nothing
+    rows = RepeatedRows(x, shift)
+    for sizes in ((3, 2), (4,)):
+        mixtures = random_mixtures(rng, 4, sizes, full)
+        high, low = accumulate_mixtures(x, mixtures, shift=shift).sums
+        np.testing.assert_array_equal(rows.sums(mixtures), high + low)
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["diag", "full"])

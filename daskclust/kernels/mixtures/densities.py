@@ -106,6 +106,18 @@ def deviations(x: Any, shift: Any, out: Any) -> bool:
     return whole
 
 
+@compiled(counted=False, error_model="numpy")
+def _make_forms(means: Any, variances: Any, shift: Any, logs: Any, out: Any) -> None:
+    """Fill ``out`` with [-1/2v, m/v, -(m^2/v + log 2 pi v)/2] of means less the shift."""
+    d, p = means.shape
+    for k in range(d):
+        for j in range(p):
+            m, precision = means[k, j] - shift[j], 1.0 / variances[k, j]
+            out[k, j] = -0.5 * precision
+            out[k, p + j] = m * precision
+            out[k, 2 * p + j] = -0.5 * (m * m * precision + logs[k, j])
+
+
 def _model_groups(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Cut the models into runs (first, last) of about as many components as work best."""
     if bounds[-1] <= _COMPONENTS:
@@ -122,16 +134,16 @@ class Diagonal:
     """
 
     def __init__(self, mixtures: Mixtures, shift: Float) -> None:
-        means, precision = mixtures.means - shift, 1.0 / mixtures.covariances
-        constant = -0.5 * (means**2 * precision + np.log(2 * np.pi * mixtures.covariances))
-        self.p = means.shape[1]
+        d, self.p = mixtures.means.shape
         self.shift = shift
         self.bounds = mixtures.bounds
         self.groups = _model_groups(self.bounds)
-        self.forms = np.concatenate([-0.5 * precision, means * precision, constant], axis=1)
+        self.forms = np.empty((d, 3 * self.p))
+        logs = np.log(2 * np.pi * mixtures.covariances)
+        _make_forms(mixtures.means, mixtures.covariances, shift, logs, self.forms)
         with np.errstate(divide="ignore"):
             self.bias = np.log(mixtures.weights)
-        self.whole_bias = self.bias + constant.sum(axis=1)
+        self.whole_bias = self.bias + self.forms[:, 2 * self.p :].sum(axis=1)
         self.scratch = Scratch()
 
     def features(self, x: Array) -> tuple[Float, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,15 @@ from daskclust.kernels.mixtures.densities import (
     tile_rows,
     with_holes,
 )
-from daskclust.kernels.scratch import Scratch
+from daskclust.kernels.scratch import Scratch, spare
 
-__all__ = ["MixtureSums", "accumulate_mixtures", "accumulate_start"]
+__all__ = ["MixtureSums", "RepeatedRows", "accumulate_mixtures", "accumulate_start"]
 
 Float = NDArray[np.float64]
 Array = NDArray[Any]
+
+#: Values (32 MiB) that features of rows may take for them to be kept from pass to pass.
+_KEPT_VALUES = 2**22
 
 
 class MixtureSums(NamedTuple):
@@ -123,20 +127,91 @@ def _accumulate_diagonal(
         features, whole = density.features(x[start:stop])
         shares, top, norm = density.posteriors(features, whole)
         _weighted_likelihood(top, norm, w, fit)
-        _add_features(part, shares if w is None else shares * w, features, p)
+        _add_features(part, shares if w is None else shares * w, features, density.scratch)
         if ends:
             add_plain(sums[0], sums[1], part.ravel())
             add_plain(likelihood[0], likelihood[1], fit)
             part[:], fit[:] = 0.0, 0.0
 
 
-def _add_features(part: Float, shares: Float, features: Float, p: int) -> None:
+def _add_features(part: Float, shares: Float, features: Float, scratch: Scratch) -> None:
     mass = shares.sum(axis=1)
     width = features.shape[1]
     part[:, 0] += mass
-    part[:, 1 : width + 1] += shares @ features
-    if width == 2 * p:
-        part[:, width + 1 :] += mass[:, None]
+    products = np.matmul(shares, features, out=scratch("products", (len(shares), width)))
+    part[:, 1 : width + 1] += products
+    part[:, width + 1 :] += mass[:, None]  # of rows that are whole
+
+
+class RepeatedRows:
+    """Rows that many passes go over, one right after the other, as in a short fit.
+
+    The passes have the sums of :func:`accumulate_mixtures`, to the last bit, but neither
+    likelihoods nor pairs.  Under diagonal covariances the rows' features are made once,
+    where they take no more than 32 MiB.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        NaN where a value is missing; n is not 0.
+    shift : ndarray of shape (p,), float64
+        A point amid the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = Mixtures(np.ones(1), np.zeros((1, 2)), np.ones((1, 2)), (1,))
+    >>> rows = RepeatedRows(np.array([[1.0, 2.0], [3.0, np.nan]]), np.zeros(2))
+    >>> rows.sums(one)[0]  # g; x^2, x, o by feature
+    array([ 2., 10.,  4.,  4.,  2.,  2.,  1.])
+    """
+
+    def __init__(self, x: Array, shift: Float) -> None:
+        self._x, self._shift = x, shift
+
+    def sums(self, mixtures: Mixtures) -> Float:
+        """Return the sums of one pass.
+
+        Parameters
+        ----------
+        mixtures : Mixtures
+
+        Returns
+        -------
+        ndarray of shape (D, s), float64
+            As of :class:`MixtureSums`, pairs added up.
+        """
+        with one_blas_thread():
+            if mixtures.diagonal:
+                return self._diagonal_sums(mixtures)
+            high, low = accumulate_mixtures(self._x, mixtures, shift=self._shift).sums
+            return np.asarray(high + low)
+
+    @cached_property
+    def _made(self) -> tuple[Float, NDArray[np.bool_]] | None:
+        """Features of all rows, and which rows miss a value, where they are kept."""
+        n, p = self._x.shape
+        if 3 * n * p > _KEPT_VALUES:
+            return None
+        made = spare((n, 3 * p), np.float64)
+        deviations(self._x, self._shift, made)
+        return made, with_holes(self._x)
+
+    def _diagonal_sums(self, mixtures: Mixtures) -> Float:
+        n, p = self._x.shape
+        d = len(mixtures.means)
+        density = Diagonal(mixtures, self._shift)
+        sums = np.zeros((d, mixtures.n_statistics))
+        for start, stop, _ in cut_tiles(np.array([n]), tile_rows(d, p)):
+            if self._made is None:
+                features, whole = density.features(self._x[start:stop])
+            else:
+                made, holes = self._made
+                whole = not holes[start:stop].any()
+                features = made[start:stop, : 2 * p if whole else None]
+            shares, _, _ = density.posteriors(features, whole)
+            _add_features(sums, shares, features, density.scratch)
+        return sums
 
 
 def _accumulate_full(
@@ -228,15 +303,16 @@ def accumulate_start(
     width = 3 * p + 1 + (p * p if full else 0)
     sums = np.zeros((2, k * width))
     part = np.zeros((k, width))
+    scratch = Scratch()
     with one_blas_thread():
         for start, stop, ends in cut_tiles(segments, tile_rows(k, p)):
-            made = np.empty((stop - start, 3 * p))
+            made = scratch("features", (stop - start, 3 * p))
             here = shares[:, start:stop]
             here = here if weight is None else here * weight[start:stop]
             for c in range(k if full else 1):
                 chosen = slice(c, c + 1) if full else slice(None)
                 deviations(x[start:stop], centers[c] if full else fill, made)
-                _add_features(part[chosen, : 3 * p + 1], here[chosen], made, p)
+                _add_features(part[chosen, : 3 * p + 1], here[chosen], made, scratch)
                 if full:
                     gap = made[:, p : 2 * p]
                     part[c, 3 * p + 1 :] += ((here[c][:, None] * gap).T @ gap).ravel()
