@@ -46,7 +46,7 @@ Float = NDArray[np.float64]
 #: Farthest rows asked for, for each empty cluster: some may be unfit.
 _SPARE = 4
 #: Iterations before the first with momentum: a fit that ends with them converges too fast to gain.
-_PLAIN = 5
+_PLAIN = 3
 
 
 @dataclass(frozen=True)
@@ -243,6 +243,8 @@ class LloydProblem:
     momentum : float, default=0.0
         How far the centers go on after the first iterations, as a share of their last move;
         below 1.
+    n_plain : int
+        Iterations before the first with momentum.
 
     Notes
     -----
@@ -276,6 +278,7 @@ class LloydProblem:
     missing: bool = False
     algorithm: Algorithm = "auto"
     momentum: float = 0.0
+    n_plain: int = _PLAIN
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -313,7 +316,7 @@ class LloydProblem:
 
     def ahead(self, before: Float, means: Float, n_iter: int) -> Float:
         """Return the points to which rows are assigned after so many iterations."""
-        if self.momentum == 0.0 or n_iter < _PLAIN:
+        if self.momentum == 0.0 or n_iter < self.n_plain:
             return means
         return self.metric.project(means + self.momentum * (means - before))
 

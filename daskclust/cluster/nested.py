@@ -53,7 +53,9 @@ _USUAL = 16
 #: Below so many rows for each cluster the smallest part is all rows.
 _LEAST_EACH = 10
 #: Squared moves, over the squared standard errors of the means, that are lost in noise.
-_SHARE = 0.3
+_SHARE = 0.1
+#: Iterations on a part before the first with momentum: most parts take few.
+_PLAIN = 2
 #: Iterations on a part at most, whatever ``max_iter``: fits that go on where others were cut off
 #: must begin at the same centers.
 _MOST = 300
@@ -260,7 +262,7 @@ def grown(problem: LloydProblem, tries: Sequence[Float], sample: Sample) -> Floa
     r, _, k, p = sets.shape
     for size in _parts(min(_first(k), len(sample.x)), len(sample.x)):
         x, weight, spread = sample.part(size)
-        level = replace(problem, rows=open_rows(x, weight))
+        level = replace(problem, rows=open_rows(x, weight), n_plain=_PLAIN)
         settled, inertia = _settled(level, sets.reshape(-1, k, p), spread)
         costs = inertia.reshape(r, -1)
         # Equal solutions, numbered differently, are not chosen between by rounding.
