@@ -92,8 +92,8 @@ array of shape (k, p) or callable, default="k-means||"
         sums; where four times that does not fit ``daskclust.persist-fraction`` of the free
         memory, it is ``"lloyd"``.  ``"nested"`` iterates on a sample first, which is doubled
         each time the centers move less than its noise [8]_, then on all rows, to the same
-        tolerance.  From the fourth iteration on, each center goes 0.9 times its last move beyond its
-        mean (Nesterov's momentum), which mostly takes fewer iterations; inertia may rise for
+        tolerance.  From the fourth iteration on, each center goes 0.9 times its last move beyond
+        its mean (Nesterov's momentum), which mostly takes fewer iterations; inertia may rise for
         some of them.  The final centers are means.
         With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
         the candidates and the sample, and the worse half of them is dropped at each doubling.

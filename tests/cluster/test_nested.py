@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import dask
@@ -286,8 +287,9 @@ def test_momentum_by_hand():
     data = np.array([[0.0], [2.0], [11.0], [13.0]])
     problem = LloydProblem(open_rows(data), lambda: np.zeros((1, 2, 1)), 9, 0.0, momentum=0.5)
     before, means = np.array([[0.0], [10.0]]), np.array([[1.0], [12.0]])
-    assert problem.ahead(before, means, 4).tolist() == [[1.0], [12.0]]
-    assert problem.ahead(before, means, 5).tolist() == [[1.5], [13.0]]
+    assert problem.ahead(before, means, 2).tolist() == [[1.0], [12.0]]
+    assert problem.ahead(before, means, 3).tolist() == [[1.5], [13.0]]
+    assert replace(problem, n_plain=2).ahead(before, means, 2).tolist() == [[1.5], [13.0]]
     points, counts = np.array([[0.5], [11.0]]), np.array([2.0, 2.0])
     # The means go on from the points as they went before: momentum is kept.
     assert problem.behind(points, before, means, counts).tolist() == before.tolist()
