@@ -296,7 +296,10 @@ def open_table(
         if not names:
             raise ValueError("The list of files is empty; give one path at least.")
         files = [file for item in names if "://" not in item for file in _files_of(item)]
-        given = matching(names[0]) if single else [n for name in names for n in matching(name)]
+        given: Any = [file for name in names for file in matching(name)]
+        if single and given == names:
+            # As it is: Dask knows folders and local patterns.
+            given = names[0]
         is_text = names[0].lower().split("?")[0].endswith(".csv")
         for file in files:
             if not is_text and _is_cut_off(file):

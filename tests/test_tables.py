@@ -57,8 +57,18 @@ def test_parquet_and_csv_give_the_labels_of_the_values(
 ) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
     wanted = KMeans(3, random_state=0).fit(frame[["a", "b"]].to_numpy(dtype=float)).labels_
-    for path in (parquet, tmp_path / "t.csv"):
-        table = open_table(path)
+    frame[:40].to_csv(tmp_path / "0.csv", index=False)
+    frame[40:].to_csv(tmp_path / "1.csv", index=False)
+    sources = (
+        parquet,
+        f"file://{parquet}/*.parquet",
+        sorted(parquet.iterdir()),
+        tmp_path / "t.csv",
+        [f"{tmp_path}/0.csv", f"{tmp_path}/1.csv"],
+        [f"file://{tmp_path}/0.csv", f"file://{tmp_path}/1.csv"],
+    )
+    for source in sources:
+        table = open_table(source)
         assert table.columns == ("a", "b")
         assert_array_equal(KMeans(3, random_state=0).fit(table.samples).labels_, wanted)
 

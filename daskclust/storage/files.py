@@ -121,8 +121,8 @@ def is_folder_at_url(place: Any) -> bool:
     return bool(_again(place, lambda: file_system.isdir(inner)))
 
 
-def matching(place: str) -> str | list[str]:
-    """Return the files that a URL with ``*`` means; any other place as it is.
+def matching(place: str) -> list[str]:
+    """Return the files that a URL with ``*`` means; of any other place itself alone.
 
     fsspec takes a folder that it could not list for one without files, where it walks
     through folders.  Here that is an error, and the folder is listed again.
@@ -136,19 +136,31 @@ def matching(place: str) -> str | list[str]:
     True
     """
     if "*" not in place or "::" in place or "://" not in place:
-        return place
-    from fsspec import AbstractFileSystem
-
+        return [place]
     file_system, inner = _at_url(place)
-    if type(file_system).find is not AbstractFileSystem.find:
+    if not _walks(file_system):
         # Object stores have one listing for all, which fails or does not.
-        return place
+        return [place]
     found = _again(place, lambda: sorted(file_system.glob(inner, on_error="raise")), done="listed")
     if not found:
         raise FileNotFoundError(
             f"There is no file {redact(place)!r}; give the path of an existing one."
         )
+    if place.endswith(inner):
+        # What is before the path stays: hosts and users are no part of fsspec's names.
+        return [place.removesuffix(inner) + name for name in found]
     return [str(file_system.unstrip_protocol(name)) for name in found]
+
+
+def _walks(file_system: Any) -> bool:
+    """Whether fsspec finds files by walking through folders."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    kind = type(file_system)
+    # Those that are asynchronous have `find` from `_find`, in each object.
+    own = getattr(kind, "_find", AsyncFileSystem._find) is not AsyncFileSystem._find
+    return kind.find is AbstractFileSystem.find and not own
 
 
 def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:

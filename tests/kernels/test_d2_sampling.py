@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.starts import d2_sampling
 from daskclust.kernels.starts.d2_sampling import approach, draw_apart
 
@@ -70,16 +71,18 @@ def test_input_is_not_written_to():
     assert len(draw_apart(points, mass, 3, uniforms)) == 3
 
 
+# Few numbers, and so many that they are rounded: one for nearly every row.
+@pytest.mark.parametrize("numbers", [[1, 10, 30], np.arange(1, 31)], ids=["few", "many"])
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_meet_the_candidates_that_they_have_not_seen(dtype, missing):
+def test_rows_meet_the_candidates_that_they_have_not_seen(dtype, missing, numbers):
     rng = np.random.default_rng(4)
     x = rng.integers(-9, 9, size=(50, 7)).astype(dtype)
     if missing:
         x[rng.random(x.shape) < 0.3] = np.nan
     candidates = rng.integers(-9, 9, size=(30, 7)).astype(float)
     all_distances = np.nansum((x[:, None].astype(float) - candidates) ** 2, axis=2)
-    seen = rng.choice([1, 10, 30], size=50).astype(np.int32)
+    seen = rng.choice(numbers, size=50).astype(np.int32)
     distance = np.array([row[:m].min() for row, m in zip(all_distances, seen, strict=True)])
     places = rng.permutation(50)[:40]
     expected, others = distance.copy(), np.setdiff1d(np.arange(50), places)
@@ -98,3 +101,21 @@ def test_rows_are_copied_some_at_a_time(monkeypatch):
     approach(x, candidates, np.arange(9), distance, seen)
     assert distance.tolist() == [16, 9, 4, 1, 0, 1, 0, 1, 1, 25]
     assert seen.tolist() == [3] * 9 + [1]
+
+
+def test_rows_that_have_seen_different_numbers_share_calls(monkeypatch):
+    starts = []
+
+    def measure(x, unseen, *, shift):
+        starts.append(100 - len(unseen))
+        return nearest(x, unseen, shift=shift)
+
+    monkeypatch.setattr(d2_sampling, "nearest", measure)
+    x, candidates = np.arange(100.0)[:, None], np.arange(100.0)[::-1, None].copy()
+    # Of a row all candidates that it has not seen are measured, and hardly more than others.
+    seen = np.arange(1, 101, dtype=np.int32)
+    distance = np.maximum(0.0, 100.0 - x[:, 0] - seen) ** 2
+    approach(x, candidates, np.arange(100), distance, seen)
+    assert starts == [0, 36, 68, 84, 92, 96, 98, 99]
+    assert (seen == 100).all()
+    assert distance.tolist() == [0.0] * 100
