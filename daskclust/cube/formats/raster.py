@@ -283,8 +283,11 @@ class _Bands:
     def _error(self, error: Exception) -> OSError:
         """Return what to raise for an error of GDAL, some of which are no public classes."""
         local = self.name.removeprefix("zip://").partition("!/")[0]
-        if os.path.isabs(local) and not local.startswith("/vsi") and not os.path.exists(local):
-            return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), local)
+        if os.path.isabs(local) and not local.startswith("/vsi"):
+            if not os.path.exists(local):
+                return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), local)
+            if not os.access(local, os.R_OK):
+                return PermissionError(errno.EACCES, os.strerror(errno.EACCES), local)
         return OSError(f"{redact(self.name)!r}: {reason_of(error)}")
 
 
