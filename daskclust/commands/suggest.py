@@ -194,7 +194,6 @@ def _suggest(
                 rows = suggest_labels(cube, options.n, **given)
         with progress.task("Pixels"):
             questions = questions_of(cube, rows)
-        write_questions(options.output, questions)
         if options.report is not None:
             from daskclust.report.questions import write_questions_report
 
@@ -208,6 +207,9 @@ def _suggest(
                     overwrite=replace_report,
                     job=mark,
                 )
+    # At the very end: a command that was killed before finds no questions of its own, which only
+    # --overwrite would replace.
+    write_questions(options.output, questions)
     found: dict[str, Any] = {
         "command": "suggest",
         "questions": len(rows),

@@ -14,6 +14,7 @@ from helpers import write_labels
 
 from daskclust import cli, open_cube
 from daskclust.cube.questions import questions_of, rows_of_pixels
+from daskclust.report import questions as report
 
 pytestmark = pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning")
 
@@ -206,6 +207,26 @@ def test_answers_are_not_overwritten(run: Any, truth: np.ndarray) -> None:
     Path("note.csv").write_text("name,size\na,1\n")
     code, _, err = run("suggest S: --output note.csv --overwrite", cluster=False)
     assert "was not written by daskclust suggest" in err
+
+
+def test_a_command_that_ended_after_its_report_goes_on(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = report.write_questions_report
+
+    def fail_after(*args: Any, **options: Any) -> None:
+        write(*args, **options)
+        raise OSError("the machine goes down")
+
+    command = "suggest S: --n 4 --output a.csv --report r.html"
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "write_questions_report", fail_after)
+        assert run(command)[0] == 1
+    assert Path("r.html").exists()
+    assert not Path("a.csv").exists()
+    code, _, err = run(command)
+    assert code == 0, err
+    assert len(Path("a.csv").read_text().splitlines()) == 5
 
 
 @pytest.mark.parametrize(
