@@ -71,7 +71,7 @@ def test_input_is_not_written_to():
     assert len(draw_apart(points, mass, 3, uniforms)) == 3
 
 
-# Few numbers, and so many that they are rounded: one for nearly every row.
+# Few numbers, and one for nearly every row.
 @pytest.mark.parametrize("numbers", [[1, 10, 30], np.arange(1, 31)], ids=["few", "many"])
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -103,19 +103,21 @@ def test_rows_are_copied_some_at_a_time(monkeypatch):
     assert seen.tolist() == [3] * 9 + [1]
 
 
-def test_rows_that_have_seen_different_numbers_share_calls(monkeypatch):
+def test_rows_that_have_seen_different_numbers_share_a_call_if_they_are_few(monkeypatch):
     starts = []
 
     def measure(x, unseen, *, shift):
-        starts.append(100 - len(unseen))
+        starts.append((10 - len(unseen), len(x)))
         return nearest(x, unseen, shift=shift)
 
     monkeypatch.setattr(d2_sampling, "nearest", measure)
-    x, candidates = np.arange(100.0)[:, None], np.arange(100.0)[::-1, None].copy()
-    # Of a row all candidates that it has not seen are measured, and hardly more than others.
-    seen = np.arange(1, 101, dtype=np.int32)
-    distance = np.maximum(0.0, 100.0 - x[:, 0] - seen) ** 2
-    approach(x, candidates, np.arange(100), distance, seen)
-    assert starts == [0, 36, 68, 84, 92, 96, 98, 99]
-    assert (seen == 100).all()
-    assert distance.tolist() == [0.0] * 100
+    monkeypatch.setattr(d2_sampling, "_EACH", 4)
+    x, candidates = np.arange(10.0)[:, None], np.arange(10.0)[::-1, None].copy()
+    for numbers, calls in (([3, 7], [(3, 5), (7, 5)]), ([2, 5, 6, 9, 10], [(2, 10)])):
+        seen = np.resize(np.array(numbers, dtype=np.int32), 10)
+        distance = np.maximum(0.0, 10.0 - x[:, 0] - seen) ** 2
+        starts.clear()
+        approach(x, candidates, np.arange(10), distance, seen)
+        assert starts == calls
+        assert (seen == 10).all()
+        assert distance.tolist() == [0.0] * 10

@@ -181,11 +181,11 @@ class RepeatedRows:
         ndarray of shape (D, s), float64
             As of :class:`MixtureSums`, pairs added up.
         """
-        with one_blas_thread():
-            if mixtures.diagonal:
-                return self._diagonal_sums(mixtures)
-            high, low = accumulate_mixtures(self._x, mixtures, shift=self._shift).sums
-            return np.asarray(high + low)
+        if mixtures.diagonal and self._made is not None:
+            with one_blas_thread():
+                return self._diagonal_sums(mixtures, *self._made)
+        high, low = accumulate_mixtures(self._x, mixtures, shift=self._shift).sums
+        return np.asarray(high + low)
 
     @cached_property
     def _made(self) -> tuple[Float, NDArray[np.bool_]] | None:
@@ -197,18 +197,14 @@ class RepeatedRows:
         deviations(self._x, self._shift, made)
         return made, with_holes(self._x)
 
-    def _diagonal_sums(self, mixtures: Mixtures) -> Float:
+    def _diagonal_sums(self, mixtures: Mixtures, made: Float, holes: NDArray[np.bool_]) -> Float:
         n, p = self._x.shape
         d = len(mixtures.means)
         density = Diagonal(mixtures, self._shift)
         sums = np.zeros((d, mixtures.n_statistics))
         for start, stop, _ in cut_tiles(np.array([n]), tile_rows(d, p)):
-            if self._made is None:
-                features, whole = density.features(self._x[start:stop])
-            else:
-                made, holes = self._made
-                whole = not holes[start:stop].any()
-                features = made[start:stop, : 2 * p if whole else None]
+            whole = not holes[start:stop].any()
+            features = made[start:stop, : 2 * p if whole else None]
             shares, _, _ = density.posteriors(features, whole)
             _add_features(sums, shares, features, density.scratch)
         return sums

@@ -19,8 +19,8 @@ Float = NDArray[np.float64]
 _NO_WEIGHTS = np.empty(0)
 #: Rows that are copied at a time.
 _ROWS = 8192
-#: Numbers of candidates seen that are told apart.
-_GROUPS = 16
+#: Rows for each number of candidates seen, from which these are told apart.
+_EACH = 256
 
 
 @compiled()
@@ -141,24 +141,16 @@ def approach(
     (array([25.,  1.]), array([1, 2], dtype=int32))
     """
     measure = nearest_observed if missing else nearest
-    firsts = _few(seen[places], len(candidates))
-    for first in np.unique(firsts).tolist():
+    firsts = seen[places]
+    numbers = np.unique(firsts)
+    if len(places) < _EACH * len(numbers):
+        # As where candidates are drawn one by one: a call for each number takes longer than to
+        # measure some candidates again.
+        firsts, numbers = np.full_like(firsts, numbers[0]), numbers[:1]
+    for first in numbers.tolist():
         unseen, same = candidates[first:], places[firsts == first]
         for start in range(0, len(same) if len(unseen) else 0, _ROWS):
             rows = same[start : start + _ROWS]
             found = measure(x[rows], unseen, shift=shift)[1]
             distance[rows] = np.minimum(distance[rows], found)
     seen[places] = len(candidates)
-
-
-def _few(seen: NDArray[np.int32], m: int) -> NDArray[np.int64]:
-    """Return of which candidate on each row is measured: where many differ, from some before.
-
-    Where candidates are drawn one by one, nearly every row has seen another number of them.
-    Twice as many distances then take less time than a call of the kernel for each number.
-    """
-    firsts = seen.astype(np.int64)
-    if len(np.unique(firsts)) <= _GROUPS:
-        return firsts
-    doubled = 2 ** np.ceil(np.log2(np.maximum(m - firsts, 1))).astype(np.int64)
-    return np.where(firsts < m, np.maximum(m - doubled, 0), m)
