@@ -14,6 +14,7 @@ Imports :mod:`daskclust.kernels.nearest._simd` only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -29,7 +30,6 @@ from daskclust.kernels.nearest._simd import (
     const,
     data,
     fma,
-    fold,
     load,
     require_contiguous,
     splat,
@@ -44,7 +44,7 @@ __all__ = [
     "few_wide",
     "keep_lowest",
     "lower_minima",
-    "nearest_in_row",
+    "lowest_in_rows",
     "panel_of",
     "score_pair",
     "score_tail",
@@ -123,43 +123,69 @@ def _smaller(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-def _pick(builder: Any, best: Any, second: Any, index: Any = None) -> tuple[Any, Any, Any]:
-    """Reduce lanes to (smallest, second smallest, center of the smallest).
+def _fold_rows(
+    builder: Any,
+    rows: list[tuple[Any, ...]],
+    merge: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]],
+    held: int = 1,
+) -> list[tuple[Any, ...]]:
+    """Emit the reduction of the lanes of several rows; a lane for each row, in their order.
 
-    The center of a lane is the lane, or ``index * lanes + lane``.  Of equal scores
-    the lowest center wins, however wide the vectors are, and the second equals the
-    first, so the caller sees a gap of 0 and settles the tie itself.
+    A row has one vector or several, which ``merge`` reduces with those of another half of its
+    lanes.  Two rows are folded into vectors of as many lanes, so that no lane is idle; vectors
+    hold ``held`` rows already.  Where there are more rows than lanes, more vectors are left.
     """
-    vector = best.type
-    lanes = vector.count
-    codes = ir.VectorType(I32, lanes)
-    ids = ir.Constant(codes, list(range(lanes)))
+    lanes = rows[0][0].type.count
+    if held == lanes:
+        return rows
+    width = lanes // held
+    firsts = [v * lanes + r * width for v in range(2) for r in range(held)]
+    folded = []
+    for i in range(0, len(rows), 2):
+        # A last row is folded with itself; its repetition is not looked at.
+        pair = list(zip(rows[i], rows[min(i + 1, len(rows) - 1)], strict=True))
+        halves = []
+        for start in (0, width // 2):
+            order = [first + start + lane for first in firsts for lane in range(width // 2)]
+            picked = ir.Constant(ir.VectorType(I32, lanes), order)
+            halves.append(tuple(builder.shuffle_vector(a, b, picked) for a, b in pair))
+        folded.append(merge(*halves))
+    return _fold_rows(builder, folded, merge, 2 * held)
 
-    def smaller(a: Any, b: Any) -> Any:
-        return _smaller(builder, a, b)
 
-    def lower(a: Any, b: Any) -> Any:
-        return builder.select(builder.icmp_signed("<", a, b), a, b)
+def _two_lowest(builder: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Emit the smallest and second smallest numbers of rows, which may have a vector of seconds."""
 
-    low = fold(builder, best, smaller)
-    equal = builder.fcmp_ordered("==", best, splat(builder, low, vector))
-    if index is None:
-        bits = builder.zext(builder.bitcast(equal, ir.IntType(lanes)), I32)
-        # A row of NaN has no equal lane: lane 0 then, never an address outside.
-        bits = builder.or_(bits, const(1 << lanes, I32))
-        center = lane = builder.and_(builder.cttz(bits, const(0, I1)), const(lanes - 1, I32))
-    else:
-        centers = builder.add(builder.mul(index, ir.Constant(codes, [lanes] * lanes)), ids)
-        none = 2**31 - 1
-        centers = builder.select(equal, centers, ir.Constant(codes, [none] * lanes))
-        center = fold(builder, centers, lower)
-        is_none = builder.icmp_signed("==", center, const(none, I32))
-        center = builder.select(is_none, const(0, I32), center)
-        lane = builder.and_(center, const(lanes - 1, I32))
-    # Only the winning lane gives way to its runner-up: equal bests elsewhere stay.
-    winner = builder.icmp_unsigned("==", ids, splat(builder, lane, codes))
-    rest = fold(builder, builder.select(winner, second, best), smaller)
-    return low, rest, center
+    def merge(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+        nearer = builder.fcmp_ordered("<", a[0], b[0])
+        second = builder.select(nearer, b[0], a[0])
+        for seconds in zip(a[1:], b[1:], strict=True):
+            second = _smaller(builder, second, _smaller(builder, *seconds))
+        return builder.select(nearer, a[0], b[0]), second
+
+    return _fold_rows(builder, rows, merge)
+
+
+def _store_rows(builder: Any, found: list[Any], pointer: Any, out: Any) -> None:
+    """Emit the store of a number of each of ROWS rows, held a lane a row."""
+    lanes = found[0].type.count
+    for v, values in enumerate(found):
+        n_rows = min(lanes, ROWS - v * lanes)
+        some = ir.Constant(ir.VectorType(I32, n_rows), list(range(n_rows)))
+        place = builder.gep(pointer, [builder.add(out, const(v * lanes))])
+        store(builder, builder.shuffle_vector(values, values, some), place)
+
+
+def _lowest_lanes(builder: Any, rows: list[Any], lows: list[tuple[Any, ...]]) -> list[Any]:
+    """Emit, for each row, which lanes hold its smallest number."""
+    vector = rows[0].type
+    equal = []
+    for r, row in enumerate(rows):
+        of_group, lane = lows[r // vector.count][0], r % vector.count
+        order = ir.Constant(ir.VectorType(I32, vector.count), [lane] * vector.count)
+        low = builder.shuffle_vector(of_group, of_group, order)
+        equal.append(builder.fcmp_ordered("==", row, low))
+    return equal
 
 
 def tile_arguments(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, ...]:
@@ -265,14 +291,22 @@ def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
 
 
 def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: Any) -> None:
-    """Emit the two smallest scores of ROWS rows, and the center of the smallest, to outputs."""
-    vector = scores[0][0].type
-    infinite = ir.Constant(vector, [float("inf")] * vector.count)
-    for r in range(ROWS):
-        here = [builder.add(out, const(r))]
-        values = _pick(builder, scores[r][0], infinite)
-        for value, output in zip(values, outputs, strict=True):
-            builder.store(value, builder.gep(output, here))
+    """Emit the two smallest scores of ROWS rows, and the center of the smallest, to outputs.
+
+    Of equal scores the lowest center wins, and the second equals the first, so the caller sees
+    a gap of 0 and settles the tie itself.
+    """
+    rows = [score[0] for score in scores]
+    lanes = rows[0].type.count
+    found = _two_lowest(builder, [(row,) for row in rows])
+    for values, output in zip(zip(*found, strict=True), outputs, strict=False):
+        _store_rows(builder, list(values), output, out)
+    for r, equal in enumerate(_lowest_lanes(builder, rows, found)):
+        bits = builder.zext(builder.bitcast(equal, ir.IntType(lanes)), I32)
+        # A row of NaN has no equal lane: lane 0 then, never an address outside.
+        bits = builder.or_(bits, const(1 << lanes, I32))
+        center = builder.and_(builder.cttz(bits, const(0, I1)), const(lanes - 1, I32))
+        builder.store(center, builder.gep(outputs[2], [builder.add(out, const(r))]))
 
 
 def _make_few(lane_bytes: int) -> Any:
@@ -313,30 +347,64 @@ def _make_few(lane_bytes: int) -> Any:
 
 
 @intrinsic
-def nearest_in_row(typingctx: Any, best: Any, second: Any, index: Any, row: Any) -> Any:
-    """Reduce one row's lanes to (smallest score, second smallest, center)."""
-    require_contiguous(best, second, index)
+def lowest_in_rows(
+    typingctx: Any,
+    best: Any,
+    second: Any,
+    index: Any,
+    low: Any,
+    next_low: Any,
+    label: Any,
+    out: Any,
+) -> Any:
+    """Reduce the running minima of ROWS rows to smallest and second smallest score, and center.
+
+    Its arguments are those of the intrinsics above.  The center of a lane is ``index * lanes +
+    lane``; of equal scores the lowest center wins, however wide the vectors are.
+    """
+    require_contiguous(best, second, index, low, next_low, label)
     vector = vector_type(best.dtype, LANE_BYTES)
     lanes = vector.count
-    result = types.Tuple((best.dtype, best.dtype, types.int32))
+    codes = ir.VectorType(I32, lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointers = [
-            builder.gep(
-                data(context, builder, signature.args[i], args[i]),
-                [builder.mul(args[3], const(lanes))],
-            )
-            for i in range(3)
-        ]
-        low, rest, center = _pick(
-            builder,
-            load(builder, pointers[0], vector),
-            load(builder, pointers[1], vector),
-            load(builder, pointers[2], ir.VectorType(I32, lanes)),
+        arrays = [data(context, builder, signature.args[i], args[i]) for i in range(6)]
+        outputs, out = arrays[3:], args[6]
+        bests, seconds, vectors = (
+            [
+                load(
+                    builder,
+                    builder.gep(array, [builder.mul(builder.add(out, const(r)), const(lanes))]),
+                    kind,
+                )
+                for r in range(ROWS)
+            ]
+            for array, kind in zip(arrays[:3], (vector, vector, codes), strict=True)
         )
-        return context.make_tuple(builder, result, (low, rest, center))
+        found = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
+        for values, output in zip(zip(*found, strict=True), outputs, strict=False):
+            _store_rows(builder, list(values), output, out)
+        ids = ir.Constant(codes, list(range(lanes)))
+        none = ir.Constant(codes, [2**31 - 1] * lanes)
+        centers = []
+        for equal, number in zip(_lowest_lanes(builder, bests, found), vectors, strict=True):
+            center = builder.add(builder.mul(number, ir.Constant(codes, [lanes] * lanes)), ids)
+            centers.append((builder.select(equal, center, none),))
 
-    return result(best, second, index, types.intp), codegen
+        def lower(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (builder.select(builder.icmp_signed("<", a[0], b[0]), a[0], b[0]),)
+
+        # A row of NaN has no such lane: center 0 then, never an address outside.
+        kept = [
+            builder.select(
+                builder.icmp_signed("==", center, none), ir.Constant(codes, [0] * lanes), center
+            )
+            for (center,) in _fold_rows(builder, centers, lower)
+        ]
+        _store_rows(builder, kept, outputs[2], out)
+        return context.get_dummy_value()
+
+    return types.void(best, second, index, low, next_low, label, types.intp), codegen
 
 
 #: Centers that fit half a vector register, or a whole one.

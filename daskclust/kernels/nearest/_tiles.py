@@ -40,7 +40,7 @@ from daskclust.kernels.nearest._scores import (
     ROWS,
     few_narrow,
     few_wide,
-    nearest_in_row,
+    lowest_in_rows,
     score_pair,
     score_tail,
     score_wide,
@@ -106,10 +106,8 @@ def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) ->
 def lowest_of_lanes(tile: Any, m: Any) -> None:
     """Reduce the running minima of a tile's rows to smallest scores and nearest centers."""
     best, second, vector, low, next_low, nearest = tile[:6]
-    for t in range(m):
-        low[t], next_low[t], nearest[t] = nearest_in_row(  # type: ignore[call-arg]
-            best, second, vector, t
-        )
+    for t in range(0, m, ROWS):
+        lowest_in_rows(best, second, vector, low, next_low, nearest, t)
 
 
 @inner(counted=False)
