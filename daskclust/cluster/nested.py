@@ -262,7 +262,7 @@ def grown(problem: LloydProblem, tries: Sequence[Float], sample: Sample) -> Floa
     r, _, k, p = sets.shape
     for size in _parts(min(_first(k), len(sample.x)), len(sample.x)):
         x, weight, spread = sample.part(size)
-        level = replace(problem, rows=open_rows(x, weight), n_plain=_PLAIN)
+        level = replace(problem, rows=open_rows(x, weight, n_clusters=k), n_plain=_PLAIN)
         settled, inertia = _settled(level, sets.reshape(-1, k, p), spread)
         costs = inertia.reshape(r, -1)
         # Equal solutions, numbered differently, are not chosen between by rounding.

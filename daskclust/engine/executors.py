@@ -11,8 +11,8 @@ import os
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, cast
 from uuid import uuid4
@@ -105,8 +105,20 @@ class ThreadExecutor(Executor):
         carries = _carries(carry, len(self.groups))
         if len(self.groups) < 2:
             return [call(group, kept) for group, kept in zip(self.groups, carries, strict=True)]
-        with ThreadPoolExecutor(len(self.groups), thread_name_prefix="daskclust") as pool:
-            return list(pool.map(call, self.groups, carries))
+        futures = [
+            self._pool.submit(call, group, kept)
+            for group, kept in zip(self.groups, carries, strict=True)
+        ]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            # Whatever fails: nothing works on rows any more.
+            wait(futures)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        """Threads that live as long as this executor: a pass may take less than their start."""
+        return ThreadPoolExecutor(len(self.groups), thread_name_prefix="daskclust")
 
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None

@@ -192,8 +192,9 @@ class Rows(ABC):
 
 T = TypeVar("T")
 
-#: Values below which a second thread costs more than it saves.
-_THREADING_SIZE = 2**18
+#: Values below which a second thread costs more than it saves, if each is compared with so many
+#: others in a pass, or fewer.
+_THREADING_SIZE, _COMPARED = 2**18, 16
 
 
 def unwrap(X: Any) -> Any:
@@ -364,7 +365,7 @@ def _open_dask(X: Any, weight: Any) -> BoundRows:
     return BoundRows(bound.executor, prepare, bound.lengths, X.shape[1], room=bound.room)
 
 
-def open_rows(X: Any, sample_weight: Any = None) -> Rows:
+def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int = 1) -> Rows:
     """Bind data to where their passes will run.
 
     Parameters
@@ -372,6 +373,9 @@ def open_rows(X: Any, sample_weight: Any = None) -> Rows:
     X : ndarray or dask.array.Array of shape (n, p)
         Checked for type and dimensions, not for its values.
     sample_weight : ndarray or dask.array.Array of shape (n,), optional
+    n_clusters : int, default=1
+        Centers with which passes compare each row: where there are many, threads pay for few
+        rows already.
 
     Returns
     -------
@@ -387,7 +391,7 @@ def open_rows(X: Any, sample_weight: Any = None) -> Rows:
     """
     if is_dask(X):
         return _open_dask(X, sample_weight)
-    return _open_numpy(X, sample_weight)
+    return _open_numpy(X, sample_weight, X.size * max(1, n_clusters // _COMPARED))
 
 
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
