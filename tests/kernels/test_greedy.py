@@ -68,25 +68,40 @@ def test_the_scale_does_not_matter(scale: float) -> None:
 
 
 @compiled()
-def emitted_tile(turned, at, start, mass, old, found, c):
-    return _greedy_tiles.lower_tile(turned, at, start, mass, old, found, c)
+def emitted_cost(points, t, tries, c, mass, old):
+    return _greedy_tiles.cost_of_tile(points, t, tries, c, mass, old)
 
 
-@pytest.mark.parametrize("tile", [emitted_tile, _plain_greedy_tiles.lower_tile])
-def test_a_tile_is_lowered_and_weighed(tile) -> None:
+@compiled()
+def emitted_lowering(points, t, tries, c, mass, old):
+    return _greedy_tiles.lower_tile(points, t, tries, c, mass, old)
+
+
+@pytest.mark.parametrize(
+    ("width", "weigh", "lower"),
+    [
+        (_greedy_tiles.WIDTH, emitted_cost, emitted_lowering),
+        (
+            _plain_greedy_tiles.WIDTH,
+            _plain_greedy_tiles.cost_of_tile,
+            _plain_greedy_tiles.lower_tile,
+        ),
+    ],
+)
+def test_a_tile_is_weighed_and_lowered(width, weigh, lower) -> None:
     rng = np.random.default_rng(3)
-    width = _greedy_tiles.WIDTH if tile is emitted_tile else _plain_greedy_tiles.WIDTH
-    m, start = 3 * width, width
-    turned = rng.normal(size=(5, m)).astype(np.float32)
-    mass, old = rng.random(m), rng.exponential(8.0, m).astype(np.float32)
-    found = np.full((2, m), np.float32(-7.0))
-    total = tile(turned, 4, start, mass, old, found, 1)
-    here = slice(start, start + width)
-    gaps = turned[:, here].astype(float) - turned[:, [4]].astype(float)
-    wanted = np.minimum((gaps**2).sum(axis=0), old[here])
-    np.testing.assert_allclose(found[1, here], wanted, rtol=1e-6)
-    assert total == pytest.approx((found[1, here] * mass[here]).sum(), rel=1e-13)
+    points = rng.normal(size=(3, 5, width)).astype(np.float32)
+    tries = rng.normal(size=(2, 5)).astype(np.float32)
+    mass, before = rng.random((3, width)), rng.exponential(8.0, (3, width)).astype(np.float32)
+    old = before.copy()
+    gaps = points[1].astype(float) - tries[1, :, None]
+    wanted = np.minimum((gaps**2).sum(axis=0), before[1])
+    total = weigh(points, 1, tries, 1, mass, old)
+    assert total == pytest.approx((wanted * mass[1]).sum(), rel=1e-6)
+    np.testing.assert_array_equal(old, before)
+    assert lower(points, 1, tries, 1, mass, old) == total
+    np.testing.assert_allclose(old[1], wanted, rtol=1e-6)
+    assert total == pytest.approx((old[1] * mass[1]).sum(), rel=1e-13)
     # Both a lower and a kept value, and nothing written beside the tile.
-    assert 0 < (found[1, here] < old[here]).sum() < width
-    found[1, here] = -7.0
-    assert (found == -7.0).all()
+    assert 0 < (old[1] < before[1]).sum() < width
+    np.testing.assert_array_equal(old[[0, 2]], before[[0, 2]])

@@ -20,6 +20,7 @@ Float = NDArray[np.float64]
 
 #: Points of a tile.
 WIDTH: int = _tiles.WIDTH
+cost_of_tile: Any = _tiles.cost_of_tile
 lower_tile: Any = _tiles.lower_tile
 
 
@@ -45,10 +46,10 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
             if goal < potential[t]:
                 break
             goal -= potential[t]
-    for i in range(tile * WIDTH, (tile + 1) * WIDTH):
-        odds = mass[i] * squared[i]
+    for i in range(WIDTH):
+        odds = mass[tile, i] * squared[tile, i]
         if odds > 0.0:
-            last = i
+            last = tile * WIDTH + i
             if goal < odds:
                 break
             goal -= odds
@@ -56,36 +57,37 @@ def _place(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
 
 
 @compiled()
-def _draw(turned: Any, mass: Any, uniforms: Any, places: Any) -> int:
-    m = turned.shape[1]
+def _draw(points: Any, mass: Any, uniforms: Any, places: Any) -> int:
     k, n_tries = uniforms.shape
-    n_tiles = m // WIDTH
-    found = np.empty((n_tries, m), np.float32)
-    sums = np.empty((n_tries, n_tiles))
+    n_tiles, p = points.shape[:2]
+    tries = np.empty((n_tries, p), np.float32)
     tried = np.empty(n_tries, np.intp)
+    costs = np.empty(n_tries)
     # Equal distances at first: one draw by mass alone, as there is nothing to compare.
-    squared = np.full(m, np.float32(1.0))
-    potential = mass.reshape(n_tiles, WIDTH).sum(axis=1)
+    squared = np.full((n_tiles, WIDTH), np.float32(1.0))
+    potential = mass.sum(axis=1)
     for count in range(k):
         now = n_tries if count else 1
         for c in range(now):
             tried[c] = _place(uniforms[count, c], mass, squared, potential)
             if tried[c] < 0:
                 return count
+            costs[c] = 0.0
+            for j in range(p):
+                tries[c, j] = points[tried[c] // WIDTH, j, tried[c] % WIDTH]
         if count == 0:
             squared[:] = np.float32(np.inf)
-        # Values of a tile stay in the fast cache for all draws.
+        best = 0
+        if now > 1:
+            # Values of a tile stay in the fast cache for all draws.
+            for t in range(n_tiles):
+                for c in range(now):
+                    costs[c] += cost_of_tile(points, t, tries, c, mass, squared)
+            best = np.argmin(costs)
+        # Distances of the best once more: those of all draws would not fit the cache.
         for t in range(n_tiles):
-            for c in range(now):
-                sums[c, t] = lower_tile(turned, tried[c], t * WIDTH, mass, squared, found, c)
-        best, least = 0, np.inf
-        for c in range(now):
-            cost = sums[c].sum()
-            if cost < least:
-                best, least = c, cost
+            potential[t] = lower_tile(points, t, tries, best, mass, squared)
         places[count] = tried[best]
-        squared[:] = found[best]
-        potential[:] = sums[best]
     return k
 
 
@@ -111,7 +113,7 @@ def draw_greedy(points: Float, mass: Float, k: int, uniforms: Float) -> Any:
     Notes
     -----
     Distances are in single precision, relative to the extent of the points; they only set
-    the odds of a draw.  Cost ``O(m k l p)``; memory ``O(m (p + l))``.
+    the odds of a draw.  Cost ``O(m k l p)``; memory ``O(m p)``.
 
     References
     ----------
@@ -129,11 +131,14 @@ def draw_greedy(points: Float, mass: Float, k: int, uniforms: Float) -> Any:
     """
     places = np.zeros(k, dtype=np.intp)
     # Whole tiles: points without mass are never drawn.
-    room = -len(points) % WIDTH
-    mass = np.pad(np.asarray(mass, dtype=np.float64), (0, room))
+    m, p = points.shape
+    room = -m % WIDTH
+    masses = np.pad(np.asarray(mass, dtype=np.float64), (0, room)).reshape(-1, WIDTH)
     # About their middle and of size 1, single precision has digits and range enough.
-    turned = np.array(points, dtype=np.float64, order="C")
-    turned -= turned.mean(axis=0)
-    turned /= np.abs(turned).max(initial=0.0) or 1.0
-    turned = np.ascontiguousarray(np.pad(turned.T.astype(np.float32), ((0, 0), (0, room))))
-    return places[: _draw(turned, mass, np.ascontiguousarray(uniforms), places)]
+    scaled = np.array(points, dtype=np.float64, order="C")
+    scaled -= scaled.mean(axis=0)
+    scaled /= np.abs(scaled).max(initial=0.0) or 1.0
+    rows = np.pad(scaled.astype(np.float32), ((0, room), (0, 0)))
+    # Each tile by itself, its points side by side.
+    tiles = np.ascontiguousarray(rows.reshape(-1, WIDTH, p).transpose(0, 2, 1))
+    return places[: _draw(tiles, masses, np.ascontiguousarray(uniforms), places)]
