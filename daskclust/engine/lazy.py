@@ -16,7 +16,8 @@ from daskclust.engine.binding import fetch_chunks
 from daskclust.engine.blocks import check_shape, check_vector
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.engine.graphs import read_again
-from daskclust.engine.rows import is_dask
+from daskclust.engine.independent import map_independent
+from daskclust.engine.rows import groups_of, is_dask
 
 __all__ = ["labeled_rows", "map_rows", "pair_rows"]
 
@@ -93,6 +94,21 @@ def _labels_by(
     return _labels_of(x[0], patch[0], function, width)
 
 
+def _of_rows(given: tuple[Any, Callable[..., Any]], rows: tuple[int, int]) -> NDArray[Any]:
+    x, function = given
+    result: NDArray[Any] = function(x[rows[0] : rows[1]], rows[0])
+    return result
+
+
+def _map_array(X: Any, function: Callable[..., Any], name: str) -> NDArray[Any]:
+    """Apply a function to an array, on as many threads as a pass over it would use."""
+    starts = [block.start for group in groups_of(X) for block in group.blocks]
+    if len(starts) < 2:
+        return _of_rows((X, function), (0, len(X)))
+    ranges = list(zip(starts, [*starts[1:], len(X)], strict=True))
+    return np.concatenate(map_independent(X, name, _of_rows, (X, function), ranges))
+
+
 def map_rows(
     X: Any,
     function: Callable[[NDArray[Any], int], NDArray[Any]],
@@ -128,7 +144,7 @@ def map_rows(
         For a Dask array, lazy and chunked by rows like X.
     """
     if not is_dask(X):
-        out = function(X, 0)
+        out = _map_array(X, function, name)
         if patch is not None:
             out[patch[0]] = patch[1]
         return out

@@ -36,6 +36,7 @@ __all__ = [
     "BoundRows",
     "Ledger",
     "Rows",
+    "groups_of",
     "is_dask",
     "open_blank",
     "open_rows",
@@ -348,14 +349,24 @@ class BoundRows(Rows):
         return BoundRows(self._executor, prepare, self.lengths, n_features, self.ledger, self._room)
 
 
+def groups_of(
+    X: NDArray[Any], weight: NDArray[np.float64] | None = None, size: int | None = None
+) -> list[Group]:
+    """Share out the rows of an array in memory among threads, one group each.
+
+    ``size`` is how many values count for whether more than one thread pays; those of X by default.
+    """
+    block = Block(0, len(X), X, weight)
+    n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
+    return share_out([block], n_threads) if n_threads > 1 else [Group([block])]
+
+
 def _open_numpy(
     X: NDArray[Any], weight: NDArray[np.float64] | None, size: int | None = None
 ) -> BoundRows:
     n, p = X.shape
     prepare = Prepare(working_dtype(X.dtype), n_columns=p)
-    block = Block(0, n, X, weight)
-    n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
-    groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
+    groups = groups_of(X, weight, size)
     return BoundRows(ThreadExecutor(groups), prepare, (n,), p, room=room_here())
 
 

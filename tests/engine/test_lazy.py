@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import dask
 import dask.array as da
+import dask.system
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import daskclust
 from daskclust.engine import labeled_rows, map_rows
 from daskclust.testing.strategies import row_chunks
 
@@ -58,3 +61,30 @@ def test_masked_labels_are_none():
     expected = [i for i in range(12) if i % 2 and i % 3]
     assert rows.tolist() == expected
     assert labels.tolist() == [i % 3 for i in expected]
+
+
+def test_an_array_is_worked_on_by_threads_with_the_numbers_of_its_rows():
+    # More values than one thread is used for; the rows are no multiple of anything.
+    X = np.arange(2 * 200_003, dtype=np.float32).reshape(-1, 2)
+    seen: dict[int, int] = {}
+
+    def numbers(x, start):
+        seen[start] = threading.get_ident()
+        return start + np.arange(len(x))
+
+    patch = (np.array([5, 150_000]), np.array([-1, -2]))
+    with dask.config.set({"daskclust.num-threads": 3}):
+        out = map_rows(X, numbers, dtype=np.int64, patch=patch)
+    expected = np.arange(len(X))
+    expected[[5, 150_000]] = -1, -2
+    np.testing.assert_array_equal(out, expected)
+    assert len(seen) == min(3, dask.system.CPU_COUNT)
+    assert threading.get_ident() not in seen.values()
+
+
+def test_of_several_bad_rows_the_first_is_named():
+    X = np.zeros((200_000, 2), dtype=np.float32)
+    X[[70_000, 190_000]] = np.inf
+    model = daskclust.KMeans(2, init=np.eye(2), max_iter=1).fit(np.eye(2))
+    with pytest.raises(ValueError, match=r"[Rr]ow 70,?000"):
+        model.predict(X)

@@ -107,7 +107,7 @@ def lowest_of_lanes(tile: Any, m: Any) -> None:
     """Reduce the running minima of a tile's rows to smallest scores and nearest centers."""
     best, second, vector, low, next_low, nearest = tile[:6]
     for t in range(0, m, ROWS):
-        lowest_in_rows(best, second, vector, low, next_low, nearest, t)
+        lowest_in_rows(best, second, vector, low, next_low, nearest, t)  # type: ignore[call-arg]
 
 
 @inner(counted=False)

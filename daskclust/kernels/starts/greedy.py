@@ -83,7 +83,7 @@ def _draw(points: Any, mass: Any, uniforms: Any, places: Any) -> int:
             for t in range(n_tiles):
                 for c in range(now):
                     costs[c] += cost_of_tile(points, t, tries, c, mass, squared)
-            best = np.argmin(costs)
+            best = int(np.argmin(costs))
         # Distances of the best once more: those of all draws would not fit the cache.
         for t in range(n_tiles):
             potential[t] = lower_tile(points, t, tries, best, mass, squared)
