@@ -24,6 +24,7 @@ from daskclust.kernels.nearest._simd import (
     each_vector,
     fma,
     fold,
+    fold_rows,
     load,
     require_contiguous,
     row_pointer,
@@ -161,24 +162,10 @@ def _keep_lows(typingctx: Any, scores: Any, base: Any, shrink: Any, near_low: An
 
 def _sums_of_each(builder: Any, vectors: list[Any]) -> Any:
     """Sum the lanes of NEAR vectors; one number of the result for each."""
-
-    def halves(a: Any, b: Any, group: int) -> Any:
-        """Add the upper half of each group of lanes to the lower half, in both vectors."""
-        lanes = range(2 * a.type.count if b is not a else a.type.count)
-        lower, upper = (
-            [u for u in lanes if (u % group < group // 2) == is_lower] for is_lower in (True, False)
-        )
-        pick = ir.VectorType(I32, len(lower))
-        low, high = (builder.shuffle_vector(a, b, ir.Constant(pick, at)) for at in (lower, upper))
-        return builder.fadd(low, high)
-
-    while vectors[0].type.count > NEAR:
-        vectors = [halves(v, v, v.type.count) for v in vectors]
-    while len(vectors) > 1:
-        # A vector has as many lanes for each sum as there are vectors.
-        group = len(vectors)
-        vectors = [halves(a, b, group) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
-    return vectors[0]
+    found = fold_rows(builder, [(v,) for v in vectors], lambda a, b: (builder.fadd(a[0], b[0]),))
+    ((sums,),) = found
+    some = ir.Constant(ir.VectorType(I32, NEAR), list(range(NEAR)))
+    return builder.shuffle_vector(sums, sums, some)
 
 
 @intrinsic

@@ -14,7 +14,6 @@ Imports :mod:`daskclust.kernels.nearest._simd` only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -30,10 +29,12 @@ from daskclust.kernels.nearest._simd import (
     const,
     data,
     fma,
+    fold_rows,
     load,
     require_contiguous,
     splat,
     store,
+    store_rows,
     vector_type,
 )
 
@@ -123,36 +124,6 @@ def _smaller(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-def _fold_rows(
-    builder: Any,
-    rows: list[tuple[Any, ...]],
-    merge: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]],
-    held: int = 1,
-) -> list[tuple[Any, ...]]:
-    """Emit the reduction of the lanes of several rows; a lane for each row, in their order.
-
-    A row has one vector or several, which ``merge`` reduces with those of another half of its
-    lanes.  Two rows are folded into vectors of as many lanes, so that no lane is idle; vectors
-    hold ``held`` rows already.  Where there are more rows than lanes, more vectors are left.
-    """
-    lanes = rows[0][0].type.count
-    if held == lanes:
-        return rows
-    width = lanes // held
-    firsts = [v * lanes + r * width for v in range(2) for r in range(held)]
-    folded = []
-    for i in range(0, len(rows), 2):
-        # A last row is folded with itself; its repetition is not looked at.
-        pair = list(zip(rows[i], rows[min(i + 1, len(rows) - 1)], strict=True))
-        halves = []
-        for start in (0, width // 2):
-            order = [first + start + lane for first in firsts for lane in range(width // 2)]
-            picked = ir.Constant(ir.VectorType(I32, lanes), order)
-            halves.append(tuple(builder.shuffle_vector(a, b, picked) for a, b in pair))
-        folded.append(merge(*halves))
-    return _fold_rows(builder, folded, merge, 2 * held)
-
-
 def _two_lowest(builder: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Emit the smallest and second smallest numbers of rows, which may have a vector of seconds."""
 
@@ -163,17 +134,7 @@ def _two_lowest(builder: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ..
             second = _smaller(builder, second, _smaller(builder, *seconds))
         return builder.select(nearer, a[0], b[0]), second
 
-    return _fold_rows(builder, rows, merge)
-
-
-def _store_rows(builder: Any, found: list[Any], pointer: Any, out: Any) -> None:
-    """Emit the store of a number of each of ROWS rows, held a lane a row."""
-    lanes = found[0].type.count
-    for v, values in enumerate(found):
-        n_rows = min(lanes, ROWS - v * lanes)
-        some = ir.Constant(ir.VectorType(I32, n_rows), list(range(n_rows)))
-        place = builder.gep(pointer, [builder.add(out, const(v * lanes))])
-        store(builder, builder.shuffle_vector(values, values, some), place)
+    return fold_rows(builder, rows, merge)
 
 
 def _lowest_lanes(builder: Any, rows: list[Any], lows: list[tuple[Any, ...]]) -> list[Any]:
@@ -300,7 +261,7 @@ def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: 
     lanes = rows[0].type.count
     found = _two_lowest(builder, [(row,) for row in rows])
     for values, output in zip(zip(*found, strict=True), outputs, strict=False):
-        _store_rows(builder, list(values), output, out)
+        store_rows(builder, values, ROWS, output, out)
     for r, equal in enumerate(_lowest_lanes(builder, rows, found)):
         bits = builder.zext(builder.bitcast(equal, ir.IntType(lanes)), I32)
         # A row of NaN has no equal lane: lane 0 then, never an address outside.
@@ -383,7 +344,7 @@ def lowest_in_rows(
         )
         found = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
         for values, output in zip(zip(*found, strict=True), outputs, strict=False):
-            _store_rows(builder, list(values), output, out)
+            store_rows(builder, values, ROWS, output, out)
         ids = ir.Constant(codes, list(range(lanes)))
         none = ir.Constant(codes, [2**31 - 1] * lanes)
         centers = []
@@ -399,9 +360,9 @@ def lowest_in_rows(
             builder.select(
                 builder.icmp_signed("==", center, none), ir.Constant(codes, [0] * lanes), center
             )
-            for (center,) in _fold_rows(builder, centers, lower)
+            for (center,) in fold_rows(builder, centers, lower)
         ]
-        _store_rows(builder, kept, outputs[2], out)
+        store_rows(builder, kept, ROWS, outputs[2], out)
         return context.get_dummy_value()
 
     return types.void(best, second, index, low, next_low, label, types.intp), codegen

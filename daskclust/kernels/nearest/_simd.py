@@ -14,7 +14,7 @@ Imports llvmlite and Numba, whose internals it uses: both have an upper bound in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -35,6 +35,7 @@ __all__ = [
     "each_vector",
     "fma",
     "fold",
+    "fold_rows",
     "load",
     "reduce_row",
     "require_contiguous",
@@ -42,6 +43,7 @@ __all__ = [
     "row_pointer",
     "splat",
     "store",
+    "store_rows",
     "vector_type",
 ]
 
@@ -152,6 +154,46 @@ def fold(builder: Any, values: Any, combine: Callable[[Any, Any], Any]) -> Any:
         ]
         values = combine(*halves)
     return builder.extract_element(values, const(0, I32))
+
+
+def fold_rows(
+    builder: Any,
+    rows: list[tuple[Any, ...]],
+    merge: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]],
+    held: int = 1,
+) -> list[tuple[Any, ...]]:
+    """Emit the reduction of the lanes of several rows; a lane for each row, in their order.
+
+    A row has one vector or several, which ``merge`` reduces with those of another half of its
+    lanes.  Two rows are folded into vectors of as many lanes, so that no lane is idle; vectors
+    hold ``held`` rows already.  Where there are more rows than lanes, more vectors are left.
+    """
+    lanes = rows[0][0].type.count
+    if held == lanes:
+        return rows
+    width = lanes // held
+    firsts = [v * lanes + r * width for v in range(2) for r in range(held)]
+    folded = []
+    for i in range(0, len(rows), 2):
+        # A last row is folded with itself; its repetition is not looked at.
+        pair = list(zip(rows[i], rows[min(i + 1, len(rows) - 1)], strict=True))
+        halves = []
+        for start in (0, width // 2):
+            order = [first + start + lane for first in firsts for lane in range(width // 2)]
+            picked = ir.Constant(ir.VectorType(I32, lanes), order)
+            halves.append(tuple(builder.shuffle_vector(a, b, picked) for a, b in pair))
+        folded.append(merge(*halves))
+    return fold_rows(builder, folded, merge, 2 * held)
+
+
+def store_rows(builder: Any, found: Sequence[Any], n_rows: int, pointer: Any, at: Any) -> None:
+    """Emit the store of a number of each of so many rows, as :func:`fold_rows` leaves them."""
+    lanes = found[0].type.count
+    for v, values in enumerate(found):
+        some = list(range(min(lanes, n_rows - v * lanes)))
+        picked = ir.Constant(ir.VectorType(I32, len(some)), some)
+        place = builder.gep(pointer, [builder.add(at, const(v * lanes))])
+        store(builder, builder.shuffle_vector(values, values, picked), place)
 
 
 class Lanes:
