@@ -7,25 +7,23 @@ the number of blocks, because a group of blocks is one task, bound once.
 
 from __future__ import annotations
 
-import os
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cached_property, partial
+from functools import partial
 from operator import itemgetter
 from typing import Any, cast
 from uuid import uuid4
 
 import dask
 import numpy as np
-from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
 from daskclust.engine.dask_surface import sending_once, submit_graph, task
 from daskclust.engine.memory import MemoryPlan
 from daskclust.engine.tasks import Crew, Slot, Task, gather, gather_futures
+from daskclust.engine.threads import side_by_side
 from daskclust.reduction import Partial, Reduction
 
 __all__ = ["ClusterExecutor", "Executor", "GraphExecutor", "LocalExecutor", "ThreadExecutor"]
@@ -71,21 +69,6 @@ def _carries(carry: Any, count: int) -> list[Any]:
     return [None] * count if carry is None else carry
 
 
-def cpu_threads() -> int:
-    """Threads that NumPy input may use: ``daskclust.num-threads``, else the usable cores.
-
-    ``OMP_NUM_THREADS`` is honoured, so a fit inside a Dask worker, where a nanny
-    sets it to 1, does not multiply threads.
-    """
-    configured = dask.config.get("daskclust.num-threads", None)
-    if configured is None:
-        configured = os.environ.get("OMP_NUM_THREADS", "")
-    try:
-        return max(1, min(int(configured), CPU_COUNT))
-    except ValueError:
-        return CPU_COUNT
-
-
 def _parts(groups: Sequence[Group], ranges: Sequence[Range]) -> list[Group]:
     parts = [group.only(ranges) for group in groups]
     return [part for part in parts if part.blocks]
@@ -98,27 +81,14 @@ class ThreadExecutor(Executor):
         self.groups = groups
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Run one thread a group; a single group runs in the caller's thread."""
+        """Run one thread a group."""
         return self._each(lambda group, _: function(group, *arguments), None)
 
     def _each(self, call: Callable[[Group, Any], Any], carry: Any) -> list[Any]:
         carries = _carries(carry, len(self.groups))
-        if len(self.groups) < 2:
-            return [call(group, kept) for group, kept in zip(self.groups, carries, strict=True)]
-        futures = [
-            self._pool.submit(call, group, kept)
-            for group, kept in zip(self.groups, carries, strict=True)
-        ]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            # Whatever fails: nothing works on rows any more.
-            wait(futures)
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        """Threads that live as long as this executor: a pass may take less than their start."""
-        return ThreadPoolExecutor(len(self.groups), thread_name_prefix="daskclust")
+        return side_by_side(
+            [partial(call, group, kept) for group, kept in zip(self.groups, carries, strict=True)]
+        )
 
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from daskclust.engine.dask_surface import client_behind, scheduler_of, sending_once, task
-from daskclust.engine.executors import cpu_threads
 from daskclust.engine.rows import is_dask
 from daskclust.engine.tasks import Task, gather
+from daskclust.engine.threads import side_by_side
 
 __all__ = ["map_independent"]
 
@@ -44,11 +43,7 @@ def map_independent(
         Small arguments, one task each.
     """
     if not is_dask(like):
-        n_threads = min(cpu_threads(), max(1, len(items)))
-        if n_threads == 1:
-            return [function(shared, item) for item in items]
-        with ThreadPoolExecutor(n_threads, thread_name_prefix="daskclust") as pool:
-            return list(pool.map(partial(function, shared), items))
+        return side_by_side([partial(function, shared, item) for item in items])
     get = scheduler_of(like)
     client = client_behind(get)
     if client is None:

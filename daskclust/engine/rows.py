@@ -26,9 +26,10 @@ from daskclust.engine.blocks import (
     over_blocks,
     share_out,
 )
-from daskclust.engine.executors import Executor, ThreadExecutor, cpu_threads
+from daskclust.engine.executors import Executor, ThreadExecutor
 from daskclust.engine.identity import content_hash
 from daskclust.engine.start_log import StartLog
+from daskclust.engine.threads import cpu_threads
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction, RowBlock
 
@@ -193,9 +194,11 @@ class Rows(ABC):
 
 T = TypeVar("T")
 
-#: Values below which a second thread costs more than it saves, if each is compared with so many
-#: others in a pass, or fewer.
-_THREADING_SIZE, _COMPARED = 2**18, 16
+#: Values below which a second thread costs more than it saves.
+_THREADING_SIZE = 2**18
+#: The same where the number of centers is known, in products of scores: of a pass, of a row
+#: besides its scores, and of each of its values.
+_THREADING_WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
 
 
 def unwrap(X: Any) -> Any:
@@ -283,10 +286,14 @@ class BoundRows(Rows):
         parts = [part for part in parts if len(part[0])]
         if not parts:
             return np.empty((0, self.n_features), self.dtype), np.empty(0)
-        numbers = np.concatenate([part[0] for part in parts])
-        order = np.argsort(numbers, kind="stable")
-        values = np.concatenate([part[1] for part in parts])[order]
-        return values, np.concatenate([part[2] for part in parts])[order]
+        numbers, values, weights = (
+            np.concatenate(of_parts) for of_parts in zip(*parts, strict=True)
+        )
+        # Groups of arrays in memory follow one another: nothing to move.
+        if (numbers[1:] < numbers[:-1]).any():
+            order = np.argsort(numbers, kind="stable")
+            values, weights = values[order], weights[order]
+        return values, weights
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
@@ -350,23 +357,25 @@ class BoundRows(Rows):
 
 
 def groups_of(
-    X: NDArray[Any], weight: NDArray[np.float64] | None = None, size: int | None = None
+    X: NDArray[Any], weight: NDArray[np.float64] | None = None, threads_pay: bool | None = None
 ) -> list[Group]:
     """Share out the rows of an array in memory among threads, one group each.
 
-    ``size`` is how many values count for whether more than one thread pays; those of X by default.
+    ``threads_pay`` says whether there is work for more than one; the size of X does by default.
     """
     block = Block(0, len(X), X, weight)
-    n_threads = cpu_threads() if (X.size if size is None else size) >= _THREADING_SIZE else 1
+    if threads_pay is None:
+        threads_pay = X.size >= _THREADING_SIZE
+    n_threads = cpu_threads() if threads_pay else 1
     return share_out([block], n_threads) if n_threads > 1 else [Group([block])]
 
 
 def _open_numpy(
-    X: NDArray[Any], weight: NDArray[np.float64] | None, size: int | None = None
+    X: NDArray[Any], weight: NDArray[np.float64] | None, threads_pay: bool | None = None
 ) -> BoundRows:
     n, p = X.shape
     prepare = Prepare(working_dtype(X.dtype), n_columns=p)
-    groups = groups_of(X, weight, size)
+    groups = groups_of(X, weight, threads_pay)
     return BoundRows(ThreadExecutor(groups), prepare, (n,), p, room=room_here())
 
 
@@ -376,7 +385,7 @@ def _open_dask(X: Any, weight: Any) -> BoundRows:
     return BoundRows(bound.executor, prepare, bound.lengths, X.shape[1], room=bound.room)
 
 
-def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int = 1) -> Rows:
+def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
     """Bind data to where their passes will run.
 
     Parameters
@@ -384,9 +393,9 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int = 1) -> Rows
     X : ndarray or dask.array.Array of shape (n, p)
         Checked for type and dimensions, not for its values.
     sample_weight : ndarray or dask.array.Array of shape (n,), optional
-    n_clusters : int, default=1
-        Centers with which passes compare each row: where there are many, threads pay for few
-        rows already.
+    n_clusters : int, optional
+        Centers with which passes compare each row of an array in memory: where there are many,
+        threads pay for few rows already.
 
     Returns
     -------
@@ -402,7 +411,11 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int = 1) -> Rows
     """
     if is_dask(X):
         return _open_dask(X, sample_weight)
-    return _open_numpy(X, sample_weight, X.size * max(1, n_clusters // _COMPARED))
+    if n_clusters is None:
+        return _open_numpy(X, sample_weight)
+    n, p = X.shape
+    work = n * (_ROW_WORK + p * (_VALUE_WORK + n_clusters))
+    return _open_numpy(X, sample_weight, work >= _THREADING_WORK)
 
 
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
@@ -426,6 +439,6 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     if is_dask(X):
         blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
     else:
-        blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p)
+        blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p >= _THREADING_SIZE)
     rows = BoundRows(blank._executor, blank._prepare, blank.lengths, p, room=blank._room)
     return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)
