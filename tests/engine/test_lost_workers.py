@@ -281,7 +281,8 @@ def test_a_scheduler_that_does_not_answer_is_given_up():
     patience = {"daskclust.worker-timeout": "2s", "distributed.comm.timeouts.connect": "1s"}
     with (
         started(1) as cluster,
-        Client(cluster) as client,
+        # Closed while the scheduler sleeps on.
+        Client(cluster, timeout=30) as client,
         dask.config.set({"daskclust.persist": False, **patience}),
         daskclust.on_iteration(lambda record: record["iteration"] == 1 and busy(client, 12)),
         pytest.raises(ClusterError, match=r"has not answered for [2-9].*worker-timeout"),
