@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 THREADS = 2
+#: Columns of a table of single figures.
+FIGURES = ["what", "measured", "beside", "aim"]
 
 
 @dataclass(frozen=True)
