@@ -9,6 +9,16 @@ from typing import Any
 
 import numpy as np
 
+#: The same color for a program in all pictures; others take those that follow.
+COLORS = {
+    "daskclust": "C0",
+    "scikit-learn": "C1",
+    "scikit-learn-intelex": "C2",
+    "faiss": "C3",
+    "dask-ml": "C4",
+    "limit of memory and BLAS": "0.6",
+}
+
 
 def _pyplot() -> Any:
     import matplotlib
@@ -57,15 +67,16 @@ def draw_bars(
     width = 0.8 / len(names)
     figure, axes = pyplot.subplots(figsize=(max(6.0, 1.9 * len(cells) + 1.0), 3.6))
     for at, name in enumerate(names):
+        color = COLORS.get(name, f"C{at}")
         for place, (group, cell) in enumerate(cells.items()):
             if name not in cell:
                 continue
             x, value = place + (at - (len(names) - 1) / 2) * width, cell[name]
             alpha = 0.35 if (group, name) in pale else 1.0
-            axes.bar(x, value - 1.0, 0.95 * width, bottom=1.0, color=f"C{at}", alpha=alpha)
+            axes.bar(x, value - 1.0, 0.95 * width, bottom=1.0, color=color, alpha=alpha)
             above = value >= 1.0
             axes.annotate(
-                f"{value:.2g}" if value < 10 else f"{value:.0f}",
+                f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}",
                 (x, value),
                 (0, 2 if above else -2),
                 textcoords="offset points",
@@ -73,12 +84,10 @@ def draw_bars(
                 va="bottom" if above else "top",
                 fontsize=7,
             )
-        axes.bar([np.nan], [np.nan], color=f"C{at}", label=name)
+        axes.bar([np.nan], [np.nan], color=color, label=name)
     for place, group in enumerate(cells):
         if aims and group in aims:
             axes.hlines(aims[group], place - 0.45, place + 0.45, "k", "--", linewidth=0.9)
-    if aims:
-        axes.plot([], [], "k--", linewidth=0.9, label="aim of daskclust")
     if pale:
         axes.bar([np.nan], [np.nan], color="0.4", alpha=0.35, label=pale_label)
     axes.axhline(1.0, color="0.3", linewidth=0.8)
@@ -87,7 +96,13 @@ def draw_bars(
     _plain(axes.yaxis)
     axes.set_xticks(range(len(cells)), list(cells))
     axes.set_ylabel(label)
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    handles, labels = axes.get_legend_handles_labels()
+    if aims:
+        handles += axes.plot([], [], "k--", linewidth=0.9)
+        labels.append("aim of daskclust")
+    axes.legend(
+        handles, labels, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False
+    )
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, dpi=150, bbox_inches="tight")
@@ -113,17 +128,18 @@ def draw_growth(panels: Mapping[str, Sequence[Line]], path: Path, label: str) ->
     """Draw times over sizes, a panel for each size, with the fitted powers."""
     pyplot = _pyplot()
     figure, found = pyplot.subplots(
-        1, len(panels), figsize=(3.6 * len(panels), 3.4), sharey=True, squeeze=False
+        1, len(panels), figsize=(3.6 * len(panels), 4.2), sharey=True, squeeze=False
     )
     for axes, (size, lines) in zip(found[0], panels.items(), strict=True):
         for at, line in enumerate(lines):
             exponent, factor = line.power
+            color = COLORS.get(line.name, f"C{at}")
             ends = np.array([min(line.sizes), max(line.sizes)], dtype=float)
-            axes.plot(line.sizes, line.times, "o", color=f"C{at}", markersize=4)
+            axes.plot(line.sizes, line.times, "o", color=color, markersize=4)
             axes.plot(
                 ends,
                 factor * ends**exponent,
-                color=f"C{at}",
+                color=color,
                 linewidth=1.2,
                 label=f"{line.name}: {size}$^{{{exponent:.2f}}}$",
             )
@@ -135,7 +151,7 @@ def draw_growth(panels: Mapping[str, Sequence[Line]], path: Path, label: str) ->
         _plain(axes.yaxis)
         axes.set_xlabel(size)
         axes.grid(alpha=0.25)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False)
     found[0][0].set_ylabel(label)
     figure.tight_layout()
     figure.savefig(path, dpi=150, bbox_inches="tight")

@@ -27,6 +27,10 @@ class Problem:
     p: int
     k: int
 
+    def titled(self, name: str) -> str:
+        """Return the name with the sizes."""
+        return f"{name} ({self.n:.0e}, {self.p}, {self.k})"
+
     def data(
         self, dtype: str = "float32", seed: int = 0, spread: float = 1.0
     ) -> tuple[np.ndarray, np.ndarray]:

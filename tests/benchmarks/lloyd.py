@@ -154,8 +154,7 @@ def report_fits(
     ways = list(dict.fromkeys(way for cell in results.values() for way in cell))
     rows = []
     for (name, dtype), cell in results.items():
-        p = problems[name]
-        row = [f"{name} ({p.n:.0e}, {p.p}, {p.k}) {dtype}"]
+        row = [f"{problems[name].titled(name)} {dtype}"]
         row += [f"{cell[w]['seconds']:.2f} s ({cell[w]['n_iter']} iterations)" for w in ways]
         rows.append(row)
     print_table(["problem (n, p, k)", *ways], rows)
@@ -186,9 +185,8 @@ def report(results: dict[tuple[str, str], dict[str, float]], problems: dict[str,
     """Print the table."""
     rows = []
     for (name, dtype), cell in results.items():
-        p = problems[name]
         ours = cell["daskclust"]
-        row = [f"{name} ({p.n:.0e}, {p.p}, {p.k}) {dtype}", f"{ours:.1f}"]
+        row = [f"{problems[name].titled(name)} {dtype}", f"{ours:.1f}"]
         for peer in PEERS[1:]:
             row.append(f"{cell[peer]:.1f} ({cell[peer] / ours:.2f}x)" if peer in cell else "-")
         rows.append([*row, f"{TARGETS[name]:g}x"])
@@ -196,15 +194,20 @@ def report(results: dict[tuple[str, str], dict[str, float]], problems: dict[str,
     print_table(["problem (n, p, k)", "daskclust ms", *peers, "aim over scikit-learn"], rows)
 
 
-def draw(results: dict[tuple[str, str], dict[str, float]], path: Path) -> None:
+def draw(
+    results: dict[tuple[str, str], dict[str, float]], path: Path, problems: dict[str, Problem]
+) -> None:
     """Draw the speeds over scikit-learn."""
+    titles = {cell: f"{problems[cell[0]].titled(cell[0])}\n{cell[1]}" for cell in results}
     speeds = {
-        f"{name}, {dtype}": {
-            peer: cell["scikit-learn"] / ms for peer, ms in cell.items() if peer != "scikit-learn"
+        titles[key]: {
+            peer.replace("limit", "limit of memory and BLAS"): cell["scikit-learn"] / ms
+            for peer, ms in cell.items()
+            if peer != "scikit-learn"
         }
-        for (name, dtype), cell in results.items()
+        for key, cell in results.items()
     }
-    aims = {f"{name}, {dtype}": TARGETS[name] for name, dtype in results}
+    aims = {title: TARGETS[name] for (name, _), title in titles.items()}
     draw_bars(speeds, path, "an iteration: speed over scikit-learn", aims=aims)
 
 

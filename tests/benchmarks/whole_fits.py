@@ -161,8 +161,7 @@ def report(table: dict[str, Any], problems: dict[str, Problem]) -> None:
     peers = list(next(iter(table.values())))
     rows = []
     for name, cell in table.items():
-        p = problems[name]
-        row = [f"{name} ({p.n:.0e}, {p.p}, {p.k})"]
+        row = [problems[name].titled(name)]
         for peer in peers:
             r = cell[peer]
             text = f"{r['seconds']:.2f} s ({r['iterations']:.0f}) {r['speed']:.2f}x"
@@ -174,16 +173,22 @@ def report(table: dict[str, Any], problems: dict[str, Problem]) -> None:
     print_table(["problem (n, p, k)", *peers, "aim"], rows)
 
 
-def draw(table: dict[str, Any], path: Path) -> None:
+def draw(table: dict[str, Any], path: Path, problems: dict[str, Problem]) -> None:
     """Draw the speeds; pale bars are of fits whose inertia is higher."""
-    speeds = {
-        name: {peer: r["speed"] for peer, r in cell.items() if peer != REFERENCE}
-        for name, cell in table.items()
-    }
-    more = {(n, p) for n, cell in table.items() for p, r in cell.items() if r["inertia"] > EQUAL}
-    why = f"inertia more than {100 * (EQUAL - 1):.1f} % higher"
+    speeds: dict[str, dict[str, float]] = {}
+    aims, more = {}, []
+    for name, cell in table.items():
+        title = problems[name].titled(name)
+        speeds[title] = {peer: r["speed"] for peer, r in cell.items() if peer != REFERENCE}
+        aims[title] = TARGETS[name]
+        more += [(title, peer) for peer, r in cell.items() if r["inertia"] > EQUAL]
     draw_bars(
-        speeds, path, "whole fit: speed over scikit-learn", aims=TARGETS, pale=more, pale_label=why
+        speeds,
+        path,
+        "whole fit: speed over scikit-learn",
+        aims=aims,
+        pale=more,
+        pale_label=f"inertia more than {100 * (EQUAL - 1):.1f} % higher",
     )
 
 
@@ -223,7 +228,7 @@ def main() -> None:
     if options.output:
         options.output.mkdir(parents=True, exist_ok=True)
         (options.output / "whole_fits.json").write_text(json.dumps(results, indent=1))
-        draw(table, options.output / "whole_fits.png")
+        draw(table, options.output / "whole_fits.png", problems)
 
 
 if __name__ == "__main__":
