@@ -68,9 +68,16 @@ def peak_memory() -> float:
 
 
 def run_alone(
-    script: str, *arguments: str, threads: int = THREADS, python: str = sys.executable
+    script: str,
+    *arguments: str,
+    threads: int = THREADS,
+    python: str = sys.executable,
+    limit: float | None = None,
 ) -> dict[str, Any]:
-    """Run a script in a process of its own and return the JSON it prints last."""
+    """Run a script in a process of its own and return the JSON it prints last.
+
+    One that takes more than ``limit`` seconds is ended: ``subprocess.TimeoutExpired``.
+    """
     env = dict(os.environ)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         env[name] = str(threads)
@@ -80,6 +87,7 @@ def run_alone(
         text=True,
         env=env,
         check=False,
+        timeout=limit,
     )
     if done.returncode:
         raise RuntimeError(f"{script} {arguments} failed:\n{done.stderr[-2000:]}")

@@ -6,6 +6,8 @@ import itertools
 import json
 import sys
 from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any
 
 import cube
 import dpmeans
@@ -115,15 +117,32 @@ def test_all_parts_of_the_suite_at_toy_size(tmp_path: Path) -> None:
     assert page.count(".png)") == len(list(tmp_path.glob("*.png"))) == len(suite.PARTS) - 1
 
 
-def test_whole_fits_are_compared_over_the_seeds_of_a_peer() -> None:
-    def runs(seconds: list[float], inertia: float) -> list[dict[str, float]]:
-        return [{"seconds": s, "iterations": 3, "inertia": inertia} for s in seconds]
+def test_a_slow_peer_is_measured_with_few_seeds_and_ended(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    known = {"scikit-learn": (4.0, 2.0), "daskclust": (2.0, 2.0), "dask-ml": (80.0, 2.1)}
+    asked = []
 
-    cell = {"scikit-learn": runs([8.0, 4.0, 4.0], 2.0), "dask-ml": runs([80.0], 2.1)}
-    table = whole_fits.summary({"a": cell})["a"]
-    assert table["scikit-learn"]["speed"] == table["scikit-learn"]["inertia"] == 1.0
-    assert table["dask-ml"]["speed"] == pytest.approx(0.1)
-    assert table["dask-ml"]["inertia"] == pytest.approx(1.05)
+    def run(*arguments: str, limit: float | None, **_: Any) -> dict[str, float]:
+        peer, *_sizes, seed = json.loads(arguments[-1])
+        asked.append((peer, seed))
+        if peer == "faiss":
+            raise TimeoutExpired(peer, limit or 0.0)
+        seconds, inertia = known[peer]
+        return {"seconds": seconds + 4.0 * (seed == 0), "iterations": 3, "inertia": inertia}
+
+    monkeypatch.setattr(whole_fits, "run_alone", run)
+    peers = {peer: sys.executable for peer in (*known, "faiss")}
+    table = whole_fits.summary(whole_fits.compare({"a": TOY["a"]}, peers, seeds=3, limit=100.0))
+    assert [seed for peer, seed in asked if peer == "daskclust"] == [0, 1, 2]
+    assert [seed for peer, seed in asked if peer in ("dask-ml", "faiss")] == [0, 0]
+    # Over the same seed, the first.
+    assert table["a"]["dask-ml"]["speed"] == pytest.approx(8.0 / 84.0)
+    whole_fits.report(table, TOY)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert "| 84.00 s (3) 0.10x of 1 seed, +5.00 % | ended after 100 s | 2.6x |" in line
+    whole_fits.draw(table, tmp_path / "fits.png", TOY)
+    assert (tmp_path / "fits.png").stat().st_size > 1000
 
 
 def test_inertia_of_a_benchmark_by_hand() -> None:

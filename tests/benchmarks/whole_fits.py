@@ -4,7 +4,8 @@
 numbers and a picture.  Every fit runs in a process of its own, on two threads, after a short
 fit that compiles and loads what is needed; peers alternate, and seeds differ from run to run.
 ``--python PATH`` names another interpreter for peers that are not installed in this one.  A peer
-whose fit of a problem takes more than a minute is measured with one seed of it.
+whose fit of a problem takes more than a minute is measured with one seed of it, and one that takes
+more than five minutes is ended.
 
 The rule of equal quality: a speed counts where the mean inertia is at most 0.1 % above
 scikit-learn's over the same seeds; the excess is in the table.
@@ -17,7 +18,9 @@ import importlib.util
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any
 
 import numpy as np
@@ -34,8 +37,8 @@ MODULES = {
 }
 PEERS = tuple(MODULES)
 REFERENCE = "scikit-learn"
-#: Seconds of a fit, from which one seed is enough.
-LONG = 60.0
+#: Seconds of a fit, from which one seed is enough, and of a process of a peer at most.
+LONG, LIMIT = 60.0, 300.0
 #: Mean inertia over that of scikit-learn, up to which quality is equal.
 EQUAL = 1.001
 #: Speed over scikit-learn that we ask for.
@@ -116,18 +119,30 @@ def installed(python: str = sys.executable) -> dict[str, str]:
 
 
 def compare(
-    problems: dict[str, Problem], pythons: dict[str, str], seeds: int = 5
-) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """Measure all peers, alternating; by problem and peer a record a seed."""
-    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    problems: dict[str, Problem], pythons: dict[str, str], seeds: int = 5, limit: float = LIMIT
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Measure all peers, alternating; by problem and peer a record a seed.
+
+    A peer that is ended after ``limit`` seconds has no inertia and no iterations.
+    """
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for seed in range(seeds):
         for name, p in problems.items():
             for peer, python in pythons.items():
                 runs = found.setdefault(name, {}).setdefault(peer, [])
-                if peer not in ("daskclust", REFERENCE) and runs and runs[0]["seconds"] > LONG:
+                bounded = peer not in ("daskclust", REFERENCE)
+                if bounded and runs and runs[0]["seconds"] > min(LONG, 0.99 * limit):
                     continue
                 argument = json.dumps([peer, p.n, p.p, p.k, seed])
-                record = run_alone(__file__, "--alone", argument, python=python)
+                record: dict[str, Any] = {"seconds": limit, "iterations": None, "inertia": None}
+                with suppress(TimeoutExpired):
+                    record = run_alone(
+                        __file__,
+                        "--alone",
+                        argument,
+                        python=python,
+                        limit=limit if bounded else None,
+                    )
                 runs.append(record)
                 print(name, peer, seed, record, file=sys.stderr, flush=True)
     return found
@@ -143,17 +158,28 @@ def summary(results: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
         table[name] = {}
         for peer, runs in cell.items():
             same = cell[REFERENCE][: len(runs)]
-            seconds = middle([r["seconds"] for r in runs])
+            seconds, theirs = (middle([r["seconds"] for r in part]) for part in (runs, same))
+            ended = any(r["inertia"] is None for r in runs)
             table[name][peer] = {
                 "seconds": seconds,
-                "iterations": middle([r["iterations"] for r in runs]),
+                "iterations": np.nan if ended else middle([r["iterations"] for r in runs]),
                 "seeds": len(runs),
-                "speed": middle([r["seconds"] for r in same]) / seconds,
-                "inertia": float(
-                    np.mean([r["inertia"] for r in runs]) / np.mean([r["inertia"] for r in same])
-                ),
+                "speed": theirs / seconds,
+                "inertia": np.nan
+                if ended
+                else sum(r["inertia"] for r in runs) / sum(r["inertia"] for r in same),
             }
     return table
+
+
+def _told(result: dict[str, float], seeds: float) -> str:
+    """Return the cell of a peer."""
+    if np.isnan(result["inertia"]):
+        return f"ended after {result['seconds']:.0f} s"
+    text = f"{result['seconds']:.2f} s ({result['iterations']:.0f}) {result['speed']:.2f}x"
+    if result["seeds"] < seeds:
+        text += f" of {result['seeds']} seed"
+    return f"{text}, {100 * (result['inertia'] - 1):+.2f} %"
 
 
 def report(table: dict[str, Any], problems: dict[str, Problem]) -> None:
@@ -161,15 +187,8 @@ def report(table: dict[str, Any], problems: dict[str, Problem]) -> None:
     peers = list(next(iter(table.values())))
     rows = []
     for name, cell in table.items():
-        row = [problems[name].titled(name)]
-        for peer in peers:
-            r = cell[peer]
-            text = f"{r['seconds']:.2f} s ({r['iterations']:.0f}) {r['speed']:.2f}x"
-            if r["seeds"] < cell[REFERENCE]["seeds"]:
-                text += f" of {r['seeds']} seed"
-            excess = 100 * (r["inertia"] - 1)
-            row.append(text if peer == REFERENCE else f"{text}, {excess:+.2f} %")
-        rows.append([*row, f"{TARGETS[name]:g}x"])
+        told = [_told(cell[peer], cell[REFERENCE]["seeds"]) for peer in peers]
+        rows.append([problems[name].titled(name), *told, f"{TARGETS[name]:g}x"])
     print_table(["problem (n, p, k)", *peers, "aim"], rows)
 
 
@@ -179,7 +198,11 @@ def draw(table: dict[str, Any], path: Path, problems: dict[str, Problem]) -> Non
     aims, more = {}, []
     for name, cell in table.items():
         title = problems[name].titled(name)
-        speeds[title] = {peer: r["speed"] for peer, r in cell.items() if peer != REFERENCE}
+        speeds[title] = {
+            peer: r["speed"]
+            for peer, r in cell.items()
+            if peer != REFERENCE and not np.isnan(r["inertia"])
+        }
         aims[title] = TARGETS[name]
         more += [(title, peer) for peer, r in cell.items() if r["inertia"] > EQUAL]
     draw_bars(
