@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from _timing import FIGURES, Problem, middle, print_table
+from _timing import Problem, middle, show_figures
 
 import daskclust
 import daskclust.cluster.constrained.soft as soft
@@ -129,7 +127,7 @@ def measure(toy: bool = False) -> dict[str, float]:
 
 
 def figures(found: dict[str, float]) -> list[list[str]]:
-    """Return the lines of a table of :data:`FIGURES`."""
+    """Return the lines of a table of single figures."""
     share = found["ordered"] / found["many pairs"]
     labels, pairs = found["labels, fit"], found["pairs, fit"]
     return [
@@ -157,15 +155,7 @@ def figures(found: dict[str, float]) -> list[list[str]]:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print numbers, not a table")
-    parser.add_argument("--toy", action="store_true")
-    options = parser.parse_args()
-    found = measure(options.toy)
-    if options.json:
-        print(json.dumps(found))
-    else:
-        print_table(FIGURES, figures(found))
+    show_figures(__doc__, measure, figures)
 
 
 if __name__ == "__main__":

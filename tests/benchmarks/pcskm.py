@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import warnings
 
 import dask.array as da
 import numpy as np
-from _timing import FIGURES, Problem, middle, print_table
+from _timing import Problem, middle, show_figures
 
 import daskclust
 
@@ -72,7 +70,7 @@ def measure(toy: bool = False) -> dict[str, float]:
 
 
 def figures(found: dict[str, float]) -> list[list[str]]:
-    """Return the lines of a table of :data:`FIGURES`."""
+    """Return the lines of a table of single figures."""
     seconds, ours, plain = found["small"], found["pass"], found["pass of KMeans"]
     return [
         [
@@ -92,15 +90,7 @@ def figures(found: dict[str, float]) -> list[list[str]]:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print numbers, not a table")
-    parser.add_argument("--toy", action="store_true")
-    options = parser.parse_args()
-    found = measure(options.toy)
-    if options.json:
-        print(json.dumps(found))
-    else:
-        print_table(FIGURES, figures(found))
+    show_figures(__doc__, measure, figures)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ import pckid
 import pcskm
 import whole_fits
 from _pictures import Line, draw_bars, draw_growth
-from _timing import FIGURES, PROBLEMS, TOY, Problem, print_table, run_alone
+from _timing import PROBLEMS, TOY, Problem, print_figures, run_alone
 
 #: Rows of PCKID in a toy run.
 TOY_ROWS = (2000, 4000)
@@ -85,9 +85,9 @@ def _constrained(options: Namespace) -> Any:
     }
 
 
-def _report_constrained(found: Any) -> None:
+def _report_constrained(found: Any, options: Namespace) -> None:
     rows = pcskm.figures(found["pcskm"]), constrained.figures(found["constrained"])
-    print_table(FIGURES, [*rows[0], *rows[1]])
+    print_figures([*rows[0], *rows[1]], options.toy)
 
 
 def _draw_constrained(found: Any, path: Path) -> None:
@@ -173,7 +173,7 @@ PARTS = {
     "constrained": Part(
         "Constraints, beside published times of other machines",
         _constrained,
-        lambda found, _: _report_constrained(found),
+        _report_constrained,
         lambda found, path, _: _draw_constrained(found, path),
     ),
     "mixtures": Part(
