@@ -15,9 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-#: Distributions whose versions matter to a time.
+#: Distributions whose versions matter to a time; of a checkout, metadata may be out of date.
 LIBRARIES = (
-    "daskclust",
     "numpy",
     "scipy",
     "numba",
@@ -67,7 +66,7 @@ def hardware() -> dict[str, Any]:
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
-        "memory, GiB": round(psutil.virtual_memory().total / 2**30),
+        "memory in GiB": round(psutil.virtual_memory().total / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
     }
 

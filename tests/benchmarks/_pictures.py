@@ -69,7 +69,8 @@ def draw_bars(
     for at, name in enumerate(names):
         color = COLORS.get(name, f"C{at}")
         for place, (group, cell) in enumerate(cells.items()):
-            if name not in cell:
+            # A time that is a difference of others may be noise.
+            if not cell.get(name, 0.0) > 0.0:
                 continue
             x, value = place + (at - (len(names) - 1) / 2) * width, cell[name]
             alpha = 0.35 if (group, name) in pale else 1.0
@@ -119,7 +120,12 @@ class Line:
 
     @property
     def power(self) -> tuple[float, float]:
-        """Exponent and factor that fit the times best, in logarithms."""
+        """Exponent and factor that fit the times best, in logarithms.
+
+        NaN where a time is not positive: differences of times of tiny problems may be noise.
+        """
+        if min(self.times) <= 0:
+            return np.nan, np.nan
         exponent, log_factor = np.polyfit(np.log(self.sizes), np.log(self.times), 1)
         return float(exponent), float(np.exp(log_factor))
 
@@ -135,13 +141,14 @@ def draw_growth(panels: Mapping[str, Sequence[Line]], path: Path, label: str) ->
             exponent, factor = line.power
             color = COLORS.get(line.name, f"C{at}")
             ends = np.array([min(line.sizes), max(line.sizes)], dtype=float)
+            grown = f"{size}$^{{{exponent:.2f}}}$" if exponent == exponent else "noise"
             axes.plot(line.sizes, line.times, "o", color=color, markersize=4)
             axes.plot(
                 ends,
                 factor * ends**exponent,
                 color=color,
                 linewidth=1.2,
-                label=f"{line.name}: {size}$^{{{exponent:.2f}}}$",
+                label=f"{line.name}: {grown}",
             )
         axes.set_xscale("log")
         axes.set_yscale("log")

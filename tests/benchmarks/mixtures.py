@@ -108,8 +108,9 @@ def report(found: dict[Cell, float]) -> None:
         ["peer", "covariances", "missing", "ms an iteration"],
         [[peer, c, f"{m:.0%}", f"{t:.0f}"] for (peer, c, m), t in found.items()],
     )
+    print()
     for name, ratio in ratios(found).items():
-        print(f"{name}: {ratio:.2f} (at most {TARGETS[name]})")
+        print(f"- {name}: {ratio:.2f} (at most {TARGETS[name]})")
 
 
 def main() -> None:

@@ -40,6 +40,8 @@ import whole_fits
 from _pictures import Line, draw_bars, draw_growth
 from _timing import PROBLEMS, TOY, Problem, print_figures, run_alone
 
+import daskclust
+
 #: Rows of PCKID in a toy run.
 TOY_ROWS = (2000, 4000)
 
@@ -217,7 +219,8 @@ def _claim(folder: Path, toy: bool) -> dict[str, Any]:
 def run_part(name: str, options: Namespace) -> None:
     """Measure, print and draw one part."""
     part, folder = PARTS[name], options.output
-    notes = {**_machine.circumstances(), "versions": _machine.versions()}
+    notes = _machine.circumstances()
+    notes["versions"] = {"daskclust": daskclust.__version__, **_machine.versions()}
     if options.python != sys.executable:
         notes["versions of peers"] = run_alone(str(_machine.__file__), python=options.python)
     notes["options"] = {key: str(value) for key, value in vars(options).items()}

@@ -28,7 +28,7 @@ import seeding
 import selection
 import suite
 import whole_fits
-from _pictures import draw_growth
+from _pictures import Line, draw_growth
 from _timing import PROBLEMS, TOY, Problem, run_alone
 
 
@@ -73,7 +73,10 @@ def test_lloyd_fits_how_time_grows(
     slopes = [found[size][0].power[0] for size in ("n", "p", "k")]
     assert slopes == pytest.approx([1.0, 1.0, 0.5])
     assert "0.50" in capsys.readouterr().out
-    draw_growth(found, tmp_path / "growth.png", "ms")
+    # Noise has no exponent.
+    noise = Line("noise", [1, 2, 4], [1.0, -0.1, 2.0])
+    assert np.isnan(noise.power[0])
+    draw_growth({**found, "k": [*found["k"], noise]}, tmp_path / "growth.png", "ms")
     assert (tmp_path / "growth.png").stat().st_size > 1000
 
 
