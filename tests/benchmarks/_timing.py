@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,6 +26,10 @@ class Problem:
     n: int
     p: int
     k: int
+
+    def titled(self, name: str) -> str:
+        """Return the name with the sizes."""
+        return f"{name} ({self.n:.0e}, {self.p}, {self.k})"
 
     def data(
         self, dtype: str = "float32", seed: int = 0, spread: float = 1.0
@@ -62,9 +68,16 @@ def peak_memory() -> float:
 
 
 def run_alone(
-    script: str, *arguments: str, threads: int = THREADS, python: str = sys.executable
+    script: str,
+    *arguments: str,
+    threads: int = THREADS,
+    python: str = sys.executable,
+    limit: float | None = None,
 ) -> dict[str, Any]:
-    """Run a script in a process of its own and return the JSON it prints last."""
+    """Run a script in a process of its own and return the JSON it prints last.
+
+    One that takes more than ``limit`` seconds is ended: ``subprocess.TimeoutExpired``.
+    """
     env = dict(os.environ)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         env[name] = str(threads)
@@ -74,6 +87,7 @@ def run_alone(
         text=True,
         env=env,
         check=False,
+        timeout=limit,
     )
     if done.returncode:
         raise RuntimeError(f"{script} {arguments} failed:\n{done.stderr[-2000:]}")
@@ -91,3 +105,26 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
     print("|" + "---|" * len(header))
     for row in rows:
         print("| " + " | ".join(row) + " |")
+
+
+def print_figures(rows: list[list[str]], toy: bool) -> None:
+    """Print a table of single figures."""
+    what = "what, but at toy size: not comparable" if toy else "what"
+    print_table([what, "measured", "beside", "aim"], rows)
+
+
+def show_figures(
+    description: str | None,
+    measure: Callable[[bool], dict[str, float]],
+    figures: Callable[[dict[str, float]], list[list[str]]],
+) -> None:
+    """Measure single figures from the command line; print their table, or JSON."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--toy", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print numbers, not a table")
+    options = parser.parse_args()
+    found = measure(options.toy)
+    if options.json:
+        print(json.dumps(found))
+    else:
+        print_figures(figures(found), options.toy)

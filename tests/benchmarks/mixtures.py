@@ -102,6 +102,17 @@ def ratios(found: dict[Cell, float]) -> dict[str, float]:
     }
 
 
+def report(found: dict[Cell, float]) -> None:
+    """Print the table, and what :data:`TARGETS` are about."""
+    print_table(
+        ["peer", "covariances", "missing", "ms an iteration"],
+        [[peer, c, f"{m:.0%}", f"{t:.0f}"] for (peer, c, m), t in found.items()],
+    )
+    print()
+    for name, ratio in ratios(found).items():
+        print(f"- {name}: {ratio:.2f} (at most {TARGETS[name]})")
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -115,13 +126,7 @@ def main() -> None:
         print(json.dumps({"seconds": measure(tuple(cell), Problem(n, p, k), patterns)}))
         return
     problem = Problem(*map(int, options.size.split(",")))
-    found = compare(problem, patterns=options.patterns, repeats=options.repeats)
-    print_table(
-        ["peer", "covariances", "missing", "ms an iteration"],
-        [[peer, c, f"{m:.0%}", f"{t:.0f}"] for (peer, c, m), t in found.items()],
-    )
-    for name, ratio in ratios(found).items():
-        print(f"{name}: {ratio:.2f} (at most {TARGETS[name]})")
+    report(compare(problem, patterns=options.patterns, repeats=options.repeats))
 
 
 if __name__ == "__main__":

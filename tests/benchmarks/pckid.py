@@ -108,18 +108,8 @@ def growth(found: list[dict[str, Any]]) -> list[float]:
     return [(b["seconds"] / a["seconds"]) / (b["n"] / a["n"]) for a, b in pairwise(found)]
 
 
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
-    parser.add_argument("--threads", action="store_true")
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    if options.alone:
-        print(json.dumps(measure(options.rows[0], cluster=not options.threads)))
-        return
-    found = compare(options.rows, cluster=not options.threads)
+def report(found: list[dict[str, Any]]) -> None:
+    """Print the table."""
     print_table(
         ["rows", "seconds", "of which spectrum", "k-means", "GiB", "solver", "growth"],
         [
@@ -132,6 +122,20 @@ def main() -> None:
             for r, more in zip(found, ["", *(f"{g:.2f}" for g in growth(found))], strict=True)
         ],
     )
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    parser.add_argument("--threads", action="store_true")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.alone:
+        print(json.dumps(measure(options.rows[0], cluster=not options.threads)))
+        return
+    report(compare(options.rows, cluster=not options.threads))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 ``python tests/benchmarks/whole_fits.py --output FOLDER`` prints the table and writes it, its
 numbers and a picture.  Every fit runs in a process of its own, on two threads, after a short
 fit that compiles and loads what is needed; peers alternate, and seeds differ from run to run.
-``--python PATH`` names another interpreter for peers that are not installed in this one.
+``--python PATH`` names another interpreter for peers that are not installed in this one.  A peer
+whose fit of a problem takes more than a minute is measured with one seed of it, and one that takes
+more than five minutes is ended.
 
 The rule of equal quality: a speed counts where the mean inertia is at most 0.1 % above
 scikit-learn's over the same seeds; the excess is in the table.
@@ -16,15 +18,27 @@ import importlib.util
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any
 
 import numpy as np
-from _timing import PROBLEMS, TOY, Problem, middle, print_table, run_alone
+from _pictures import draw_bars
+from _timing import PROBLEMS, THREADS, TOY, Problem, middle, print_table, run_alone
 
-PEERS = ("daskclust", "scikit-learn", "scikit-learn-intelex", "faiss")
-MODULES = dict(zip(PEERS, ("daskclust", "sklearn", "sklearnex", "faiss"), strict=True))
+#: The module that each peer is imported from.
+MODULES = {
+    "daskclust": "daskclust",
+    "scikit-learn": "sklearn",
+    "scikit-learn-intelex": "sklearnex",
+    "faiss": "faiss",
+    "dask-ml": "dask_ml",
+}
+PEERS = tuple(MODULES)
 REFERENCE = "scikit-learn"
+#: Seconds of a fit, from which one seed is enough, and of a process of a peer at most.
+LONG, LIMIT = 60.0, 300.0
 #: Mean inertia over that of scikit-learn, up to which quality is equal.
 EQUAL = 1.001
 #: Speed over scikit-learn that we ask for.
@@ -62,6 +76,15 @@ def fit(peer: str, rows: np.ndarray, k: int, seed: int, max_iter: int = 300, **o
         )
         model.train(rows)
         return model.centroids, model.cp.niter
+    if peer == "dask-ml":
+        import dask
+        import dask.array as da
+        from dask_ml.cluster import KMeans
+
+        array = da.from_array(rows, chunks=(-(-len(rows) // 8), rows.shape[1]))
+        with dask.config.set(scheduler="threads", num_workers=THREADS):
+            model = KMeans(k, random_state=seed, max_iter=max_iter).fit(array)
+        return model.cluster_centers_, int(model.n_iter_)
     if peer == "daskclust":
         from daskclust import KMeans
     elif peer == "scikit-learn-intelex":
@@ -86,50 +109,77 @@ def measure(peer: str, problem: Problem, seed: int) -> dict[str, float]:
     return {"seconds": seconds, "iterations": n_iter, "inertia": inertia(rows, centers)}
 
 
-def installed(python: str) -> dict[str, str]:
+def installed(python: str = sys.executable) -> dict[str, str]:
     """Return which interpreter runs each peer that is installed anywhere."""
     found = {peer: sys.executable for peer in PEERS if importlib.util.find_spec(MODULES[peer])}
     if python != sys.executable:
-        for peer in PEERS:
-            if (
-                peer not in found
-                and run_alone(__file__, "--has", MODULES[peer], python=python)["has"]
-            ):
-                found[peer] = python
-    return found
+        others = run_alone(__file__, "--installed", python=python)
+        found |= {peer: python for peer in others if peer not in found}
+    return {peer: found[peer] for peer in PEERS if peer in found}
 
 
 def compare(
-    problems: dict[str, Problem], pythons: dict[str, str], seeds: int = 5
-) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """Measure all peers, alternating; by problem and peer a record a seed."""
-    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    problems: dict[str, Problem], pythons: dict[str, str], seeds: int = 5, limit: float = LIMIT
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Measure all peers, alternating; by problem and peer a record a seed.
+
+    A peer that is ended after ``limit`` seconds has no inertia and no iterations.
+    """
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for seed in range(seeds):
         for name, p in problems.items():
             for peer, python in pythons.items():
+                runs = found.setdefault(name, {}).setdefault(peer, [])
+                bounded = peer not in ("daskclust", REFERENCE)
+                if bounded and runs and runs[0]["seconds"] > min(LONG, 0.99 * limit):
+                    continue
                 argument = json.dumps([peer, p.n, p.p, p.k, seed])
-                record = run_alone(__file__, "--alone", argument, python=python)
-                found.setdefault(name, {}).setdefault(peer, []).append(record)
+                record: dict[str, Any] = {"seconds": limit, "iterations": None, "inertia": None}
+                with suppress(TimeoutExpired):
+                    record = run_alone(
+                        __file__,
+                        "--alone",
+                        argument,
+                        python=python,
+                        limit=limit if bounded else None,
+                    )
+                runs.append(record)
                 print(name, peer, seed, record, file=sys.stderr, flush=True)
     return found
 
 
 def summary(results: dict[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return medians, speeds over scikit-learn and mean inertia over scikit-learn's."""
+    """Return medians, speeds over scikit-learn and mean inertia over scikit-learn's.
+
+    A peer is compared with scikit-learn over the seeds that it was measured with.
+    """
     table: dict[str, dict[str, dict[str, float]]] = {}
     for name, cell in results.items():
-        seconds = {peer: middle([r["seconds"] for r in runs]) for peer, runs in cell.items()}
-        mean = {peer: float(np.mean([r["inertia"] for r in runs])) for peer, runs in cell.items()}
-        table[name] = {
-            peer: {
-                "seconds": seconds[peer],
-                "iterations": middle([r["iterations"] for r in runs]),
-                "speed": seconds[REFERENCE] / seconds[peer],
-                "inertia": mean[peer] / mean[REFERENCE],
+        table[name] = {}
+        for peer, runs in cell.items():
+            same = cell[REFERENCE][: len(runs)]
+            seconds, theirs = (middle([r["seconds"] for r in part]) for part in (runs, same))
+            ended = any(r["inertia"] is None for r in runs)
+            table[name][peer] = {
+                "seconds": seconds,
+                "iterations": np.nan if ended else middle([r["iterations"] for r in runs]),
+                "seeds": len(runs),
+                "speed": theirs / seconds,
+                "inertia": np.nan
+                if ended
+                else sum(r["inertia"] for r in runs) / sum(r["inertia"] for r in same),
             }
-            for peer, runs in cell.items()
-        }
     return table
+
+
+def _told(result: dict[str, float], seeds: float) -> str:
+    """Return the cell of a peer."""
+    if np.isnan(result["inertia"]):
+        return f"ended after {result['seconds']:.0f} s"
+    text = f"{result['seconds']:.2f} s ({result['iterations']:.0f}) {result['speed']:.2f}x"
+    if result["seeds"] < seeds:
+        text += f" of {result['seeds']} seed"
+    return f"{text}, {100 * (result['inertia'] - 1):+.2f} %"
 
 
 def report(table: dict[str, Any], problems: dict[str, Problem]) -> None:
@@ -137,44 +187,32 @@ def report(table: dict[str, Any], problems: dict[str, Problem]) -> None:
     peers = list(next(iter(table.values())))
     rows = []
     for name, cell in table.items():
-        p = problems[name]
-        row = [f"{name} ({p.n:.0e}, {p.p}, {p.k})"]
-        for peer in peers:
-            r = cell[peer]
-            text = f"{r['seconds']:.2f} s ({r['iterations']:.0f}) {r['speed']:.2f}x"
-            excess = 100 * (r["inertia"] - 1)
-            row.append(text if peer == REFERENCE else f"{text}, {excess:+.2f} %")
-        rows.append(row)
-    print_table(["problem (n, p, k)", *peers], rows)
+        told = [_told(cell[peer], cell[REFERENCE]["seeds"]) for peer in peers]
+        rows.append([problems[name].titled(name), *told, f"{TARGETS[name]:g}x"])
+    print_table(["problem (n, p, k)", *peers, "aim"], rows)
 
 
-def draw(table: dict[str, Any], path: Path) -> None:
+def draw(table: dict[str, Any], path: Path, problems: dict[str, Problem]) -> None:
     """Draw the speeds; pale bars are of fits whose inertia is higher."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    peers = list(next(iter(table.values())))
-    figure, axes = pyplot.subplots(figsize=(7, 3.2))
-    for at, peer in enumerate(peers):
-        for place, cell in enumerate(table.values()):
-            pale = 1.0 if cell[peer]["inertia"] <= EQUAL else 0.35
-            axes.bar(
-                place + (at - (len(peers) - 1) / 2) * 0.2,
-                cell[peer]["speed"],
-                0.19,
-                color=f"C{at}",
-                alpha=pale,
-                label=peer if not place else None,
-            )
-    axes.set_xticks(range(len(table)), list(table))
-    axes.set_yscale("log")
-    axes.axhline(1.0, color="0.5", linewidth=0.8)
-    axes.set_ylabel("speed over scikit-learn")
-    axes.legend(fontsize=8)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    pyplot.close(figure)
+    speeds: dict[str, dict[str, float]] = {}
+    aims, more = {}, []
+    for name, cell in table.items():
+        title = problems[name].titled(name)
+        speeds[title] = {
+            peer: r["speed"]
+            for peer, r in cell.items()
+            if peer != REFERENCE and not np.isnan(r["inertia"])
+        }
+        aims[title] = TARGETS[name]
+        more += [(title, peer) for peer, r in cell.items() if r["inertia"] > EQUAL]
+    draw_bars(
+        speeds,
+        path,
+        "whole fit: speed over scikit-learn",
+        aims=aims,
+        pale=more,
+        pale_label=f"inertia more than {100 * (EQUAL - 1):.1f} % higher",
+    )
 
 
 def main() -> None:
@@ -188,10 +226,10 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--alone", help=argparse.SUPPRESS)
-    parser.add_argument("--has", help=argparse.SUPPRESS)
+    parser.add_argument("--installed", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.has:
-        print(json.dumps({"has": importlib.util.find_spec(options.has) is not None}))
+    if options.installed:
+        print(json.dumps(installed()))
         return
     if options.alone:
         peer, n, p, k, seed = json.loads(options.alone)
@@ -213,7 +251,7 @@ def main() -> None:
     if options.output:
         options.output.mkdir(parents=True, exist_ok=True)
         (options.output / "whole_fits.json").write_text(json.dumps(results, indent=1))
-        draw(table, options.output / "whole_fits.png")
+        draw(table, options.output / "whole_fits.png", problems)
 
 
 if __name__ == "__main__":
