@@ -66,11 +66,15 @@ class _Recycler:
                 found = self._free.pop()
             except IndexError:
                 break
-            if size <= len(found) <= 2 * size:
-                held = found
-                break
-            self._free.appendleft(found)
+            if size <= len(found) <= 2 * size and (held is None or len(found) < len(held)):
+                # The smallest that will do: a larger one may be wanted next.
+                found, held = held, found
+            if found is not None:
+                self._free.appendleft(found)
         if held is None:
+            if len(self._free):
+                # What nobody wanted makes room: waiting memory does not grow with odd sizes.
+                self._free.popleft()
             held = np.empty(size, np.uint8)
         # By way of the buffer protocol: views of an array refer to the one at the bottom, and
         # that has to be this one.
