@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 import daskclust
 from daskclust.kernels.scratch import recycle
+from daskclust.storage import chunks
 from daskclust.storage.chunks import DirectArray, read_chunks
 
 SHAPE, CHUNKS = (23, 9, 4), (8, 4, 4)
@@ -39,10 +41,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "gzip": {"compressors": GzipCodec()},
     "two compressors": {"compressors": (ZstdCodec(), Crc32cCodec())},
     "transposed": {"filters": TransposeCodec(order=(2, 0, 1))},
-    "shards": {"shards": SHAPE[:0] + (16, 8, 4)},
+    "shards": {"shards": (16, 8, 4)},
     "v2 by columns": {"zarr_format": 2, "order": "F"},
     "v2 filtered": {"zarr_format": 2, "filters": [numcodecs.Delta(dtype="<f4")]},
-    "big-endian": {"dtype": ">i2"},
+    "big-endian": {"dtype": "int16", "serializer": BytesCodec(endian="big")},
     "logical": {"dtype": "bool"},
     "complex": {"dtype": "complex64"},
 }
@@ -161,7 +163,11 @@ def test_a_path_and_an_array_are_read_by_dask_without_zarr(
     rows = np.random.default_rng(0).integers(0, 99, (600, 3)).astype(np.int16)
     kept = zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, chunks=(90, 3), dtype="int16")
     kept[...] = rows
-    lazy = [da.from_zarr(str(tmp_path / "x.zarr")), da.from_zarr(kept), da.from_array(kept, chunks=(180, 3)) * 1]
+    lazy = [
+        da.from_zarr(str(tmp_path / "x.zarr")),
+        da.from_zarr(kept),
+        da.from_array(kept, chunks=(180, 3)) * 1,
+    ]
     model = daskclust.KMeans(4, init=rows[:4].astype(float), algorithm="lloyd", max_iter=5)
     expected = model.fit(da.from_array(rows, chunks=(90, 3))).cluster_centers_
 
@@ -175,6 +181,29 @@ def test_a_path_and_an_array_are_read_by_dask_without_zarr(
                 model.fit(array)
                 np.testing.assert_array_equal(model.cluster_centers_, expected)
                 assert np.asarray(model.labels_).shape == (600,)
+
+
+@pytest.mark.parametrize("keep", ["auto", False])
+def test_a_store_that_fits_is_decoded_once(
+    keep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.random.default_rng(0).integers(1, 99, (600, 3)).astype(np.int16)
+    kept = zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, chunks=(50, 3), dtype="int16")
+    kept[...] = rows
+    decode, decoded = chunks._decode, []
+
+    def counted(name: str, *arguments: Any) -> bool:
+        decoded.append(name)
+        return decode(name, *arguments)
+
+    monkeypatch.setattr(chunks, "_decode", counted)
+    model = daskclust.KMeans(4, init=rows[:4].astype(float), algorithm="lloyd", max_iter=5, tol=0)
+    with dask.config.set({"daskclust.persist": keep, "scheduler": "threads"}):
+        model.fit(da.from_zarr(kept))
+    times = set(Counter(decoded).values())
+    assert len(set(decoded)) == 12
+    # Otherwise once a pass: the survey, each iteration, and the inertia in the end.
+    assert times == ({1} if keep else {model.history_[-1]["passes"] + 1})
 
 
 def test_values_outlive_the_memory_that_is_used_again(tmp_path: Path) -> None:
