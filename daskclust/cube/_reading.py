@@ -132,6 +132,20 @@ class CubeSource:
             found = outside if found is None else found | outside
         return np.zeros(values.shape, bool) if found is None else found
 
+    def _is_whole(self, values: NDArray[Any]) -> bool:
+        """Whether whole numbers tell by their extremes that none of them means "no data".
+
+        Half the work of comparing each, and what most tiles are.  False where it is not certain.
+        """
+        if values.dtype.kind not in "iu" or np.ma.isMaskedArray(values) or not values.size:
+            return False
+        if self.meaning.has_range:
+            return False
+        middle = np.iinfo(values.dtype).max // 2
+        low = [nodata for nodata in self.nodata if nodata <= middle]
+        high = [nodata for nodata in self.nodata if nodata > middle]
+        return not (low and values.min() <= max(low)) and not (high and values.max() >= min(high))
+
     def _too_few(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether pixels have less than the least share of their values, or none."""
         least = max(self.min_observed * missing.shape[1], 1.0)
@@ -141,7 +155,11 @@ class CubeSource:
         """Which of some stored pixels do not count."""
         absent = np.empty(len(values), dtype=bool)
         for tile in _tiles(values):
-            missing = self.missing(self._kept(values[tile]))
+            kept = self._kept(values[tile])
+            if self._is_whole(kept):
+                absent[tile] = False
+                continue
+            missing = self.missing(kept)
             absent[tile] = self._too_few(missing) if self.keep_incomplete else _any_by_row(missing)
         return absent
 

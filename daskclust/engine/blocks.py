@@ -21,7 +21,7 @@ from scipy.sparse import issparse
 from daskclust.engine.shelf import Shelf
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
-from daskclust.kernels.scratch import recycle
+from daskclust.kernels.scratch import recycle, spare
 from daskclust.reduction import Partial, Reduction, RowBlock
 from daskclust.storage.reads import NEVER_AGAIN, Retries, read
 
@@ -92,7 +92,11 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
             f"A block has dtype {x.dtype}; its metadata promised real numbers. Use "
             "X.astype('float64') if its values are numbers."
         )
-    return np.ascontiguousarray(x, dtype=dtype)
+    if x.dtype == dtype or x.dtype.kind == "O":
+        return np.ascontiguousarray(x, dtype=dtype)
+    out = spare(x.shape, dtype)
+    np.copyto(out, x, casting="unsafe")
+    return out
 
 
 def _plain(x: Any, dtype: np.dtype[Any]) -> Any:

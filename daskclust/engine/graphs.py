@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import dask.array as da
 import numpy as np
+import zarr
 from dask.base import tokenize
 from dask.sizeof import sizeof
 
@@ -37,6 +38,7 @@ from daskclust.engine.dask_surface import (
     task,
     value_of,
 )
+from daskclust.storage.chunks import DirectArray
 from daskclust.storage.reads import Retries
 
 __all__ = ["ArrayGraph", "cut", "graph_behind", "parts_read_again", "read_again"]
@@ -117,7 +119,16 @@ def graph_behind(array: Any) -> ArrayGraph:
     keys = keys_of(array)
     graph, inputs = needed(graph_of(array), keys)
     leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
+    graph.update({key: DirectArray(_held(graph[key])) for key in leaves if _is_stored(graph[key])})
     return ArrayGraph([_resolved(graph, inputs, key) for key in keys], graph, inputs, leaves)
+
+
+def _held(node: Any) -> Any:
+    return getattr(node, "value", node)
+
+
+def _is_stored(node: Any) -> bool:
+    return isinstance(_held(node), zarr.Array)
 
 
 def read_again(X: Any) -> Any:
@@ -340,7 +351,7 @@ def _guarded(
 
 
 def _is_large(node: Any) -> bool:
-    value = getattr(node, "value", node)
+    value = _held(node)
     return isinstance(value, np.ndarray) and value.nbytes > _CARRIED_BYTES
 
 

@@ -60,17 +60,23 @@ class _Recycler:
         self._free: deque[NDArray[np.uint8]] = deque(maxlen=_WAITING)
 
     def empty(self, size: int) -> NDArray[np.uint8]:
-        held = None
+        held: NDArray[np.uint8] | None = None
         for _ in range(len(self._free)):
             try:
                 found = self._free.pop()
             except IndexError:
                 break
-            if size <= len(found) <= 2 * size:
-                held = found
-                break
-            self._free.appendleft(found)
+            if not size <= len(found) <= 2 * size or (held is not None and len(held) <= len(found)):
+                self._free.appendleft(found)
+                continue
+            # The smallest that will do: a larger one may be wanted next.
+            if held is not None:
+                self._free.appendleft(held)
+            held = found
         if held is None:
+            if len(self._free):
+                # What nobody wanted makes room: waiting memory does not grow with odd sizes.
+                self._free.popleft()
             held = np.empty(size, np.uint8)
         # By way of the buffer protocol: views of an array refer to the one at the bottom, and
         # that has to be this one.

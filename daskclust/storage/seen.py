@@ -23,6 +23,7 @@ from zarr.core.buffer.cpu import NDBuffer
 from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
+from daskclust.storage.chunks import read_chunks
 from daskclust.storage.processes import unseen
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.urls import redact
@@ -158,7 +159,10 @@ class StoredArray:
     def _read(self, selection: Any, out: NDArray[Any] | None) -> NDArray[Any]:
         self.check()
         try:
-            if out is None:
+            found = read_chunks(self.array, selection, out)
+            if found is not None:
+                values = found
+            elif out is None:
                 values = np.asarray(self.array[selection])
             else:
                 self.array.get_basic_selection(selection, out=NDBuffer.from_numpy_array(out))

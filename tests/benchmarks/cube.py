@@ -24,8 +24,8 @@ import zarr
 from _timing import print_table
 
 BANDS = 100
-#: Share of a bare sum's speed that a pass must reach.
-TARGET_SPEED = 0.5
+#: Share of a bare sum's speed that a pass must reach: files are also decoded by their libraries.
+TARGET_SPEED = {"scene.zarr": 0.95, "scene.tif": 0.5, "scene.nc": 0.5}
 LIMIT = 10**9
 
 

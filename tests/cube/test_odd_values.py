@@ -27,6 +27,39 @@ def stored(values: np.ndarray, path: Any = None, chunks: Any = None, **attribute
     return group
 
 
+# Values that mean "no data" at either end of what there is, and amid it
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodata"),
+    [
+        ("i2", (-9999,)),
+        ("i2", (0,)),
+        ("i2", (32767,)),
+        ("i2", (-9999, 32767)),
+        ("i4", (-9999, 0)),
+        ("u1", (0, 255)),
+        ("u1", (127, 128)),
+        ("u1", (200, 255)),
+        ("u2", (65535,)),
+    ],
+)
+@pytest.mark.parametrize("low", [-4, 1, 120])
+def test_no_data_of_whole_numbers_wherever_it_lies(
+    dtype: str, nodata: tuple[int, ...], low: int
+) -> None:
+    rng = np.random.default_rng(0)
+    for count, values in ((0, nodata), *((1, (value,)) for value in nodata), (40, nodata)):
+        # Above all of them, below, or some are values like others.
+        data = rng.integers(max(low, np.iinfo(dtype).min), low + 9, (9, 8, 3)).astype(dtype)
+        data.ravel()[rng.choice(data.size, count, replace=False)] = rng.choice(values, count)
+        names = dict(zip(("_FillValue", "missing_value"), nodata, strict=False))
+        cube = open_cube(stored(data, chunks=(4, 8, 3), **names), dims=DIMS)
+        valid = ~np.isin(data, nodata).any(axis=2)
+        assert_array_equal(cube.valid.compute(), valid)
+        assert_array_equal(cube.samples.compute(), data[valid])
+
+
 # Masked arrays
 
 

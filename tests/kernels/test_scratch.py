@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -39,6 +40,26 @@ def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
         assert place(new((10, 200))) != first  # too small for so large a buffer
         assert place(new((900, 200))) != first
         del other
+
+
+def test_the_smallest_that_will_do_is_used_again() -> None:
+    with ThreadPoolExecutor(1, initializer=recycle) as pool:
+        large, small = (pool.submit(spare, (n,), np.uint8).result() for n in (390_000, 200_000))
+        places = place(large), place(small)
+        del large, small
+        found = [pool.submit(spare, (199_000,), np.uint8).result() for _ in range(2)]
+        assert [place(one) for one in found] == [places[1], places[0]]
+
+
+def test_waiting_memory_does_not_grow_with_odd_sizes() -> None:
+    gone: list[int] = []
+    with ThreadPoolExecutor(1, initializer=recycle) as pool:
+        for number in range(12):
+            one = pool.submit(spare, (2**18 << number,), np.uint8).result()
+            weakref.finalize(one.base.base.obj, gone.append, number)
+            del one
+        # Each is too large for those before it; only the last of them waits.
+        assert gone == list(range(11))
 
 
 def test_elsewhere_every_array_is_new() -> None:
