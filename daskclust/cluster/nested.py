@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import Rows, open_rows
 from daskclust.kernels.rng import draw_numbers
-from daskclust.kernels.starts.greedy import draw_greedy, n_draws
+from daskclust.kernels.starts.greedy import draw_greedy, in_tiles, n_draws
 from daskclust.reduction import ASSIGN, FARTHEST, CenterSets, FarthestRequest
 
 __all__ = [
@@ -193,10 +193,10 @@ def greedy_tries(sample: Sample, candidates: Float, k: int, seed: int, mean: Flo
     points = np.concatenate([candidates, _filled(part, mean)])
     each = np.full(len(candidates), weight.sum() / sample.n_rows)
     mass = np.concatenate([each, weight])
-    found = []
+    tiles, found = in_tiles(points, mass), []
     for t in range(max(1, min(_TRIES, _WORK // (_first(k) * k)))):
         uniforms = np.random.default_rng([seed, _OF_TRIES, t]).random((k, n_draws(k)))
-        places = draw_greedy(points, mass, k, uniforms)
+        places = draw_greedy(tiles, k, uniforms)
         if len(places) < k:
             return None
         found.append(points[places])

@@ -7,7 +7,11 @@ import pytest
 
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.starts import _greedy_tiles, _plain_greedy_tiles
-from daskclust.kernels.starts.greedy import WIDTH, draw_greedy, n_draws
+from daskclust.kernels.starts.greedy import WIDTH, draw_greedy, in_tiles, n_draws
+
+
+def draw(points: np.ndarray, mass: np.ndarray, k: int, uniforms: np.ndarray) -> np.ndarray:
+    return draw_greedy(in_tiles(points, mass), k, uniforms)
 
 
 def looped(points: np.ndarray, mass: np.ndarray, k: int, uniforms: np.ndarray) -> list[int]:
@@ -39,32 +43,32 @@ def test_draws_are_those_of_a_loop(seed: int) -> None:
     mass[0] = 1.0
     uniforms = rng.random((k, n_draws(k)))
     wanted = looped(points, mass, k, uniforms)
-    assert draw_greedy(points, mass, k, uniforms).tolist() == wanted
-    assert draw_greedy(points + 1e6, mass, k, uniforms).tolist() == wanted
+    assert draw(points, mass, k, uniforms).tolist() == wanted
+    assert draw(points + 1e6, mass, k, uniforms).tolist() == wanted
 
 
 def test_of_two_draws_the_better_is_kept_by_hand() -> None:
     points, mass = np.array([[0.0], [10.0], [11.0]]), np.ones(3)
     # After 0: odds 0, 100, 121 of 221. Left by 10: 1; by 11: 1; equal costs go to the first.
     for draws, place in (((0.9, 0.1), 2), ((0.1, 0.9), 1)):
-        assert draw_greedy(points, mass, 2, np.array([[0.0, 0.0], draws])).tolist() == [0, place]
+        assert draw(points, mass, 2, np.array([[0.0, 0.0], draws])).tolist() == [0, place]
     # With weight, 11 leaves 1 and 10 leaves 5.
     mass = np.array([1.0, 1.0, 5.0])
-    assert draw_greedy(points, mass, 2, np.array([[0.0, 0.0], [0.1, 0.9]])).tolist() == [0, 2]
+    assert draw(points, mass, 2, np.array([[0.0, 0.0], [0.1, 0.9]])).tolist() == [0, 2]
 
 
 def test_points_that_repeat_those_drawn_and_points_without_mass_are_not_drawn() -> None:
     points = np.array([[1.0], [1.0], [2.0], [3.0]])
     uniforms = np.full((4, 3), 0.999999)
-    assert draw_greedy(points, np.array([1.0, 1.0, 1.0, 0.0]), 4, uniforms).tolist() == [2, 1]
+    assert draw(points, np.array([1.0, 1.0, 1.0, 0.0]), 4, uniforms).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize("scale", [1e-140, 1e-30, 1e30, 1e140])
 def test_the_scale_does_not_matter(scale: float) -> None:
     rng = np.random.default_rng(0)
     points, uniforms = rng.normal(size=(50, 3)), rng.random((4, 3))
-    wanted = draw_greedy(points, np.ones(50), 4, uniforms)
-    np.testing.assert_array_equal(draw_greedy(points * scale, np.ones(50), 4, uniforms), wanted)
+    wanted = draw(points, np.ones(50), 4, uniforms)
+    np.testing.assert_array_equal(draw(points * scale, np.ones(50), 4, uniforms), wanted)
 
 
 @compiled()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ if PLAIN:
 else:
     from daskclust.kernels.starts import _greedy_tiles as _tiles  # type: ignore[no-redef]
 
-__all__ = ["draw_greedy", "n_draws"]
+__all__ = ["Tiles", "draw_greedy", "in_tiles", "n_draws"]
 
 Float = NDArray[np.float64]
 
@@ -91,14 +91,53 @@ def _draw(points: Any, mass: Any, uniforms: Any, places: Any) -> int:
     return k
 
 
-def draw_greedy(points: Float, mass: Float, k: int, uniforms: Float) -> Any:
-    """Draw points one after another by ``mass D^2``, each the best of several draws.
+class Tiles(NamedTuple):
+    """Points that are drawn from, by :func:`in_tiles`.
+
+    Attributes
+    ----------
+    points : ndarray of shape (tiles, p, WIDTH), float32
+    mass : ndarray of shape (tiles, WIDTH), float64
+    """
+
+    points: NDArray[np.float32]
+    mass: Float
+
+
+def in_tiles(points: Float, mass: Float) -> Tiles:
+    """Lay out points for :func:`draw_greedy`: each tile by itself, its points side by side.
 
     Parameters
     ----------
     points : ndarray of shape (m, p), float64
     mass : ndarray of shape (m,), float64, non-negative, not all zero
         Points without mass are not drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> in_tiles(np.zeros((3, 2)), np.ones(3)).mass.sum()
+    np.float64(3.0)
+    """
+    # Whole tiles: points without mass are never drawn.
+    m, p = points.shape
+    room = -m % WIDTH
+    masses = np.pad(np.asarray(mass, dtype=np.float64), (0, room)).reshape(-1, WIDTH)
+    # About their middle and of size 1, single precision has digits and range enough.
+    scaled = np.array(points, dtype=np.float64, order="C")
+    scaled -= scaled.mean(axis=0)
+    scaled /= np.abs(scaled).max(initial=0.0) or 1.0
+    rows = np.pad(scaled.astype(np.float32), ((0, room), (0, 0)))
+    return Tiles(np.ascontiguousarray(rows.reshape(-1, WIDTH, p).transpose(0, 2, 1)), masses)
+
+
+def draw_greedy(tiles: Tiles, k: int, uniforms: Float) -> Any:
+    """Draw points one after another by ``mass D^2``, each the best of several draws.
+
+    Parameters
+    ----------
+    tiles : Tiles
+        The m points, and their mass.
     k : int
         Points to draw.
     uniforms : ndarray of shape (k, l), float64, in [0, 1)
@@ -125,20 +164,9 @@ def draw_greedy(points: Float, mass: Float, k: int, uniforms: Float) -> Any:
     The first draw is at 3.0; of the draws 0.0 and 4.0 after it, 0.0 leaves less.
 
     >>> import numpy as np
-    >>> points = np.array([[0.0], [0.0], [3.0], [4.0]])
-    >>> draw_greedy(points, np.ones(4), 2, np.array([[0.5, 0.0], [0.96, 0.0]]))
+    >>> tiles = in_tiles(np.array([[0.0], [0.0], [3.0], [4.0]]), np.ones(4))
+    >>> draw_greedy(tiles, 2, np.array([[0.5, 0.0], [0.96, 0.0]]))
     array([2, 0])
     """
     places = np.zeros(k, dtype=np.intp)
-    # Whole tiles: points without mass are never drawn.
-    m, p = points.shape
-    room = -m % WIDTH
-    masses = np.pad(np.asarray(mass, dtype=np.float64), (0, room)).reshape(-1, WIDTH)
-    # About their middle and of size 1, single precision has digits and range enough.
-    scaled = np.array(points, dtype=np.float64, order="C")
-    scaled -= scaled.mean(axis=0)
-    scaled /= np.abs(scaled).max(initial=0.0) or 1.0
-    rows = np.pad(scaled.astype(np.float32), ((0, room), (0, 0)))
-    # Each tile by itself, its points side by side.
-    tiles = np.ascontiguousarray(rows.reshape(-1, WIDTH, p).transpose(0, 2, 1))
-    return places[: _draw(tiles, masses, np.ascontiguousarray(uniforms), places)]
+    return places[: _draw(*tiles, np.ascontiguousarray(uniforms), places)]
