@@ -24,6 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
 
+from daskclust.exceptions import StoreError
 from daskclust.kernels.scratch import spare
 
 __all__ = ["DirectArray", "read_chunks"]
@@ -48,13 +49,18 @@ def _zstd_size(data: Bytes) -> int | None:
 
 
 def _blosc_size(data: Bytes) -> int | None:
-    """Return the bytes that a Blosc buffer says it decodes to; None where some of it is missing.
+    """Return the bytes that a Blosc buffer says it decodes to; None where more follows it.
 
-    Its decoder trusts the length that it is told, and reads on behind the end.
+    Raises
+    ------
+    EOFError
+        Where some of it is missing: its decoder trusts the length that it is told, reads on
+        behind the end, and answers what lies there.
     """
-    if len(data) < 16 or int.from_bytes(data[12:16].tobytes(), "little") != len(data):
-        return None
-    return int.from_bytes(data[4:8].tobytes(), "little")
+    wanted = int.from_bytes(data[12:16].tobytes(), "little") if len(data) >= 16 else 16
+    if len(data) < wanted:
+        raise EOFError(f"it has {len(data)} bytes and needs {wanted}")
+    return int.from_bytes(data[4:8].tobytes(), "little") if len(data) == wanted else None
 
 
 #: Of each compressor that is known here: what a chunk says of its length, and the decoder.
@@ -153,7 +159,14 @@ def _decode(name: str, out: NDArray[Any], decoder: _Decoder | None) -> bool:
         return True
     data = _read_file(name)
     size, codec = decoder
-    if size(data) != room.nbytes:
+    try:
+        promised = size(data)
+    except EOFError as error:
+        raise StoreError(
+            f"The chunk {name!r} is cut off: {error}. Write the store again, or delete this file "
+            "if its values may be the fill value."
+        ) from error
+    if promised != room.nbytes:
         return False
     codec.decode(data, out=room)
     return True
@@ -177,6 +190,11 @@ def read_chunks(
         None where Zarr has to read it: what is stored is of another kind (no local folder, a
         type that is no number, shards, filters, a compressor other than Zstandard and Blosc),
         chunks are absent or damaged, or other elements are wanted than slices name.
+
+    Raises
+    ------
+    StoreError
+        For a chunk in Blosc that is cut off, which Zarr would answer with other values.
 
     Notes
     -----
@@ -214,6 +232,8 @@ def read_chunks(
                 return None
             if not whole:
                 here[...] = room[tuple(inside)]
+    except StoreError:
+        raise
     except (OSError, EOFError, ValueError, RuntimeError):
         # Zarr knows what that means, or says it.
         return None

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 import daskclust
+from daskclust.exceptions import StoreError
 from daskclust.kernels.scratch import recycle
 from daskclust.storage import chunks
 from daskclust.storage.chunks import DirectArray, read_chunks
@@ -147,11 +148,20 @@ def test_damaged_chunks_are_never_answered(how: str, damage: str, tmp_path: Path
             "another": file_of(small, 0, 0, 0).read_bytes(),
         }[damage]
     )
+    here = (slice(0, 8), slice(0, 4))
+    if "blosc" in how and damage in ("shorter", "empty"):
+        # Zarr's decoder reads behind the end, and answers what lies there.
+        with pytest.raises(StoreError, match=r"is cut off: it has \d+ bytes and needs \d+"):
+            DirectArray(array)[here]
+        return
     try:
-        expected = array[0:8, 0:4]
+        expected = array[here]
     except Exception:
         expected = None
-    found = read_chunks(array, (slice(0, 8), slice(0, 4)))
+    try:
+        found = read_chunks(array, here)
+    except StoreError:
+        found = None
     assert found is None or np.array_equal(found, expected)
     if damage != "longer":
         assert found is None
