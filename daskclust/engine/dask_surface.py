@@ -16,6 +16,7 @@ from uuid import uuid4
 import dask
 import numpy as np
 from dask._task_spec import convert_legacy_graph
+from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.base import get_scheduler
 from dask.core import flatten, get_dependencies, istask
 from dask.delayed import Delayed
@@ -35,6 +36,7 @@ __all__ = [
     "keys_of",
     "needed",
     "on_top_of",
+    "only_slices",
     "optimized",
     "renamed",
     "scheduler_of",
@@ -84,6 +86,35 @@ def needed(
 def inputs_of(graph: Mapping[Key, Any], key: Key) -> list[Key]:
     """Return the keys that a node refers to."""
     return list(get_dependencies(graph, key))
+
+
+def only_slices(node: Any, key: Key) -> bool:
+    """Whether a node does nothing with another's value but slice it, as that of ``da.from_zarr``.
+
+    Tasks that Dask has fused are looked into; False where it is not certain.
+    """
+    function: Any = getattr(node, "func", None)
+    arguments: Any = getattr(node, "args", ())
+    if function in (getter, getter_inline, getter_nofancy):
+        return True
+    if getattr(function, "__name__", "") != "_execute_subgraph" or len(arguments) < 3:
+        return False
+    # The tasks, the key of the result, names of what comes from outside, and these values.
+    tasks, _, names, *values = arguments
+    if not isinstance(tasks, dict) or not isinstance(names, tuple):
+        return False
+    bound = [
+        name
+        for name, value in zip(names, values, strict=False)
+        if getattr(value, "key", None) == key
+    ]
+    users = [
+        (inner, name)
+        for name in (key, *bound)
+        for inner in tasks.values()
+        if name in getattr(inner, "dependencies", ())
+    ]
+    return bool(users) and all(only_slices(*user) for user in users)
 
 
 def is_leaf(node: Any, inputs: Collection[Key]) -> bool:

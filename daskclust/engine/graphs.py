@@ -11,7 +11,7 @@ otherwise the graph is left whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,6 +33,7 @@ from daskclust.engine.dask_surface import (
     is_leaf,
     keys_of,
     needed,
+    only_slices,
     optimized,
     renamed,
     task,
@@ -119,7 +120,9 @@ def graph_behind(array: Any) -> ArrayGraph:
     keys = keys_of(array)
     graph, inputs = needed(graph_of(array), keys)
     leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
-    graph.update({key: DirectArray(_held(graph[key])) for key in leaves if _is_stored(graph[key])})
+    graph.update(
+        {key: DirectArray(_held(graph[key])) for key in _only_sliced(graph, inputs, leaves)}
+    )
     return ArrayGraph([_resolved(graph, inputs, key) for key in keys], graph, inputs, leaves)
 
 
@@ -127,8 +130,18 @@ def _held(node: Any) -> Any:
     return getattr(node, "value", node)
 
 
-def _is_stored(node: Any) -> bool:
-    return isinstance(_held(node), zarr.Array)
+def _only_sliced(
+    graph: Mapping[Any, Any], inputs: Mapping[Any, Collection[Any]], leaves: Collection[Any]
+) -> list[Any]:
+    """Return the keys of Zarr arrays of which Dask's own tasks take slices, and no other task."""
+    stored = {key for key in leaves if isinstance(_held(graph[key]), zarr.Array)}
+    others = {
+        key
+        for name, needs in inputs.items()
+        for key in stored.intersection(needs)
+        if not only_slices(graph[name], key)
+    }
+    return sorted(stored - others, key=str)
 
 
 def read_again(X: Any) -> Any:

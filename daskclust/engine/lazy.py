@@ -16,10 +16,14 @@ from daskclust.engine.binding import fetch_chunks
 from daskclust.engine.blocks import check_shape, check_vector
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.engine.graphs import read_again
-from daskclust.engine.independent import map_independent
 from daskclust.engine.rows import groups_of, is_dask
+from daskclust.engine.threads import side_by_side
 
 __all__ = ["labeled_rows", "map_rows", "pair_rows"]
+
+
+#: Rows of an array in memory that a thread works on at a time.
+_ROWS = 2**16
 
 
 @dataclass(frozen=True)
@@ -94,19 +98,22 @@ def _labels_by(
     return _labels_of(x[0], patch[0], function, width)
 
 
-def _of_rows(given: tuple[Any, Callable[..., Any]], rows: tuple[int, int]) -> NDArray[Any]:
-    x, function = given
-    result: NDArray[Any] = function(x[rows[0] : rows[1]], rows[0])
-    return result
-
-
-def _map_array(X: Any, function: Callable[..., Any], name: str) -> NDArray[Any]:
+def _map_array(
+    X: Any, function: Callable[..., Any], dtype: np.dtype[Any], n_columns: int | None
+) -> NDArray[Any]:
     """Apply a function to an array, on as many threads as a pass over it would use."""
-    starts = [block.start for group in groups_of(X) for block in group.blocks]
-    if len(starts) < 2:
-        return _of_rows((X, function), (0, len(X)))
-    ranges = list(zip(starts, [*starts[1:], len(X)], strict=True))
-    return np.concatenate(map_independent(X, name, _of_rows, (X, function), ranges))
+    if len(groups_of(X)) < 2:
+        whole: NDArray[Any] = function(X, 0)
+        return whole
+    out = np.empty((len(X),) if n_columns is None else (len(X), n_columns), dtype)
+
+    def put(start: int) -> None:
+        # Of a few rows at a time: what is not put yet is held beside the result.
+        rows = slice(start, start + _ROWS)
+        np.copyto(out[rows], function(X[rows], start), casting="equiv")
+
+    side_by_side([partial(put, start) for start in range(0, len(X), _ROWS)])
+    return out
 
 
 def map_rows(
@@ -144,7 +151,7 @@ def map_rows(
         For a Dask array, lazy and chunked by rows like X.
     """
     if not is_dask(X):
-        out = _map_array(X, function, name)
+        out = _map_array(X, function, np.dtype(dtype), n_columns)
         if patch is not None:
             out[patch[0]] = patch[1]
         return out

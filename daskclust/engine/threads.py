@@ -6,10 +6,13 @@ The threads are kept: a pass may take less time than the start of one.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from contextvars import copy_context
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import dask
 from dask.system import CPU_COUNT
@@ -44,49 +47,81 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
+class _Calls:
+    """Calls of which each is made once, by whichever thread comes first."""
+
+    def __init__(self, calls: Sequence[Callable[[], Any]]) -> None:
+        self._calls = calls
+        self._next = 0
+        self._lock = threading.Lock()
+        self.made: dict[int, Any] = {}
+        self.failed: dict[int, BaseException] = {}
+
+    def work(self) -> None:
+        """Make calls until none is left; after an error no further call is begun."""
+        while True:
+            with self._lock:
+                if self._next >= len(self._calls):
+                    return
+                i, call = self._next, self._calls[self._next]
+                self._next += 1
+            try:
+                self.made[i] = call()
+            except BaseException as error:
+                self.failed[i] = error
+                self.close()
+
+    def close(self) -> None:
+        """Let no further call begin; helpers that come late hold nothing but this object."""
+        with self._lock:
+            self._calls = ()
+
+
+def _dismiss(helpers: Sequence[Future[None]]) -> None:
+    """Wait for the helpers that have begun, and send the others away."""
+    wait([helper for helper in helpers if not helper.cancel()])
+
+
+def _is_error(raised: BaseException) -> bool:
+    return isinstance(raised, Exception)
+
+
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Return the results of calls, which this thread and the helpers make.
 
     What no helper has begun, the caller makes itself.  So a call may make such calls in turn: none
     waits for a helper that is not there.  After an error no further call is begun, and of several
-    errors that of the first call is raised.
+    errors that of the first call is raised.  Helpers work in the caller's context, such as
+    :func:`numpy.errstate`.
 
     Examples
     --------
     >>> side_by_side([lambda: 1, lambda: 2])
     [1, 2]
     """
-    n_threads = min(cpu_threads(), len(calls))
+    limit = cpu_threads()
+    n_threads = min(limit, len(calls))
     if n_threads < 2:
         return [call() for call in calls]
-    helpers = _helpers(cpu_threads() - 1)
-    futures = [helpers.submit(call) for call in calls[1:]]
-    made: dict[int, T] = {}
-    failed: dict[int, BaseException] = {}
-    at = 0
+    shared = _Calls(calls)
+    helpers: list[Future[None]] = []
     try:
-        made[0] = calls[0]()
-        for at, (call, future) in enumerate(zip(calls[1:], futures, strict=True), 1):
-            if future.cancel():
-                made[at] = call()
-    except Exception as error:
-        failed[at] = error
+        # Where no thread can be started, or the interpreter ends, the caller makes all calls.
+        with suppress(RuntimeError):
+            for _ in range(n_threads - 1):
+                helpers.append(_helpers(limit - 1).submit(copy_context().run, shared.work))
+        shared.work()
+        _dismiss(helpers)
     finally:
-        # Whatever fails: nothing works on rows any more.
-        begun = {i: future for i, future in enumerate(futures, 1) if not future.cancel()}
-        wait(begun.values())
-    for i, future in begun.items():
-        raised = future.exception()
-        if raised is None:
-            made[i] = future.result()
-        else:
-            failed[i] = raised
-    if not failed:
-        return [made[i] for i in range(len(calls))]
+        # Whatever fails, and whoever interrupts: nothing works on rows any more.
+        shared.close()
+        _dismiss(helpers)
+    if not shared.failed:
+        return [shared.made[i] for i in range(len(calls))]
     try:
-        raise failed[min(failed)]
+        # An interrupt before any error.
+        raise shared.failed[min(shared.failed, key=lambda i: (_is_error(shared.failed[i]), i))]
     finally:
         # The error's frames hold these, and arrays by them.
-        failed.clear()
-        futures.clear()
-        begun.clear()
+        shared.failed.clear()
+        shared.made.clear()

@@ -232,9 +232,11 @@ def read_chunks(
                 return None
             if not whole:
                 here[...] = room[tuple(inside)]
+            # Before memory for the next is taken.
+            del room
     except StoreError:
         raise
-    except (OSError, EOFError, ValueError, RuntimeError):
+    except (OSError, EOFError, ValueError, RuntimeError, MemoryError):
         # Zarr knows what that means, or says it.
         return None
     return out

@@ -40,33 +40,67 @@ def test_two_calls_run_at_the_same_time():
     assert sorted(side_by_side([meet.wait, meet.wait])) == [0, 1]
 
 
-def test_the_caller_makes_what_no_helper_has_begun():
-    # The only helper waits for the others to be done: these are the caller's.
-    done = threading.Event()
-    seen = []
+def test_who_is_busy_holds_nobody_up():
+    # The second call lasts until all others are made: by one thread, whichever it is.
+    left, done, seen = set(range(6)) - {1}, threading.Event(), set()
 
-    def first():
-        seen.append(threading.get_ident())
-        # Not before the helper is busy.
-        assert busy.wait(30)
-        return 0
-
-    busy = threading.Event()
-
-    def second():
-        busy.set()
-        assert done.wait(30)
-        return 1
-
-    def others(i):
-        seen.append(threading.get_ident())
-        if i == 5:
-            done.set()
+    def call(i):
+        if i == 1:
+            assert done.wait(30)
+        else:
+            seen.add(threading.get_ident())
+            left.discard(i)
+            if not left:
+                done.set()
         return i
 
-    calls = [first, second, *(lambda i=i: others(i) for i in range(2, 6))]
-    assert side_by_side(calls) == [0, 1, 2, 3, 4, 5]
-    assert set(seen) == {threading.get_ident()}
+    assert side_by_side([lambda i=i: call(i) for i in range(6)]) == list(range(6))
+    assert len(seen) <= 2
+
+
+def test_each_call_is_made_once():
+    made = []
+    for _ in range(50):
+        side_by_side([lambda i=i: made.append(i) for i in range(7)])
+    assert sorted(made) == sorted(50 * list(range(7)))
+
+
+def test_after_an_error_of_a_helper_no_further_call_is_begun():
+    begun, failed = [], threading.Event()
+
+    def call(i):
+        begun.append(i)
+        if threading.current_thread() is not caller:
+            failed.set()
+            raise ValueError(i)
+        # The helper fails meanwhile.
+        assert failed.wait(30)
+        time.sleep(0.05)
+
+    caller = threading.current_thread()
+    with pytest.raises(ValueError, match=r"^[01]$"):
+        side_by_side([lambda i=i: call(i) for i in range(6)])
+    assert set(begun) <= {0, 1}
+
+
+def test_where_no_thread_can_be_started_the_caller_makes_all_calls(monkeypatch):
+    def refused(*args):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads.ThreadPoolExecutor, "submit", refused)
+    seen = side_by_side([threading.get_ident] * 5)
+    assert seen == [threading.get_ident()] * 5
+
+
+def test_helpers_work_in_the_callers_context():
+    meet = threading.Barrier(2, timeout=30)
+
+    def call():
+        meet.wait()
+        return np.geterr()["over"]
+
+    with np.errstate(over="raise"):
+        assert side_by_side([call, call]) == ["raise", "raise"]
 
 
 def test_calls_within_calls_end():
@@ -113,15 +147,21 @@ def test_an_interrupt_waits_for_the_helper_and_passes_on():
     assert ended.is_set()
 
 
-def test_an_error_does_not_hold_the_data():
+@pytest.mark.parametrize("who", ["caller", "helper"])
+def test_an_error_does_not_hold_the_data(who):
     class Data:
         pass
 
+    caller = threading.current_thread()
+
     def run():
         data = Data()
+        meet = threading.Barrier(2, timeout=30)
 
         def fails():
-            raise RuntimeError(str(id(data)))
+            meet.wait()
+            if (threading.current_thread() is caller) == (who == "caller"):
+                raise RuntimeError(str(id(data)))
 
         with pytest.raises(RuntimeError):
             side_by_side([fails, fails])

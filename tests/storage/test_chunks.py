@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -165,6 +166,49 @@ def test_damaged_chunks_are_never_answered(how: str, damage: str, tmp_path: Path
     assert found is None or np.array_equal(found, expected)
     if damage != "longer":
         assert found is None
+
+
+def test_an_absent_chunk_takes_no_memory(tmp_path: Path) -> None:
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(10,), chunks=(2**44,), dtype="float32", fill_value=3
+    )
+    assert read_chunks(array, slice(0, 9)) is None
+    np.testing.assert_array_equal(DirectArray(array)[0:9], np.full(9, 3.0))
+
+
+def test_one_cut_chunk_is_held_at_a_time(tmp_path: Path) -> None:
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(60, 2**17), chunks=(10, 2**17), dtype="i8"
+    )
+    array[...] = 1
+    tracemalloc.start()
+    try:
+        found = read_chunks(array, (slice(0, 60), slice(0, 2**10)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    # The result, a decoded chunk, and less than another.
+    assert peak < found.nbytes + 1.5 * 10 * 2**17 * 8
+
+
+def test_tasks_of_others_get_the_array_itself(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    kept = zarr.create_array(tmp_path / "x.zarr", shape=rows.shape, chunks=(20, 3), dtype="f8")
+    kept[...] = rows
+
+    def block(array: Any, start: int) -> Any:
+        assert isinstance(array, zarr.Array)
+        return np.asarray(array)[start : start + 30] + len(array.attrs)
+
+    parts = [
+        da.from_delayed(dask.delayed(block)(dask.delayed(kept), start), (30, 3), float)
+        for start in (0, 30)
+    ]
+    model = daskclust.KMeans(2, init=rows[:2], algorithm="lloyd", max_iter=3)
+    expected = model.fit(rows).cluster_centers_
+    for lazy in (da.concatenate(parts), da.concatenate(parts) * 1.0):
+        np.testing.assert_allclose(model.fit(lazy).cluster_centers_, expected, rtol=1e-12)
 
 
 def test_a_path_and_an_array_are_read_by_dask_without_zarr(
