@@ -16,8 +16,8 @@ from daskclust.engine.binding import fetch_chunks
 from daskclust.engine.blocks import check_shape, check_vector
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.engine.graphs import read_again
-from daskclust.engine.rows import groups_of, is_dask
-from daskclust.engine.threads import side_by_side
+from daskclust.engine.rows import is_dask
+from daskclust.engine.threads import THREADING_SIZE, side_by_side
 
 __all__ = ["labeled_rows", "map_rows", "pair_rows"]
 
@@ -101,8 +101,8 @@ def _labels_by(
 def _map_array(
     X: Any, function: Callable[..., Any], dtype: np.dtype[Any], n_columns: int | None
 ) -> NDArray[Any]:
-    """Apply a function to an array, on as many threads as a pass over it would use."""
-    if len(groups_of(X)) < 2:
+    """Apply a function to an array, on threads where these pay."""
+    if X.size < THREADING_SIZE:
         whole: NDArray[Any] = function(X, 0)
         return whole
     out = np.empty((len(X),) if n_columns is None else (len(X), n_columns), dtype)

@@ -29,7 +29,7 @@ from daskclust.engine.blocks import (
 from daskclust.engine.executors import Executor, ThreadExecutor
 from daskclust.engine.identity import content_hash
 from daskclust.engine.start_log import StartLog
-from daskclust.engine.threads import cpu_threads
+from daskclust.engine.threads import THREADING_SIZE, cpu_threads
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction, RowBlock
 
@@ -37,7 +37,6 @@ __all__ = [
     "BoundRows",
     "Ledger",
     "Rows",
-    "groups_of",
     "is_dask",
     "open_blank",
     "open_rows",
@@ -194,10 +193,8 @@ class Rows(ABC):
 
 T = TypeVar("T")
 
-#: Values below which a second thread costs more than it saves.
-_THREADING_SIZE = 2**18
-#: The same where the number of centers is known, in products of scores: of a pass, of a row
-#: besides its scores, and of each of its values.
+#: As ``THREADING_SIZE`` where the number of centers is known, in products of scores: of a pass, of
+#: a row besides its scores, and of each of its values.
 _THREADING_WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
 
 
@@ -356,26 +353,14 @@ class BoundRows(Rows):
         return BoundRows(self._executor, prepare, self.lengths, n_features, self.ledger, self._room)
 
 
-def groups_of(
-    X: NDArray[Any], weight: NDArray[np.float64] | None = None, threads_pay: bool | None = None
-) -> list[Group]:
-    """Share out the rows of an array in memory among threads, one group each.
-
-    ``threads_pay`` says whether there is work for more than one; the size of X does by default.
-    """
-    block = Block(0, len(X), X, weight)
-    if threads_pay is None:
-        threads_pay = X.size >= _THREADING_SIZE
-    n_threads = cpu_threads() if threads_pay else 1
-    return share_out([block], n_threads) if n_threads > 1 else [Group([block])]
-
-
 def _open_numpy(
-    X: NDArray[Any], weight: NDArray[np.float64] | None, threads_pay: bool | None = None
+    X: NDArray[Any], weight: NDArray[np.float64] | None, threads_pay: bool
 ) -> BoundRows:
     n, p = X.shape
     prepare = Prepare(working_dtype(X.dtype), n_columns=p)
-    groups = groups_of(X, weight, threads_pay)
+    block = Block(0, n, X, weight)
+    n_threads = cpu_threads() if threads_pay else 1
+    groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
     return BoundRows(ThreadExecutor(groups), prepare, (n,), p, room=room_here())
 
 
@@ -412,7 +397,7 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     if is_dask(X):
         return _open_dask(X, sample_weight)
     if n_clusters is None:
-        return _open_numpy(X, sample_weight)
+        return _open_numpy(X, sample_weight, X.size >= THREADING_SIZE)
     n, p = X.shape
     work = n * (_ROW_WORK + p * (_VALUE_WORK + n_clusters))
     return _open_numpy(X, sample_weight, work >= _THREADING_WORK)
@@ -439,6 +424,6 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     if is_dask(X):
         blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
     else:
-        blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p >= _THREADING_SIZE)
+        blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p >= THREADING_SIZE)
     rows = BoundRows(blank._executor, blank._prepare, blank.lengths, p, room=blank._room)
     return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

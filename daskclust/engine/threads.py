@@ -17,7 +17,10 @@ from typing import Any, TypeVar
 import dask
 from dask.system import CPU_COUNT
 
-__all__ = ["cpu_threads", "side_by_side"]
+__all__ = ["THREADING_SIZE", "cpu_threads", "side_by_side"]
+
+#: Values of an array below which a second thread costs more than it saves.
+THREADING_SIZE = 2**18
 
 T = TypeVar("T")
 
@@ -116,12 +119,14 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
         # Whatever fails, and whoever interrupts: nothing works on rows any more.
         shared.close()
         _dismiss(helpers)
+    # Helpers that come late hold the calls' object.
+    made, shared.made = shared.made, {}
     if not shared.failed:
-        return [shared.made[i] for i in range(len(calls))]
+        return [made[i] for i in range(len(calls))]
     try:
         # An interrupt before any error.
         raise shared.failed[min(shared.failed, key=lambda i: (_is_error(shared.failed[i]), i))]
     finally:
         # The error's frames hold these, and arrays by them.
         shared.failed.clear()
-        shared.made.clear()
+        made.clear()

@@ -176,8 +176,8 @@ def test_an_error_does_not_hold_the_data(who):
 
 def test_fits_leave_no_more_threads_than_there_are_helpers():
     x = np.random.default_rng(0).normal(size=(100_000, 4))
-    models = [daskclust.KMeans(3, random_state=i).fit(x) for i in range(4)]
-    assert len({model.inertia_ for model in models}) >= 1
+    for seed in range(4):
+        daskclust.KMeans(3, random_state=seed).fit(x)
     ours = [t for t in threading.enumerate() if t.name.startswith("daskclust")]
     assert len(ours) == cpu_threads() - 1 == 1
 

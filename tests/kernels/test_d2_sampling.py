@@ -113,7 +113,12 @@ def test_rows_that_have_seen_different_numbers_share_a_call_if_they_are_few(monk
     monkeypatch.setattr(d2_sampling, "nearest", measure)
     monkeypatch.setattr(d2_sampling, "_EACH", 4)
     x, candidates = np.arange(10.0)[:, None], np.arange(10.0)[::-1, None].copy()
-    for numbers, calls in (([3, 7], [(3, 5), (7, 5)]), ([2, 5, 6, 9, 10], [(2, 10)])):
+    for numbers, calls in (
+        ([3, 7], [(3, 5), (7, 5)]),
+        # Two rows each: those of two numbers together; who has seen all is not measured.
+        ([2, 5, 6, 9, 10], [(2, 4), (6, 4)]),
+        (range(1, 11), [(1, 4), (5, 4), (9, 2)]),
+    ):
         seen = np.resize(np.array(numbers, dtype=np.int32), 10)
         distance = np.maximum(0.0, 10.0 - x[:, 0] - seen) ** 2
         starts.clear()

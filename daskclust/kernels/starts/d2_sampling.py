@@ -19,7 +19,7 @@ Float = NDArray[np.float64]
 _NO_WEIGHTS = np.empty(0)
 #: Rows that are copied at a time.
 _ROWS = 8192
-#: Rows for each number of candidates seen, from which these are told apart.
+#: Rows, at least, that are measured together, though they have seen different numbers.
 _EACH = 256
 
 
@@ -141,16 +141,16 @@ def approach(
     (array([25.,  1.]), array([1, 2], dtype=int32))
     """
     measure = nearest_observed if missing else nearest
+    places = places[np.argsort(seen[places], kind="stable")]
     firsts = seen[places]
-    numbers = np.unique(firsts)
-    if len(places) < _EACH * len(numbers):
-        # As where candidates are drawn one by one: a call for each number takes longer than to
-        # measure some candidates again.
-        firsts, numbers = np.full_like(firsts, numbers[0]), numbers[:1]
-    for first in numbers.tolist():
-        unseen, same = candidates[first:], places[firsts == first]
-        for start in range(0, len(same) if len(unseen) else 0, _ROWS):
-            rows = same[start : start + _ROWS]
+    begin = 0
+    while begin < len(places) and firsts[begin] < len(candidates):
+        # A call for few rows takes longer than to measure some candidates again.
+        end = np.searchsorted(firsts, firsts[min(begin + _EACH, len(places)) - 1], side="right")
+        unseen = candidates[firsts[begin] :]
+        for start in range(begin, end, _ROWS):
+            rows = places[start : min(start + _ROWS, end)]
             found = measure(x[rows], unseen, shift=shift)[1]
             distance[rows] = np.minimum(distance[rows], found)
+        begin = end
     seen[places] = len(candidates)
