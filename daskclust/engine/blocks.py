@@ -340,17 +340,15 @@ def fold(
     partial = reduction.identity(state)
     kept: list[Any] = []
     for position, rows in enumerate(group.load(prepare)):
-        if reduction.carries:
-            part, now = reduction.block(rows, state, None if carry is None else carry[position])
-            kept.append(now)
-            partial = reduction.combine(partial, part, state)
-        elif reduction.keeps is not None:
+        if reduction.keeps is not None:
             name = reduction.keeps(state)
-            part, now = reduction.block(rows, state, group.shelf.take(name, position))
-            group.shelf.put(name, position, now)
-            partial = reduction.combine(partial, part, state)
-        else:
-            partial = reduction.add(partial, rows, state)
+            held = group.shelf.take(name, position)
+            partial, held = reduction.step(partial, rows, state, held)
+            group.shelf.put(name, position, held)
+            continue
+        held = None if carry is None else carry[position]
+        partial, held = reduction.step(partial, rows, state, held)
+        kept.append(held)
     return partial, kept if reduction.carries else None
 
 

@@ -110,7 +110,7 @@ class _SharedRows(Rows):
         if carry is not None:
             raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
         self.ledger.passes += 1
-        if reduction.carries or reduction.keeps is not None:
+        if reduction.holds:
             reduction = reduction.without_carry()
         return self._ask(Request(reduction, state, self._views)), None
 

@@ -256,8 +256,10 @@ class Field:
         return self.rule.combine(a, b)
 
 
-def _partial_only(block: Callable[..., Any], rows: RowBlock, state: State) -> Partial:
-    made: Partial = block(rows, state, None)[0]
+def _partial_only(
+    block: Callable[..., Any], rows: RowBlock, state: State, *before: Partial
+) -> Partial:
+    made: Partial = block(rows, state, *before, None)[0]
     return made
 
 
@@ -272,11 +274,10 @@ class Reduction:
     fields : callable(state) -> {str: Field}
         Shapes and merges of a partial; fixed by the state, so memory is known
         beforehand (but for fields whose size the data decide).
-    block : callable(rows, state), (rows, state, carry), (rows, state, kept) or \
-            (rows, state, before)
-        Partial of one :class:`RowBlock`.  A reduction with ``carries`` takes the
-        block's carry (``None`` at first) and returns ``(partial, carry)``.  One that
-        is ``sequential`` takes the partial of the blocks before it.
+    block : callable(rows, state[, before][, held])
+        Partial of one :class:`RowBlock`.  One that is ``sequential`` takes the partial of
+        the blocks before it.  One that ``carries`` or ``keeps`` takes last what the block
+        held (``None`` at first), and returns ``(partial, held)``.
     finalize : callable(partial, state) -> Any
         What the merged partial means.
     carries : bool, default=False
@@ -291,10 +292,10 @@ class Reduction:
     sequential : bool, default=False
         Whether a block is worked through in the light of the blocks before it in its
         group: ``block`` is handed their partial and returns it with its own rows
-        added, writing to nothing.  For algorithms that go by row order; groups are
-        merged as ever.  How rows are grouped must not show in a result that is used:
-        the laws hold for states that already tell a group what it needs to know of
-        the others.
+        added, writing to nothing.  For algorithms that go by row order, and for those that
+        need not look at rows that others have beaten; groups are merged as ever.  How rows
+        are grouped must not show in a result that is used: the laws hold for states that
+        already tell a group what it needs to know of the others.
     """
 
     name: str
@@ -306,11 +307,13 @@ class Reduction:
     keeps: Callable[[State], Hashable] | None = None
 
     def __post_init__(self) -> None:
-        if self.carries + self.sequential + (self.keeps is not None) > 1:
-            raise ValueError(
-                f"{self.name} is more than one of carrying, keeping and sequential; it can be one "
-                "of them."
-            )
+        if self.carries and self.keeps is not None:
+            raise ValueError(f"{self.name} both carries and keeps; it can do one of them.")
+
+    @property
+    def holds(self) -> bool:
+        """Whether a block is handed what it held, and returns what it holds."""
+        return self.carries or self.keeps is not None
 
     def identity(self, state: State) -> Partial:
         """Return the partial of no rows at all."""
@@ -321,12 +324,18 @@ class Reduction:
 
         Without what a block carries or keeps: that is the engine's affair.
         """
-        if self.sequential:
-            made: Partial = self.block(rows, state, before)
-            return made
-        if self.keeps is not None:
-            return self.combine(before, self.block(rows, state, None)[0], state)
-        return self.combine(before, self.block(rows, state), state)
+        return self.step(before, rows, state)[0]
+
+    def step(
+        self, before: Partial, rows: RowBlock, state: State, held: Any = None
+    ) -> tuple[Partial, Any]:
+        """Return the partial of the blocks so far with one more, and what that block holds."""
+        ahead = (before,) if self.sequential else ()
+        if self.holds:
+            made, held = self.block(rows, state, *ahead, held)
+        else:
+            made, held = self.block(rows, state, *ahead), None
+        return (made if self.sequential else self.combine(before, made, state)), held
 
     def combine(self, a: Partial, b: Partial, state: State) -> Partial:
         """Merge two partials; associative, and exact to the last bits in any order."""

@@ -4,8 +4,9 @@ Sampling is an exponential race on the mass ``w D^2``: the rows of the smallest 
 ``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total
 beforehand.  Distances to the nearest candidate only ever fall, so keys only ever rise: the
 key by an old distance is a bound below that of today, and only rows in front of the race need
-to be measured against the newest candidates.  Each row keeps its squared distance and how
-many candidates it has been measured against, aligned with the blocks.
+to be measured against the newest candidates: those that may beat the first of the blocks
+before, too.  Each row keeps its squared distance and how many candidates it has been measured
+against, aligned with the blocks.
 """
 
 from __future__ import annotations
@@ -113,15 +114,20 @@ class _Race:
         )
         keys[places] = self._keys(places)
 
-    def run(self, count: int) -> tuple[NDArray[np.intp], Float]:
-        """Return places and exact keys of all rows that can be among the ``count`` first."""
+    def run(self, ahead: Float) -> tuple[NDArray[np.intp], Float]:
+        """Return places and exact keys of all rows that can be among the first.
+
+        ``ahead`` are the keys of the rows that lead so far, ascending: as many as are drawn,
+        infinite where there were too few.
+        """
+        count = len(ahead)
         keys = self._keys(slice(None))
         # Rows that look like the first, then those that may still beat them, a few at a time.
-        batch = np.flatnonzero((keys <= _low_quantile(keys, 2 * count)) & (keys < np.inf))
+        limit = min(ahead[-1], _low_quantile(keys, 2 * count))
+        batch = np.flatnonzero((keys <= limit) & (keys < np.inf))
         self._overtake(batch, keys)
-        best = np.sort(keys[batch])[:count]
-        limit = best[-1] if len(best) == count else np.inf
-        waiting = np.flatnonzero((keys <= limit) & (keys < np.inf))
+        best = np.sort(np.concatenate([ahead, keys[batch]]))[:count]
+        waiting = np.flatnonzero((keys <= best[-1]) & (keys < np.inf))
         waiting = waiting[self.carry.seen[waiting] < len(self._candidates)]
         waiting = waiting[np.argsort(keys[waiting], kind="stable")]
         size = max(2 * count, _BATCH)
@@ -129,10 +135,9 @@ class _Race:
             batch, waiting = waiting[:size], waiting[size:]
             self._overtake(batch, keys)
             best = np.sort(np.concatenate([best, keys[batch]]))[:count]
-            limit = best[-1] if len(best) == count else np.inf
-            waiting = waiting[: np.searchsorted(keys[waiting], limit, side="right")]
+            waiting = waiting[: np.searchsorted(keys[waiting], best[-1], side="right")]
             size *= 2
-        front = np.flatnonzero((keys <= limit) & (keys < np.inf))
+        front = np.flatnonzero((keys <= best[-1]) & (keys < np.inf))
         return front, keys[front]
 
 
@@ -149,10 +154,10 @@ def _round_fields(state: CandidateRound) -> Mapping[str, Field]:
 
 
 def _round_block(
-    rows: RowBlock, state: CandidateRound, carry: list[_Carry] | None
+    rows: RowBlock, state: CandidateRound, before: Partial, carry: list[_Carry] | None
 ) -> tuple[Partial, list[_Carry]]:
-    partial = {name: field.identity() for name, field in _round_fields(state).items()}
-    kept = []
+    fields = _round_fields(state)
+    found, kept = fields["picks"].identity(), []
     for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
         race = _Race(
             rows,
@@ -162,10 +167,10 @@ def _round_block(
             None if carry is None else carry[r],
             state.missing,
         )
-        front, keys = race.run(state.n_picks)
-        partial["picks"][r] = pick_rows(rows, keys, state.n_picks, front)
+        front, keys = race.run(before["picks"]["key"][r])
+        found[r] = pick_rows(rows, keys, state.n_picks, front)
         kept.append(race.carry)
-    return partial, kept
+    return {"picks": fields["picks"].combine(before["picks"], found)}, kept
 
 
 def _round_finalize(partial: Partial, state: CandidateRound) -> NDArray[Any]:
@@ -174,7 +179,9 @@ def _round_finalize(partial: Partial, state: CandidateRound) -> NDArray[Any]:
 
 #: Rows drawn by ``w D^2``: records of shape (r, n_picks) in order of their draw, ``row == -1``
 #: where mass ran out.
-CANDIDATES = Reduction("candidates", _round_fields, _round_block, _round_finalize, carries=True)
+CANDIDATES = Reduction(
+    "candidates", _round_fields, _round_block, _round_finalize, carries=True, sequential=True
+)
 
 
 @dataclass(frozen=True)

@@ -57,44 +57,58 @@ def _joined(blocks: Sequence[RowBlock]) -> RowBlock:
 
 def _apply(reduction: Reduction, block: RowBlock, state: Any, carry: Any) -> tuple[Partial, Any]:
     """Make the partial of one block, as the only one of its group."""
-    if reduction.carries:
-        partial, kept = reduction.block(block, state, carry)
-        return partial, kept
-    if reduction.keeps is not None:
-        return reduction.block(block, state, None)[0], None
-    if reduction.sequential:
-        return reduction.block(block, state, reduction.identity(state)), None
-    return reduction.block(block, state), None
+    before = (reduction.identity(state),) if reduction.sequential else ()
+    if not reduction.holds:
+        return reduction.block(block, state, *before), None
+    partial, held = reduction.block(block, state, *before, carry)
+    return partial, held if reduction.carries else None
 
 
-def _fold(reduction: Reduction, state: Any, blocks: Sequence[RowBlock]) -> Partial:
-    """Work through the blocks of one group, each in the light of those before it."""
+def _fold(
+    reduction: Reduction, state: Any, blocks: Sequence[RowBlock], carries: list[Any]
+) -> Partial:
+    """Work through the blocks of one group, each in the light of those before it.
+
+    What blocks carry is changed in place.
+    """
     partial = reduction.identity(state)
-    for block in blocks:
+    for i, block in enumerate(blocks):
         before = pickle.dumps(partial)
-        after = reduction.add(partial, block, state)
+        after, held = reduction.step(partial, block, state, carries[i])
+        carries[i] = held if reduction.carries else None
         assert pickle.dumps(partial) == before, f"{reduction.name} writes to what went before"
         partial = after
     return partial
 
 
-def reduce_groups(reduction: Reduction, state: Any, groups: Sequence[Sequence[RowBlock]]) -> Any:
-    """Make one pass over groups of blocks, without an engine; return the finalized result.
+def reduce_groups(
+    reduction: Reduction, states: Sequence[Any], groups: Sequence[Sequence[RowBlock]]
+) -> list[Any]:
+    """Make one pass for each state over groups of blocks, without an engine.
 
-    As tasks do: blocks of a group one after another, then one partial for each group.
+    As tasks do: blocks of a group one after another, then one partial for each group.  What
+    blocks carry is passed on from one pass to the next.
 
     Parameters
     ----------
     reduction : Reduction
-        Without carry.
-    state : Any
+    states : sequence of state
     groups : sequence of sequence of RowBlock
         Blocks of a group in row order.
+
+    Returns
+    -------
+    list
+        The finalized results.
     """
-    merged = reduction.identity(state)
-    for group in groups:
-        merged = reduction.combine(merged, _fold(reduction, state, group), state)
-    return reduction.finalize(merged, state)
+    carries: list[list[Any]] = [[None] * len(group) for group in groups]
+    results = []
+    for state in states:
+        merged = reduction.identity(state)
+        for group, carried in zip(groups, carries, strict=True):
+            merged = reduction.combine(merged, _fold(reduction, state, group, carried), state)
+        results.append(reduction.finalize(merged, state))
+    return results
 
 
 def reduce_blocks(
@@ -299,10 +313,8 @@ def check_reduction_laws(
     whole = reduce_blocks(reduction, states, row_blocks(x, weight, (len(x),)))
     assert_results_close(reduce_blocks(reduction, states, blocks), whole, tolerance)
     assert_results_close(reduce_blocks(reduction, states, [_joined(blocks)]), whole, tolerance)
-    if not reduction.carries:
-        for groups in ([blocks], [blocks[::2], blocks[1::2]]):
-            grouped = [reduce_groups(reduction, state, groups) for state in states]
-            assert_results_close(grouped, whole, tolerance)
+    for groups in ([blocks], [blocks[::2], blocks[1::2]]):
+        assert_results_close(reduce_groups(reduction, states, groups), whole, tolerance)
     sent, sent_states = pickle.loads(pickle.dumps((reduction, list(states))))
     assert_results_close(reduce_blocks(sent, sent_states, blocks), whole, tolerance)
 

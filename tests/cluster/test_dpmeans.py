@@ -112,7 +112,7 @@ def test_a_confirmed_guess_gives_the_serial_sums(seed, delta, lengths, parts):
     blocks = row_blocks(x, None, lengths)
     # Groups need not be runs of blocks.
     groups = [blocks[i::parts] for i in range(parts) if blocks[i::parts]]
-    found, stats, _ = reduce_groups(FOUNDING, request, groups)
+    ((found, stats, _),) = reduce_groups(FOUNDING, [request], groups)
     assert found.rows.tolist() == founders
     np.testing.assert_array_equal(found.points, guess.points)
     for k in range(len(centers)):
@@ -126,7 +126,7 @@ def test_a_wrong_guess_is_right_up_to_its_first_error():
     x = np.arange(0.0, 40.0)[:, None]
     request = FoundingRequest(x[:1], Founders.none(1), 24.0, None, np.zeros(1))
     groups = [row_blocks(x, None, (20, 20))[i : i + 1] for i in range(2)]
-    found, _, _ = reduce_groups(FOUNDING, request, groups)
+    ((found, _, _),) = reduce_groups(FOUNDING, [request], groups)
     # Alone, the second group founds at its first row; in truth 20 follows on 5, 10, 15.
     assert found.rows.tolist() == [5, 10, 15, 20, 25, 30, 35]
     assert found.thinned(1, 24.0).rows.tolist() == [5, 10, 15, 20, 25, 30, 35]

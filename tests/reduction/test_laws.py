@@ -673,9 +673,9 @@ def test_a_name_that_stands_for_no_merge_is_refused():
         Field((2,), "median")
 
 
-def test_a_sequential_reduction_carries_nothing():
-    with pytest.raises(ValueError, match="can be one of them"):
-        replace(FOUNDING, carries=True)
+def test_a_reduction_carries_or_keeps():
+    with pytest.raises(ValueError, match="can do one of them"):
+        replace(CANDIDATES, keeps=lambda state: "rows")
 
 
 # The check itself must be able to fail.
