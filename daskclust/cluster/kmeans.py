@@ -193,7 +193,7 @@ array of shape (k, p) or callable, default="k-means||"
     input's precision is decided by direct differences in float64.
 
     ``"nested"`` makes 2 passes more (of k-means|| 1) and leaves it to the client to iterate on
-    the sample, of 65 536 rows or 256 a cluster, at most half of all and 256 MiB.  Rows are
+    the sample, of 65 536 rows or 256 a cluster, at most a quarter of all and 256 MiB.  Rows are
     drawn by their number, whatever the chunks; the 1024 rows (or 2.5 a cluster) that lie
     farthest from some of them are all taken beside, since a sample says little of few rows
     that are most of the inertia.

@@ -2,9 +2,9 @@
 
 Early iterations do not need all rows: the squared error of the mean of m sampled rows is
 of the order ``1 / m``.  So one uniform sample is fetched, and several starts are tried on
-a small part of it. When the centers move less than this sampling error, the part is
-doubled and the worse half of the tries is dropped.  Then Lloyd iterations run on all rows, to
-the same tolerance.  In both, after a few iterations, centers move with momentum
+a small part of it, of which the worse half is dropped after a few iterations.  When the centers
+move less than this sampling error, the part is doubled.  Then Lloyd iterations run on all rows,
+to the same tolerance.  In both, after a few iterations, centers move with momentum
 (:data:`MOMENTUM`); the final centers are means.
 
 A uniform sample contains few of the outliers, which may cause most of the inertia.  So
@@ -56,6 +56,8 @@ _LEAST_EACH = 10
 _SHARE = 0.1
 #: Iterations on a part before the first with momentum: most parts take few.
 _PLAIN = 2
+#: Iterations on a part after which the worse half of the tries is dropped: it seldom wins.
+_TRIAL = 3
 #: Iterations on a part at most, whatever ``max_iter``: fits that go on where others were cut off
 #: must begin at the same centers.
 _MOST = 300
@@ -78,9 +80,9 @@ def _far(rows: Rows, k: int) -> int:
 
 
 def sample_rows(rows: Rows, k: int) -> int:
-    """Return the size of the sample: at most half of the rows, unless there are few rows."""
+    """Return the size of the sample: at most a quarter of the rows, unless there are few rows."""
     fit = _BYTES // (rows.n_features * rows.dtype.itemsize)
-    wanted = min(rows.n_rows // 2, max(_ROWS, _ROWS_EACH * k), fit)
+    wanted = min(rows.n_rows // 4, max(_ROWS, _ROWS_EACH * k), fit)
     return min(rows.n_rows, max(wanted, _first(k)))
 
 
@@ -96,36 +98,47 @@ class Sample:
 
     Attributes
     ----------
-    far, far_weight : ndarray of shape (f, p) and (f,)
-        The farthest rows; each represents only itself.
-    x, weight : ndarray of shape (m, p) and (m,)
-        Sample of all other rows, with positive weights.  Its first m rows are a smaller
-        uniform sample.
+    rows : ndarray of shape (f + m, p)
+        The f farthest rows, each of which represents only itself, and the sample.  The first
+        rows of the sample are a smaller uniform sample.
+    weight : ndarray of shape (f + m,)
+        Positive weights of the sampled rows.
+    n_far : int
+        The number f.
     total : float
         Total weight of all other rows.
     n_rows : int
         Number of all rows.
     """
 
-    far: NDArray[Any]
-    far_weight: Float
-    x: NDArray[Any]
+    rows: NDArray[Any]
     weight: Float
+    n_far: int
     total: float
     n_rows: int
 
     @property
+    def n_drawn(self) -> int:
+        """Rows of the sample."""
+        return len(self.rows) - self.n_far
+
+    @property
     def size(self) -> float:
         """Effective size of the sample (Kish): rows of equal weight with the same variance."""
-        return float(self.weight.sum() ** 2 / (self.weight**2).sum()) if len(self.weight) else 0.0
+        drawn = self.weight[self.n_far :]
+        return float(drawn.sum() ** 2 / (drawn**2).sum()) if len(drawn) else 0.0
 
     def part(self, count: int) -> tuple[NDArray[Any], Float, float]:
-        """Return rows and weights of a part, and the factor that weights of sampled rows get."""
-        weight = self.weight[:count]
-        times = self.total / weight.sum()
-        weights = np.concatenate([self.far_weight, weight * times])
-        spread = float(times * (weight**2).sum() / weight.sum())
-        return np.concatenate([self.far, self.x[:count]]), weights, spread
+        """Return rows and weights of a part, and the factor that weights of sampled rows get.
+
+        Rows are a view.
+        """
+        end = self.n_far + count
+        weights = self.weight[:end].copy()
+        drawn = weights[self.n_far :]
+        sum_, squares = drawn.sum(), (drawn**2).sum()
+        drawn *= self.total / sum_
+        return self.rows[:end], weights, float(self.total / sum_ * squares / sum_)
 
 
 def draw_sample(problem: LloydProblem, k: int, mean: Float, total: float, seed: int) -> Sample:
@@ -155,19 +168,25 @@ def draw_sample(problem: LloydProblem, k: int, mean: Float, total: float, seed: 
     # Drawn rows lie where most rows are: what is far from all of them is rare.
     usual = _filled(x[order[: max(k, _USUAL)]], mean)
     if not len(usual):
-        return Sample(x[:0], weight[:0], x[:0], weight[:0], 0.0, rows.n_rows)
+        return Sample(x[:0], weight[:0], 0, 0.0, rows.n_rows)
     request = FarthestRequest(usual, _far(rows, k), shift=problem.shift, missing=problem.missing)
     found = rows.reduce(FARTHEST, request)
-    far, far_weight = found["x"][:, :-2].astype(rows.dtype), found["x"][:, -2].copy()
+    n_far, far_weight = len(found), found["x"][:, -2]
     order = order[~np.isin(numbers[order], found["row"])]
+    # Parts are views: the only copy.
+    joined = np.empty((n_far + len(order), rows.n_features), rows.dtype)
+    joined[:n_far] = found["x"][:, :-2]
+    np.take(x, order, axis=0, out=joined[n_far:], mode="clip")
     # Rounding may leave a little less than nothing.
     others = max(total - float(far_weight.sum()), 0.0)
-    return Sample(far, far_weight, x[order], weight[order], others, rows.n_rows)
+    return Sample(joined, np.append(far_weight, weight[order]), n_far, others, rows.n_rows)
 
 
 def _filled(x: NDArray[Any], mean: Float) -> Float:
     """Rows in double precision, with the mean of what they miss."""
-    return np.where(np.isnan(x), mean, x.astype(np.float64))
+    filled = x.astype(np.float64)
+    gaps = np.isnan(filled)
+    return np.where(gaps, mean, filled) if gaps.any() else filled
 
 
 def greedy_tries(sample: Sample, candidates: Float, k: int, seed: int, mean: Float) -> Float | None:
@@ -203,10 +222,13 @@ def greedy_tries(sample: Sample, candidates: Float, k: int, seed: int, mean: Flo
     return np.stack(found)
 
 
-def _settled(level: LloydProblem, centers: Float, spread: float) -> tuple[Float, Float]:
+def _settled(
+    level: LloydProblem, centers: Float, spread: float, n_restarts: int
+) -> tuple[Float, Float]:
     """Iterate each set until its moves drown in noise; return centers and inertia.
 
-    ``spread`` is the squared weight of the drawn rows over their weight.
+    After some iterations, only the better half of each restart's sets goes on.  ``spread`` is the
+    squared weight of the drawn rows over their weight.
     """
     centers, points = centers.copy(), centers.copy()
     inertia = np.full(len(centers), np.inf)
@@ -229,9 +251,26 @@ def _settled(level: LloydProblem, centers: Float, spread: float) -> tuple[Float,
             if share.mean() > _SHARE and squared.sum() > level.tolerance:
                 still.append(s)
         moving = still
+        if n_iter == _TRIAL:
+            better = set(_better_half(inertia, n_restarts).ravel().tolist())
+            moving = [s for s in moving if s in better]
         if not moving:
             break
     return centers, inertia
+
+
+def _ranked(inertia: Float, n_restarts: int) -> NDArray[np.intp]:
+    """Return the places of each restart's sets, the best first: shape (r, t)."""
+    costs = inertia.reshape(n_restarts, -1)
+    # Equal solutions, numbered differently, are not chosen between by rounding.
+    costs = np.round(costs / np.maximum(costs.min(axis=1, keepdims=True), _TINY), 9)
+    first = np.arange(0, inertia.size, costs.shape[1])
+    return first[:, None] + np.argsort(costs, axis=1, kind="stable")
+
+
+def _better_half(inertia: Float, n_restarts: int) -> NDArray[np.intp]:
+    ranked = _ranked(inertia, n_restarts)
+    return ranked[:, : -(-ranked.shape[1] // 2)]
 
 
 def _parts(smallest: int, largest: int) -> list[int]:
@@ -260,17 +299,13 @@ def grown(problem: LloydProblem, tries: Sequence[Float], sample: Sample) -> Floa
     """
     sets = np.stack(tries)
     r, _, k, p = sets.shape
-    for size in _parts(min(_first(k), len(sample.x)), len(sample.x)):
+    for size in _parts(min(_first(k), sample.n_drawn), sample.n_drawn):
         x, weight, spread = sample.part(size)
         level = replace(problem, rows=open_rows(x, weight, n_clusters=k), n_plain=_PLAIN)
-        settled, inertia = _settled(level, sets.reshape(-1, k, p), spread)
-        costs = inertia.reshape(r, -1)
-        # Equal solutions, numbered differently, are not chosen between by rounding.
-        costs = np.round(costs / np.maximum(costs.min(axis=1, keepdims=True), _TINY), 9)
-        order = np.argsort(costs, axis=1, kind="stable")
-        last = size == len(sample.x)
-        better = order[:, : 1 if last else -(-sets.shape[1] // 2)]
-        sets = np.take_along_axis(settled.reshape(sets.shape), better[..., None, None], axis=1)
+        settled, inertia = _settled(level, sets.reshape(-1, k, p), spread, r)
+        last = size == sample.n_drawn
+        better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
+        sets = settled[better]
     return sets[:, 0]
 
 

@@ -11,6 +11,7 @@ from daskclust.engine.lazy import labeled_rows, map_rows, pair_rows
 from daskclust.engine.lockstep import Job, run_together
 from daskclust.engine.progress import on_notice
 from daskclust.engine.rows import Rows, is_dask, open_blank, open_rows, unwrap
+from daskclust.engine.threads import side_by_side
 
 __all__ = [
     "Checkpoint",
@@ -40,5 +41,6 @@ __all__ = [
     "read_again",
     "run_together",
     "showing_progress",
+    "side_by_side",
     "unwrap",
 ]

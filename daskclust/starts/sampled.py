@@ -7,14 +7,15 @@ The number of passes does not depend on the number of clusters, but for
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.engine import Rows
+from daskclust.engine import Rows, side_by_side
 from daskclust.estimator.fitting import best_restart
-from daskclust.kernels.nearest.assign import accumulate
+from daskclust.kernels.nearest.points import cluster_points
 from daskclust.kernels.starts.d2_sampling import draw_apart
 from daskclust.reduction import (
     ATTRACTED,
@@ -310,6 +311,8 @@ _RECLUSTER_ITER = 100
 #: Runs on the candidates, of which the best is kept; fewer where candidates times k is large.
 _RECLUSTER_TRIES = 8
 _RECLUSTER_WORK = 20_000_000
+#: Candidates times k times features from which threads pay.
+_RECLUSTER_THREADING = 2**16
 
 
 def _in_order(points: Float, mass: Float, n_fixed: int) -> tuple[Float, Float]:
@@ -348,34 +351,28 @@ def recluster(points: Float, mass: Float, k: int, seed: int, n_fixed: int = 0) -
         # Candidates nobody is nearest to are still better than repeated ones.
         return np.concatenate([points[used], points[~used]])[:k]
     points, mass = _in_order(points[used], mass[used], n_fixed)
-    tries = max(1, min(_RECLUSTER_TRIES, _RECLUSTER_WORK // (len(points) * k)))
-    found = [
-        _cluster_candidates(points, mass, k, int(word), n_fixed)
+    work = len(points) * k
+    tries = max(1, min(_RECLUSTER_TRIES, _RECLUSTER_WORK // work))
+    center = np.average(points, axis=0, weights=mass)
+    calls = [
+        partial(_cluster_candidates, points, mass, k, int(word), n_fixed, center)
         for word in np.random.SeedSequence(seed).generate_state(tries)
     ]
+    large = work * points.shape[1] >= _RECLUSTER_THREADING
+    found = side_by_side(calls) if large else [call() for call in calls]
     return found[best_restart([cost for _, cost in found])][0]
 
 
 def _cluster_candidates(
-    points: Float, mass: Float, k: int, seed: int, n_fixed: int
+    points: Float, mass: Float, k: int, seed: int, n_fixed: int, center: Float
 ) -> tuple[Float, float]:
     """Return k centers of weighted points, and the weighted squared distances to them."""
-    p = points.shape[1]
-    center = np.average(points, axis=0, weights=mass)
     uniforms = np.zeros(k)
     uniforms[n_fixed:] = np.random.Generator(np.random.Philox(seed)).random(k - n_fixed)
-    centers = points[draw_apart(points, mass, k, uniforms, n_fixed)]
-    for _ in range(_RECLUSTER_ITER):
-        stats = accumulate(points, centers, weight=mass, shift=center)
-        total = stats.hi + stats.lo
-        filled = total[:, p] > 0
-        filled[:n_fixed] = False
-        moved = centers.copy()
-        moved[filled] = total[filled, :p] / total[filled, p : p + 1]
-        if np.array_equal(moved, centers):
-            break
-        centers = moved
-    return centers, float(total[:, p + 1].sum())
+    drawn = points[draw_apart(points, mass, k, uniforms, n_fixed)]
+    return cluster_points(
+        points, mass, drawn, max_iter=_RECLUSTER_ITER, shift=center, n_fixed=n_fixed
+    )
 
 
 def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:

@@ -45,8 +45,8 @@ def problem(rows: np.ndarray, **more) -> LloydProblem:
 
 
 def test_a_part_weighs_as_much_as_all_rows_by_hand() -> None:
-    rows, weight = np.array([[1.0], [2.0], [3.0]]), np.array([1.0, 3.0, 2.0])
-    sample = Sample(np.array([[9.0]]), np.array([2.0]), rows, weight, 20.0, 100)
+    rows, weight = np.array([[9.0], [1.0], [2.0], [3.0]]), np.array([2.0, 1.0, 3.0, 2.0])
+    sample = Sample(rows, weight, 1, 20.0, 100)
     x, w, spread = sample.part(2)
     assert x.ravel().tolist() == [9.0, 1.0, 2.0]
     # 2 for itself; 1 and 3 stand for 20: five times as much.
@@ -63,13 +63,14 @@ def test_the_farthest_rows_are_all_taken_and_the_others_drawn_evenly() -> None:
     rows = rows[np.argsort(rows[:, 0])]
     sample = draw_sample(problem(rows), K, np.zeros(2), 20_000.0, 1)
     size = np.abs(rows).max(axis=1)
-    assert len(sample.far) == 1024
-    assert set(sample.far[:, 0]) >= set(rows[size > 50][:, 0])
+    assert sample.n_far == 1024
+    far, others = sample.rows[:1024, 0], sample.rows[1024:, 0]
+    assert set(far) >= set(rows[size > 50][:, 0])
     assert sample.total == 20_000.0 - 1024.0
-    drawn = np.searchsorted(rows[:, 0], sample.x[:, 0])
-    assert not set(sample.far[:, 0]) & set(sample.x[:, 0])
+    drawn = np.searchsorted(rows[:, 0], others)
+    assert not set(far) & set(others)
     # Each tenth of the usual rows has its share, in any first part.
-    usual = np.setdiff1d(np.arange(20_000), np.searchsorted(rows[:, 0], sample.far[:, 0]))
+    usual = np.setdiff1d(np.arange(20_000), np.searchsorted(rows[:, 0], far))
     for part in (drawn, drawn[:2000]):
         shares = np.histogram(np.searchsorted(usual, part), bins=10, range=(0, len(usual)))[0]
         assert np.abs(shares / len(part) - 0.1).max() < 0.025

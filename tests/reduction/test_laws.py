@@ -63,6 +63,7 @@ from daskclust.testing import (
     check_merge_laws,
     check_reduction_laws,
     reduce_blocks,
+    reduce_groups,
     row_blocks,
 )
 from daskclust.testing.strategies import row_chunks
@@ -518,11 +519,12 @@ def test_only_the_front_of_the_race_is_measured_and_wins_as_if_all_were(weighted
     candidates = x[rng.choice(len(x), 90, replace=False)]
     states = [CandidateRound((candidates[:m],), (7,), m, count) for m in (1, 20, 45, 90)]
     lengths = (1000, 0, 1999, 1)
-    (block,) = row_blocks(x, weight, (len(x),))
+    blocks, (block,) = row_blocks(x, weight, lengths), row_blocks(x, weight, (len(x),))
     carry = None
-    for state, found in zip(
-        states, reduce_blocks(CANDIDATES, states, row_blocks(x, weight, lengths)), strict=True
-    ):
+    alone = reduce_blocks(CANDIDATES, states, blocks)
+    grouped = reduce_groups(CANDIDATES, states, [blocks])
+    for state, found, of_group in zip(states, alone, grouped, strict=True):
+        assert_results_close(of_group, found, 0.0)
         squared = ((x[:, None] - state.candidates[0]) ** 2).sum(axis=2).min(axis=1)
         mass = squared if weight is None else squared * weight
         with np.errstate(divide="ignore"):
@@ -530,9 +532,28 @@ def test_only_the_front_of_the_race_is_measured_and_wins_as_if_all_were(weighted
         best = np.argsort(keys, kind="stable")[:count]
         assert found["row"][0].tolist() == best.tolist()
         np.testing.assert_allclose(found["key"][0], keys[best], rtol=1e-9)
-        _, carry = CANDIDATES.block(block, state, carry)
+        _, carry = CANDIDATES.step(CANDIDATES.identity(state), block, state, carry)
     # Most rows were never measured against most candidates.
     assert np.mean(carry[0].seen == len(candidates)) < (0.5 if count < 40 else 1.0)
+
+
+def test_a_block_measures_no_rows_that_others_have_beaten():
+    rng = np.random.default_rng(0)
+    blob = np.repeat(rng.normal(scale=20.0, size=(30, 3)), 200, axis=0)
+    x = rng.permutation(blob + rng.normal(size=blob.shape))
+    candidates = x[:80]
+    states = [CandidateRound((candidates[:m],), (7,), m, 20) for m in (1, 40, 80)]
+    blocks = row_blocks(x, None, (1000,) * 6)
+    measured, carries = [], [None] * len(blocks)
+    for state in states:
+        before = CANDIDATES.identity(state)
+        for i, block in enumerate(blocks):
+            before, carries[i] = CANDIDATES.step(before, block, state, carries[i])
+        measured.append(
+            [int((carry[0].seen == len(state.candidates[0])).sum()) for carry in carries]
+        )
+    # The first of a group measures six times as many as may be among the first of all.
+    assert measured[-1][-1] < 0.5 * measured[-1][0]
 
 
 def test_attraction_of_a_sample_is_right_in_expectation():

@@ -1,6 +1,6 @@
 """Centers as the register tiles want them.
 
-Imports the register widths (:mod:`daskclust.kernels.nearest._scores`) and NumPy.
+Imports the register widths (:mod:`daskclust.kernels.nearest._scores`), Numba and NumPy.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest._scores import NARROW_BYTES
 from daskclust.kernels.nearest._simd import LANE_BYTES
 
-__all__ = ["NARROW", "PAIRS", "PANELS", "WIDE", "Layout", "lay_out", "on_lines", "tile_rows"]
+__all__ = [
+    "NARROW",
+    "PAIRS",
+    "PANELS",
+    "WIDE",
+    "Layout",
+    "lay_out",
+    "on_lines",
+    "place",
+    "tile_rows",
+]
 
 Float = NDArray[np.float64]
 
@@ -66,10 +77,49 @@ class Layout(NamedTuple):
     in_place: bool
 
 
-def _near_origin(centers: Float, shift: NDArray) -> bool:
+@compiled(counted=False)
+def _is_near_origin(centers: Any, shift: Any) -> bool:
     """Whether scores of rows as they are lose no digits worth a shifted copy of each row."""
-    spread = ((centers - shift) ** 2).sum()
-    return bool((centers**2).sum() <= _NEAR_ORIGIN * spread)
+    square, spread = 0.0, 0.0
+    for c in range(centers.shape[0]):
+        for j in range(centers.shape[1]):
+            gap = centers[c, j] - shift[j]
+            square += centers[c, j] * centers[c, j]
+            spread += gap * gap
+    return bool(square <= _NEAR_ORIGIN * spread)
+
+
+@compiled(counted=False)
+def _place(
+    centers: Any,
+    weights: Any,
+    shift: Any,
+    active: Any,
+    panels: Any,
+    consts: Any,
+    tail: Any,
+    tail_consts: Any,
+) -> None:
+    width = consts.shape[1]
+    for c in range(centers.shape[0]):
+        square = 0.0
+        panel, lane = c // width, c % width
+        for q in range(active.size):
+            j = active[q]
+            moved = centers[c, j] - np.float64(shift[j])
+            weight = weights[j] if weights.size else 1.0
+            square += weight * (moved * moved)
+            if c < consts.size:
+                panels[panel, q, lane] = -2.0 * moved * weight
+            else:
+                tail[q, c - consts.size] = -2.0 * moved * weight
+        if c < consts.size:
+            consts[panel, lane] = square
+        else:
+            tail_consts[c - consts.size] = square
+
+
+_NO_WEIGHTS = np.empty(0)
 
 
 def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
@@ -93,51 +143,41 @@ def lay_out(
     centers: Float, feature_weights: Float | None, shift: Float | None, dtype: np.dtype
 ) -> Layout:
     """Lay out centers of shape (k, p) for rows of a precision; the parameters of ``scan``."""
-    # What overflows makes rows take the exact path, which does not need it.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _lay_out(centers, feature_weights, shift, dtype)
-
-
-def _lay_out(
-    centers: Float, feature_weights: Float | None, shift: Float | None, dtype: np.dtype
-) -> Layout:
     k, p = centers.shape
     active = np.arange(p) if feature_weights is None else np.flatnonzero(feature_weights)
-    shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
+    q = active.size
+    # What overflows makes rows take the exact path, which does not need it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
+    in_place = q == p and _is_near_origin(centers, shift)
+    if in_place:
+        shift[:] = 0
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
     variant, width = _choose_panels(k, full, narrow)
-    in_place = active.size == p and _near_origin(centers, shift)
-    if in_place:
-        shift[:] = 0
-    moved = centers[:, active] - shift[active].astype(np.float64)
-    doubled, squared = -2.0 * moved, moved**2
-    if feature_weights is not None:
-        weights = feature_weights[active]
-        doubled, squared = doubled * weights, weights * squared
-
     has_tail = k > width and 0 < k % width <= narrow
     n_panels = k // width if has_tail else -(-k // width)
-    n_whole = n_panels * width
-    flat = np.zeros((active.size, n_whole + has_tail * narrow), dtype)
-    consts = np.full(flat.shape[1], np.inf, dtype)
-    flat[:, :k] = doubled.T
-    consts[:k] = squared.sum(axis=1)
-    panels = flat[:, :n_whole].reshape(active.size, n_panels, width).transpose(1, 0, 2)
-    if variant in (PANELS, PAIRS):
-        scattered, panels = panels, on_lines(panels.shape, dtype)
-        panels[...] = scattered
-    return Layout(
-        np.ascontiguousarray(panels),
-        consts[:n_whole].reshape(n_panels, width),
-        np.ascontiguousarray(flat[:, n_whole:]),
-        consts[n_whole:],
+    panels = on_lines((n_panels, q, width), dtype)
+    panels[-1] = 0  # what pads the last one
+    layout = Layout(
+        panels,
+        np.full((n_panels, width), np.inf, dtype),
+        np.zeros((q, has_tail * narrow), dtype),
+        np.full(has_tail * narrow, np.inf, dtype),
         variant,
         min(width, full),
         shift,
         active,
         in_place,
     )
+    place(centers, feature_weights, layout)
+    return layout
+
+
+def place(centers: Float, feature_weights: Float | None, layout: Layout) -> None:
+    """Put other centers in the place of those that were laid out; as many, in the same space."""
+    weights = _NO_WEIGHTS if feature_weights is None else feature_weights
+    _place(centers, weights, layout.shift, layout.active, *layout[:4])
 
 
 def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ __all__ = [
     "row_distance_weighted",
     "scan",
     "scan_observed",
+    "sweeps",
 ]
 
 _LANES = 8
@@ -202,6 +204,24 @@ def scan(
     weights = _NO_FLOATS if feature_weights is None else feature_weights
     weighted = feature_weights is not None
     _scan(x, row_weights, centers, weights, weighted, ends, tuple(stats), labels, distances)
+
+
+def sweeps(
+    x: NDArray[Any],
+    row_weights: NDArray[np.float64],
+    centers: NDArray[np.float64],
+    shift: NDArray[np.float64],
+    stats: Any,
+) -> Callable[[], None]:
+    """As :func:`daskclust.kernels.nearest._tiles.sweeps`."""
+    ends, labels, distances = np.array([len(x)]), np.empty(0, np.int32), np.empty(0)
+
+    def sweep() -> None:
+        for part in stats:
+            part.fill(0.0)
+        scan(x, row_weights, centers, None, shift, ends, stats, labels, distances)
+
+    return sweep
 
 
 def bounded_scan(

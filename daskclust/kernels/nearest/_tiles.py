@@ -11,6 +11,7 @@ Imports the emitted code; others import from
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from daskclust.kernels.nearest._layout import (
     Layout,
     lay_out,
     on_lines,
+    place,
     tile_rows,
 )
 from daskclust.kernels.nearest._row_loops import (
@@ -62,6 +64,7 @@ __all__ = [
     "scan",
     "score_tile",
     "settle",
+    "sweeps",
     "with_weights",
 ]
 
@@ -418,13 +421,37 @@ def scan(
     """
     layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = with_weights(centers, feature_weights)
-    size = tile_rows(layout.active.size, x.dtype.itemsize)
-    packed = np.zeros((size, layout.active.size), x.dtype)
-    tile = make_room(size, layout, x.dtype)
-    k = len(centers) if stats[0].size else 0
-    sums, totals = np.zeros((k, x.shape[1])), np.zeros((k, 2))
+    room = _room_of(layout, x, len(centers) if stats[0].size else 0)
+    _scan(x, row_weights, exact, layout, ends, tuple(stats), labels, distances, *room)
+
+
+def _room_of(layout: Layout, x: NDArray[Any], k: int) -> tuple[NDArray, _Tile, Float, Float]:
+    """Make room for the work on a tile, and for the sums of k clusters."""
+    size, q = tile_rows(layout.active.size, x.dtype.itemsize), layout.active.size
+    packed, tile = np.zeros((size, q), x.dtype), make_room(size, layout, x.dtype)
+    return packed, tile, np.zeros((k, x.shape[1])), np.zeros((k, 2))
+
+
+def sweeps(
+    x: NDArray[Any], row_weights: Float, centers: Float, shift: Float, stats: Any
+) -> Callable[[], None]:
+    """Return a function that fills the sums for what ``centers`` hold when it is called.
+
+    For a few rows, where to make room takes longer than a sweep; the parameters of
+    :func:`scan`, of which all are held.
+    """
+    layout, exact = lay_out(centers, None, shift, x.dtype), with_weights(centers, None)
+    room = _room_of(layout, x, len(centers))
+    ends, labels, distances = np.array([len(x)]), np.empty(0, np.int32), np.empty(0)
     stats = tuple(stats)
-    _scan(x, row_weights, exact, layout, ends, stats, labels, distances, packed, tile, sums, totals)
+
+    def sweep() -> None:
+        place(centers, None, layout)
+        for part in stats:
+            part.fill(0.0)
+        _scan(x, row_weights, exact, layout, ends, stats, labels, distances, *room)
+
+    return sweep
 
 
 def all_direct(x: NDArray[Any], centers: Float, feature_weights: Float | None, out: Float) -> None:

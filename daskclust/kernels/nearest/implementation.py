@@ -29,6 +29,7 @@ __all__ = [
     "row_distance_weighted",
     "scan",
     "scan_observed",
+    "sweeps",
 ]
 
 row_distance: Any = _rows.row_distance
@@ -37,4 +38,5 @@ row_distance_weighted: Any = _rows.row_distance_weighted
 all_direct: Any = _sweeps.all_direct
 bounded_scan: Any = _bounded.bounded_scan
 scan: Any = _sweeps.scan
+sweeps: Any = _sweeps.sweeps
 scan_observed: Any = _observed.scan_observed
