@@ -23,7 +23,14 @@ from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.kernels.rng import race_keys
 from daskclust.kernels.starts.d2_sampling import approach
-from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
+from daskclust.reduction.contract import (
+    Field,
+    Partial,
+    Reduction,
+    RowBlock,
+    smallest_keys,
+    top_dtype,
+)
 from daskclust.reduction.survey import pick_rows
 
 __all__ = ["ATTRACTED", "CANDIDATES", "CARRY_BYTES", "Attraction", "CandidateRound"]
@@ -156,8 +163,7 @@ def _round_fields(state: CandidateRound) -> Mapping[str, Field]:
 def _round_block(
     rows: RowBlock, state: CandidateRound, before: Partial, carry: list[_Carry] | None
 ) -> tuple[Partial, list[_Carry]]:
-    fields = _round_fields(state)
-    found, kept = fields["picks"].identity(), []
+    picks, kept = before["picks"].copy(), []
     for r, (candidates, seed) in enumerate(zip(state.candidates, state.seeds, strict=True)):
         race = _Race(
             rows,
@@ -167,10 +173,12 @@ def _round_block(
             None if carry is None else carry[r],
             state.missing,
         )
-        front, keys = race.run(before["picks"]["key"][r])
-        found[r] = pick_rows(rows, keys, state.n_picks, front)
+        front, keys = race.run(picks["key"][r])
+        found = pick_rows(rows, keys, min(len(front), state.n_picks), front)
+        if len(found):
+            picks[r] = smallest_keys(np.concatenate([picks[r], found]), state.n_picks)
         kept.append(race.carry)
-    return {"picks": fields["picks"].combine(before["picks"], found)}, kept
+    return {"picks": picks}, kept
 
 
 def _round_finalize(partial: Partial, state: CandidateRound) -> NDArray[Any]:
