@@ -96,7 +96,8 @@ array of shape (k, p) or callable, default="k-means||"
         its mean (Nesterov's momentum), which mostly takes fewer iterations; inertia may rise for
         some of them.  The final centers are means.
         With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
-        the candidates and the sample, and the worse half of them is dropped at each doubling.
+        the candidates and the sample, and on each part of it the worse half is dropped after
+        four iterations.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 10 rows a
         cluster, where 10 rows a cluster fit 256 MiB.  Whether nested or not, ``"auto"`` tries
         bounds on 1/32 of the rows from the sixth iteration on, and uses them for all rows while

@@ -56,8 +56,8 @@ _LEAST_EACH = 10
 _SHARE = 0.1
 #: Iterations on a part before the first with momentum: most parts take few.
 _PLAIN = 2
-#: Iterations on a part after which the worse half of the tries is dropped: it seldom wins.
-_TRIAL = 3
+#: Iterations on a part after which the worse half of the tries is dropped: few of them would win.
+_TRIAL = 4
 #: Iterations on a part at most, whatever ``max_iter``: fits that go on where others were cut off
 #: must begin at the same centers.
 _MOST = 300
@@ -131,7 +131,7 @@ class Sample:
     def part(self, count: int) -> tuple[NDArray[Any], Float, float]:
         """Return rows and weights of a part, and the factor that weights of sampled rows get.
 
-        Rows are a view.
+        Rows are a view, which nobody may write to.
         """
         end = self.n_far + count
         weights = self.weight[:end].copy()
@@ -186,6 +186,7 @@ def _filled(x: NDArray[Any], mean: Float) -> Float:
     """Rows in double precision, with the mean of what they miss."""
     filled = x.astype(np.float64)
     gaps = np.isnan(filled)
+    # Complete rows may lie in another space than the means.
     return np.where(gaps, mean, filled) if gaps.any() else filled
 
 

@@ -4,9 +4,9 @@ Sampling is an exponential race on the mass ``w D^2``: the rows of the smallest 
 ``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total
 beforehand.  Distances to the nearest candidate only ever fall, so keys only ever rise: the
 key by an old distance is a bound below that of today, and only rows in front of the race need
-to be measured against the newest candidates: those that may beat the first of the blocks
-before, too.  Each row keeps its squared distance and how many candidates it has been measured
-against, aligned with the blocks.
+to be measured against the newest candidates, and of these only the ones that may still beat the
+rows that lead in the blocks before.  Each row keeps its squared distance and how many
+candidates it has been measured against, aligned with the blocks.
 """
 
 from __future__ import annotations

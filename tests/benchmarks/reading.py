@@ -38,6 +38,8 @@ from daskclust.storage.chunks import DirectArray
 MIB = 2**20
 #: Share of a bare sum's speed that a pass is to reach.
 TARGET = 0.95
+#: Share that it is to reach even where the processors do not allow more.
+FLOOR = 0.65
 #: Distinct spectra of the store that compresses well.
 _FEW = 1000
 #: Materials: more than clusters, which are then not torn out of the noise of one of them.

@@ -263,7 +263,7 @@ def test_a_pass_is_as_fast_as_a_bare_sum(name: str, where: str, tmp_path: Path) 
         # Where chunks are decoded nearly for free, the arithmetic alone takes longer than a sum.
         possible = reading.best_share(reading.pieces(tmp_path / "rows", k))
         share = found["sum"].clock / found[f"k={k}"].clock
-        assert share >= min(reading.TARGET, possible)
+        assert share >= min(reading.TARGET, max(0.9 * possible, reading.FLOOR))
 
 
 @pytest.mark.slow

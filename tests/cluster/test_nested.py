@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 from oracles.interruption import Interruption, interrupt_at
 from sklearn.cluster import KMeans as SklearnKMeans
+from sklearn.metrics import adjusted_rand_score
 
 from daskclust import KMeans, on_iteration
 from daskclust.cluster.lloyd import LloydProblem, LloydState
@@ -84,6 +85,16 @@ def test_the_sample_does_not_depend_on_chunks(lengths) -> None:
     cut = draw_sample(lazy, K, X.mean(axis=0), float(N), 3)
     for name, value in vars(whole).items():
         np.testing.assert_array_equal(getattr(cut, name), value)
+
+
+def test_samples_lie_in_the_space_of_the_metric() -> None:
+    rows, truth = overlapping(9001, 5, 4)
+    rows[:, 2] = 3.0
+    model = KMeans(4, metric="mahalanobis", random_state=0).fit(rows)
+    # One column less than the rows, and than their means.
+    whole = KMeans(4, metric="mahalanobis", algorithm="lloyd", random_state=0).fit(rows)
+    assert model.inertia_ <= 1.001 * whole.inertia_
+    assert adjusted_rand_score(truth, model.labels_) > 0.5
 
 
 def test_the_best_try_survives_the_parts() -> None:

@@ -91,3 +91,17 @@ def test_sweeps_of_centers_that_move_equal_those_of_a_block(module, k) -> None:
         np.testing.assert_array_equal(stats.hi[:, 5:], alone.hi[:, 5:])
         np.testing.assert_allclose(stats.hi + stats.lo, alone.hi + alone.lo, rtol=0, atol=1e-12)
         centers[:] = rng.normal(size=(k, 5))
+
+
+def test_weights_of_another_number_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 points have 2 weights"):
+        cluster_points(
+            np.zeros((3, 1)), np.ones(2), np.zeros((1, 1)), max_iter=1, shift=np.zeros(1)
+        )
+
+
+def test_no_centers_are_refused() -> None:
+    with pytest.raises(ValueError, match="no center"):
+        cluster_points(
+            np.zeros((3, 1)), np.ones(3), np.zeros((0, 1)), max_iter=1, shift=np.zeros(1)
+        )

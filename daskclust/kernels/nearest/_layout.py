@@ -1,6 +1,6 @@
 """Centers as the register tiles want them.
 
-Imports the register widths (:mod:`daskclust.kernels.nearest._scores`), Numba and NumPy.
+Imports the register widths (:mod:`daskclust.kernels.nearest._scores`), and compiles.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "on_lines",
     "place",
     "tile_rows",
+    "whole_weights",
 ]
 
 Float = NDArray[np.float64]
@@ -145,7 +146,7 @@ def lay_out(
     """Lay out centers of shape (k, p) for rows of a precision; the parameters of ``scan``."""
     k, p = centers.shape
     active = np.arange(p) if feature_weights is None else np.flatnonzero(feature_weights)
-    q = active.size
+    q, weights = active.size, whole_weights(feature_weights)
     # What overflows makes rows take the exact path, which does not need it.
     with np.errstate(over="ignore", invalid="ignore"):
         shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
@@ -170,13 +171,19 @@ def lay_out(
         active,
         in_place,
     )
-    place(centers, feature_weights, layout)
+    place(centers, weights, layout)
     return layout
 
 
-def place(centers: Float, feature_weights: Float | None, layout: Layout) -> None:
+def whole_weights(feature_weights: Float | None) -> Float:
+    """Return feature weights as compiled code takes them; none at all where they are ones."""
+    if feature_weights is None:
+        return _NO_WEIGHTS
+    return np.ascontiguousarray(feature_weights, dtype=np.float64)
+
+
+def place(centers: Float, weights: Float, layout: Layout) -> None:
     """Put other centers in the place of those that were laid out; as many, in the same space."""
-    weights = _NO_WEIGHTS if feature_weights is None else feature_weights
     _place(centers, weights, layout.shift, layout.active, *layout[:4])
 
 

@@ -28,6 +28,7 @@ from daskclust.kernels.nearest._layout import (
     on_lines,
     place,
     tile_rows,
+    whole_weights,
 )
 from daskclust.kernels.nearest._row_loops import (
     LINE_BYTES,
@@ -366,13 +367,8 @@ def _all_direct(x: Any, points: Any, weights: Any, uniform: Any, out: Any) -> No
                 out[i, c] = row_distance_weighted(x, i, points, c, weights, 1.0, points)
 
 
-_NO_WEIGHTS = np.empty(0)
-
-
 def with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
-    if feature_weights is None:
-        return _Centers(centers, _NO_WEIGHTS, True)
-    return _Centers(centers, np.ascontiguousarray(feature_weights, dtype=np.float64), False)
+    return _Centers(centers, whole_weights(feature_weights), feature_weights is None)
 
 
 def make_room(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
@@ -421,11 +417,11 @@ def scan(
     """
     layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
     exact = with_weights(centers, feature_weights)
-    room = _room_of(layout, x, len(centers) if stats[0].size else 0)
+    room = _scan_room(layout, x, len(centers) if stats[0].size else 0)
     _scan(x, row_weights, exact, layout, ends, tuple(stats), labels, distances, *room)
 
 
-def _room_of(layout: Layout, x: NDArray[Any], k: int) -> tuple[NDArray, _Tile, Float, Float]:
+def _scan_room(layout: Layout, x: NDArray[Any], k: int) -> tuple[NDArray, _Tile, Float, Float]:
     """Make room for the work on a tile, and for the sums of k clusters."""
     size, q = tile_rows(layout.active.size, x.dtype.itemsize), layout.active.size
     packed, tile = np.zeros((size, q), x.dtype), make_room(size, layout, x.dtype)
@@ -441,12 +437,12 @@ def sweeps(
     :func:`scan`, of which all are held.
     """
     layout, exact = lay_out(centers, None, shift, x.dtype), with_weights(centers, None)
-    room = _room_of(layout, x, len(centers))
+    room = _scan_room(layout, x, len(centers))
     ends, labels, distances = np.array([len(x)]), np.empty(0, np.int32), np.empty(0)
     stats = tuple(stats)
 
     def sweep() -> None:
-        place(centers, None, layout)
+        place(centers, exact.weights, layout)
         for part in stats:
             part.fill(0.0)
         _scan(x, row_weights, exact, layout, ends, stats, labels, distances, *room)

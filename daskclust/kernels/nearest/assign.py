@@ -77,6 +77,8 @@ def check_rows(
     p = centers.shape[1]
     if x.ndim != 2 or x.shape[1] != p:
         raise ValueError(f"rows of shape {x.shape} meet centers of {p} features.")
+    if not len(centers):
+        raise ValueError("rows are compared with no center; expected one or more.")
     for name, values in features.items():
         if values is not None and values.shape != (p,):
             raise ValueError(f"{name} has shape {values.shape}; expected ({p},).")

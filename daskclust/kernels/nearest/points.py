@@ -76,6 +76,8 @@ def cluster_points(
            [9. ]]), 0.5)
     """
     points, centers = check_rows(points, centers, shift=shift)
+    if len(mass) != len(points):
+        raise ValueError(f"{len(points)} points have {len(mass)} weights.")
     centers = centers.copy()
     stats = no_statistics(*centers.shape)
     sweep = sweeps(points, mass, centers, shift, stats)
