@@ -102,7 +102,7 @@ class Sample:
         The f farthest rows, each of which represents only itself, and the sample.  The first
         rows of the sample are a smaller uniform sample.
     weight : ndarray of shape (f + m,)
-        Positive weights of the sampled rows.
+        Their weights, positive.
     n_far : int
         The number f.
     total : float
@@ -129,16 +129,18 @@ class Sample:
         return float(drawn.sum() ** 2 / (drawn**2).sum()) if len(drawn) else 0.0
 
     def part(self, count: int) -> tuple[NDArray[Any], Float, float]:
-        """Return rows and weights of a part, and the factor that weights of sampled rows get.
+        """Return the farthest rows and so many sampled ones, with weights that stand for all.
 
-        Rows are a view, which nobody may write to.
+        Rows are a view, which nobody may write to.  The third is the squared weight of the
+        sampled rows over their weight.
         """
         end = self.n_far + count
         weights = self.weight[:end].copy()
         drawn = weights[self.n_far :]
-        sum_, squares = drawn.sum(), (drawn**2).sum()
-        drawn *= self.total / sum_
-        return self.rows[:end], weights, float(self.total / sum_ * squares / sum_)
+        mass, squares = drawn.sum(), (drawn**2).sum()
+        times = self.total / mass
+        drawn *= times
+        return self.rows[:end], weights, float(times * squares / mass)
 
 
 def draw_sample(problem: LloydProblem, k: int, mean: Float, total: float, seed: int) -> Sample:
