@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from colorsys import hsv_to_rgb
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from daskclust._types import Array, Floats
 
 __all__ = ["NODATA_COLOR", "N_DISTINCT", "class_colors", "label_colors", "rgb_bands", "stretch"]
 
@@ -70,14 +71,14 @@ def _color(code: int) -> str:
     return f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}"
 
 
-def rgb_bands(n_bands: int, wavelengths: NDArray[np.float64] | None) -> NDArray[np.intp]:
+def rgb_bands(n_bands: int, wavelengths: Floats | None) -> NDArray[np.intp]:
     """Return the bands nearest to red, green and blue light, or spread over the cube."""
     if wavelengths is None:
         return np.linspace(n_bands - 1, 0, 3).astype(np.intp)
     return np.array([np.abs(wavelengths - light).argmin() for light in _RGB])
 
 
-def stretch(picture: NDArray[Any]) -> NDArray[Any]:
+def stretch(picture: Array) -> Array:
     """Stretch each band of a picture (y, x, 3) between its 2nd and 98th percentile."""
     values = np.asarray(picture, dtype=float)
     if np.isnan(values).all():

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.colors import N_DISTINCT, NODATA_COLOR, label_colors, rgb_bands, stretch
 from daskclust.metrics import match_labels
 
@@ -110,7 +111,7 @@ def draw_label_map(
     return image
 
 
-def _renumbered(labels: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.int64]:
+def _renumbered(labels: Array, truth: Array) -> Ints:
     """Give the clusters of a map the numbers of the classes they cover; -1 stays."""
     out = np.full(labels.shape, -1, dtype=np.int64)
     valid = labels >= 0
@@ -123,7 +124,7 @@ def _renumbered(labels: NDArray[Any], truth: NDArray[Any]) -> NDArray[np.int64]:
     return out
 
 
-def rgb_composite(values: NDArray[Any], wavelengths: NDArray[np.float64] | None) -> NDArray[Any]:
+def rgb_composite(values: Array, wavelengths: Floats | None) -> Array:
     """Return a color picture of a cube: the bands nearest to red, green and blue light.
 
     Parameters
@@ -187,7 +188,7 @@ def draw_bands(
         ax.set_title(title, loc="left", fontsize="medium")
 
 
-def _with_gaps(bands: NDArray[Any] | None, x: Any, values: Any) -> tuple[Any, Any]:
+def _with_gaps(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
     """Break a line where bands are left out."""
     if bands is None:
         return x, values
@@ -391,7 +392,7 @@ def _plain(name: object) -> str:
     return str(name).replace("$", r"\$")
 
 
-def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _runs(mask: Bools) -> list[tuple[int, int]]:
     """First and last index of each run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
     return [(int(a), int(b) - 1) for a, b in edges.reshape(-1, 2)]

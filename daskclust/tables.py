@@ -18,6 +18,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.engine import compute, parts_read_again
 from daskclust.exceptions import ReadError
 from daskclust.storage.atomic import discard, hidden_sibling, naming, put_in_place, remove_stale
@@ -113,7 +114,7 @@ class Table:
         ]
         return da.concatenate(blocks)
 
-    def labels(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def labels(self) -> tuple[Ints, NDArray[Any]]:
         """Return the partial labels of `label_column`, as ``y=(rows, labels)``.
 
         Missing values, empty text and -1 mean "no label".  Only the rows that have a
@@ -429,7 +430,7 @@ def _values(
     return values
 
 
-def _labeled(part: Any, length: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _labeled(part: Any, length: int) -> tuple[Ints, NDArray[Any]]:
     """Places of the labels of a part, and these."""
     _check_length(part, length)
     known = part.notna().to_numpy()

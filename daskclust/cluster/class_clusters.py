@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.cluster.lloyd import ClassClusters, found_clusters
 from daskclust.engine import Rows
 from daskclust.estimator.partial_labels import PartialLabels
@@ -22,8 +23,6 @@ from daskclust.reduction import ClassStatistics, Clusters, ClusterStatistics, Ro
 from daskclust.starts.sampled import recluster
 
 __all__ = ["OneCluster", "SeveralClusters", "class_clusters"]
-
-Float = NDArray[np.float64]
 
 
 def class_clusters(
@@ -54,19 +53,19 @@ class OneCluster:
     statistics: ClassStatistics
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Return one for each class."""
         return np.ones(self.labels.n_classes, np.int64)
 
-    def centers(self, seed: int) -> Float:
+    def centers(self, seed: int) -> Floats:
         """Centroids of the classes."""
         return self.statistics.mean
 
-    def joined(self, stats: ClusterStatistics, centers: Float) -> ClusterStatistics:
+    def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
         """Add the rows of class c to cluster c."""
         return self.statistics.joined(stats, centers)
 
-    def assigned(self, centers: Float) -> RowLabels:
+    def assigned(self, centers: Floats) -> RowLabels:
         """Return the labels: they are the clusters."""
         return self.labels
 
@@ -86,15 +85,15 @@ class LabeledRows:
     """
 
     points: NDArray[np.floating]
-    mass: Float
+    mass: Floats
     places: NDArray[np.intp]
 
     @classmethod
-    def of(cls, x: NDArray[np.floating], weight: Float) -> LabeledRows:
+    def of(cls, x: NDArray[np.floating], weight: Floats) -> LabeledRows:
         """Merge equal rows."""
         points, places = np.unique(x, axis=0, return_inverse=True)
         places = places.reshape(-1)
-        mass: Float = np.bincount(places, weights=weight).astype(np.float64)
+        mass: Floats = np.bincount(places, weights=weight).astype(np.float64)
         return cls(points, mass, places)
 
     @property
@@ -102,7 +101,7 @@ class LabeledRows:
         """Distinct rows that have a weight."""
         return int((self.mass > 0).sum())
 
-    def centers(self, count: int, seed: int) -> Float:
+    def centers(self, count: int, seed: int) -> Floats:
         """Cluster the rows: weighted k-means++, then Lloyd; centers in ascending order."""
         there = self.mass > 0
         points = self.points[there].astype(np.float64)
@@ -112,7 +111,7 @@ class LabeledRows:
             found = points[:count]
         return found[np.lexsort(found.T[::-1])]
 
-    def founders(self, centers: Float) -> Iterator[tuple[Float, float, int]]:
+    def founders(self, centers: Floats) -> Iterator[tuple[Floats, float, int]]:
         """Yield (row, weight, cluster) of the points off their centers, the farthest first."""
         clusters, distances = nearest(self.points, centers)
         for i in np.argsort(-distances, kind="stable"):
@@ -143,13 +142,13 @@ class SeveralClusters:
         ends = np.cumsum(self.sizes).tolist()
         return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
 
-    def centers(self, seed: int) -> Float:
+    def centers(self, seed: int) -> Floats:
         """Centers found among the labeled rows of each class alone."""
         seeds = np.random.SeedSequence(seed).generate_state(len(self._classes))
         each = zip(self._classes, self.sizes.tolist(), seeds.tolist(), strict=True)
         return np.concatenate([rows.centers(size, word) for rows, size, word in each])
 
-    def joined(self, stats: ClusterStatistics, centers: Float) -> ClusterStatistics:
+    def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
         """Add each labeled row to the nearest cluster of its class.
 
         A cluster that is empty then is founded by the row of its class farthest from
@@ -172,7 +171,7 @@ class SeveralClusters:
                     sums[r, own], counts[r, own] = founded.sums, founded.counts
         return ClusterStatistics(sums, counts, inertia, stats.masses)
 
-    def assigned(self, centers: Float) -> RowLabels:
+    def assigned(self, centers: Floats) -> RowLabels:
         """Nearest cluster of its class for each labeled row."""
         clusters = np.empty_like(self.labels.codes)
         for c, (rows, own) in enumerate(zip(self._classes, self._own, strict=True)):

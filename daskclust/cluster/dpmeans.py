@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer
@@ -23,8 +23,6 @@ from daskclust.reduction.dp_means import FOUNDING, Founders, Founding, FoundingR
 from daskclust.starts.delta import farthest_first_delta
 
 __all__ = ["DPMeans"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class _State:
         "settled": "b",
     }
 
-    centers: Float
+    centers: Floats
     delta: float
     inertia: float
     farthest: float
@@ -65,7 +63,7 @@ class _Problem(DataAlone):
     kind: ClassVar[type[_State]] = _State
 
     rows: Rows
-    mean: Float
+    mean: Floats
     delta: float | None
     n_clusters_hint: int
     max_clusters: int | None

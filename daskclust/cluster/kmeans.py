@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
+from daskclust._types import Floats
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.cluster.nested import MOMENTUM, Sample, greedy_tries, nested_start, pays
 from daskclust.cluster.streams import can_follow, follow
@@ -43,7 +44,6 @@ from daskclust.starts.sampled import (
 
 __all__ = ["KMeans"]
 
-Float = NDArray[np.float64]
 Algorithm = Literal["auto", "lloyd", "bounds", "nested"]
 #: "sam" is another name of "cosine".
 MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
@@ -394,7 +394,7 @@ array of shape (k, p) or callable, default="k-means||"
         drawn = isinstance(self.init, str) and self.init == "k-means||"
         return drawn and pays(rows, self.n_clusters)
 
-    def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Float:
+    def _start(self, data: OpenData, rows: Rows, metric: Metric, shift: Any) -> Floats:
         """Find the starting centers of all restarts, in the metric's space."""
         k, p = self.n_clusters, data.rows.n_features
         if not isinstance(self.init, str):
@@ -413,7 +413,7 @@ array of shape (k, p) or callable, default="k-means||"
             missing=misses_values(survey),
         ).centers
 
-    def _nested_start(self, data: OpenData, problem: LloydProblem) -> Float:
+    def _nested_start(self, data: OpenData, problem: LloydProblem) -> Floats:
         """Find the starting centers of all restarts on samples that grow."""
         k, seeds, rows = self.n_clusters, data.seeds, problem.rows
         survey = _in_space(data.survey, problem.metric)
@@ -432,7 +432,7 @@ array of shape (k, p) or callable, default="k-means||"
             missing=problem.missing,
         )
 
-        def tries(sample: Sample) -> list[Float] | None:
+        def tries(sample: Sample) -> list[Floats] | None:
             found = [
                 greedy_tries(sample, points, k, seed, survey.mean)
                 for points, seed in zip(drawn.points, seeds, strict=True)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Bools, Floats, Ints
 from daskclust.cluster.passes import Algorithm, AssignmentPasses
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
@@ -42,7 +43,6 @@ __all__ = [
     "relocate_empty",
 ]
 
-Float = NDArray[np.float64]
 #: Farthest rows asked for, for each empty cluster: some may be unfit.
 _SPARE = 4
 #: Iterations before the first with momentum: a fit that ends with them converges too fast to gain.
@@ -79,16 +79,16 @@ class LloydState:
         "before": "f r k p",
     }
 
-    centers: Float
-    inertia: Float
-    converged: NDArray[np.bool_]
-    settled: NDArray[np.bool_]
-    n_iter: NDArray[np.int64]
-    counts: Float
-    before: Float
+    centers: Floats
+    inertia: Floats
+    converged: Bools
+    settled: Bools
+    n_iter: Ints
+    counts: Floats
+    before: Floats
 
     @classmethod
-    def begin(cls, centers: Float) -> LloydState:
+    def begin(cls, centers: Floats) -> LloydState:
         """Return the state before the first iteration."""
         r = len(centers)
         return cls(
@@ -104,11 +104,11 @@ class LloydState:
 
 def relocate_empty(
     rows: Rows,
-    centers: Float,
+    centers: Floats,
     clusters: Clusters,
     *,
-    feature_weights: Float | None = None,
-    shift: Float | None = None,
+    feature_weights: Floats | None = None,
+    shift: Floats | None = None,
 ) -> Clusters:
     """Give empty clusters the rows farthest from their centers.
 
@@ -145,8 +145,8 @@ def relocate_empty(
 
 def found_clusters(
     clusters: Clusters,
-    founders: Iterable[tuple[Float, float, int]],
-    centers: Float | None = None,
+    founders: Iterable[tuple[Floats, float, int]],
+    centers: Floats | None = None,
 ) -> Clusters:
     """Make each empty cluster of one row, taken from the cluster it was in.
 
@@ -194,13 +194,13 @@ class ClassClusters(Protocol):
         """Labels as given: what a checkpoint belongs to, besides data and parameters."""
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Clusters of each class, at least one."""
 
-    def centers(self, seed: int) -> Float:
+    def centers(self, seed: int) -> Floats:
         """Find a starting center for each of these clusters."""
 
-    def joined(self, stats: ClusterStatistics, centers: Float) -> ClusterStatistics:
+    def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
         """Return statistics with the labeled rows added to clusters of their class.
 
         Parameters
@@ -211,7 +211,7 @@ class ClassClusters(Protocol):
             By which those were assigned.
         """
 
-    def assigned(self, centers: Float) -> RowLabels:
+    def assigned(self, centers: Floats) -> RowLabels:
         """Return the cluster of each labeled row, for one set of centers."""
 
 
@@ -268,11 +268,11 @@ class LloydProblem:
     kind: ClassVar[type[LloydState]] = LloydState
 
     rows: Rows
-    start: Callable[[], Float]
+    start: Callable[[], Floats]
     max_iter: int
     tolerance: float
     metric: Metric = EUCLIDEAN
-    shift: Float | None = None
+    shift: Floats | None = None
     classes: ClassClusters | None = None
     clamp: bool = False
     missing: bool = False
@@ -303,24 +303,24 @@ class LloydProblem:
         return AssignmentPasses(self.rows, self.algorithm)
 
     def _assign(
-        self, centers: Float, restarts: NDArray[np.intp], *, measured: bool
+        self, centers: Floats, restarts: NDArray[np.intp], *, measured: bool
     ) -> ClusterStatistics:
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
         stats = self._passes.assign(sets, restarts.tolist(), measured)
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
-    def moved(self, centers: Float, stats: ClusterStatistics, at: int) -> tuple[Float, Float]:
+    def moved(self, centers: Floats, stats: ClusterStatistics, at: int) -> tuple[Floats, Floats]:
         """Return means and weights of one of the assigned sets, its empty clusters refilled."""
         found = relocate_empty(self.rows, centers, stats.of(at), shift=self.shift)
         return self.metric.project(found.means(centers)), found.counts
 
-    def ahead(self, before: Float, means: Float, n_iter: int) -> Float:
+    def ahead(self, before: Floats, means: Floats, n_iter: int) -> Floats:
         """Return the points to which rows are assigned after so many iterations."""
         if self.momentum == 0.0 or n_iter < self.n_plain:
             return means
         return self.metric.project(means + self.momentum * (means - before))
 
-    def behind(self, points: Float, before: Float, means: Float, counts: Float) -> Float:
+    def behind(self, points: Floats, before: Floats, means: Floats, counts: Floats) -> Floats:
         """Return from where momentum is counted: the centers before, or the means to begin anew.
 
         Parameters

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import Rows, open_rows
 from daskclust.kernels.rng import draw_numbers
@@ -37,7 +37,6 @@ __all__ = [
     "sample_rows",
 ]
 
-Float = NDArray[np.float64]
 
 #: How far centers go on, as a share of their last move: about half as many iterations where many
 #: rows lie between clusters.
@@ -111,8 +110,8 @@ class Sample:
         Number of all rows.
     """
 
-    rows: NDArray[Any]
-    weight: Float
+    rows: Array
+    weight: Floats
     n_far: int
     total: float
     n_rows: int
@@ -128,7 +127,7 @@ class Sample:
         drawn = self.weight[self.n_far :]
         return float(drawn.sum() ** 2 / (drawn**2).sum()) if len(drawn) else 0.0
 
-    def part(self, count: int) -> tuple[NDArray[Any], Float, float]:
+    def part(self, count: int) -> tuple[Array, Floats, float]:
         """Return the farthest rows and so many sampled ones, with weights that stand for all.
 
         Rows are a view, which nobody may write to.  The third is the squared weight of the
@@ -143,7 +142,7 @@ class Sample:
         return self.rows[:end], weights, float(times * squares / mass)
 
 
-def draw_sample(problem: LloydProblem, k: int, mean: Float, total: float, seed: int) -> Sample:
+def draw_sample(problem: LloydProblem, k: int, mean: Floats, total: float, seed: int) -> Sample:
     """Draw rows by their numbers, independent of chunks.
 
     Parameters
@@ -184,7 +183,7 @@ def draw_sample(problem: LloydProblem, k: int, mean: Float, total: float, seed: 
     return Sample(joined, np.append(far_weight, weight[order]), n_far, others, rows.n_rows)
 
 
-def _filled(x: NDArray[Any], mean: Float) -> Float:
+def _filled(x: Array, mean: Floats) -> Floats:
     """Rows in double precision, with the mean of what they miss."""
     filled = x.astype(np.float64)
     gaps = np.isnan(filled)
@@ -192,7 +191,9 @@ def _filled(x: NDArray[Any], mean: Float) -> Float:
     return np.where(gaps, mean, filled) if gaps.any() else filled
 
 
-def greedy_tries(sample: Sample, candidates: Float, k: int, seed: int, mean: Float) -> Float | None:
+def greedy_tries(
+    sample: Sample, candidates: Floats, k: int, seed: int, mean: Floats
+) -> Floats | None:
     """Draw several starts by greedy k-means++ from candidates and a part of the sample.
 
     Candidates are rows far apart, so that small clusters without a sampled row have some,
@@ -226,8 +227,8 @@ def greedy_tries(sample: Sample, candidates: Float, k: int, seed: int, mean: Flo
 
 
 def _settled(
-    level: LloydProblem, centers: Float, spread: float, n_restarts: int
-) -> tuple[Float, Float]:
+    level: LloydProblem, centers: Floats, spread: float, n_restarts: int
+) -> tuple[Floats, Floats]:
     """Iterate each set until its moves drown in noise; return centers and inertia.
 
     After some iterations, only the better half of each restart's sets goes on.  ``spread`` is the
@@ -262,7 +263,7 @@ def _settled(
     return centers, inertia
 
 
-def _ranked(inertia: Float, n_restarts: int) -> NDArray[np.intp]:
+def _ranked(inertia: Floats, n_restarts: int) -> NDArray[np.intp]:
     """Return the places of each restart's sets, the best first: shape (r, t)."""
     costs = inertia.reshape(n_restarts, -1)
     # Equal solutions, numbered differently, are not chosen between by rounding.
@@ -271,7 +272,7 @@ def _ranked(inertia: Float, n_restarts: int) -> NDArray[np.intp]:
     return first[:, None] + np.argsort(costs, axis=1, kind="stable")
 
 
-def _better_half(inertia: Float, n_restarts: int) -> NDArray[np.intp]:
+def _better_half(inertia: Floats, n_restarts: int) -> NDArray[np.intp]:
     ranked = _ranked(inertia, n_restarts)
     return ranked[:, : -(-ranked.shape[1] // 2)]
 
@@ -284,7 +285,7 @@ def _parts(smallest: int, largest: int) -> list[int]:
     return sizes
 
 
-def grown(problem: LloydProblem, tries: Sequence[Float], sample: Sample) -> Float:
+def grown(problem: LloydProblem, tries: Sequence[Floats], sample: Sample) -> Floats:
     """Improve the tries of each restart on doubling parts of the sample; keep the best.
 
     Parameters
@@ -315,12 +316,12 @@ def grown(problem: LloydProblem, tries: Sequence[Float], sample: Sample) -> Floa
 def nested_start(
     problem: LloydProblem,
     k: int,
-    mean: Float,
-    tries: Callable[[Sample], Sequence[Float] | None],
-    otherwise: Callable[[], Float],
+    mean: Floats,
+    tries: Callable[[Sample], Sequence[Floats] | None],
+    otherwise: Callable[[], Floats],
     total: float,
     seed: int,
-) -> Float:
+) -> Floats:
     """Find starting centers of all restarts on samples.
 
     Parameters

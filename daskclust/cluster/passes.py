@@ -7,8 +7,8 @@ from typing import Literal, get_args
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.engine import Rows
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.nearest.bounds import Past, bytes_a_row, past_of
@@ -70,7 +70,7 @@ class AssignmentPasses:
         self._fit = uuid4().hex
         self._number = 0
         self._made = 0
-        self._before: dict[int, list[NDArray[np.float64]]] = {}
+        self._before: dict[int, list[Floats]] = {}
         self._asking = algorithm == "bounds"
         self._paid = 0
         self._is_first = True
@@ -139,7 +139,7 @@ class AssignmentPasses:
         """Return what a plain pass costs for a row."""
         return self._scores(sets) + self._sum(sets)
 
-    def _past(self, name: int, centers: NDArray[np.float64]) -> Past:
+    def _past(self, name: int, centers: Floats) -> Past:
         """Look back; passes beyond the limit are forgotten."""
         most = min(_PASSES if self._asking else _TRIAL_PASSES, max(2, _NUMBERS // len(centers)))
         before = self._before.setdefault(name, [])

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.cluster.class_clusters import class_clusters
 from daskclust.cluster.lloyd import ClassClusters, LloydClusterer, LloydProblem, LloydState
 from daskclust.engine import Rows
@@ -40,7 +40,7 @@ _SAMPLERS = {
 }
 
 
-def _filled(statistics: ClassStatistics, mean: NDArray[np.float64]) -> ClassStatistics:
+def _filled(statistics: ClassStatistics, mean: Floats) -> ClassStatistics:
     """Centroids of classes, with the mean of a feature that no labeled row of a class has."""
     return replace(statistics, mean=statistics.filled(mean))
 
@@ -342,9 +342,7 @@ callable, default="ss-k-means||"
                 "clusters_per_class."
             )
 
-    def _start(
-        self, data: OpenData, unlabeled: Rows, classes: ClassClusters
-    ) -> NDArray[np.float64]:
+    def _start(self, data: OpenData, unlabeled: Rows, classes: ClassClusters) -> Floats:
         """Find the starting centers of all restarts."""
         k = self.n_clusters
         if not isinstance(self.init, str):

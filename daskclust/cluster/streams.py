@@ -7,8 +7,8 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.engine import map_rows, open_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.inputs import check_rows, check_weight
@@ -18,12 +18,10 @@ from daskclust.reduction import SURVEY, ClusterStatistics, SurveyRequest
 
 __all__ = ["can_follow", "follow", "followed"]
 
-Float = NDArray[np.float64]
-
 
 def followed(
-    centers: Float, counts: Float, batch: ClusterStatistics, at: int = 0
-) -> tuple[Float, Float]:
+    centers: Floats, counts: Floats, batch: ClusterStatistics, at: int = 0
+) -> tuple[Floats, Floats]:
     """Move centers to the means of all rows assigned to them so far (Sculley 2010).
 
     Parameters

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
+
+from daskclust._types import Floats
 
 __all__ = ["CostModel", "Forecast", "Sample", "n_tasks"]
 
@@ -55,7 +56,7 @@ def n_tasks(groups: int) -> int:
     return total
 
 
-def _features(groups: int, state_bytes: int) -> NDArray[np.float64]:
+def _features(groups: int, state_bytes: int) -> Floats:
     tasks = n_tasks(groups)
     return np.array([1.0, tasks, tasks * float(state_bytes)])
 

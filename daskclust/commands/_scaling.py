@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from dask.utils import parse_bytes
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.commands._cost_model import Sample
 from daskclust.engine.made import MadeRows
 from daskclust.reduction import ASSIGN, CenterSets
@@ -186,7 +186,7 @@ def measure_overhead(
     found = []
     processes = _one_a_process(client)
 
-    def busy() -> NDArray[np.float64]:
+    def busy() -> Floats:
         workers = sum(client.run(time.process_time, workers=processes).values())
         return np.array([time.process_time(), client.run_on_scheduler(time.process_time), workers])
 

@@ -14,6 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from daskclust._types import Bools, Floats
 from daskclust.commands.console import (
     Progress,
     add_cluster_arguments,
@@ -100,11 +101,11 @@ class _Truth:
 
     classes: NDArray[np.int16]  # (y, x), -1 where there are no data
     labeled: NDArray[np.int16]  # (y, x), -1 where no label is given
-    wavelengths: NDArray[np.float64]
-    informative: NDArray[np.bool_]
+    wavelengths: Floats
+    informative: Bools
 
     @property
-    def judged(self) -> NDArray[np.bool_]:
+    def judged(self) -> Bools:
         """Pixels on which labels are compared with the truth."""
         return (self.classes != _UNKNOWN) & (self.labeled == _UNKNOWN)
 
@@ -273,7 +274,7 @@ def _picture(
     truth: _Truth,
     label_map: NDArray[Any],
     plain_map: NDArray[Any],
-    weights: NDArray[np.float64],
+    weights: Floats,
     results: Mapping[str, Any],
 ) -> bool:
     """Draw the picture; return False where matplotlib is missing."""

@@ -6,13 +6,12 @@ other.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.exceptions import ConstraintError
 
 __all__ = [
@@ -24,10 +23,6 @@ __all__ = [
     "scalar_or_one",
 ]
 
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 #: Rows of a chain that are named before its middle is left out.
 _CHAIN_ROWS = 12
@@ -179,7 +174,7 @@ def contradictions(
     right: Ints,
     kinds: Bools,
     classes: Ints,
-    values: NDArray[Any],
+    values: Array,
 ) -> tuple[int, str]:
     """Count the contradictions, and put the first of them into words.
 
@@ -218,7 +213,7 @@ def _shortest_path(graph: csr_array, start: int, end: int) -> list[int]:
 
 
 def _class_chain(
-    graph: csr_array, start: int, end: int, rows: Ints, classes: Ints, values: NDArray[Any]
+    graph: csr_array, start: int, end: int, rows: Ints, classes: Ints, values: Array
 ) -> str:
     """Words for a must-link chain between rows of two classes."""
     m = rows.size
@@ -233,7 +228,7 @@ def _class_chain(
     )
 
 
-def _describe(path: list[int], rows: Ints, values: NDArray[Any]) -> str:
+def _describe(path: list[int], rows: Ints, values: Array) -> str:
     """``0-5-9 must-linked`` for a path of rows; class nodes read ``5 and 9 both labeled 2``."""
     m = rows.size
     parts: list[str] = []

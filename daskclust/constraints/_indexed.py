@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints._checks import (
     check_pairs,
@@ -26,10 +27,6 @@ __all__ = ["VIOLATION_DTYPE", "PairwiseConstraints"]
 
 #: Fields of :meth:`PairwiseConstraints.violations`.
 VIOLATION_DTYPE = np.dtype([("i", np.int64), ("j", np.int64), ("kind", "U11")])
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 def _distinct(numbers: Ints) -> Ints:
@@ -99,7 +96,7 @@ class PairwiseConstraints:
     pair_index: Ints
     is_must_link: Bools
     classes: Ints
-    class_values: NDArray[Any]
+    class_values: Array
     implied_must_link_weight: float
     implied_cannot_link_weight: float
     component: Ints
@@ -211,7 +208,7 @@ class PairwiseConstraints:
         weights: Floats,
         label_rows: Ints,
         codes: Ints,
-        values: NDArray[Any],
+        values: Array,
         *,
         implied: tuple[float, float],
     ) -> PairwiseConstraints:

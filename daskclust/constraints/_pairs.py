@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.estimator.inputs import as_labels
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError
@@ -17,8 +17,6 @@ __all__ = ["pairs_from_labels"]
 
 #: Most pairs that are listed (16 bytes a pair).
 _MAX_LISTED = 50_000_000
-
-Ints = NDArray[np.int64]
 
 
 def pairs_from_labels(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.storage.seen import StoredArray
@@ -26,8 +27,8 @@ __all__ = [
 
 
 def with_held(
-    ids: NDArray[np.int64],
-    held: list[NDArray[Any]],
+    ids: Ints,
+    held: list[Array],
     *rest: Any,
     function: Callable[..., Any],
     source: CubeSource,
@@ -37,32 +38,30 @@ def with_held(
     return function(ids, *rest, source=replace(source, held=held[0]), **options)
 
 
-_Excluded = NDArray[np.bool_] | None
+_Excluded = Bools | None
 #: Counting beats sorting while labels run no further than so many times their number.
 _FEW = 4
 
 
-def _number(ids: NDArray[np.int64]) -> int:
+def _number(ids: Ints) -> int:
     return int(ids[0])
 
 
-def block_valid(
-    ids: NDArray[np.int64], excluded: _Excluded = None, *, source: CubeSource
-) -> NDArray[np.bool_]:
+def block_valid(ids: Ints, excluded: _Excluded = None, *, source: CubeSource) -> Bools:
     """Which pixels of one block are valid; (pixels,)."""
     return source.valid(_number(ids), excluded)[0]
 
 
 def block_samples(
-    ids: NDArray[np.int64], excluded: _Excluded = None, *, source: CubeSource, scaling: Scaling
-) -> NDArray[Any]:
+    ids: Ints, excluded: _Excluded = None, *, source: CubeSource, scaling: Scaling
+) -> Array:
     """Read and scale the valid pixels of one block; (n, bands)."""
     return source.samples(_number(ids), excluded, scaling)
 
 
 def block_survey(
-    ids: NDArray[np.int64], excluded: _Excluded = None, *, source: CubeSource, moments: bool
-) -> NDArray[np.float64]:
+    ids: Ints, excluded: _Excluded = None, *, source: CubeSource, moments: bool
+) -> Floats:
     """One row that says what a block holds.
 
     Returns
@@ -94,9 +93,7 @@ def block_survey(
     ]
 
 
-def merge_surveys(
-    surveys: NDArray[np.float64], *, n_bands: int, keep_incomplete: bool
-) -> NDArray[np.float64]:
+def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Floats:
     """Merge the rows of :func:`block_survey` in their order, into one row.
 
     A block where another band is empty than in all others has no valid pixel, so what it
@@ -150,13 +147,13 @@ def _check_length(number: int, found: int, expected: int) -> None:
 
 
 def expand_block(
-    ids: NDArray[np.int64],
-    labels: NDArray[Any],
+    ids: Ints,
+    labels: Array,
     excluded: _Excluded = None,
     *,
     source: CubeSource,
     fill_value: Any,
-) -> NDArray[Any]:
+) -> Array:
     """Spread the labels of one block's valid pixels over all its pixels; (pixels,)."""
     number = _number(ids)
     pixels = source.grid.pixels_of(number)
@@ -172,8 +169,8 @@ def expand_block(
 
 
 def write_block(
-    ids: NDArray[np.int64],
-    labels: NDArray[Any],
+    ids: Ints,
+    labels: Array,
     excluded: _Excluded = None,
     *,
     source: CubeSource,
@@ -209,15 +206,15 @@ def write_block(
     return found
 
 
-def _codes(labels: NDArray[Any], largest: int) -> NDArray[np.int64]:
+def _codes(labels: Array, largest: int) -> Ints:
     if largest > _FEW * max(1, len(labels)):
         return np.unique(labels).astype(np.int64)
     return np.flatnonzero(np.bincount(labels.astype(np.int64)))
 
 
 def block_rows_of(
-    ids: NDArray[np.int64],
-    labels: NDArray[Any],
+    ids: Ints,
+    labels: Array,
     excluded: _Excluded = None,
     *,
     source: CubeSource,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.cube import _blocks
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import cube_html
@@ -160,7 +161,7 @@ class Cube(MappedRows):
         variable: str | None = None,
         class_column: str | None = None,
         resample: bool = False,
-    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    ) -> tuple[Ints, NDArray[Any]]:
         """Turn a label map into global row numbers and labels.
 
         Pass the result to a semi-supervised estimator as ``y=(rows, labels)``.

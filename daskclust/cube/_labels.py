@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daskclust._types import Ints
 from daskclust.exceptions import ChunkError
 
 __all__ = ["align", "as_codes", "as_numbers", "with_room"]
@@ -136,7 +137,7 @@ def as_numbers(labels: Any, classes: ArrayLike | None) -> tuple[Any, dict[int, s
     return codes, {code: str(name) for code, name in enumerate(known.tolist())}
 
 
-def _places(labels: NDArray[Any], *, classes: NDArray[Any]) -> NDArray[np.int64]:
+def _places(labels: NDArray[Any], *, classes: NDArray[Any]) -> Ints:
     places = {str(name): code for code, name in enumerate(classes.tolist())}
     plain = np.ma.getdata(labels).astype(str)
     found, inverse = np.unique(plain, return_inverse=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.colors import class_colors
 from daskclust.cube._values import NODATA_ATTRIBUTES
@@ -139,9 +139,7 @@ def choose_block(
     return rows, cols
 
 
-def find_wavelengths(
-    candidates: Iterable[tuple[Any, Any]], n_bands: int
-) -> NDArray[np.float64] | None:
+def find_wavelengths(candidates: Iterable[tuple[Any, Any]], n_bands: int) -> Floats | None:
     """Band centers in nm: the first of the (values, units) that has a number for each band."""
     for values, units in candidates:
         if getattr(values, "ndim", 1) != 1:

@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.cube import _blocks
 from daskclust.cube._description import StoredCube
@@ -45,7 +46,7 @@ class PixelRows:
         pixels: da.Array | None,
         excluded: da.Array | None,
         scale: Scale,
-        wavelengths: NDArray[np.float64] | None,
+        wavelengths: Floats | None,
         place: Georeference,
         attributes: Mapping[str, Any],
         dimension_names: tuple[str, str],
@@ -264,7 +265,7 @@ class PixelRows:
         return self.shape[0] * self.shape[1] - self.n_valid
 
     @property
-    def scaling(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    def scaling(self) -> tuple[Floats, Floats] | None:
         """Mean and standard deviation that ``scale="standard"`` uses; None for other scales.
 
         Pass it as `scale` when you open another cube for prediction, so that both cubes

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Bools, Ints
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.cube.layout import BlockGrid
@@ -37,14 +38,14 @@ def _objects(values: list[Any]) -> da.Array:
 
 
 def _block_pixels(
-    ids: NDArray[np.int64],
+    ids: Ints,
     wanted: NDArray[np.object_],
-    excluded: NDArray[np.bool_] | None = None,
+    excluded: Bools | None = None,
     *,
     source: CubeSource,
     scaling: Scaling,
 ) -> NDArray[np.object_]:
-    places: NDArray[np.int64] = wanted[0]
+    places: Ints = wanted[0]
     if not len(places):
         return one_object((places, np.empty((0, source.n_bands), scaling.dtype)))
     valid, values = source.pixels(int(ids[0]), excluded)
@@ -52,7 +53,7 @@ def _block_pixels(
     return one_object((kept, scaling(values[places[kept]])))
 
 
-def _by_block(places: NDArray[np.int64], grid: BlockGrid) -> tuple[NDArray[Any], list[Any]]:
+def _by_block(places: Ints, grid: BlockGrid) -> tuple[NDArray[Any], list[Any]]:
     """Order the places by block, and return each block's own, counted inside it."""
     y, x = np.divmod(places, grid.shape[1])
     i, j = y // grid.block[0], x // grid.block[1]
@@ -65,7 +66,7 @@ def _by_block(places: NDArray[np.int64], grid: BlockGrid) -> tuple[NDArray[Any],
 
 
 def take_pixels(
-    cube: Any, places: NDArray[np.int64], scaling: Scaling | None = None
+    cube: Any, places: Ints, scaling: Scaling | None = None
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Fetch some pixels by their place in the image.
 
@@ -139,7 +140,7 @@ def sample_pixels(
     kept, values = take_pixels(cube, places, scaling)
     valid = np.append(places[kept], -1)
 
-    def at(pixels: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    def at(pixels: Ints) -> tuple[NDArray[np.intp], Bools]:
         found = np.searchsorted(valid[:-1], pixels)
         return found, valid[found] == pixels
 

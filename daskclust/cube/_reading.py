@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools
 from daskclust.cube._scaling import Scaling
 from daskclust.cube._values import PLAIN, Meaning
 from daskclust.cube.layout import BlockGrid
@@ -63,18 +64,18 @@ class CubeSource:
     grid: BlockGrid
     masked: bool = False
     meaning: Meaning = PLAIN
-    held: NDArray[Any] | None = None
+    held: Array | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether no stored value can mean "no data"; then validity needs no reading."""
         return not (self.nodata or self.dtype.kind == "f" or self.masked or self.meaning.has_range)
 
-    def read(self, number: int) -> NDArray[Any]:
+    def read(self, number: int) -> Array:
         """Pixels of block `number` as rows, (pixels, bands kept), of the stored dtype."""
         return self._in_rows(self._stored(number))
 
-    def _stored(self, number: int) -> NDArray[Any]:
+    def _stored(self, number: int) -> Array:
         """Pixels of block `number` as rows of all stored bands."""
         if self.array is None:
             assert self.held is not None
@@ -99,13 +100,13 @@ class CubeSource:
         mask = np.ma.getmaskarray(values)
         return np.ma.array(self.meaning.view(np.ma.getdata(values)), mask=mask)
 
-    def _in_rows(self, stored: NDArray[Any]) -> NDArray[Any]:
+    def _in_rows(self, stored: Array) -> Array:
         """Return the bands kept of all pixels; how they lie decides the last bits of sums."""
         if self.array is None and not stored.flags.c_contiguous:
             stored = stored.copy(order="C")
         return stored if self.bands is None else stored[:, self.bands]
 
-    def _kept(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _kept(self, values: Array) -> Array:
         """Return the bands kept of a few pixels."""
         if self.bands is None:
             return values
@@ -116,7 +117,7 @@ class CubeSource:
             return values[:, self.bands]
         return np.take(values, self.bands, axis=1)
 
-    def missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+    def missing(self, values: Array) -> Bools:
         """Which of `values` mean "no data"; of their shape."""
         hidden = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
         values = np.ma.getdata(values)
@@ -132,7 +133,7 @@ class CubeSource:
             found = outside if found is None else found | outside
         return np.zeros(values.shape, bool) if found is None else found
 
-    def _is_whole(self, values: NDArray[Any]) -> bool:
+    def _is_whole(self, values: Array) -> bool:
         """Whether whole numbers tell by their extremes that none of them means "no data".
 
         Half the work of comparing each, and what most tiles are.  False where it is not certain.
@@ -146,12 +147,12 @@ class CubeSource:
         high = [nodata for nodata in self.nodata if nodata > middle]
         return not (low and values.min() <= max(low)) and not (high and values.max() >= min(high))
 
-    def _too_few(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _too_few(self, missing: Bools) -> Bools:
         """Whether pixels have less than the least share of their values, or none."""
         least = max(self.min_observed * missing.shape[1], 1.0)
         return np.asarray(np.count_nonzero(~missing, axis=1) < least)
 
-    def _absent(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+    def _absent(self, values: Array) -> Bools:
         """Which of some stored pixels do not count."""
         absent = np.empty(len(values), dtype=bool)
         for tile in _tiles(values):
@@ -163,9 +164,7 @@ class CubeSource:
             absent[tile] = self._too_few(missing) if self.keep_incomplete else _any_by_row(missing)
         return absent
 
-    def valid(
-        self, number: int, excluded: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.bool_], NDArray[Any] | None]:
+    def valid(self, number: int, excluded: Bools | None) -> tuple[Bools, Array | None]:
         """Return which pixels of block `number` count, and what was read for it.
 
         Returns
@@ -185,8 +184,8 @@ class CubeSource:
         return present if wanted is None else wanted & present, stored
 
     def survey(
-        self, number: int, excluded: NDArray[np.bool_] | None, *, rows: bool
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[Any] | None]:
+        self, number: int, excluded: Bools | None, *, rows: bool
+    ) -> tuple[Bools, Bools, Array | None]:
         """Return what block `number` says of the bands that hold data.
 
         Returns
@@ -200,7 +199,7 @@ class CubeSource:
         """
         wanted = None if excluded is None else ~excluded
         pixels = self.grid.pixels_of(number)
-        valid: NDArray[np.bool_] = np.zeros(pixels, bool)
+        valid: Bools = np.zeros(pixels, bool)
         nothing = np.zeros(self.n_bands, bool), valid
         if wanted is not None and not wanted.any():
             return (*nothing, np.empty((0, self.n_bands)))
@@ -210,7 +209,7 @@ class CubeSource:
         values = self.read(number)
         missing = self.missing(values)
         considered = missing if wanted is None else missing[wanted]
-        present: NDArray[np.bool_] = ~np.asarray(considered.all(axis=0))
+        present: Bools = ~np.asarray(considered.all(axis=0))
         if not present.any():
             return (*nothing, np.empty((0, self.n_bands)))
         if self.keep_incomplete:
@@ -221,9 +220,7 @@ class CubeSource:
         found = self._decoded(values[valid], missing[valid]) if rows else None
         return present, valid, found
 
-    def samples(
-        self, number: int, excluded: NDArray[np.bool_] | None, scaling: Scaling
-    ) -> NDArray[Any]:
+    def samples(self, number: int, excluded: Bools | None, scaling: Scaling) -> Array:
         """Read and scale the valid pixels of block `number`, (n, bands); what they miss is NaN."""
         valid, stored = self.valid(number, excluded)
         n = int(np.count_nonzero(valid))
@@ -247,16 +244,14 @@ class CubeSource:
             done += found
         return out
 
-    def pixels(
-        self, number: int, excluded: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    def pixels(self, number: int, excluded: Bools | None) -> tuple[Bools, Array]:
         """Read block `number` once: which pixels are valid, and the values of all its pixels."""
         valid, stored = self.valid(number, excluded)
         return valid, self._decoded(
             self._in_rows(self._stored(number) if stored is None else stored)
         )
 
-    def _are_samples(self, stored: NDArray[Any], scaling: Scaling) -> bool:
+    def _are_samples(self, stored: Array, scaling: Scaling) -> bool:
         """Whether stored pixels are what samples are, as they lie there."""
         return (
             (scaling.kind, stored.dtype) == ("none", scaling.dtype)
@@ -266,9 +261,7 @@ class CubeSource:
             and not np.ma.isMaskedArray(stored)
         )
 
-    def _decoded(
-        self, rows: NDArray[Any], missing: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def _decoded(self, rows: Array, missing: Bools | None = None) -> Array:
         """Make samples of stored pixels (n, bands): scaled, and NaN where they are missing."""
         if missing is None and self.keep_incomplete:
             # Otherwise what is missing lies in pixels that do not count.
@@ -289,14 +282,14 @@ class CubeSource:
         return self.n_stored if self.bands is None else len(self.bands)
 
 
-def _tiles(values: NDArray[Any]) -> Iterator[slice]:
+def _tiles(values: Array) -> Iterator[slice]:
     """Cut rows into runs that stay in the cache, from one step to the next."""
     step = max(1, _TILE // max(1, values.shape[1] * values.dtype.itemsize))
     for start in range(0, len(values), step):
         yield slice(start, start + step)
 
 
-def _any_by_row(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _any_by_row(mask: Bools) -> Bools:
     """Return ``mask.any(axis=1)``, faster where little or nothing is set, as in most blocks."""
     count = np.count_nonzero(mask)
     if 8 * count > mask.size:

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.cube._georeference import NOWHERE
 from daskclust.cube._grids import IDENTITY, pixel_grid
 from daskclust.cube._images import Image
@@ -23,8 +24,6 @@ __all__ = ["resampled"]
 _OUTSIDE = -1
 #: Places along each side of a block by which its window in the map is found.
 _LOOKED_AT = 17
-
-Floats = NDArray[np.float64]
 
 
 def resampled(
@@ -148,9 +147,7 @@ def _pick(
     return out.reshape(y.shape)
 
 
-def _places(
-    y: Floats, x: Floats, grid: PixelGrid, own: PixelGrid
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _places(y: Floats, x: Floats, grid: PixelGrid, own: PixelGrid) -> tuple[Ints, Ints]:
     """Rows and columns of the map where places of the cube lie; -1 where there are none."""
     a, b, c, d, e, f = grid.transform
     east, north = a * x + b * y + c, d * x + e * y + f

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats
 from daskclust.kernels.projection import project_rows
 
 __all__ = ["Scaling"]
@@ -24,11 +24,11 @@ class Scaling:
 
     kind: Literal["none", "standard", "unit", "whitened"]
     dtype: np.dtype[Any]
-    mean: NDArray[np.float64] | None = None
-    std: NDArray[np.float64] | None = None
-    matrix: NDArray[np.float64] | None = None
+    mean: Floats | None = None
+    std: Floats | None = None
+    matrix: Floats | None = None
 
-    def of_bands(self, keep: NDArray[np.bool_]) -> Scaling:
+    def of_bands(self, keep: Bools) -> Scaling:
         """Return the same for some of the bands."""
         if self.mean is None or self.std is None:
             return self
@@ -39,7 +39,7 @@ class Scaling:
         """Whether a sample is made of one stored value alone."""
         return self.kind in ("none", "standard")
 
-    def __call__(self, rows: NDArray[Any], *, narrow: bool = True) -> NDArray[Any]:
+    def __call__(self, rows: Array, *, narrow: bool = True) -> Array:
         """Scale `rows` (n, p), in float64; not `narrow`, they need not be of `dtype` already."""
         if self.kind == "standard":
             assert self.mean is not None

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats
 from daskclust.storage.stores import decode_fill_value
 
 __all__ = ["NODATA_ATTRIBUTES", "PLAIN", "Meaning", "meaning_of", "nodata_values"]
@@ -37,8 +38,8 @@ class Meaning:
     """
 
     dtype: np.dtype[Any] | None = None
-    scale: NDArray[np.float64] | None = None
-    offset: NDArray[np.float64] | None = None
+    scale: Floats | None = None
+    offset: Floats | None = None
     low: float | None = None
     high: float | None = None
 
@@ -52,15 +53,15 @@ class Meaning:
         """Whether samples are other numbers than those stored."""
         return self.scale is not None
 
-    def view(self, values: NDArray[Any]) -> NDArray[Any]:
+    def view(self, values: Array) -> Array:
         """Return stored numbers with the sign that is meant."""
         if self.dtype is None or values.dtype == self.dtype:
             return values
         return np.ascontiguousarray(values).view(self.dtype)
 
-    def outside(self, values: NDArray[Any]) -> NDArray[np.bool_] | None:
+    def outside(self, values: Array) -> Bools | None:
         """Which of `values` lie outside the valid range; None where there is none."""
-        found: NDArray[np.bool_] | None = None
+        found: Bools | None = None
         if self.low is not None:
             found = values < self.low
         if self.high is not None:
@@ -68,7 +69,7 @@ class Meaning:
             found = above if found is None else found | above
         return found
 
-    def scaled(self, rows: NDArray[Any], bands: NDArray[np.intp] | None) -> NDArray[Any]:
+    def scaled(self, rows: Array, bands: NDArray[np.intp] | None) -> Array:
         """Make samples (n, bands kept) of stored numbers, in float64."""
         if self.scale is None:
             return rows
@@ -148,7 +149,7 @@ def _signed_as_meant(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.
 
 def _per_band(
     attributes: Mapping[str, Any], name: str, neutral: float, n_bands: int, title: str
-) -> NDArray[np.float64]:
+) -> Floats:
     value = attributes.get(name)
     if value is None:
         return np.array([neutral])

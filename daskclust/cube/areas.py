@@ -15,6 +15,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.cube._grids import IDENTITY
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
@@ -264,9 +265,7 @@ def _cell(grid: PixelGrid) -> float:
     return abs(a * e - b * d)
 
 
-def _position(
-    grid: PixelGrid, rows: NDArray[np.float64], cols: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _position(grid: PixelGrid, rows: Floats, cols: Floats) -> tuple[Floats, Floats]:
     """Coordinates of points in rows and columns from the outer corner."""
     a, b, c, d, e, f = grid.transform
     return a * cols + b * rows + c, d * cols + e * rows + f
@@ -280,14 +279,12 @@ def _to_degrees(text: str) -> Any:
     return Transformer.from_crs(crs, crs.geodetic_crs.to_2d(), always_xy=True)
 
 
-def _on_ground(
-    grid: PixelGrid, rows: NDArray[np.float64], cols: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _on_ground(grid: PixelGrid, rows: Floats, cols: Floats) -> Floats:
     """Square meters on the ellipsoid of pixels around points, by the steps to their borders."""
     assert grid.crs is not None
     to_degrees, crs = _to_degrees(grid.crs), _crs(grid.crs)
 
-    def degrees(down: float, across: float) -> NDArray[np.float64]:
+    def degrees(down: float, across: float) -> Floats:
         x, y = np.broadcast_arrays(*_position(grid, rows + down, cols + across))
         return np.radians(np.asarray(to_degrees.transform(x, y)))
 
@@ -299,7 +296,7 @@ def _on_ground(
     return turned * _by_angle(crs, degrees(0.0, 0.0)[1])
 
 
-def _by_angle(crs: Any, latitude: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_angle(crs: Any, latitude: Floats) -> Floats:
     """Square meters of a square radian of longitude and latitude: both radii of curvature."""
     flat = 1 / crs.ellipsoid.inverse_flattening if crs.ellipsoid.inverse_flattening else 0.0
     e2 = flat * (2 - flat)
@@ -309,7 +306,7 @@ def _by_angle(crs: Any, latitude: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.maximum(area, 0.0))
 
 
-def _pixel_areas(grid: PixelGrid, rows: slice, cols: slice) -> NDArray[np.float64]:
+def _pixel_areas(grid: PixelGrid, rows: slice, cols: slice) -> Floats:
     """Square meters of the pixels of a block, of a shape that broadcasts to it."""
     assert grid.crs is not None
     y = np.arange(rows.start, rows.stop) + 0.5
@@ -321,9 +318,7 @@ def _pixel_areas(grid: PixelGrid, rows: slice, cols: slice) -> NDArray[np.float6
     return _on_ground(grid, y[:, None], x[None, :] if turned else x[None, :1])
 
 
-def _interpolated(
-    grid: PixelGrid, y: NDArray[np.float64], x: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _interpolated(grid: PixelGrid, y: Floats, x: Floats) -> Floats:
     """Areas of all pixels of a block, from a few nodes."""
     rows = np.linspace(y[0], y[-1], min(_NODES, len(y)))
     cols = np.linspace(x[0], x[-1], min(_NODES, len(x)))
@@ -332,9 +327,7 @@ def _interpolated(
     return np.stack([np.interp(x, cols, line) for line in down])
 
 
-def _block_areas(
-    block: NDArray[Any], *, rule: _Rule, block_info: Any = None
-) -> NDArray[np.object_]:
+def _block_areas(block: Array, *, rule: _Rule, block_info: Any = None) -> NDArray[np.object_]:
     """Codes of one block, their pixels, and their areas where these depend on the place."""
     out = np.empty((1, 1), dtype=object)
     flat = block.ravel()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust._choices import without_mask
+from daskclust._types import Bools, Floats
 from daskclust.cube.formats.found import BAD_BANDS
 from daskclust.cube.formats.wavelengths import truth_values
 
@@ -99,7 +100,7 @@ def _nm(number: str, unit: str) -> float:
     return round(float(number) * (1.0 if unit.lower() == "nm" else 1e3), 6)
 
 
-def stated_bad_bands(attributes: Mapping[str, Any], n_bands: int) -> NDArray[np.bool_] | None:
+def stated_bad_bands(attributes: Mapping[str, Any], n_bands: int) -> Bools | None:
     """Bands that the files call bad: ``bad_bands``, or ENVI's ``bbl`` (1 where good)."""
     for name, bad_if in ((BAD_BANDS, True), ("bbl", False)):
         if attributes.get(name) is not None:
@@ -113,7 +114,7 @@ def kept_bands(
     bad_bands: ArrayLike | str | None,
     n_bands: int,
     attributes: Mapping[str, Any],
-    wavelengths: NDArray[np.float64] | None,
+    wavelengths: Floats | None,
 ) -> NDArray[np.intp] | None:
     """Return the numbers of the bands that are not bad; None for all.
 
@@ -179,9 +180,7 @@ def chosen_bands(bands: ArrayLike, n_bands: int) -> NDArray[np.intp] | None:
     return None if len(found) == n_bands else found.astype(np.intp)
 
 
-def _members(
-    item: BandRange, n_bands: int, wavelengths: NDArray[np.float64] | None
-) -> NDArray[np.intp]:
+def _members(item: BandRange, n_bands: int, wavelengths: Floats | None) -> NDArray[np.intp]:
     if not item.by_wavelength:
         if item.last >= n_bands:
             raise ValueError(

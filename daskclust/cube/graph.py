@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.cube._cube import Cube
 from daskclust.cube._pixels import one_object, sample_pixels, take_pixels
 from daskclust.cube._reading import CubeSource
@@ -36,7 +37,7 @@ _FOLD = 16
 
 
 def _block_counts(
-    ids: NDArray[np.int64],
+    ids: Ints,
     *arrays: NDArray[Any],
     source: CubeSource,
     scaling: Scaling,
@@ -75,7 +76,7 @@ def _inner(block: NDArray[np.object_]) -> NDArray[np.object_]:
 
 
 def _across(
-    ids: NDArray[np.int64],
+    ids: Ints,
     one: NDArray[np.object_],
     other: NDArray[np.object_],
     *,

@@ -7,8 +7,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Ints
 from daskclust.cube._images import Image
 
 __all__ = ["join_labels"]
@@ -93,7 +93,7 @@ def join_labels(
     return Image(joined, (_NONE,), meanings=meanings)
 
 
-def _known(values: NDArray[Any], *, none: NDArray[Any], table: Any) -> NDArray[np.int64]:
+def _known(values: Array, *, none: Array, table: Any) -> Ints:
     """Codes of one block, -1 for none."""
     found = values.astype(np.int64)
     missing = np.isin(values, none)
@@ -112,9 +112,7 @@ def _known(values: NDArray[Any], *, none: NDArray[Any], table: Any) -> NDArray[n
     return np.where(missing, _NONE, found)
 
 
-def _joined(
-    *parts: NDArray[np.int64], names: list[str], texts: dict[int, str], block_info: Any = None
-) -> NDArray[np.int64]:
+def _joined(*parts: Ints, names: list[str], texts: dict[int, str], block_info: Any = None) -> Ints:
     out = parts[0].copy()
     owner = np.zeros(out.shape, np.int64)
     for number, part in enumerate(parts[1:], start=1):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.colors import NODATA_COLOR, rgb_bands, stretch
 from daskclust.cube._grids import IDENTITY
 from daskclust.cube.formats.vector import PixelGrid
@@ -127,7 +127,7 @@ def _band_name(cube: Cube, band: int) -> str:
     return f"band {band}"
 
 
-def _limits(picture: NDArray[np.float64]) -> tuple[float, float]:
+def _limits(picture: Floats) -> tuple[float, float]:
     if np.isnan(picture).all():
         return 0.0, 1.0
     low, high = np.nanpercentile(picture, [2, 98])

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._pixels import one_object
 from daskclust.cube._reading import CubeSource
@@ -17,8 +18,6 @@ from daskclust.cube.formats.points import points_image
 from daskclust.engine import compute
 
 __all__ = ["Questions", "questions_of", "rows_of_pixels"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -44,17 +43,17 @@ class Questions:
     rows: Ints
     lines: Ints
     columns: Ints
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
+    x: Floats
+    y: Floats
     crs: str | None
-    spectra: NDArray[Any]
+    spectra: Array
     bands: list[str]
 
 
 def _block_pixels(
     ids: Ints,
     wanted: NDArray[np.object_],
-    excluded: NDArray[np.bool_] | None = None,
+    excluded: Bools | None = None,
     *,
     source: CubeSource,
     scaling: Scaling,

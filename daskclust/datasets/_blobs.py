@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.datasets._random import row_normals, row_uniforms, seed_of, stream
 from daskclust.datasets._rows import make_rows, positive
 
@@ -16,7 +16,7 @@ __all__ = ["make_gaussian_mixture", "make_sparse_blobs"]
 _CENTERS, _LABELS, _NOISE = 0, 1, 2
 
 
-def _balanced_labels(seed: int, start: int, stop: int, k: int) -> NDArray[np.int64]:
+def _balanced_labels(seed: int, start: int, stop: int, k: int) -> Ints:
     """Labels of rows start .. stop: each run of k rows holds every label once, shuffled."""
     first, last = start // k, -(-stop // k)
     order = np.argsort(row_uniforms(seed, _LABELS, first, last - first, k), axis=1)
@@ -24,8 +24,8 @@ def _balanced_labels(seed: int, start: int, stop: int, k: int) -> NDArray[np.int
 
 
 def _gaussian_rows(
-    start: int, stop: int, *, seed: int, centers: NDArray[np.float64], spread: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    start: int, stop: int, *, seed: int, centers: Floats, spread: Floats
+) -> tuple[Floats, Ints]:
     k, p = centers.shape
     y = _balanced_labels(seed, start, stop, k)
     X = row_normals(seed, _NOISE, start, stop - start, p)
@@ -181,7 +181,7 @@ def make_sparse_blobs(
     return make_rows(maker, n_samples, p, chunks)
 
 
-def _sign_patterns(rng: np.random.Generator, k: int, width: int) -> NDArray[np.float64]:
+def _sign_patterns(rng: np.random.Generator, k: int, width: int) -> Floats:
     """Return (k, width) of -1 and 1, rows distinct where there are enough patterns."""
     # Beyond 30 features a repeated random pattern is practically impossible, and
     # 2 ** width would not fit an integer draw.

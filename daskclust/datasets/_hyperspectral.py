@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 from numpy.typing import DTypeLike, NDArray
 
+from daskclust._types import Array, Bools, Floats
 from daskclust.datasets._random import seed_of
 from daskclust.datasets._rows import positive
 from daskclust.datasets._scene import Scene, make_scene, render
@@ -46,10 +47,10 @@ class HyperspectralCube:
         The value of pixels without data.
     """
 
-    cube: NDArray[Any]
+    cube: Array
     truth: NDArray[np.int16]
-    wavelengths: NDArray[np.float64]
-    informative: NDArray[np.bool_]
+    wavelengths: Floats
+    informative: Bools
     nodata: float
 
 

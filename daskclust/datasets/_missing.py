@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from daskclust._types import Bools, Floats
 from daskclust.datasets._random import seed_of, stream
 from daskclust.engine import check_shape, compute, is_dask
 from daskclust.exceptions import ChunkError
@@ -141,9 +142,7 @@ def _mcar_block(
     return out
 
 
-def _chances(
-    X: NDArray[np.floating[Any]], mechanism: str, fraction: float
-) -> NDArray[np.float64] | float:
+def _chances(X: NDArray[np.floating[Any]], mechanism: str, fraction: float) -> Floats | float:
     """Chance of removal, broadcastable to `X`."""
     if mechanism == "mcar" or fraction == 0.0:
         return fraction
@@ -167,9 +166,7 @@ def _chances(
     return chances
 
 
-def _quadrants(
-    shape: tuple[int, ...], fraction: float, rng: np.random.Generator
-) -> NDArray[np.bool_]:
+def _quadrants(shape: tuple[int, ...], fraction: float, rng: np.random.Generator) -> Bools:
     n, p = shape
     side = math.isqrt(p)
     if side * side != p or side < 2:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator, Philox, RandomState, SeedSequence
-from numpy.typing import NDArray
 from scipy.special import ndtri
+
+from daskclust._types import Floats
 
 __all__ = ["row_normals", "row_uniforms", "seed_of", "stream"]
 
@@ -54,7 +55,7 @@ def stream(seed: int, number: int) -> Generator:
     return Generator(Philox(SeedSequence([seed, number])))
 
 
-def row_uniforms(seed: int, number: int, start: int, count: int, width: int) -> NDArray[np.float64]:
+def row_uniforms(seed: int, number: int, start: int, count: int, width: int) -> Floats:
     """Uniform draws of rows ``start .. start + count - 1``.
 
     Parameters
@@ -86,7 +87,7 @@ def row_uniforms(seed: int, number: int, start: int, count: int, width: int) -> 
     return np.asarray(((raw >> np.uint64(11)) + 0.5) * 2.0**-53, dtype=np.float64)
 
 
-def row_normals(seed: int, number: int, start: int, count: int, width: int) -> NDArray[np.float64]:
+def row_normals(seed: int, number: int, start: int, count: int, width: int) -> Floats:
     """Draw standard normals like :func:`row_uniforms`.
 
     By the quantile function: a rejection method would take a different number

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.datasets._random import row_normals, stream
 
 __all__ = ["Scene", "make_scene", "render"]
 
 _SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
-_Floats = NDArray[np.float64]
+_Floats = Floats
 
 # Where classes differ: pigments and red edge, leaf water, minerals (centers, nm).
 _WINDOWS = (680.0, 1200.0, 2200.0)
@@ -51,12 +52,12 @@ class Scene:
     seed: int
     shape: tuple[int, int]
     wavelengths: _Floats  # (p,), nm
-    informative: NDArray[np.bool_]  # (p,)
+    informative: Bools  # (p,)
     base: _Floats  # (p,) reflectance
     deviations: _Floats  # (k, p) reflectance
     noise: _Floats  # (p,) standard deviation
     sites: _Floats  # (s, 2) map coordinates of the patch centers
-    site_classes: NDArray[np.int64]  # (s,)
+    site_classes: Ints  # (s,)
     warp: tuple[Waves, Waves]
     light: Waves
     illumination: float
@@ -164,7 +165,7 @@ def _base_spectrum(wavelengths: _Floats) -> _Floats:
 def _class_spectra(
     rng: np.random.Generator,
     wavelengths: _Floats,
-    informative: NDArray[np.bool_],
+    informative: Bools,
     n_classes: int,
     contrast: float,
 ) -> _Floats:
@@ -222,7 +223,7 @@ def _class_distances(scene: Scene, v: _Floats, u: _Floats) -> _Floats:
     return np.sqrt(nearest) * max(scene.shape)
 
 
-def _gap_mask(scene: Scene, v: _Floats, u: _Floats) -> NDArray[np.bool_]:
+def _gap_mask(scene: Scene, v: _Floats, u: _Floats) -> Bools:
     if scene.gaps is None:
         return np.zeros(np.broadcast_shapes(v.shape, u.shape), dtype=bool)
     slope, intercept, half_width = scene.stripes
@@ -232,7 +233,7 @@ def _gap_mask(scene: Scene, v: _Floats, u: _Floats) -> NDArray[np.bool_]:
 
 def render(
     scene: Scene, region: tuple[slice, slice], dtype: Any
-) -> tuple[NDArray[Any], NDArray[np.int16]]:
+) -> tuple[Array, NDArray[np.int16]]:
     """Values and classes of the pixels of `region`.
 
     Parameters

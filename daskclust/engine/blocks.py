@@ -18,6 +18,7 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.engine.shelf import Shelf
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
@@ -76,7 +77,7 @@ class LazyChunk:
         return dask.get(self.graph, self.key)
 
 
-def as_matrix(x: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
     """Return a chunk as a C-contiguous matrix; masked values become NaN.
 
     Examples
@@ -174,7 +175,7 @@ class Prepare:
     transform: Any = None
     n_columns: int | None = None
 
-    def __call__(self, x: Any) -> NDArray[Any]:
+    def __call__(self, x: Any) -> Array:
         """Return the chunk as a C-contiguous matrix of ``dtype``, transformed."""
         x = as_matrix(x, self.dtype)
         return x if self.transform is None else self.transform(x)
@@ -253,7 +254,7 @@ class Group:
     blocks: list[Block] = field(default_factory=list)
     shelf: Shelf = field(default_factory=Shelf, compare=False, repr=False)
 
-    def excluding(self, rows: NDArray[np.int64]) -> Group:
+    def excluding(self, rows: Ints) -> Group:
         """Return the same group with some (sorted, global) rows left out of sums."""
         blocks = []
         for block in self.blocks:
@@ -362,9 +363,7 @@ def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Part
     return merged
 
 
-def collect_rows(
-    group: Group, prepare: Prepare, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]:
+def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Array, Floats]:
     """Pick the wanted (sorted) global rows that lie in this group, with their weights."""
     found, values, weights = [], [], []
     for block in group.blocks:
@@ -385,8 +384,8 @@ def collect_rows(
 
 
 def over_blocks(
-    group: Group, prepare: Prepare, function: Callable[[RowBlock], NDArray[Any]]
-) -> list[tuple[int, NDArray[Any]]]:
+    group: Group, prepare: Prepare, function: Callable[[RowBlock], Array]
+) -> list[tuple[int, Array]]:
     """Return the first row of each of a group's chunks, and the results of its rows."""
     found = []
     for rows in group.load(prepare):
@@ -396,7 +395,7 @@ def over_blocks(
     return found
 
 
-def in_row_order(parts: Sequence[Sequence[tuple[int, NDArray[Any]]]]) -> NDArray[Any]:
+def in_row_order(parts: Sequence[Sequence[tuple[int, Array]]]) -> Array:
     """Put together what :func:`over_blocks` found in each group."""
     chunks = sorted((chunk for part in parts for chunk in part), key=lambda chunk: chunk[0])
     return np.concatenate([results for _, results in chunks])

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array
 from daskclust._version import __version__
 from daskclust.engine.identity import UnidentifiableError, identify
 from daskclust.engine.start_log import LoopRecord, PassRecord, StartLog
@@ -36,7 +36,7 @@ _REMEDY = "Delete the file to start afresh, or give another checkpoint path."
 #: Parameters that say how many centers there are.
 _COUNTS = ("n_clusters", "n_components")
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,9 +16,8 @@ from typing import Any, cast
 from uuid import uuid4
 
 import dask
-import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
 from daskclust.engine.dask_surface import sending_once, submit_graph, task
 from daskclust.engine.memory import MemoryPlan
@@ -51,7 +50,7 @@ class Executor(ABC):
         """Reduce all groups to one partial; the carry is an opaque handle."""
 
     @abstractmethod
-    def excluding(self, rows: NDArray[np.int64]) -> Executor:
+    def excluding(self, rows: Ints) -> Executor:
         """Return an executor over the same blocks with some rows left out of sums."""
 
     @abstractmethod
@@ -99,7 +98,7 @@ class ThreadExecutor(Executor):
         )
         return _fold_all(results, reduction, state)
 
-    def excluding(self, rows: NDArray[np.int64]) -> ThreadExecutor:
+    def excluding(self, rows: Ints) -> ThreadExecutor:
         """Leave some rows out of sums."""
         return ThreadExecutor([group.excluding(rows) for group in self.groups])
 
@@ -136,7 +135,7 @@ class LocalExecutor(Executor):
         ]
         return _fold_all(self._run(reduction.name, calls), reduction, state)
 
-    def excluding(self, rows: NDArray[np.int64]) -> LocalExecutor:
+    def excluding(self, rows: Ints) -> LocalExecutor:
         """Leave some rows out of sums."""
         return LocalExecutor([group.excluding(rows) for group in self.groups], self._get)
 
@@ -242,7 +241,7 @@ class GraphExecutor(Executor):
         future, *kept = submit_graph(self._client, graph, [level[0], *folded])
         return gather_futures(self._client, f"the pass {reduction.name!r}", [future])[0], kept
 
-    def excluding(self, rows: NDArray[np.int64]) -> GraphExecutor:
+    def excluding(self, rows: Ints) -> GraphExecutor:
         """Leave some rows out of sums."""
         blocks = Group(self.blocks).excluding(rows).blocks
         return GraphExecutor(
@@ -287,7 +286,7 @@ def bind_group(blocks: list[Block], chunks: list[Any], weights: list[Any] | None
     )
 
 
-def _exclude(group: Group, rows: NDArray[np.int64]) -> Group:
+def _exclude(group: Group, rows: Ints) -> Group:
     return group.excluding(rows)
 
 
@@ -408,7 +407,7 @@ class ClusterExecutor(Executor):
             kept.release()
         return merged, folded
 
-    def excluding(self, rows: NDArray[np.int64]) -> ClusterExecutor:
+    def excluding(self, rows: Ints) -> ClusterExecutor:
         """Leave some rows out of sums; the blocks stay where they are."""
         self.crew.settle(self.groups)
         rows = self._to_send(rows)

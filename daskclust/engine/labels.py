@@ -11,8 +11,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array
 from daskclust.engine.blocks import as_matrix, check_shape, check_vector
 from daskclust.engine.rows import Rows, is_dask, open_rows, unwrap, working_dtype
 from daskclust.exceptions import ChunkError
@@ -50,7 +50,7 @@ def as_label_vector(labels: Any, name: str) -> Any:
     return numbers
 
 
-def _whole(labels: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _whole(labels: Array, name: str, dtype: np.dtype[Any]) -> Array:
     """Return labels as whole numbers of ``dtype``, -1 where masked, or say that they are none."""
     if np.ma.is_masked(labels):
         there = ~np.ma.getmaskarray(labels)
@@ -79,9 +79,7 @@ def _whole(labels: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any
     return out
 
 
-def _columns(
-    first: Any, labels: NDArray[Any], width: int | None, name: str, dtype: Any
-) -> NDArray[Any]:
+def _columns(first: Any, labels: Array, width: int | None, name: str, dtype: Any) -> Array:
     """Put labels in a column beside a block of rows, of some width, or of other labels."""
     if width is None:
         check_vector(first, "labels_true")
@@ -124,7 +122,7 @@ def _aligned(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]
     return first, second
 
 
-def _like(array: NDArray[Any], other: Any, names: tuple[str, str]) -> Any:
+def _like(array: Array, other: Any, names: tuple[str, str]) -> Any:
     if np.isnan(other.shape[0]):
         raise ChunkError(
             f"One of {names[0]} and {names[1]} has chunks of unknown length, so its rows cannot be "

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.engine.binding import fetch_chunks
 from daskclust.engine.blocks import check_shape, check_vector
 from daskclust.engine.dask_surface import on_top_of, task
@@ -51,7 +52,7 @@ class _Patch:
     n_rows: int
 
     @classmethod
-    def of(cls, start: int, n: int, rows: NDArray[np.int64], values: NDArray[Any]) -> _Patch:
+    def of(cls, start: int, n: int, rows: Ints, values: NDArray[Any]) -> _Patch:
         """Pack (local row, value) pairs of a chunk of n rows."""
         small = values
         if values.dtype.kind in "iu" and len(values):
@@ -73,9 +74,7 @@ class _Patch:
             out[np.unpackbits(self.rows, count=self.n_rows).astype(bool)] = self.values
 
 
-def _patches(
-    lengths: tuple[int, ...], rows: NDArray[np.int64], values: NDArray[Any]
-) -> list[_Patch]:
+def _patches(lengths: tuple[int, ...], rows: Ints, values: NDArray[Any]) -> list[_Patch]:
     """Cut (row, value) pairs by chunk; a length of -1 is one that is not known."""
     starts = np.concatenate([[0], np.cumsum(np.maximum(lengths, 0))]).astype(np.int64)
     bounds = np.searchsorted(rows, starts)
@@ -123,7 +122,7 @@ def map_rows(
     dtype: Any,
     n_columns: int | None = None,
     lengths: tuple[int, ...] | None = None,
-    patch: tuple[NDArray[np.int64], NDArray[Any]] | None = None,
+    patch: tuple[Ints, NDArray[Any]] | None = None,
     name: str = "labels",
 ) -> Any:
     """Apply a function to the rows of every block.
@@ -300,7 +299,7 @@ def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
 
 def labeled_rows(
     y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
-) -> tuple[NDArray[np.int64], NDArray[Any], int]:
+) -> tuple[Ints, NDArray[Any], int]:
     """Fetch the labeled rows of a Dask array of partial labels with any chunks.
 
     Parameters

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.engine.rows import Ledger, Rows
 from daskclust.reduction import Reduction, RowBlock
 from daskclust.reduction.batch import BATCH, Request
@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True)
 class _Take:
-    rows: NDArray[np.int64]
+    rows: Ints
     views: tuple[View, ...]
 
 
@@ -55,9 +55,9 @@ class _Through:
     """A function of rows, of what some views make of them."""
 
     views: tuple[View, ...]
-    function: Callable[[RowBlock], NDArray[Any]]
+    function: Callable[[RowBlock], Array]
 
-    def __call__(self, rows: RowBlock) -> NDArray[Any]:
+    def __call__(self, rows: RowBlock) -> Array:
         """Return one result a row."""
         for view in self.views:
             rows = view(rows)
@@ -114,10 +114,10 @@ class _SharedRows(Rows):
             reduction = reduction.without_carry()
         return self._ask(Request(reduction, state, self._views)), None
 
-    def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
+    def map(self, name: str, function: Callable[[RowBlock], Array]) -> Array:
         """Make one pass for one result a row; only equal ones are shared."""
         self.ledger.passes += 1
-        found: NDArray[Any] = self._ask(_Map(name, _Through(self._views, function)))
+        found: Array = self._ask(_Map(name, _Through(self._views, function)))
         return found
 
     def only(self, blocks: Sequence[int]) -> Rows:
@@ -127,13 +127,13 @@ class _SharedRows(Rows):
             "a fit on its own."
         )
 
-    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def take(self, rows: Ints) -> tuple[Array, Floats]:
         """Fetch rows by number; only equal ones are shared."""
         self.ledger.passes += 1
         values, weight = self._ask(_Take(np.asarray(rows, dtype=np.int64), self._views))
         return values, weight
 
-    def excluding(self, rows: NDArray[np.int64]) -> Rows:
+    def excluding(self, rows: Ints) -> Rows:
         """Return the same data with some rows left out of sums."""
         return self if not len(rows) else self._seen_through(WithoutRows(np.asarray(rows)))
 
@@ -229,7 +229,7 @@ def _answer(base: Rows, questions: dict[Any, Any]) -> dict[Any, Any]:
     return answers
 
 
-def _taken(base: Rows, question: _Take) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def _taken(base: Rows, question: _Take) -> tuple[Array, Floats]:
     values, weight = base.take(question.rows)
     # Row by row a run of its own: views go by global numbers.
     runs = tuple((int(row), 1) for row in question.rows)

@@ -15,6 +15,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.engine.binding import bind, is_dask, room_here, working_dtype
 from daskclust.engine.blocks import (
     Block,
@@ -179,11 +180,11 @@ class Rows(ABC):
         """
 
     @abstractmethod
-    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
         """Fetch rows by (sorted, unique) global number: values and weights."""
 
     @abstractmethod
-    def excluding(self, rows: NDArray[np.int64]) -> Rows:
+    def excluding(self, rows: Ints) -> Rows:
         """Return the same data with some (sorted, unique) rows left out of sums."""
 
     @abstractmethod
@@ -272,7 +273,7 @@ class BoundRows(Rows):
         self.ledger.passes += 1
         return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
 
-    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
         """Fetch rows by (sorted, unique) global number: values and weights.
 
         One pass that reads only the chunks concerned (all of them where blocks
@@ -334,7 +335,7 @@ class BoundRows(Rows):
         executor = self._executor.only(ranges)
         return BoundRows(executor, self._prepare, lengths, self.n_features, self.ledger, self._room)
 
-    def excluding(self, rows: NDArray[np.int64]) -> Rows:
+    def excluding(self, rows: Ints) -> Rows:
         """Return the same data with some (sorted, unique) rows left out of sums."""
         if not len(rows):
             return self
@@ -353,9 +354,7 @@ class BoundRows(Rows):
         return BoundRows(self._executor, prepare, self.lengths, n_features, self.ledger, self._room)
 
 
-def _open_numpy(
-    X: NDArray[Any], weight: NDArray[np.float64] | None, threads_pay: bool
-) -> BoundRows:
+def _open_numpy(X: NDArray[Any], weight: Floats | None, threads_pay: bool) -> BoundRows:
     n, p = X.shape
     prepare = Prepare(working_dtype(X.dtype), n_columns=p)
     block = Block(0, n, X, weight)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array
 from daskclust.engine.identity import content_hash
 from daskclust.engine.states import Fitted, StateError
 from daskclust.reduction import Partial, Reduction
@@ -160,15 +160,13 @@ def _question(reduction: Reduction, state: Any) -> str:
 
 
 def _shape(
-    reduction: Reduction, state: Any, name: str, found: NDArray[Any] | None
+    reduction: Reduction, state: Any, name: str, found: Array | None
 ) -> tuple[int | None, ...]:
     """Return the shape of a field; where the data decide a length, that which was found."""
     return _lengths(reduction.fields(state)[name].shape, found)
 
 
-def _lengths(
-    declared: tuple[int | None, ...], found: NDArray[Any] | None
-) -> tuple[int | None, ...]:
+def _lengths(declared: tuple[int | None, ...], found: Array | None) -> tuple[int | None, ...]:
     if found is None or len(declared) != found.ndim:
         return declared
     return tuple(m if n is None else n for n, m in zip(declared, found.shape, strict=True))

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Array
 
 __all__ = ["Fitted", "StateError", "pack_state", "unpack_state"]
 
@@ -35,7 +36,7 @@ class StateError(ValueError):
     """Arrays that cannot be a state."""
 
 
-def pack_state(state: Any) -> tuple[dict[str, NDArray[Any]], list[str]]:
+def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
     """Return the fields of a state that are there, as arrays, and the names of the others."""
     arrays, missing = {}, []
     for field in dataclasses.fields(state):
@@ -49,7 +50,7 @@ def pack_state(state: Any) -> tuple[dict[str, NDArray[Any]], list[str]]:
 
 def unpack_state(
     kind: type,
-    arrays: Mapping[str, NDArray[Any]],
+    arrays: Mapping[str, Array],
     missing: list[str],
     sizes: Mapping[str, int],
 ) -> Any:
@@ -94,7 +95,7 @@ def unpack_state(
     return kind(**values)
 
 
-def _fits(value: NDArray[Any], wanted: list[str], known: dict[str, int]) -> bool:
+def _fits(value: Array, wanted: list[str], known: dict[str, int]) -> bool:
     """Whether an array is as wanted; lengths not known yet become known."""
     kind, *axes = wanted
     if value.dtype.kind != kind or value.ndim != len(axes):

@@ -17,6 +17,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_rows
 from daskclust.estimator.inputs import Data, check_rows, check_weight
@@ -36,21 +37,19 @@ __all__ = [
     "warn_few_distinct",
 ]
 
-Float = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class RowFunction:
     """What becomes of a block's rows in ``predict`` and ``transform``; travels to workers."""
 
-    centers: Float
+    centers: Floats
     metric: Metric
-    feature_weights: Float | None
+    feature_weights: Floats | None
     dtype: np.dtype[Any]
     distances: bool = False
     missing: bool = False
 
-    def with_centers(self, centers: Float, feature_weights: Float | None) -> RowFunction:
+    def with_centers(self, centers: Floats, feature_weights: Floats | None) -> RowFunction:
         """Return the same function for other centers and weights."""
         return replace(self, centers=centers, feature_weights=feature_weights)
 
@@ -75,7 +74,7 @@ class RowFunction:
             out[labels < 0, k] = np.nan
         return out
 
-    def _check_squares(self, squared: Float, start: int) -> None:
+    def _check_squares(self, squared: Floats, start: int) -> None:
         if not np.isfinite(squared).all():
             row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
             raise ValueError(
@@ -111,7 +110,7 @@ class BaseClusterer(
 
     # Set by fit; the space in which rows and centers are compared.
     _metric: Metric
-    _centers: Float
+    _centers: Floats
 
     def _check_features(self, n_features: int) -> None:
         """Check the parameters that depend on the number of features."""
@@ -137,7 +136,7 @@ class BaseClusterer(
             is_partial(self),
         )
 
-    def _prediction_weights(self) -> Float | None:
+    def _prediction_weights(self) -> Floats | None:
         """Return the feature weights of the distance, if the estimator has any."""
         return None
 

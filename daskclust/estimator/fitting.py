@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.engine import (
     Checkpoint,
     Fingerprint,
@@ -364,7 +364,7 @@ def draw_seeds(random_state: Any, count: int) -> tuple[int, ...]:
     return tuple(int(word >> np.uint64(1)) for word in words)
 
 
-def best_restart(costs: Sequence[float] | NDArray[np.float64], *, at_least: float = 0.0) -> int:
+def best_restart(costs: Sequence[float] | Floats, *, at_least: float = 0.0) -> int:
     """Return the first restart whose cost is the least, up to rounding.
 
     Restarts often end in the same clusters, numbered differently; the last bits of

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
+from daskclust._types import Floats
 from daskclust.engine import Rows, compute, is_dask, open_rows, unwrap
 from daskclust.exceptions import ConstraintError
 
@@ -221,7 +222,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     )
 
 
-def _constant(x: NDArray[Any], value: float) -> NDArray[np.float64]:
+def _constant(x: NDArray[Any], value: float) -> Floats:
     return np.full(len(x), value)
 
 

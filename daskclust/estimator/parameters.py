@@ -6,10 +6,10 @@ import numbers
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_scalar
 
 from daskclust._choices import check_choice, without_mask
+from daskclust._types import Floats
 
 __all__ = [
     "check_choice",
@@ -83,7 +83,7 @@ def check_missing(estimator: Any) -> None:
         )
 
 
-def check_init_array(init: Any, n_clusters: int, n_features: int) -> NDArray[np.float64]:
+def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
     """Return starting centers as float64 after checking their shape and values."""
     centers = np.array(without_mask(init, "init"), dtype=np.float64, order="C")
     if centers.shape != (n_clusters, n_features):
@@ -114,7 +114,7 @@ def check_given_centers(init: Any, n_clusters: int, n_features: int) -> None:
 
 def given_centers(
     init: Any, X: Any, n_clusters: int, n_features: int, seeds: tuple[int, ...]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the starting centers of all restarts.
 
     Parameters

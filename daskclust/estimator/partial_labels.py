@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Bools, Ints
 from daskclust._warnings import warn
 from daskclust.engine import is_dask, labeled_rows
 from daskclust.estimator.inputs import as_labels, unmasked
@@ -89,7 +90,7 @@ class PartialLabels(RowLabels):
         return sha.hexdigest()
 
 
-def _none(values: NDArray[Any]) -> NDArray[np.bool_]:
+def _none(values: NDArray[Any]) -> Bools:
     """Where there is no label."""
     if values.dtype.kind in "iu":
         return values == _NONE
@@ -184,7 +185,7 @@ def _as_names(labels: NDArray[Any]) -> NDArray[Any]:
     return labels.astype(np.int64)
 
 
-def _row_numbers(rows: Any) -> NDArray[np.int64]:
+def _row_numbers(rows: Any) -> Ints:
     if rows.size and rows.dtype.kind not in "iu":
         raise ConstraintError(
             f"The rows of y = (rows, labels) have dtype {rows.dtype}; expected integers. For a "
@@ -193,7 +194,7 @@ def _row_numbers(rows: Any) -> NDArray[np.int64]:
     return rows.astype(np.int64)
 
 
-def _given_rows(y: Any) -> tuple[NDArray[np.int64], NDArray[Any], int | None]:
+def _given_rows(y: Any) -> tuple[Ints, NDArray[Any], int | None]:
     """Rows and labels in any order, and the length of y."""
     y = as_labels(y)
     if isinstance(y, tuple):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compensated import sum_terms
 from daskclust.persistence.schema import Array, Fields
@@ -25,7 +26,6 @@ __all__ = [
     "Whitened",
 ]
 
-Float = NDArray[np.float64]
 #: Directions whose variance is below this share of the largest carry no information.
 _NEGLIGIBLE = 1e-12
 
@@ -46,10 +46,10 @@ class Metric(Protocol):
     def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
         """Labels of rows of this space, where rounding would decide between equal distances."""
 
-    def project(self, centers: Float) -> Float:
+    def project(self, centers: Floats) -> Floats:
         """Means of rows, moved to where centers may lie."""
 
-    def restore(self, centers: Float) -> Float:
+    def restore(self, centers: Floats) -> Floats:
         """Centers in the space of the data."""
 
 
@@ -67,11 +67,11 @@ class Euclidean:
         """Labels as they are: the search gives ties to the lowest cluster."""
         return labels
 
-    def project(self, centers: Float) -> Float:
+    def project(self, centers: Floats) -> Floats:
         """Centers as they are: they may lie anywhere."""
         return centers
 
-    def restore(self, centers: Float) -> Float:
+    def restore(self, centers: Floats) -> Floats:
         """Centers as they are."""
         return centers
 
@@ -101,12 +101,12 @@ class UnitSphere:
         """Give rows without a direction label 0: centers are of length 1 but for rounding."""
         return np.where(x.any(axis=1), labels, labels.dtype.type(0))
 
-    def project(self, centers: Float) -> Float:
+    def project(self, centers: Floats) -> Floats:
         """Mean directions."""
         norm = np.linalg.norm(centers, axis=-1, keepdims=True)
         return np.divide(centers, norm, out=np.array(centers), where=norm > 0)
 
-    def restore(self, centers: Float) -> Float:
+    def restore(self, centers: Floats) -> Floats:
         """Centers as they are: directions."""
         return centers
 
@@ -126,12 +126,12 @@ class Whitened:
 
     is_identity: ClassVar[bool] = False
 
-    mean: Float
-    forward: Float
-    backward: Float
+    mean: Floats
+    forward: Floats
+    backward: Floats
 
     @classmethod
-    def from_covariance(cls, mean: Float, covariance: Float) -> Whitened:
+    def from_covariance(cls, mean: Floats, covariance: Floats) -> Whitened:
         """Whitening along the directions of non-negligible variance."""
         variances, directions = np.linalg.eigh(covariance)
         keep = variances > _NEGLIGIBLE * max(variances[-1], 0.0)
@@ -151,7 +151,7 @@ class Whitened:
             white = (x - self.mean) @ self.forward
         return np.ascontiguousarray(white, dtype=x.dtype)
 
-    def project(self, centers: Float) -> Float:
+    def project(self, centers: Floats) -> Floats:
         """Centers as they are: they may lie anywhere."""
         return centers
 
@@ -159,7 +159,7 @@ class Whitened:
         """Labels as they are: the search gives ties to the lowest cluster."""
         return labels
 
-    def restore(self, centers: Float) -> Float:
+    def restore(self, centers: Floats) -> Floats:
         """Centers in the space of the data."""
         return self.mean + centers @ self.backward
 
@@ -178,7 +178,7 @@ METRICS = {
 class MeanState:
     """A point about which to take second moments."""
 
-    mean: Float
+    mean: Floats
 
 
 def _fields(state: MeanState) -> Mapping[str, Field]:
@@ -196,7 +196,7 @@ def _block(rows: RowBlock, state: MeanState) -> Partial:
     return {"scatter": scatter, "weight": sum_terms(weight[s].sum() for s in chunks)}
 
 
-def _finalize(partial: Partial, state: MeanState) -> Float:
+def _finalize(partial: Partial, state: MeanState) -> Floats:
     return partial["scatter"][0] / partial["weight"][0]
 
 

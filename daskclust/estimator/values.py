@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust._warnings import warn
 from daskclust.exceptions import MissingValuesWarning, PrecisionWarning
 from daskclust.kernels.gaps import find_gaps
@@ -124,7 +122,7 @@ def infinite_message(row: int, column: int) -> str:
     )
 
 
-def check_block(x: NDArray[Any], start: int, *, missing: bool) -> None:
+def check_block(x: Array, start: int, *, missing: bool) -> None:
     """Raise for the first infinity of a block, and the first NaN unless values may be missing.
 
     Parameters
@@ -142,7 +140,7 @@ def check_block(x: NDArray[Any], start: int, *, missing: bool) -> None:
     raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, column))
 
 
-def check_columns(observed: NDArray[np.float64], *, informed: bool) -> None:
+def check_columns(observed: Floats, *, informed: bool) -> None:
     """Raise for columns without any value.
 
     Parameters

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["ClassMoments", "class_moments"]
-
-Float = NDArray[np.float64]
 
 
 class ClassMoments(NamedTuple):
@@ -26,9 +25,9 @@ class ClassMoments(NamedTuple):
         :func:`daskclust.kernels.moments.merge_moments` merges them.
     """
 
-    hi: Float
-    lo: Float
-    moments: Float
+    hi: Floats
+    lo: Floats
+    moments: Floats
 
 
 @compiled()
@@ -62,10 +61,10 @@ def _squares(
 
 
 def class_moments(
-    x: NDArray[Any],
-    places: NDArray[np.int64],
+    x: Array,
+    places: Ints,
     codes: NDArray[np.int32],
-    weight: Float | None,
+    weight: Floats | None,
     n_classes: int,
 ) -> ClassMoments:
     """Sum the labeled rows of a block by class.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["add_pairs", "add_plain", "sum_terms"]
@@ -25,7 +25,7 @@ def _two_sum(a: float, b: float) -> tuple[float, float]:
 
 
 @compiled()
-def add_plain(hi: NDArray[np.float64], lo: NDArray[np.float64], term: NDArray[np.float64]) -> None:
+def add_plain(hi: Floats, lo: Floats, term: Floats) -> None:
     """Add ``term`` to the running sum ``hi + lo``, in place (flat arrays of one length)."""
     for i in range(hi.size):
         total, error = _two_sum(hi[i], term[i])
@@ -34,9 +34,9 @@ def add_plain(hi: NDArray[np.float64], lo: NDArray[np.float64], term: NDArray[np
 
 
 def add_pairs(
-    a: tuple[NDArray[np.float64], NDArray[np.float64]],
-    b: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    a: tuple[Floats, Floats],
+    b: tuple[Floats, Floats],
+) -> tuple[Floats, Floats]:
     """Sum of two running sums ``(hi, lo)``, each pair of equal shapes.
 
     Examples
@@ -56,7 +56,7 @@ def add_pairs(
     return hi, lo - (hi - total)
 
 
-def sum_terms(terms: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+def sum_terms(terms: Iterable[Floats]) -> Floats:
     """Sum arrays of one shape (at least one array) to a stacked pair ``[hi, lo]``.
 
     Examples

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Ints
 
 __all__ = ["count_pairs", "merge_counts"]
 
-Table = NDArray[np.int64]
+Table = Ints
 
 #: Cells up to which pairs are counted in a dense table: no sorting.
 _DENSE = 2**20
@@ -17,7 +18,7 @@ _DENSE = 2**20
 _SPARSEST = 64
 
 
-def _sorted_table(a: NDArray[np.int64], b: NDArray[np.int64], count: NDArray[np.int64]) -> Table:
+def _sorted_table(a: Ints, b: Ints, count: Ints) -> Table:
     """Add up the counts of equal pairs."""
     order = np.lexsort((b, a))
     a, b, count = a[order], b[order], count[order]
@@ -28,7 +29,7 @@ def _sorted_table(a: NDArray[np.int64], b: NDArray[np.int64], count: NDArray[np.
     return np.stack([a[starts], b[starts], total], axis=1)
 
 
-def count_pairs(a: NDArray[np.int64], b: NDArray[np.int64]) -> Table:
+def count_pairs(a: Ints, b: Ints) -> Table:
     """Count how often each pair of labels occurs.
 
     Parameters

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.implementation import row_distance
 
 __all__ = ["found_in_order"]
-
-Float = NDArray[np.float64]
 
 
 @compiled()
@@ -49,13 +48,13 @@ def _found(
 
 
 def found_in_order(
-    x: NDArray[Any],
-    weight: Float,
+    x: Array,
+    weight: Floats,
     delta: float,
     room: int,
     first: int,
-    labels: NDArray[np.int64],
-    distances: Float,
+    labels: Ints,
+    distances: Floats,
 ) -> NDArray[np.intp]:
     """Let rows farther than delta from all clusters found new ones, in row order.
 

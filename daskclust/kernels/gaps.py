@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["Gaps", "find_gaps"]
@@ -42,7 +43,7 @@ def _sweep(x: Any, out: Any) -> int:
     return first
 
 
-def find_gaps(x: NDArray[Any]) -> Gaps:
+def find_gaps(x: Array) -> Gaps:
     """Count the missing values of each row, and find the first infinity.
 
     Parameters

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.kernels.nearest.assign import SEGMENT, direct_distances, label_sums
 
 __all__ = ["LabelMoments", "label_moments", "merge_label_moments", "own_and_other"]
-
-Float = NDArray[np.float64]
 
 
 class LabelMoments(NamedTuple):
@@ -30,19 +29,19 @@ class LabelMoments(NamedTuple):
         Number of rows, where a weight above 1 stands for so many.
     """
 
-    labels: NDArray[np.int64]
-    weights: Float
-    means: Float
-    squares: Float
-    rows: Float
+    labels: Ints
+    weights: Floats
+    means: Floats
+    squares: Floats
+    rows: Floats
 
 
-def _sum_by(index: NDArray[np.intp], values: Float, k: int) -> Float:
-    out: Float = np.bincount(index, weights=values, minlength=k).astype(np.float64)
+def _sum_by(index: NDArray[np.intp], values: Floats, k: int) -> Floats:
+    out: Floats = np.bincount(index, weights=values, minlength=k).astype(np.float64)
     return out
 
 
-def label_moments(x: NDArray, labels: NDArray[np.int64], weight: Float | None) -> LabelMoments:
+def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMoments:
     """Moments of the rows of one block by their labels.
 
     Parameters
@@ -113,10 +112,10 @@ def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
 
 def own_and_other(
     x: NDArray,
-    centers: Float,
-    labels: NDArray[np.int64],
-    feature_weights: Float | None = None,
-) -> tuple[Float, Float]:
+    centers: Floats,
+    labels: Ints,
+    feature_weights: Floats | None = None,
+) -> tuple[Floats, Floats]:
     """Squared distance of each row to its own center and to the nearest other one.
 
     Parameters

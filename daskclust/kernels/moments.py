@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["BlockMoments", "block_moments", "first_nonfinite", "merge_moments"]
-
-Float = NDArray[np.float64]
 
 
 class BlockMoments(NamedTuple):
@@ -30,11 +29,11 @@ class BlockMoments(NamedTuple):
         Whether all values, those of weight 0 too, are finite.
     """
 
-    hi: Float
-    lo: Float
-    moments: Float
-    low: Float
-    high: Float
+    hi: Floats
+    lo: Floats
+    moments: Floats
+    low: Floats
+    high: Floats
     finite: bool
 
 
@@ -45,12 +44,12 @@ class _Columns(NamedTuple):
     largest value, and a probe that is NaN once a row of weight 0 is not finite.
     """
 
-    shift: Float
-    sums: Float
-    squares: Float
-    low: Float
-    high: Float
-    probe: Float
+    shift: Floats
+    sums: Floats
+    squares: Floats
+    low: Floats
+    high: Floats
+    probe: Floats
 
 
 @compiled(fastmath={"contract"})
@@ -102,7 +101,7 @@ def first_nonfinite(x: NDArray) -> tuple[int, int]:
     return int(row), int(column)
 
 
-def merge_moments(a: Float, b: Float) -> Float:
+def merge_moments(a: Floats, b: Floats) -> Floats:
     """Merge (weight, mean, sum of squared deviations) of two sets of rows (Chan et al.).
 
     Parameters
@@ -125,7 +124,7 @@ def merge_moments(a: Float, b: Float) -> Float:
 
 
 def block_moments(
-    x: NDArray, weight: Float | None = None, segments: NDArray[np.int64] | None = None
+    x: NDArray, weight: Floats | None = None, segments: Ints | None = None
 ) -> BlockMoments:
     """Column statistics of one block in one sweep.
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.projection import unit_rows
 
 __all__ = ["noise_whitening"]
 
-Float = NDArray[np.float64]
 
 #: Isotropic noise that is added before whitening, as a multiple of the mean noise: bands
 #: without noise would be blown up, which ruins some scenes.
@@ -20,7 +17,7 @@ _SOFTNESS = 10.0
 _SLICE = 8192
 
 
-def noise_whitening(one: NDArray[Any], other: NDArray[Any]) -> Float:
+def noise_whitening(one: Array, other: Array) -> Floats:
     """Return the matrix that turns the noise of directions in an image soft white.
 
     Parameters
@@ -45,5 +42,5 @@ def noise_whitening(one: NDArray[Any], other: NDArray[Any]) -> Float:
     if not level > 0:
         return np.eye(p)
     values, vectors = np.linalg.eigh(noise / level + _SOFTNESS * np.eye(p))
-    whitening: Float = (vectors / np.sqrt(values)) @ vectors.T
+    whitening: Floats = (vectors / np.sqrt(values)) @ vectors.T
     return whitening

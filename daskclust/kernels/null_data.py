@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["permuted_rows", "uniform_rows"]
@@ -82,9 +82,7 @@ def _key(seed: int, number: int) -> np.uint64:
     return np.uint64(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0])
 
 
-def permuted_rows(
-    pool: NDArray[Any], seed: int, number: int, start: int, count: int
-) -> NDArray[Any]:
+def permuted_rows(pool: Array, seed: int, number: int, start: int, count: int) -> Array:
     """Rows ``start .. start + count - 1`` of data whose columns are permuted on their own.
 
     Parameters
@@ -133,14 +131,14 @@ def _fill_uniform(low: Any, width: Any, key: Any, start: Any, out: Any) -> None:
 
 
 def uniform_rows(
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
+    low: Floats,
+    high: Floats,
     dtype: Any,
     seed: int,
     number: int,
     start: int,
     count: int,
-) -> NDArray[Any]:
+) -> Array:
     """Rows ``start .. start + count - 1`` of uniform draws from a box.
 
     Parameters

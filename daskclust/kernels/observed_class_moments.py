@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.class_moments import ClassMoments, class_moments
 
 __all__ = ["observed_class_moments"]
 
-Float = NDArray[np.float64]
-
 
 def observed_class_moments(
-    x: NDArray[Any],
-    places: NDArray[np.int64],
+    x: Array,
+    places: Ints,
     codes: NDArray[np.int32],
-    weight: Float | None,
+    weight: Floats | None,
     n_classes: int,
 ) -> ClassMoments:
     """Sum what the labeled rows of a block observe, by class.

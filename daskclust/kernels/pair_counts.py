@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
+
 __all__ = [
     "PairCounts",
     "count_adjacent",
@@ -20,9 +22,6 @@ __all__ = [
     "count_pairs",
     "merge_counts",
 ]
-
-Float = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class PairCounts(NamedTuple):
@@ -36,9 +35,9 @@ class PairCounts(NamedTuple):
     """
 
     keys: Ints
-    counts: Float
+    counts: Floats
 
-    def matrix(self, k: int) -> Float:
+    def matrix(self, k: int) -> Floats:
         """Return the symmetric matrix of shape (k, k): pairs count in both orders.
 
         Examples
@@ -50,11 +49,11 @@ class PairCounts(NamedTuple):
         """
         flat = np.zeros(k * k)
         flat[self.keys] = self.counts
-        full: Float = flat.reshape(k, k)
+        full: Floats = flat.reshape(k, k)
         return full + full.T
 
 
-def count_pairs(a: NDArray, b: NDArray, weight: Float | None, k: int) -> PairCounts:
+def count_pairs(a: NDArray, b: NDArray, weight: Floats | None, k: int) -> PairCounts:
     """Sum the weights of pairs of nodes.
 
     Parameters
@@ -76,7 +75,7 @@ def count_pairs(a: NDArray, b: NDArray, weight: Float | None, k: int) -> PairCou
         found, counts = np.unique(keys, return_counts=True)
         return PairCounts(found, counts.astype(np.float64))
     found, places = np.unique(keys, return_inverse=True)
-    sums: Float = np.bincount(places.ravel(), weights=weight, minlength=len(found)).astype(float)
+    sums: Floats = np.bincount(places.ravel(), weights=weight, minlength=len(found)).astype(float)
     return PairCounts(found[sums > 0], sums[sums > 0])
 
 
@@ -100,7 +99,7 @@ def merge_counts(parts: Sequence[PairCounts]) -> PairCounts:
     return PairCounts(keys, counts.astype(np.float64))
 
 
-def count_near(indices: NDArray[np.int32], weight: Float | None, k: int) -> PairCounts:
+def count_near(indices: NDArray[np.int32], weight: Floats | None, k: int) -> PairCounts:
     """Count the pairs among the nearest nodes of each row, the lower node first.
 
     Of two nearest nodes this is the connectivity of Tasdemir & Merenyi (2009); of more,

@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["project_rows", "unit_rows"]
-
-Float = NDArray[np.float64]
 
 
 @compiled()
@@ -44,7 +42,7 @@ def _project(x: Any, unit: Any, center: Any, matrix: Any, out: Any) -> None:
                 out[i, k] += gap * matrix[j, k]
 
 
-def project_rows(x: NDArray[Any], unit: bool, center: Float, matrix: Float) -> Float:
+def project_rows(x: Array, unit: bool, center: Floats, matrix: Floats) -> Floats:
     """Return ``(u - center) @ matrix`` with u the rows, scaled to length 1 where ``unit``.
 
     Parameters
@@ -77,7 +75,7 @@ def project_rows(x: NDArray[Any], unit: bool, center: Float, matrix: Float) -> F
     return out
 
 
-def unit_rows(x: NDArray[Any]) -> Float:
+def unit_rows(x: Array) -> Floats:
     """Return the rows in float64, scaled to length 1; a row of zeros stays zero.
 
     Examples

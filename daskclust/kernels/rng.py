@@ -11,17 +11,17 @@ import numpy as np
 from numpy.random import Generator, Philox, SeedSequence
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["draw_numbers", "race_keys", "row_uniforms", "smallest"]
 
-Float = NDArray[np.float64]
 
 # A counter step of Philox yields four 64-bit numbers, each of which makes one double.
 _STEP = 4
 
 
-def row_uniforms(seed: int, round_: int, start: int, count: int) -> NDArray[np.float64]:
+def row_uniforms(seed: int, round_: int, start: int, count: int) -> Floats:
     """Uniform draws of rows ``start .. start + count - 1``.
 
     Parameters
@@ -53,7 +53,7 @@ def row_uniforms(seed: int, round_: int, start: int, count: int) -> NDArray[np.f
     return 1.0 - Generator(bits).random(count + skipped)[skipped:]
 
 
-def draw_numbers(total: int, count: int, seed: int) -> NDArray[np.int64]:
+def draw_numbers(total: int, count: int, seed: int) -> Ints:
     """Draw different numbers out of [0, total), ascending; all of them where there are few.
 
     Examples
@@ -68,7 +68,7 @@ def draw_numbers(total: int, count: int, seed: int) -> NDArray[np.int64]:
 
 
 @compiled()
-def _race(uniforms: Float, mass: Float, keys: Float) -> None:
+def _race(uniforms: Floats, mass: Floats, keys: Floats) -> None:
     for i in range(keys.size):
         if mass[i] > 0.0:
             keys[i] = -np.log(uniforms[i]) / mass[i]
@@ -76,7 +76,7 @@ def _race(uniforms: Float, mass: Float, keys: Float) -> None:
             keys[i] = np.inf
 
 
-def race_keys(uniforms: Float, mass: Float) -> Float:
+def race_keys(uniforms: Floats, mass: Floats) -> Floats:
     """Arrival times of rows in an exponential race (Efraimidis & Spirakis).
 
     The m smallest keys of all rows are a sample of m rows drawn one after
@@ -104,7 +104,7 @@ def race_keys(uniforms: Float, mass: Float) -> Float:
     return keys
 
 
-def smallest(keys: Float, count: int) -> NDArray[np.intp]:
+def smallest(keys: Floats, count: int) -> NDArray[np.intp]:
     """Positions of the (at most) ``count`` smallest finite keys, in order, ties by position.
 
     Examples

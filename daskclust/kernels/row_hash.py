@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["column_keys", "row_hash"]
@@ -86,8 +87,8 @@ def column_keys(p: int) -> Words:
 
 
 def row_hash(
-    x: NDArray[Any],
-    weight: NDArray[np.float64] | None = None,
+    x: Array,
+    weight: Floats | None = None,
     runs: tuple[tuple[int, int], ...] | None = None,
 ) -> np.uint64:
     """Sum, modulo 2**64, of a hash of each row's number, values and weight.

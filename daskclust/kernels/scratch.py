@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array
+
 __all__ = ["Scratch", "recycle", "spare"]
 
 
@@ -31,9 +33,9 @@ class Scratch:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, NDArray[Any]] = {}
+        self._held: dict[str, Array] = {}
 
-    def __call__(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
+    def __call__(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
         """Return an array of this shape, of whatever values it had."""
         size = prod(shape)
         held = self._held.get(name)
@@ -93,7 +95,7 @@ def recycle() -> None:
     _own.recycler = _Recycler()
 
 
-def spare(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def spare(shape: tuple[int, ...], dtype: Any) -> Array:
     """Return an uninitialized C-contiguous array that may lie where earlier ones did.
 
     After :func:`recycle`, in its thread; elsewhere it is ``np.empty``. Nobody has to give it back:
@@ -109,5 +111,5 @@ def spare(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     recycler = getattr(_own, "recycler", None)
     if recycler is None or size < _SMALL:
         return np.empty(shape, dtype)
-    found: NDArray[Any] = recycler.empty(size).view(dtype).reshape(shape)
+    found: Array = recycler.empty(size).view(dtype).reshape(shape)
     return found

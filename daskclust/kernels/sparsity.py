@@ -19,7 +19,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from daskclust._types import Floats
 
 __all__ = [
     "TIE_TOLERANCE",
@@ -52,7 +54,7 @@ class FeatureWeights(NamedTuple):
         ``1 / sqrt(t)`` on exactly those features and ``|w|_1 = sqrt(t)``.
     """
 
-    weights: NDArray[np.float64]
+    weights: Floats
     delta: float
     tied: bool
 
@@ -61,12 +63,12 @@ class _Threshold(NamedTuple):
     """Scaled solution: weights are proportional to ``max(reach - gap, 0)``."""
 
     top: float  # largest score
-    gaps: NDArray[np.float64]  # (p,) 1 - score / top in [0, 1], 1 for scores that are not positive
+    gaps: Floats  # (p,) 1 - score / top in [0, 1], 1 for scores that are not positive
     reach: float  # 1 - Delta / top
     tied: bool
 
 
-def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> NDArray[np.float64]:
+def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> Floats:
     """Between-cluster sum of squares of each feature (gamma, Eq. 6).
 
     Total minus within-cluster sum of squares, computed from the clusters' sums as
@@ -97,17 +99,17 @@ def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> NDArr
     counts = np.asarray(counts, dtype=np.float64)
     if counts.ndim == 2:
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
-        of_observed: NDArray[np.float64] = np.sum(counts * (means - np.asarray(mean)) ** 2, axis=0)
+        of_observed: Floats = np.sum(counts * (means - np.asarray(mean)) ** 2, axis=0)
         return of_observed
     filled = counts > 0
     weights = counts[filled]
     shifts = sums[filled] / weights[:, None] - np.asarray(mean, dtype=np.float64)
     # Not through BLAS: its summation order depends on the build and the number of threads.
-    scores: NDArray[np.float64] = np.sum(weights[:, None] * shifts * shifts, axis=0)
+    scores: Floats = np.sum(weights[:, None] * shifts * shifts, axis=0)
     return scores
 
 
-def _check(scores: ArrayLike, sparsity: float) -> NDArray[np.float64]:
+def _check(scores: ArrayLike, sparsity: float) -> Floats:
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1:
         raise ValueError(f"scores has shape {values.shape}; expected one dimension, (p,).")
@@ -126,7 +128,7 @@ def _check(scores: ArrayLike, sparsity: float) -> NDArray[np.float64]:
     return values
 
 
-def _solve(scores: NDArray[np.float64], sparsity: float) -> _Threshold | None:
+def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
     """Closed-form threshold in scaled gaps, or None when no score is positive."""
     top = float(scores.max(initial=0.0))
     if top <= 0.0:
@@ -208,7 +210,7 @@ def feature_weights(
     scores: ArrayLike,
     sparsity: float,
     *,
-    threshold: Callable[[NDArray[np.float64], float], float] = soft_threshold,
+    threshold: Callable[[Floats, float], float] = soft_threshold,
 ) -> FeatureWeights | None:
     """Sparse feature weights from feature scores (Eq. 5 on the positive part).
 

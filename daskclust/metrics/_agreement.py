@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix, hstack, identity
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
+from daskclust._types import Ints
 from daskclust.engine import as_label_vector, is_dask, open_label_pairs
 from daskclust.kernels.contingency import count_pairs
 from daskclust.reduction.label_tables import CONTINGENCY
@@ -25,7 +26,7 @@ __all__ = [
     "pairwise_f_score",
 ]
 
-Counts = NDArray[np.int64]
+Counts = Ints
 _MASKED = -1
 #: Cells up to which a table is matched as a dense matrix, and for each count beyond.
 _DENSE, _SPARSEST = 2**20, 8
@@ -354,7 +355,7 @@ def agreement_scores(
     }
 
 
-def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
+def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
     """Give clusters the numbers of the classes they cover best (Hungarian method).
 
     For display only: numbers of clusters carry no meaning.

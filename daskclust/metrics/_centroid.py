@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 import sklearn.metrics
-from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, unwrap
 from daskclust.estimator.inputs import check_weight
 from daskclust.estimator.parameters import check_choice, without_mask
@@ -25,7 +25,6 @@ __all__ = [
     "silhouette_score",
 ]
 
-Float = NDArray[np.float64]
 _MASKED = -1
 
 
@@ -44,13 +43,13 @@ class CentroidScores:
         Of the squared distance.
     """
 
-    labels: NDArray[np.int64]
-    centers: Float
+    labels: Ints
+    centers: Floats
     spread: Spread
-    feature_weights: Float | None = None
+    feature_weights: Floats | None = None
 
     @property
-    def weights(self) -> Float:
+    def weights(self) -> Floats:
         """Rows (their weight) of each cluster, of shape (k,)."""
         return self.spread.weights
 
@@ -66,7 +65,7 @@ class CentroidScores:
         return float(np.sqrt(max(variance, 0.0) / self.spread.rows.sum()))
 
     @property
-    def _row_silhouettes(self) -> tuple[Float, Float]:
+    def _row_silhouettes(self) -> tuple[Floats, Floats]:
         # A row alone in its cluster scores 0 (Rousseeuw), not 1.
         alone = self.spread.rows <= 1
         return (
@@ -97,11 +96,11 @@ class CentroidScores:
 
 
 def _calinski_harabasz(
-    weights: Float,
-    centers: Float,
+    weights: Floats,
+    centers: Floats,
     within: float,
     n: float,
-    feature_weights: Float | None = None,
+    feature_weights: Floats | None = None,
 ) -> float:
     k = len(weights)
     gaps = (centers - np.average(centers, axis=0, weights=weights)) ** 2
@@ -149,7 +148,7 @@ def _find_moments(rows: Rows, ignore_masked: bool) -> LabelMoments:
     return moments
 
 
-def _known_centers(centers: Any, n_features: int) -> Float:
+def _known_centers(centers: Any, n_features: int) -> Floats:
     out = np.array(without_mask(centers, "centers"), dtype=np.float64, order="C", ndmin=2)
     if out.ndim != 2 or out.shape[1] != n_features or len(out) < 2 or not np.isfinite(out).all():
         raise ValueError(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, Step
 from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
@@ -17,7 +17,6 @@ from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
 
 __all__ = ["EMProblem", "EMState", "Floor", "maximize", "maximize_start"]
 
-Float = NDArray[np.float64]
 
 #: Least variance, as a share of the column's: below it densities lose their digits.
 LEAST_VARIANCE = 1e-9
@@ -51,15 +50,15 @@ class EMState:
         "n_iter": "i r",
     }
 
-    weights: Float
-    means: Float
-    covariances: Float
-    bound: Float
-    converged: NDArray[np.bool_]
-    n_iter: NDArray[np.int64]
+    weights: Floats
+    means: Floats
+    covariances: Floats
+    bound: Floats
+    converged: Bools
+    n_iter: Ints
 
     @classmethod
-    def begin(cls, weights: Float, means: Float, covariances: Float) -> EMState:
+    def begin(cls, weights: Floats, means: Floats, covariances: Floats) -> EMState:
         """Return the state before the first iteration."""
         r = len(weights)
         return cls(
@@ -100,15 +99,15 @@ class Floor:
     """
 
     reg_covar: float
-    variance: Float
+    variance: Floats
     least: float | None = None
 
     @classmethod
-    def of(cls, reg_covar: float, variance: Float, least: float | None = None) -> Floor:
+    def of(cls, reg_covar: float, variance: Floats, least: float | None = None) -> Floor:
         """Return the floor for columns of these variances, some of which may be 0."""
         return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), least)
 
-    def __call__(self, covariances: Float, diagonal: bool) -> Float:
+    def __call__(self, covariances: Floats, diagonal: bool) -> Floats:
         """Return covariances that are regularized, and not singular.
 
         Parameters
@@ -136,7 +135,7 @@ class Floor:
         return raised
 
 
-def maximize(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mixtures:
+def maximize(sums: Floats, mixtures: Mixtures, shift: Floats, floor: Floor) -> Mixtures:
     """Parameters from the sums of one pass (the M-step, Algorithm 1 of the PCKID paper).
 
     Deviations are from the new means; a component that has lost all its mass keeps
@@ -170,7 +169,7 @@ def maximize(sums: Float, mixtures: Mixtures, shift: Float, floor: Floor) -> Mix
     return Mixtures(_shares_of(mass, mixtures.sizes), means, covariances, mixtures.sizes)
 
 
-def _shares_of(mass: Float, sizes: tuple[int, ...]) -> Float:
+def _shares_of(mass: Floats, sizes: tuple[int, ...]) -> Floats:
     """Weights of the components of each model."""
     starts = np.cumsum((0, *sizes))[:-1]
     mass = np.where(mass > 0, mass + _TINY, 0.0)
@@ -178,7 +177,7 @@ def _shares_of(mass: Float, sizes: tuple[int, ...]) -> Float:
 
 
 def maximize_start(
-    sums: Float, centers: Float, mean: Float, floor: Floor, *, full: bool
+    sums: Floats, centers: Floats, mean: Floats, floor: Floor, *, full: bool
 ) -> Mixtures:
     """First parameters of one model from sums over given posteriors.
 
@@ -242,10 +241,10 @@ class EMProblem(DataAlone):
     rows: Rows
     begin: Callable[[], EMState]
     max_iter: int
-    shift: Float
+    shift: Floats
     floor: Floor
     tolerance: float
-    warm: Mapping[str, Float]
+    warm: Mapping[str, Floats]
 
     def identity(self) -> Mapping[str, Any]:
         """Return what the last fit left, where this one starts from it."""
@@ -258,8 +257,8 @@ class EMProblem(DataAlone):
         found = self.rows.reduce(EXPECTATION, MixtureStack(before, self.shift))
         after = maximize(found.sums, before, self.shift, self.floor)
 
-        def moved(name: str, values: NDArray[Any]) -> NDArray[Any]:
-            column: NDArray[Any] = getattr(state, name).copy()
+        def moved(name: str, values: Array) -> Array:
+            column: Array = getattr(state, name).copy()
             column[active] = values.reshape(len(active), *column.shape[1:])
             return column
 

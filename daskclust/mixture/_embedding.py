@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.engine import as_matrix
 from daskclust.estimator.values import check_block
 from daskclust.kernels.mixtures.densities import Mixtures
@@ -16,8 +16,6 @@ from daskclust.kernels.nearest.assign import nearest
 from daskclust.reduction import RowBlock
 
 __all__ = ["Embedding", "Kernel"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,13 @@ class Embedding:
     """
 
     mixtures: Mixtures
-    shift: Float
-    basis: Float
+    shift: Floats
+    basis: Floats
     row_dtype: Any
     dtype: Any
-    centers: Float | None = None
+    centers: Floats | None = None
 
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+    def __call__(self, x: Array, start: int) -> Array:
         """Return one result a row."""
         x = as_matrix(x, self.row_dtype)
         check_block(x, start, missing=True)
@@ -54,7 +52,7 @@ class Embedding:
             return found.astype(self.row_dtype, copy=False)
         return nearest(found.astype(self.row_dtype, copy=False), self.centers)[0]
 
-    def of_rows(self, rows: RowBlock) -> NDArray[Any]:
+    def of_rows(self, rows: RowBlock) -> Array:
         """Return the results of a block as the engine hands it out."""
         return self(rows.x, rows.runs[0][0])
 
@@ -64,9 +62,9 @@ class Kernel:
     """Kernel values between two blocks; travels to workers."""
 
     mixtures: Mixtures
-    shift: Float
+    shift: Floats
 
-    def __call__(self, x: NDArray[Any], y: NDArray[Any]) -> Float:
+    def __call__(self, x: Array, y: Array) -> Floats:
         """Return the kernel between all pairs of rows."""
         blocks = [as_matrix(rows, np.dtype(np.float64)) for rows in (x, y)]
         for rows in blocks:

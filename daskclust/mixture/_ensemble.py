@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.engine import Rows, map_independent
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures.densities import Mixtures, stack_models
@@ -17,7 +17,6 @@ from daskclust.mixture._em import Floor, maximize, maximize_start
 
 __all__ = ["Member", "Pool", "draw_pool", "train_member", "train_members"]
 
-Float = NDArray[np.float64]
 #: Batches of members whose training a checkpoint keeps, and the least that are in one.
 _BATCHES, _LEAST_BATCH = 10, 4
 
@@ -35,8 +34,8 @@ class Pool:
     floor : Floor
     """
 
-    x: NDArray[Any]
-    mean: Float
+    x: Array
+    mean: Floats
     floor: Floor
 
 
@@ -50,7 +49,7 @@ class Member(NamedTuple):
     full: bool
 
 
-def draw_pool(rows: Rows, count: int, seed: int, mean: Float, floor: Floor) -> Pool:
+def draw_pool(rows: Rows, count: int, seed: int, mean: Floats, floor: Floor) -> Pool:
     """Fetch rows drawn uniformly, by their numbers: the same whatever the chunks."""
     if count >= rows.n_rows:
         numbers = np.arange(rows.n_rows)
@@ -104,7 +103,7 @@ def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixt
 
 
 def _train_batch(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
-    def make() -> dict[str, NDArray[Any]]:
+    def make() -> dict[str, Array]:
         return stack_models(map_independent(X, "member", train_member, pool, members)).arrays
 
     sizes = tuple(member.size for member in members)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from daskclust._types import Floats, Ints
 from daskclust.engine import Rows, as_matrix, map_rows, open_rows
 from daskclust.estimator.base import output_dtype
 from daskclust.estimator.inputs import check_rows
@@ -22,8 +23,6 @@ from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 from daskclust.reduction.survey import SurveyRequest
 
 __all__ = ["FittedMixture"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class MixtureFunction:
     """
 
     mixtures: Mixtures
-    shift: Float
+    shift: Floats
     output: str
     dtype: Any
 
@@ -60,15 +59,15 @@ class FittedMixture:
     """Everything of a mixture but its fit."""
 
     # Set by fit.
-    weights_: Float
-    means_: Float
-    covariances_: Float
+    weights_: Floats
+    means_: Floats
+    covariances_: Floats
     n_features_in_: int
-    _shift: Float
+    _shift: Floats
     random_state: Any
 
     @property
-    def precisions_cholesky_(self) -> Float:
+    def precisions_cholesky_(self) -> Floats:
         """Upper factors of the precisions, as in scikit-learn."""
         if self.covariances_.ndim == 2:
             return np.asarray(1.0 / np.sqrt(self.covariances_))
@@ -76,7 +75,7 @@ class FittedMixture:
         return np.asarray(np.linalg.inv(lower).transpose(0, 2, 1))
 
     @property
-    def precisions_(self) -> Float:
+    def precisions_(self) -> Floats:
         """Inverses of the covariances."""
         factors = self.precisions_cholesky_
         return factors**2 if factors.ndim == 2 else factors @ factors.transpose(0, 2, 1)
@@ -230,7 +229,7 @@ class FittedMixture:
         rows = self._open(X)
         return -2 * self._likelihood(rows) * rows.n_rows + 2 * self._n_parameters()
 
-    def sample(self, n_samples: int = 1) -> tuple[Float, NDArray[np.int64]]:
+    def sample(self, n_samples: int = 1) -> tuple[Floats, Ints]:
         """Draw complete rows from the mixture.
 
         Parameters

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.estimator.parameters import without_mask
 
 __all__ = ["given_parameters", "last_parameters"]
 
-Float = NDArray[np.float64]
 
-
-def _array(value: Any, name: str, shape: tuple[int, ...]) -> Float:
+def _array(value: Any, name: str, shape: tuple[int, ...]) -> Floats:
     array = np.array(without_mask(value, name), dtype=np.float64)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; expected {shape}.")
@@ -23,7 +21,7 @@ def _array(value: Any, name: str, shape: tuple[int, ...]) -> Float:
     return array
 
 
-def _covariances(precisions: Float, full: bool) -> Float:
+def _covariances(precisions: Floats, full: bool) -> Floats:
     name = "precisions_init"
     if not full:
         if (precisions <= 0).any():
@@ -39,7 +37,7 @@ def _covariances(precisions: Float, full: bool) -> Float:
     return np.asarray(np.linalg.inv(precisions))
 
 
-def given_parameters(estimator: Any, n_features: int) -> dict[str, Float]:
+def given_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
     """Return the first parameters that are given, checked.
 
     Parameters
@@ -71,7 +69,7 @@ def given_parameters(estimator: Any, n_features: int) -> dict[str, Float]:
     return given
 
 
-def last_parameters(estimator: Any, n_features: int) -> dict[str, Float]:
+def last_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
     """Return the parameters of the last fit, if a fit like the present one may start from them.
 
     Parameters

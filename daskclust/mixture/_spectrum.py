@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh, qr, svd
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, Step, open_rows
 from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
@@ -18,7 +18,6 @@ from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
 
 __all__ = ["SOLVERS", "Spectrum", "SpectrumState", "choose_solver", "pool_basis"]
 
-Float = NDArray[np.float64]
 
 SOLVERS = ("auto", "gram", "kernel", "randomized")
 #: Columns of the basis beyond those wanted.
@@ -66,12 +65,12 @@ class SpectrumState:
         "n_iter": "i",
     }
 
-    weights: Float
-    means: Float
-    covariances: Float
-    sizes: NDArray[np.int64]
-    basis: Float
-    values: Float
+    weights: Floats
+    means: Floats
+    covariances: Floats
+    sizes: Ints
+    basis: Floats
+    values: Floats
     n_iter: int
 
     def __post_init__(self) -> None:
@@ -110,8 +109,8 @@ def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -
 
 
 def pool_basis(
-    x: NDArray[Any], mixtures: Mixtures, shift: Float, n_wanted: int, width: int, seed: int
-) -> Float:
+    x: Array, mixtures: Mixtures, shift: Floats, n_wanted: int, width: int, seed: int
+) -> Floats:
     """Find the basis from which power iterations on all rows begin, by some on a few of them.
 
     Parameters
@@ -142,7 +141,7 @@ def pool_basis(
     return basis
 
 
-def _turned(basis: Float, image: Float, n_wanted: int) -> tuple[Float, Float, float, float]:
+def _turned(basis: Floats, image: Floats, n_wanted: int) -> tuple[Floats, Floats, float, float]:
     """Make a power iteration, of ``image``, the matrix times the basis.
 
     Returns the next basis, the Ritz values of this one (largest first), the sine of the
@@ -160,7 +159,7 @@ def _turned(basis: Float, image: Float, n_wanted: int) -> tuple[Float, Float, fl
     return following, values, sine, sine * float(values[-1] / last) if last > 0 else sine
 
 
-def _eigenpairs(basis: Float, image: Float, count: int, least: float) -> tuple[Float, Float]:
+def _eigenpairs(basis: Floats, image: Floats, count: int, least: float) -> tuple[Floats, Floats]:
     """Return the leading eigenvectors and values of a matrix, by its product with a basis.
 
     Those of its Nystrom approximation ``Y (B' Y)^-1 Y'`` [1]_, with Y the product: they lie in
@@ -181,13 +180,13 @@ def _eigenpairs(basis: Float, image: Float, count: int, least: float) -> tuple[F
     return vectors[:, :count], lengths[:count] ** 2
 
 
-def _oriented(basis: Float) -> Float:
+def _oriented(basis: Floats) -> Floats:
     """Turn each vector such that its largest entry is positive."""
     at = np.abs(basis).argmax(axis=0)
     return np.asarray(basis * np.where(basis[at, np.arange(basis.shape[1])] < 0, -1.0, 1.0))
 
 
-def _leading(matrix: Float, count: int) -> tuple[Float, Float]:
+def _leading(matrix: Floats, count: int) -> tuple[Floats, Floats]:
     """Return the vectors of the largest eigenvalues, and these, none negative."""
     n = len(matrix)
     values, vectors = eigh(matrix, subset_by_index=[max(0, n - count), n - 1])
@@ -216,7 +215,7 @@ class Spectrum(DataAlone):
     kind: ClassVar[type[SpectrumState]] = SpectrumState
 
     rows: Rows
-    shift: Float
+    shift: Floats
     solver: str
     n_wanted: int
     n_iter: int
@@ -252,14 +251,14 @@ class Spectrum(DataAlone):
             extra={"stage": "spectrum", "solver": self.solver},
         )
 
-    def _request(self, state: SpectrumState, basis: Float | None) -> GramRequest:
+    def _request(self, state: SpectrumState, basis: Floats | None) -> GramRequest:
         return GramRequest(state.mixtures, self.shift, basis, self.dtype)
 
-    def _gram(self, state: SpectrumState) -> tuple[Float, Float]:
+    def _gram(self, state: SpectrumState) -> tuple[Floats, Floats]:
         matrix = self.rows.reduce(GRAM, self._request(state, None))
         return _leading(matrix, self.n_wanted)
 
-    def _kernel_matrix(self, state: SpectrumState) -> tuple[Float, Float]:
+    def _kernel_matrix(self, state: SpectrumState) -> tuple[Floats, Floats]:
         x = self.rows.take(np.arange(self.rows.n_rows))[0]
         phi = features(x, state.mixtures, self.shift)
         vectors, values = _leading(phi.T @ phi, self.n_wanted)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import iterate
 from daskclust.estimator.fitting import OpenData
@@ -18,7 +18,6 @@ from daskclust.starts.sampled import sample_centers
 
 __all__ = ["INIT_PARAMS", "n_start_picks", "start_models"]
 
-Float = NDArray[np.float64]
 
 INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
 #: Of k-means, as of :class:`daskclust.KMeans`.
@@ -34,9 +33,9 @@ class FillMissing:
     value : ndarray of shape (p,), float64
     """
 
-    value: Float
+    value: Floats
 
-    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, x: Array) -> Array:
         """Return the rows, filled."""
         gone = np.isnan(x)
         return np.where(gone, self.value.astype(x.dtype), x) if gone.any() else x
@@ -47,7 +46,7 @@ def n_start_picks(init_params: str, n_components: int) -> int:
     return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
 
 
-def _centers(data: OpenData, init_params: str, k: int) -> Float:
+def _centers(data: OpenData, init_params: str, k: int) -> Floats:
     """Centers of all restarts, missing values taken to be the column's mean."""
     survey = data.survey
     picks = survey.picks.copy()
@@ -109,7 +108,7 @@ def start_models(
     """
     r, k, p = len(data.seeds), n_components, data.rows.n_features
     mean = data.survey.mean
-    parameters: dict[str, Float] = {}
+    parameters: dict[str, Floats] = {}
     if len(given) < 3:
         random = init_params == "random"
         nowhere = np.broadcast_to(mean, (r, k, p)).copy()

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.estimator.fitting import (
     FirstPass,
@@ -31,8 +31,6 @@ from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
 
 __all__ = ["GaussianMixture"]
-
-Float = NDArray[np.float64]
 
 
 class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
@@ -239,7 +237,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         """
         return fit(self, X, sample_weight)
 
-    def _first_parameters(self, n_features: int) -> dict[str, Float]:
+    def _first_parameters(self, n_features: int) -> dict[str, Floats]:
         """Return the first parameters that are given, or left by the last fit."""
         given = given_parameters(self, n_features)
         return last_parameters(self, n_features) if self._is_warm else given
@@ -251,7 +249,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     def _check_features(self, n_features: int) -> None:
         self._first_parameters(n_features)
 
-    def _read(self, data: Data) -> dict[str, Float]:
+    def _read(self, data: Data) -> dict[str, Floats]:
         if data.n_rows < self.n_components:
             raise ValueError(
                 f"n_samples={data.n_rows} should be >= n_components={self.n_components}. Ask for "
@@ -259,7 +257,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
             )
         return self._first_parameters(data.n_features)
 
-    def _first_pass(self, data: Data, read: dict[str, Float]) -> FirstPass:
+    def _first_pass(self, data: Data, read: dict[str, Floats]) -> FirstPass:
         k, found = self.n_components, len(read) == 3
         return observed_pass(
             k,
@@ -269,7 +267,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
             n_picks=0 if found else n_start_picks(self.init_params, k),
         )
 
-    def _problem(self, data: OpenData, read: dict[str, Float]) -> EMProblem:
+    def _problem(self, data: OpenData, read: dict[str, Floats]) -> EMProblem:
         full = self.covariance_type == "full"
         floor = Floor.of(self.reg_covar, data.survey.variance)
         start = partial(

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -15,6 +14,7 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from daskclust._types import Floats
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Fitted, is_dask, map_rows, pair_rows
 from daskclust.estimator.base import output_dtype
@@ -39,7 +39,6 @@ from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plai
 
 __all__ = ["PCKID"]
 
-Float = NDArray[np.float64]
 
 #: Rows that a member is trained on at most, unless ``max_samples`` says otherwise.
 MAX_SAMPLES = 10_000
@@ -405,11 +404,11 @@ class PCKID(
         return Mixtures(self._weights, self._means, self._covariances, sizes)
 
     @property
-    def basis_(self) -> Float:
+    def basis_(self) -> Floats:
         """What the posteriors of all models are multiplied by for coordinates, (D, d)."""
         return self._basis
 
-    def _embedding(self, row_dtype: Any, centers: Float | None = None) -> Embedding:
+    def _embedding(self, row_dtype: Any, centers: Floats | None = None) -> Embedding:
         dtype = np.dtype(np.float32 if self._single else np.float64)
         return Embedding(self.ensemble_, self._shift, self._basis, row_dtype, dtype, centers)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, open_rows
 from daskclust.estimator.inputs import as_cube, check_rows, cube_of_fit
 from daskclust.estimator.values import check_values
@@ -30,7 +30,6 @@ from daskclust.reduction.survey import LARGEST_VALUE
 
 __all__ = ["DOUBTS", "Cells", "Doubt", "OpenRows", "find_cells", "open_for_questions"]
 
-Float = NDArray[np.float64]
 
 #: Prototypes: at least so many, so many a question, at most so many; a tenth of the rows.
 _LEAST, _A_QUESTION, _MOST, _ROWS_A_PROTOTYPE = 400, 4, 2000, 10
@@ -53,7 +52,7 @@ class Doubt:
 
     posterior: Posterior
 
-    def __call__(self, x: NDArray[Any]) -> Float:
+    def __call__(self, x: Array) -> Floats:
         """Return (n, 2 + c): 1 less the margin, 1 less the best probability, probabilities."""
         found = self.posterior(x)
         if found.shape[1] == 1:
@@ -96,7 +95,7 @@ class OpenRows:
         return self.model is None or self.model._posterior().spaces[0].references is None
 
     @property
-    def labeled(self) -> Float:
+    def labeled(self) -> Floats:
         """The labeled nodes of the model, in all views side by side."""
         if self.model is None:
             return np.empty((0, 0))
@@ -119,17 +118,17 @@ class Cells:
     """
 
     space: Space
-    nodes: Float
-    labeled: Float
+    nodes: Floats
+    labeled: Floats
     table: CellTable
 
-    def place(self, points: Float) -> NDArray[np.int64]:
+    def place(self, points: Floats) -> Ints:
         """Return the cell of each point."""
         if not len(points):
             return np.empty(0, np.int64)
         return nearest_several(points, self.nodes, 1)[0][:, 0].astype(np.int64)
 
-    def choose(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def choose(self, count: int) -> tuple[Ints, Ints]:
         """Choose rows to ask about, and their cells.
 
         Doubtful cells far from what is known come first.  A cell is asked about at the row
@@ -177,10 +176,10 @@ def _count_prototypes(n_rows: int, count: int) -> int:
 
 def find_cells(
     data: OpenRows,
-    known: NDArray[np.int64],
+    known: Ints,
     count: int,
     seed: int,
-    vain: NDArray[np.int64] | None = None,
+    vain: Ints | None = None,
 ) -> Cells:
     """Find prototypes, and what lies around each; two passes.
 
@@ -203,7 +202,7 @@ def find_cells(
     """
     n_prototypes = _count_prototypes(data.rows.n_rows, count)
     sample = data.sample(sample_size(n_prototypes), seed)
-    doubt: Callable[[NDArray[Any]], Float] | None = None
+    doubt: Callable[[Array], Floats] | None = None
     n_doubts = 1
     if data.model is None:
         space: Space = find_views(check_views("auto", is_cube=data.cube is not None), sample)

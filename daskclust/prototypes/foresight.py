@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Floats, Ints
 
 __all__ = ["Foresight", "foresee", "influence"]
 
-Float = NDArray[np.float64]
 
 #: How far an answer travels, as labels do, and how much one row may differ from its cell, as a
 #: share of the mean variance.
@@ -27,13 +27,11 @@ class Foresight(NamedTuple):
         Growth of the mean probability of the best class.
     """
 
-    changed: Float
-    gain: Float
+    changed: Floats
+    gain: Floats
 
 
-def influence(
-    graph: Float, known: NDArray[np.int64], asked: NDArray[np.int64], noise: float = _NOISE
-) -> Float:
+def influence(graph: Floats, known: Ints, asked: Ints, noise: float = _NOISE) -> Floats:
     """How much each cell follows the answer at each asked cell.
 
     The field has the covariance ``(I - alpha S)^(-1)``, as label spreading has; it is
@@ -76,7 +74,7 @@ def influence(
 
 
 def foresee(
-    shares: Float, mass: Float, asked: NDArray[np.int64], moves: Float, draws: int, seed: int
+    shares: Floats, mass: Floats, asked: Ints, moves: Floats, draws: int, seed: int
 ) -> Foresight:
     """Draw answers as the model believes in them, and let them travel.
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust._warnings import warn
 from daskclust.estimator.fitting import FirstPass, misses_values
 from daskclust.estimator.values import check_observed_survey
@@ -38,7 +38,6 @@ __all__ = [
     "views_of_gaps",
 ]
 
-Float = NDArray[np.float64]
 
 #: Views that take missing values.
 GAP_VIEWS = ("mean", "mixture", "pckid")
@@ -66,23 +65,23 @@ class GapView:
         Of the kernel's coordinates; None for conditional means.
     """
 
-    center: Float
-    scale: Float
+    center: Floats
+    scale: Floats
     mixtures: Mixtures | None = None
-    basis: Float | None = None
+    basis: Floats | None = None
 
     @property
     def n_columns(self) -> int:
         """Columns of the result."""
         return len(self.center) if self.basis is None else self.basis.shape[1]
 
-    def __call__(self, x: NDArray[Any]) -> Float:
+    def __call__(self, x: Array) -> Floats:
         """Return the rows in float64, without gaps."""
         wide = x.astype(np.float64)
         if self.mixtures is None:
             return np.where(np.isnan(wide), self.center, wide)
         if self.basis is None:
-            filled: Float = impute(wide, self.mixtures, self.center)
+            filled: Floats = impute(wide, self.mixtures, self.center)
             return filled
         origin = np.zeros(len(self.center))
         return project((wide - self.center) * self.scale, self.mixtures, origin, self.basis)
@@ -145,13 +144,13 @@ def views_of_gaps(
     return names
 
 
-def _find_mixture(x: Float, seed: int) -> tuple[Mixtures, Float | None]:
+def _find_mixture(x: Floats, seed: int) -> tuple[Mixtures, Floats | None]:
     count = min(_COMPONENTS, len(x))
     model = GaussianMixture(count, covariance_type="diag", random_state=seed).fit(x)
     return Mixtures(model.weights_, model.means_, model.covariances_, (count,)), None
 
 
-def _find_kernel(x: Float, seed: int) -> tuple[Mixtures, Float | None]:
+def _find_kernel(x: Floats, seed: int) -> tuple[Mixtures, Floats | None]:
     most = min(_MOST, max(2, len(x) // 4))
     model = PCKID(
         2,
@@ -166,7 +165,7 @@ def _find_kernel(x: Float, seed: int) -> tuple[Mixtures, Float | None]:
     return mixtures, model.basis_
 
 
-def find_gap_views(names: Sequence[str], x: NDArray[Any], seed: int) -> tuple[GapView | None, ...]:
+def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView | None, ...]:
     """Find the parameters of views from a sample; None for views that need complete rows.
 
     Parameters

@@ -9,17 +9,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh, lu_factor, lu_solve
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from daskclust._types import Bools, Floats
+
 __all__ = ["Embedding", "embed", "normalized", "propagate_pairs", "spread", "unreached"]
 
-Float = NDArray[np.float64]
 
-
-def normalized(graph: Float, *, loops: bool = False) -> Float:
+def normalized(graph: Floats, *, loops: bool = False) -> Floats:
     """Return ``D^(-1/2) A D^(-1/2)`` with D the sums of the rows of A.
 
     Parameters
@@ -50,7 +49,7 @@ def normalized(graph: Float, *, loops: bool = False) -> Float:
     return graph
 
 
-def spread(similarity: Float, seeds: Float, alpha: float) -> Float:
+def spread(similarity: Floats, seeds: Floats, alpha: float) -> Floats:
     """Let labels travel along a graph (Zhou et al. 2004): ``(I - alpha S)^(-1) Y``.
 
     Parameters
@@ -69,11 +68,11 @@ def spread(similarity: Float, seeds: Float, alpha: float) -> Float:
     """
     system = -alpha * similarity
     system[np.diag_indices_from(system)] += 1.0
-    found: Float = np.maximum(lu_solve(lu_factor(system, overwrite_a=True), seeds), 0.0)
+    found: Floats = np.maximum(lu_solve(lu_factor(system, overwrite_a=True), seeds), 0.0)
     return found
 
 
-def unreached(similarity: Float, labeled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def unreached(similarity: Floats, labeled: Bools) -> Bools:
     """Which nodes hang together with no labeled one.
 
     Parameters
@@ -90,7 +89,7 @@ def unreached(similarity: Float, labeled: NDArray[np.bool_]) -> NDArray[np.bool_
     count, component = connected_components(csr_matrix(similarity > 0), directed=False)
     reached = np.zeros(count, dtype=bool)
     reached[component[labeled]] = True
-    missed: NDArray[np.bool_] = ~reached[component]
+    missed: Bools = ~reached[component]
     return missed
 
 
@@ -105,11 +104,11 @@ class Embedding(NamedTuple):
         Of rows of length 1; the largest entry of each eigenvector is positive.
     """
 
-    values: Float
-    vectors: Float
+    values: Floats
+    vectors: Floats
 
 
-def embed(similarity: Float, n_dimensions: int, regularization: float) -> Embedding:
+def embed(similarity: Floats, n_dimensions: int, regularization: float) -> Embedding:
     """Embed nodes spectrally (Ng, Jordan & Weiss 2002), with a weak tie between all nodes.
 
     Parameters
@@ -137,7 +136,7 @@ def embed(similarity: Float, n_dimensions: int, regularization: float) -> Embedd
     return Embedding(values, np.divide(vectors, length, out=vectors.copy(), where=length > 0))
 
 
-def propagate_pairs(similarity: Float, pairs: Float, alpha: float) -> Float:
+def propagate_pairs(similarity: Floats, pairs: Floats, alpha: float) -> Floats:
     """Bend a graph by constraints between nodes (E2CP; Lu & Peng 2013).
 
     Parameters
@@ -163,5 +162,7 @@ def propagate_pairs(similarity: Float, pairs: Float, alpha: float) -> Float:
     if peak > 0:
         carried /= peak
     weights = similarity / similarity.max()
-    bent: Float = np.where(carried >= 0, 1 - (1 - carried) * (1 - weights), (1 + carried) * weights)
+    bent: Floats = np.where(
+        carried >= 0, 1 - (1 - carried) * (1 - weights), (1 + carried) * weights
+    )
     return (bent + bent.T) / 2

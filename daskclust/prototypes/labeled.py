@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
@@ -15,7 +15,6 @@ from daskclust.reduction import RowLabels
 
 __all__ = ["LabelPlan", "plan_labels"]
 
-Float = NDArray[np.float64]
 
 #: Labeled rows that are nodes, and labeled rows that are fetched at all, at most: so many
 #: times the number of prototypes, and a share of its square.
@@ -40,15 +39,15 @@ class LabelPlan:
         after the fetch.
     """
 
-    rows: NDArray[np.int64]
+    rows: Ints
     codes: NDArray[np.int32]
-    is_node: NDArray[np.bool_]
+    is_node: Bools
     others: RowLabels | None
-    x: NDArray[Any] | None = None
-    weights: Float | None = None
+    x: Array | None = None
+    weights: Floats | None = None
     labels: PartialLabels | None = None
 
-    def present(self, x: NDArray[Any], weight: Float) -> tuple[LabelPlan, NDArray[Any], Float]:
+    def present(self, x: Array, weight: Floats) -> tuple[LabelPlan, Array, Floats]:
         """Leave out rows of weight 0.
 
         Raises
@@ -80,7 +79,7 @@ class LabelPlan:
         return plan, x[kept], weight[kept]
 
 
-def _chosen(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> NDArray[np.bool_]:
+def _chosen(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> Bools:
     """Choose rows evenly among the classes: small ones whole, of the others the same number."""
     sizes = np.bincount(codes, minlength=n_classes)
     left, quota = count, np.zeros(n_classes, np.int64)

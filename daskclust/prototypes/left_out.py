@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.prototypes.posterior import LEAST, MOST, Balance, shares, sharpened
 
 __all__ = ["balance", "balanced_loss", "best_power", "ridge_share", "spread_left_out", "weighed"]
 
-Float = NDArray[np.float64]
 
 #: Weight of the ridge where nothing speaks for either.
 _EVEN = 0.7
@@ -32,7 +31,7 @@ _DOUBT = 0.02
 _FAR = 20.0
 
 
-def weighed(given: Float, totals: Float) -> Float:
+def weighed(given: Floats, totals: Floats) -> Floats:
     """Return what labels give, so that classes count alike, but very rare ones less.
 
     A class with less than half the mean number of labels counts in proportion to them: else
@@ -56,7 +55,7 @@ def weighed(given: Float, totals: Float) -> Float:
     return np.divide(given, least, out=np.zeros_like(given), where=totals > 0)
 
 
-def spread_left_out(travelled: Float, seeds: Float) -> Float:
+def spread_left_out(travelled: Floats, seeds: Floats) -> Floats:
     """Shares of the classes at each labeled node, by the labels of the other nodes.
 
     Parameters
@@ -78,7 +77,7 @@ def spread_left_out(travelled: Float, seeds: Float) -> Float:
     return shares(weighed(others @ seeds, rest))
 
 
-def balanced_loss(found: Float, seeds: Float) -> float:
+def balanced_loss(found: Floats, seeds: Floats) -> float:
     """Mean log loss over the classes; classes of a single label do not count.
 
     Parameters
@@ -114,7 +113,7 @@ def ridge_share(spread_loss: float, ridge_loss: float, n_labels: int) -> float:
     return round(float(np.clip(_EVEN * np.exp(lean), LEAST, MOST)), 6)
 
 
-def best_power(left_out: Sequence[Float], seeds: Float) -> tuple[float, float]:
+def best_power(left_out: Sequence[Floats], seeds: Floats) -> tuple[float, float]:
     """Return the power of shares that makes labels the most likely, and its loss.
 
     Parameters
@@ -139,7 +138,7 @@ def best_power(left_out: Sequence[Float], seeds: Float) -> tuple[float, float]:
     return _POWERS[best], float(losses[best])
 
 
-def balance(spread: Sequence[Float], ridge: Sequence[Float], seeds: Float) -> Balance:
+def balance(spread: Sequence[Floats], ridge: Sequence[Floats], seeds: Floats) -> Balance:
     """Decide how spreading and ridge are joined.
 
     Parameters

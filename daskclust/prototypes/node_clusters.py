@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.graph import Embedding, embed, normalized, propagate_pairs
 from daskclust.prototypes.row_function import near_values
@@ -16,7 +16,6 @@ from daskclust.starts.sampled import recluster
 
 __all__ = ["ClusterVote", "cluster_nodes"]
 
-Float = NDArray[np.float64]
 
 #: Weak ties between all nodes.  0.1 to 2 end alike on most sets tried; less breaks down
 #: where small groups hang by a thread.
@@ -26,8 +25,8 @@ _PAIRS_ALPHA = 0.8
 
 
 def cluster_nodes(
-    near: Float, n_near: int, n_clusters: int, seed: int, wanted: Float | None = None
-) -> tuple[Embedding, NDArray[np.int64]]:
+    near: Floats, n_near: int, n_clusters: int, seed: int, wanted: Floats | None = None
+) -> tuple[Embedding, Ints]:
     """Embed nodes by the leading eigenvectors of their graph, and cluster them there.
 
     Parameters
@@ -75,11 +74,11 @@ class ClusterVote:
     """
 
     space: Space
-    nodes: Float
-    clusters: NDArray[np.int64]
+    nodes: Floats
+    clusters: Ints
     n_neighbors: int
 
-    def __call__(self, x: NDArray[Any]) -> NDArray[np.int32]:
+    def __call__(self, x: Array) -> NDArray[np.int32]:
         """Return clusters, (n,); ties go to the first."""
         members = np.eye(int(self.clusters.max()) + 1)[self.clusters]
         votes = near_values(self.space(x), self.nodes, members, self.n_neighbors)

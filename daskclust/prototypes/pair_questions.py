@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Bools, Floats, Ints
 
 __all__ = ["Answers", "expected_questions", "first_pairs", "normalized_uncertainty"]
-
-Float = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Answers:
     """
 
     component: Ints
-    apart: NDArray[np.bool_]
+    apart: Bools
     neighborhoods: Ints
 
     @classmethod
@@ -76,7 +74,7 @@ class Answers:
         return bool(a == b or self.apart[a, b])
 
 
-def expected_questions(shares: Float) -> Float:
+def expected_questions(shares: Floats) -> Floats:
     """How many questions place a point, if the most probable neighborhood is asked first.
 
     Parameters
@@ -89,11 +87,11 @@ def expected_questions(shares: Float) -> Float:
     array([1. , 1.5])
     """
     order = -np.sort(-shares, axis=1)
-    found: Float = order @ np.arange(1.0, shares.shape[1] + 1)
+    found: Floats = order @ np.arange(1.0, shares.shape[1] + 1)
     return found
 
 
-def normalized_uncertainty(shares: Float) -> Float:
+def normalized_uncertainty(shares: Floats) -> Floats:
     """Entropy by the number of questions that it takes to resolve it (NPU; Xiong et al. 2014).
 
     Parameters

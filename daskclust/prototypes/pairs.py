@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
@@ -19,8 +18,6 @@ from daskclust.prototypes.row_nodes import RowNodes, take_rows
 from daskclust.prototypes.views import Space
 
 __all__ = ["NodePairs"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -47,9 +44,9 @@ class NodePairs:
     plan: LabelPlan
     must_weight: float
     cannot_weight: float
-    rows: NDArray[np.int64]
-    x: NDArray[Any]
-    is_node: NDArray[np.bool_]
+    rows: Ints
+    x: Array
+    is_node: Bools
     nodes: RowNodes
 
     @classmethod
@@ -97,7 +94,7 @@ class NodePairs:
         """Whether there are constraints at all."""
         return bool(len(self.rows)) or self.plan.others is not None
 
-    def _node_of(self, space: Space, prototypes: Float) -> NDArray[np.int64]:
+    def _node_of(self, space: Space, prototypes: Floats) -> Ints:
         """Node of each fetched row: its own, or its nearest prototype."""
         node = np.empty(len(self.rows), np.int64)
         node[self.is_node] = len(prototypes) + self.nodes.node
@@ -106,7 +103,7 @@ class NodePairs:
             node[rest] = nearest_several(space(self.x[rest]), prototypes, 1)[0][:, 0]
         return node
 
-    def matrix(self, space: Space, prototypes: Float, classes: Float) -> Float:
+    def matrix(self, space: Space, prototypes: Floats, classes: Floats) -> Floats:
         """Return what nodes are to each other: positive together, negative apart.
 
         Parameters

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Floats, Ints
 
 __all__ = ["spread_out", "squared_gaps"]
 
-Float = NDArray[np.float64]
 
 #: Digits by which nodes are compared: sums in another order must not decide.
 _DIGITS = 12
 
 
-def squared_gaps(points: Float, others: Float) -> Float:
+def squared_gaps(points: Floats, others: Floats) -> Floats:
     """Squared distance of each point to the nearest of others; infinity without any.
 
     Parameters
@@ -32,7 +32,7 @@ def squared_gaps(points: Float, others: Float) -> Float:
     return found
 
 
-def spread_out(points: Float, mass: Float, known: Float, count: int) -> NDArray[np.int64]:
+def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
     """Choose heavy points far from those that are known and from each other.
 
     Farthest-first with weights: the next point is the one whose mass times distance to the

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.prototypes.references import References
 from daskclust.prototypes.ridge import KernelRidge
@@ -27,7 +26,6 @@ __all__ = [
     "sharpened",
 ]
 
-Float = NDArray[np.float64]
 
 #: Bounds of the weight of the ridge beside the spreading: few labels do not suffice to choose
 #: one of the two (tried, and worse), only to lean to it.
@@ -38,7 +36,7 @@ _DIGITS = 12
 _SLICE = 2048
 
 
-def shares(scores: Float) -> Float:
+def shares(scores: Floats) -> Floats:
     """Return rows scaled to a sum of 1; even shares where all scores are 0.
 
     Examples
@@ -52,7 +50,7 @@ def shares(scores: Float) -> Float:
     return np.divide(scores, total, out=even, where=total > 0)
 
 
-def sharpened(found: Float, power: float) -> Float:
+def sharpened(found: Floats, power: float) -> Floats:
     """Return shares raised to a power, and scaled to a sum of 1 again.
 
     Examples
@@ -87,7 +85,7 @@ class Balance:
         """
         return float(np.clip((self.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
 
-    def __call__(self, spread: Float, ridge: Float) -> Float:
+    def __call__(self, spread: Floats, ridge: Floats) -> Floats:
         """Return the shares of both joined."""
         sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
         return shares(sharpened(spread, self.spread_power) + sure)
@@ -108,10 +106,10 @@ class NodeShares:
         By these and the ridge, after both have settled on the graph.
     """
 
-    nodes: Float
+    nodes: Floats
     n_prototypes: int
-    shares: Float
-    settled: Float
+    shares: Floats
+    settled: Floats
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class SpacePosterior:
     references: References | None = None
 
     @property
-    def nodes(self) -> Float:
+    def nodes(self) -> Floats:
         """The prototypes of the first set, then the labeled nodes."""
         return self.graphs[0].nodes
 
@@ -145,7 +143,7 @@ class SpacePosterior:
         """Of the first set."""
         return self.graphs[0].n_prototypes
 
-    def graph(self, z: Float, n_neighbors: int) -> Float:
+    def graph(self, z: Floats, n_neighbors: int) -> Floats:
         """Shares by settled nodes, and by the graphs and the ridge as far as that is better."""
         found = [
             near_values(z, one.nodes, np.hstack([one.settled, one.shares]), n_neighbors)
@@ -155,10 +153,10 @@ class SpacePosterior:
         lean = self.balance.lean
         if lean == 0:
             return np.ascontiguousarray(settled)
-        both: Float = (1 - lean) * settled + lean * self.balance(spread, self.ridge(z))
+        both: Floats = (1 - lean) * settled + lean * self.balance(spread, self.ridge(z))
         return both
 
-    def neighbors(self, z: Float, own: NDArray[np.int64] | None = None) -> Float:
+    def neighbors(self, z: Floats, own: Ints | None = None) -> Floats:
         """Shares by the nearest labeled rows."""
         assert self.references is not None
         return self.references.posterior(z, self.nodes[: self.n_prototypes], own)
@@ -185,7 +183,7 @@ class Posterior:
         """How spreading and ridge are joined, the same in all spaces."""
         return self.spaces[0].balance
 
-    def __call__(self, x: NDArray[Any]) -> Float:
+    def __call__(self, x: Array) -> Floats:
         """Return the probabilities of the classes, (n, c)."""
         n_classes = self.spaces[0].graphs[0].shares.shape[1]
         out = np.empty((len(x), n_classes))
@@ -195,7 +193,7 @@ class Posterior:
                 out[part] = self._slice(x[part])
         return out
 
-    def _slice(self, x: NDArray[Any]) -> Float:
+    def _slice(self, x: Array) -> Floats:
         total = np.zeros((len(x), self.spaces[0].graphs[0].shares.shape[1]))
         for one in self.spaces:
             z = one.space(x)
@@ -215,9 +213,9 @@ class MostProbable:
     """Names of the most probable classes of rows; ties go to the first."""
 
     posterior: Posterior
-    classes: NDArray[Any]
+    classes: Array
 
-    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, x: Array) -> Array:
         """Return classes, (n,)."""
         return np.asarray(self.classes[self.posterior(x).argmax(axis=1)])
 
@@ -228,11 +226,11 @@ class Margin:
 
     posterior: Posterior
 
-    def __call__(self, x: NDArray[Any]) -> Float:
+    def __call__(self, x: Array) -> Floats:
         """Return margins, (n,); 1 where there is one class."""
         found = self.posterior(x)
         if found.shape[1] == 1:
             return np.ones(len(found))
         best = np.partition(found, found.shape[1] - 2, axis=1)[:, -2:]
-        margin: Float = best[:, 1] - best[:, 0]
+        margin: Floats = best[:, 1] - best[:, 0]
         return margin

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.kernels.nearest.in_cells import nearest_in_cells
 from daskclust.kernels.nearest.several import nearest_several
 
 __all__ = ["References", "best_share", "near_weights"]
 
-Float = NDArray[np.float64]
 
 #: Labeled neighbors that vote, and cells in which they are looked for.
 _VOTERS, _CELLS = 5, 8
@@ -21,7 +21,7 @@ _SHARES = np.linspace(0.0, 1.0, 11)
 _DOUBT = 0.02
 
 
-def near_weights(distances: Float) -> Float:
+def near_weights(distances: Floats) -> Floats:
     """Weights of all neighbors but the last, which they are measured by.
 
     ``1 - d_j^2 / d_m^2``, scaled to a sum of 1: a neighbor's weight fades to 0 where the
@@ -67,25 +67,25 @@ class References:
         Number of each point before they were sorted.
     """
 
-    points: Float
-    starts: NDArray[np.int64]
-    shares: Float
+    points: Floats
+    starts: Ints
+    shares: Floats
     order: NDArray[np.intp]
 
     @classmethod
-    def build(cls, points: Float, shares: Float, prototypes: Float) -> References:
+    def build(cls, points: Floats, shares: Floats, prototypes: Floats) -> References:
         """Sort points by cell."""
         cell = nearest_several(points, prototypes, 1)[0][:, 0]
         order = np.argsort(cell, kind="stable")
         starts = np.searchsorted(cell[order], np.arange(len(prototypes) + 1)).astype(np.int64)
         return cls(points[order], starts, shares[order], order)
 
-    def unsorted(self) -> tuple[Float, Float]:
+    def unsorted(self) -> tuple[Floats, Floats]:
         """Return points and shares as they were given to :meth:`build`."""
         place = np.argsort(self.order)
         return self.points[place], self.shares[place]
 
-    def posterior(self, z: Float, prototypes: Float, own: NDArray[np.int64] | None = None) -> Float:
+    def posterior(self, z: Floats, prototypes: Floats, own: Ints | None = None) -> Floats:
         """Shares of the classes among the nearest labeled points of each row.
 
         Rows without labeled points in the cells around them get zeros.
@@ -100,11 +100,11 @@ class References:
         cells, _ = nearest_several(z, prototypes, min(_CELLS, len(prototypes)))
         indices, distances = nearest_in_cells(z, self.points, self.starts, cells, _VOTERS + 1, own)
         weights = near_weights(distances)
-        votes: Float = np.einsum("im,imc->ic", weights, self.shares[indices[:, :-1]])
+        votes: Floats = np.einsum("im,imc->ic", weights, self.shares[indices[:, :-1]])
         return votes
 
 
-def best_share(graph: Float, neighbors: Float, classes: Float) -> float:
+def best_share(graph: Floats, neighbors: Floats, classes: Floats) -> float:
     """Return the share of the nearest neighbors that makes known classes the most likely.
 
     Parameters

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
+
+from daskclust._types import Array, Floats
 
 __all__ = ["KernelRidge", "fit_ridge", "squared_distances"]
 
-Float = NDArray[np.float64]
 
 #: Squared widths, as multiples of the median squared distance, and ridges that are tried.
 _WIDTHS = 2.0 ** np.arange(-5, 3)
@@ -20,7 +19,7 @@ _RIDGES = 10.0 ** np.arange(-4, 2)
 _RELATIVE_GAIN = 1e-9
 
 
-def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> Float:
+def squared_distances(a: Array, b: Array) -> Floats:
     """Squared distances of all rows of a to all rows of b, by a matrix product.
 
     Examples
@@ -30,7 +29,7 @@ def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> Float:
            [4.]])
     """
     gaps = (a * a).sum(axis=1)[:, None] - 2.0 * (a @ b.T) + (b * b).sum(axis=1)
-    found: Float = np.maximum(gaps, 0.0)
+    found: Floats = np.maximum(gaps, 0.0)
     return found
 
 
@@ -46,19 +45,19 @@ class KernelRidge:
     weights : ndarray of shape (m, c)
     """
 
-    points: Float
+    points: Floats
     width: float
-    weights: Float
+    weights: Floats
 
-    def __call__(self, z: Float) -> Float:
+    def __call__(self, z: Floats) -> Floats:
         """Scores of rows, in [0, 1]: near 0 for all classes far from every labeled row."""
         bumps = squared_distances(z, self.points)
         bumps /= -self.width
-        scores: Float = np.exp(bumps, out=bumps) @ self.weights
+        scores: Floats = np.exp(bumps, out=bumps) @ self.weights
         return np.clip(scores, 0.0, 1.0, out=scores)
 
 
-def fit_ridge(points: Float, targets: Float, weight: Float) -> tuple[KernelRidge, Float]:
+def fit_ridge(points: Floats, targets: Floats, weight: Floats) -> tuple[KernelRidge, Floats]:
     """Fit scores to labeled points.
 
     Parameters
@@ -87,7 +86,7 @@ def fit_ridge(points: Float, targets: Float, weight: Float) -> tuple[KernelRidge
     apart = distances[np.triu_indices(len(points), 1)]
     apart = apart[apart > 0]
     unit = float(np.median(apart)) if len(apart) else 1.0
-    best: tuple[float, float, Float, Float] | None = None
+    best: tuple[float, float, Floats, Floats] | None = None
     for factor in _WIDTHS:
         values, vectors = eigh(root * np.exp(-distances / (factor * unit)) * root.T)
         turned, squares = vectors.T @ (root * targets), vectors**2

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.engine import as_matrix
 from daskclust.estimator.values import check_block
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.references import near_weights
 
 __all__ = ["RowFunction", "near_values"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,11 @@ class RowFunction:
         Whether rows may miss values.
     """
 
-    function: Callable[[NDArray[Any]], NDArray[Any]]
+    function: Callable[[Array], Array]
     dtype: np.dtype[Any]
     gaps: bool = False
 
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+    def __call__(self, x: Array, start: int) -> Array:
         """Apply the function to a block whose first row has this number.
 
         Raises
@@ -49,7 +47,7 @@ class RowFunction:
         return self.function(x)
 
 
-def near_values(z: Float, nodes: Float, values: Float, n_neighbors: int) -> Float:
+def near_values(z: Floats, nodes: Floats, values: Floats, n_neighbors: int) -> Floats:
     """Return what rows are given by their nearest nodes, the nearer ones weighing more.
 
     Parameters
@@ -76,5 +74,5 @@ def near_values(z: Float, nodes: Float, values: Float, n_neighbors: int) -> Floa
     if count == 1:
         return values[indices[:, 0]]
     weights = near_weights(distances)
-    found: Float = np.einsum("im,imc->ic", weights, values[indices[:, :-1]])
+    found: Floats = np.einsum("im,imc->ic", weights, values[indices[:, :-1]])
     return found

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows
 
 __all__ = ["RowNodes", "take_rows"]
-
-Float = NDArray[np.float64]
 
 
 class RowNodes:
@@ -32,7 +28,7 @@ class RowNodes:
     weight : ndarray of shape (k,)
     """
 
-    def __init__(self, x: NDArray[Any], weight: Float) -> None:
+    def __init__(self, x: Array, weight: Floats) -> None:
         if len(x):
             # What is missing comes first: NaN is in no order.
             keys = np.where(np.isnan(x), -np.inf, x)
@@ -41,16 +37,16 @@ class RowNodes:
         else:
             self.x, self.node = x, np.empty(0, np.intp)
         sums = np.bincount(self.node, weights=weight, minlength=len(self.x))
-        self.weight: Float = sums.astype(np.float64)
+        self.weight: Floats = sums.astype(np.float64)
 
-    def sums(self, values: Float) -> Float:
+    def sums(self, values: Floats) -> Floats:
         """Add the values of equal rows: (m, c) to (k, c)."""
         out = np.zeros((len(self.x), values.shape[1]))
         np.add.at(out, self.node, values)
         return out
 
 
-def take_rows(rows: Rows, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], Float]:
+def take_rows(rows: Rows, numbers: Ints) -> tuple[Array, Floats]:
     """Fetch rows by (sorted, unique) number; no pass where there are none."""
     if not len(numbers):
         return np.empty((0, rows.n_features), rows.dtype), np.empty(0)

@@ -11,9 +11,9 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from daskclust._types import Array, Floats
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Rows
 from daskclust.kernels.rng import draw_numbers
@@ -28,7 +28,6 @@ __all__ = [
     "sample_size",
 ]
 
-Float = NDArray[np.float64]
 
 #: Rows of the sample, or so many a prototype if that is more.
 SAMPLE_ROWS, ROWS_A_PROTOTYPE = 2**16, 64
@@ -51,7 +50,7 @@ def sample_rows(rows: Rows, count: int, seed: int) -> SampleRows:
     return _present(values, weight)
 
 
-def _present(values: NDArray[Any], weight: Float) -> SampleRows:
+def _present(values: Array, weight: Floats) -> SampleRows:
     kept = weight > 0
     if not kept.any():
         raise ValueError(
@@ -74,8 +73,8 @@ def sample_cube(cube: Any, count: int, seed: int) -> SampleRows:
 
 
 def find_prototypes(
-    z: Float, weight: Float, count: int, max_iter: int, seed: int
-) -> tuple[Float, int]:
+    z: Floats, weight: Floats, count: int, max_iter: int, seed: int
+) -> tuple[Floats, int]:
     """Find prototypes by k-means++ and Lloyd's algorithm.
 
     Parameters

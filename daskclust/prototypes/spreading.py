@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Bools, Floats
 from daskclust.prototypes.graph import normalized, spread, unreached
 from daskclust.prototypes.labeled import LabelPlan
 from daskclust.prototypes.left_out import balance, spread_left_out, weighed
@@ -26,7 +27,6 @@ from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeS
 
 __all__ = ["SpreadLabels", "SpreadingProblem", "settle", "spread_labels", "with_references"]
 
-Float = NDArray[np.float64]
 
 #: How far what is known of the nodes travels, once spreading and ridge are joined.
 #: Shares are raised to a power before: a node that is sure weighs more than one that is not.
@@ -50,7 +50,7 @@ class SpreadingProblem(PrototypeProblem):
 
     plan: LabelPlan
     nodes_of: RowNodes
-    seeds: Float
+    seeds: Floats
 
 
 class SpreadLabels(NamedTuple):
@@ -85,13 +85,13 @@ class _Travelled(NamedTuple):
         Shares at the labeled nodes by the labels of the others.
     """
 
-    shares: Float
-    lost: NDArray[np.bool_]
+    shares: Floats
+    lost: Bools
     lost_rows: float
-    left_out: Float
+    left_out: Floats
 
 
-def _graph(counts: GraphCounts) -> Float:
+def _graph(counts: GraphCounts) -> Floats:
     """Return the normalized graph of one set of prototypes."""
     graph = normalized(counts.near)
     if counts.adjacent is not None:
@@ -99,7 +99,7 @@ def _graph(counts: GraphCounts) -> Float:
     return graph
 
 
-def _travel(counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float) -> _Travelled:
+def _travel(counts: GraphCounts, seeds: Floats, n_prototypes: int, alpha: float) -> _Travelled:
     graph, counted = _graph(counts), counts.classes
     if not counted.size:
         counted = np.zeros((n_prototypes, seeds.shape[1]))
@@ -118,7 +118,7 @@ def _travel(counts: GraphCounts, seeds: Float, n_prototypes: int, alpha: float) 
     )
 
 
-def settle(graph: Float, found: Float, seeds: Float) -> Float:
+def settle(graph: Floats, found: Floats, seeds: Floats) -> Floats:
     """Let what is known of the nodes travel a short way: neighbors that agree prevail.
 
     Parameters
@@ -208,7 +208,7 @@ def with_references(posterior: Posterior, plan: LabelPlan) -> Posterior:
 
 
 def _choose_share(
-    posterior: Posterior, rows: RowNodes, known: Float, nodes: NDArray[np.intp]
+    posterior: Posterior, rows: RowNodes, known: Floats, nodes: NDArray[np.intp]
 ) -> float:
     """Choose the share of the nearest labeled rows by those that are no nodes."""
     others = np.ones(len(rows.x), bool)

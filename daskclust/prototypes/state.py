@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, Step
 from daskclust.kernels.pair_counts import PairCounts
 from daskclust.prototypes.gaps import GAP_VIEWS, GapView, find_gap_views
@@ -18,8 +18,6 @@ from daskclust.reduction import RowLabels
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 
 __all__ = ["GraphCounts", "PrototypeProblem", "PrototypeState", "split"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -57,19 +55,19 @@ class PrototypeState:
         "classes": "? f m classes",
     }
 
-    units: NDArray[np.bool_]
-    centers: Float
-    matrices: Float
-    prototypes: Float
-    sizes: NDArray[np.int64]
+    units: Bools
+    centers: Floats
+    matrices: Floats
+    prototypes: Floats
+    sizes: Ints
     n_iter: int
-    near_keys: NDArray[np.int64] | None = None
-    near_counts: Float | None = None
-    near_sizes: NDArray[np.int64] | None = None
-    adjacent_keys: NDArray[np.int64] | None = None
-    adjacent_counts: Float | None = None
-    adjacent_sizes: NDArray[np.int64] | None = None
-    classes: Float | None = None
+    near_keys: Ints | None = None
+    near_counts: Floats | None = None
+    near_sizes: Ints | None = None
+    adjacent_keys: Ints | None = None
+    adjacent_counts: Floats | None = None
+    adjacent_sizes: Ints | None = None
+    classes: Floats | None = None
 
     @property
     def space(self) -> Space:
@@ -77,7 +75,7 @@ class PrototypeState:
         return Space(self.units, self.centers, self.matrices)
 
 
-def split(array: NDArray[Any], sizes: Sequence[int] | NDArray[np.int64]) -> list[NDArray[Any]]:
+def split(array: Array, sizes: Sequence[int] | Ints) -> list[Array]:
     """Cut an array of several spaces into that of each."""
     return np.split(array, np.cumsum(sizes)[:-1])
 
@@ -94,12 +92,12 @@ class GraphCounts:
     classes : ndarray of shape (n_prototypes, n_classes)
     """
 
-    near: Float
-    adjacent: Float | None
-    classes: Float
+    near: Floats
+    adjacent: Floats | None
+    classes: Floats
 
 
-def _flat(counts: Sequence[PairCounts], name: str) -> dict[str, NDArray[Any]]:
+def _flat(counts: Sequence[PairCounts], name: str) -> dict[str, Array]:
     return {
         f"{name}_keys": np.concatenate([c.keys for c in counts]),
         f"{name}_counts": np.concatenate([c.counts for c in counts]),
@@ -151,7 +149,7 @@ class PrototypeProblem:
     n_near: int
     lloyd_iter: int
     seed: int
-    extra: NDArray[Any]
+    extra: Array
     labels: RowLabels | None
     known: Mapping[str, Any]
 
@@ -228,10 +226,10 @@ class PrototypeProblem:
             max(n_iter for _, n_iter in found),
         )
 
-    def _prototypes(self, number: int, z: Float, weight: Float, seed: int) -> tuple[Float, int]:
+    def _prototypes(self, number: int, z: Floats, weight: Floats, seed: int) -> tuple[Floats, int]:
         """Find a set of prototypes in a space, or what an earlier process found."""
 
-        def make() -> dict[str, NDArray[Any]]:
+        def make() -> dict[str, Array]:
             prototypes, n_iter = find_prototypes(
                 z, weight, self.n_prototypes, self.lloyd_iter, seed
             )
@@ -253,7 +251,7 @@ class PrototypeProblem:
         own = [space] if self.joined else space.alone()
         return [one for one in own for _ in range(self.n_sets)]
 
-    def nodes(self, state: PrototypeState) -> list[Float]:
+    def nodes(self, state: PrototypeState) -> list[Floats]:
         """Prototypes and further nodes of each space."""
         spaces = self.spaces(state.space)
         prototypes = split(state.prototypes, state.sizes)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats
 from daskclust.estimator.parameters import check_choice
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.noise import noise_whitening
@@ -28,7 +28,6 @@ __all__ = [
     "find_views",
 ]
 
-Float = NDArray[np.float64]
 
 VIEWS = ("raw", "standard", "angle", "whitened", *GAP_VIEWS)
 #: Principal components that a view keeps at most.
@@ -57,9 +56,9 @@ class SampleRows:
         Of shape (pairs, p): horizontally and vertically adjacent pixels.
     """
 
-    x: NDArray[Any]
-    weight: Float
-    neighbors: tuple[NDArray[Any], NDArray[Any]] | None = None
+    x: Array
+    weight: Floats
+    neighbors: tuple[Array, Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,9 @@ class Space:
         What makes complete rows of incomplete ones, for each view.
     """
 
-    units: NDArray[np.bool_]
-    centers: Float
-    matrices: Float
+    units: Bools
+    centers: Floats
+    matrices: Floats
     gaps: tuple[GapView | None, ...] = ()
 
     @property
@@ -92,7 +91,7 @@ class Space:
         """Columns of the result."""
         return int(len(self.units) * self.matrices.shape[2])
 
-    def __call__(self, x: NDArray[Any]) -> Float:
+    def __call__(self, x: Array) -> Floats:
         """Return the rows in the space, (n, v q): the same bits in whatever block."""
         gaps = self.gaps or (None,) * len(self.units)
         parts = []
@@ -104,10 +103,10 @@ class Space:
             parts.append(project_rows(rows, bool(unit), center[:p], matrix[:p]))
         return parts[0] if len(parts) == 1 else np.hstack(parts)
 
-    def restore(self, z: Float) -> Float:
+    def restore(self, z: Floats) -> Floats:
         """Return points of the space as rows of the first view's kind (lengths stay lost)."""
         matrix, q = self.matrices[0], self.matrices.shape[2]
-        found: Float = self.centers[0] + z[:, :q] @ np.linalg.pinv(matrix)
+        found: Floats = self.centers[0] + z[:, :q] @ np.linalg.pinv(matrix)
         gap = self.gaps[0] if self.gaps else None
         if gap is None:
             return found
@@ -166,14 +165,14 @@ def _slices(length: int) -> Iterator[slice]:
         yield slice(start, start + _SLICE)
 
 
-def _moments(x: NDArray[Any], weight: Float, unit: bool) -> tuple[Float, Float]:
+def _moments(x: Array, weight: Floats, unit: bool) -> tuple[Floats, Floats]:
     """Weighted mean and covariance of rows, or of the rows scaled to length 1."""
 
-    def seen(part: slice) -> Float:
+    def seen(part: slice) -> Floats:
         return unit_rows(x[part]) if unit else x[part].astype(np.float64)
 
     total = weight.sum()
-    mean: Float = sum(weight[s] @ seen(s) for s in _slices(len(x))) / total
+    mean: Floats = sum(weight[s] @ seen(s) for s in _slices(len(x))) / total
     scatter = np.zeros((x.shape[1],) * 2)
     for s in _slices(len(x)):
         centered = seen(s) - mean
@@ -181,7 +180,7 @@ def _moments(x: NDArray[Any], weight: Float, unit: bool) -> tuple[Float, Float]:
     return mean, scatter / total
 
 
-def _components(scatter: Float, mean: Float) -> Float:
+def _components(scatter: Floats, mean: Floats) -> Floats:
     """Leading principal components, scaled to a total variance of 1; (p, d)."""
     values, vectors = np.linalg.eigh(scatter)
     total = values[values > 0].sum()
@@ -194,7 +193,7 @@ def _components(scatter: Float, mean: Float) -> Float:
     return kept * (np.where(peak < 0, -1.0, 1.0) / np.sqrt(total))
 
 
-def _scale(spread: Float, width: Float) -> Float:
+def _scale(spread: Floats, width: Floats) -> Floats:
     """Return what features are multiplied by; 0 for constant ones.
 
     The inverse of the standard deviation, or of a quarter of the range where that is more,
@@ -205,7 +204,7 @@ def _scale(spread: Float, width: Float) -> Float:
     return np.divide(1.0, unit, out=np.zeros_like(unit), where=(width > 0) & (spread > 0))
 
 
-def _width(x: NDArray[Any]) -> Float:
+def _width(x: Array) -> Floats:
     """Range of each feature."""
     low, high = x.min(axis=0), x.max(axis=0)
     with np.errstate(over="ignore"):
@@ -214,7 +213,7 @@ def _width(x: NDArray[Any]) -> Float:
     return np.where(np.isfinite(width), width, high.astype(np.float64) - low)
 
 
-def _view(name: str, sample: SampleRows) -> tuple[bool, Float, Float]:
+def _view(name: str, sample: SampleRows) -> tuple[bool, Floats, Floats]:
     if name in ("raw", "standard"):
         mean, scatter = _moments(sample.x, sample.weight, unit=False)
         if name == "raw":
@@ -230,7 +229,7 @@ def _view(name: str, sample: SampleRows) -> tuple[bool, Float, Float]:
     return True, mean, whitening @ _components(whitening @ scatter @ whitening, whitening @ mean)
 
 
-def _gap_view(gap: GapView, sample: SampleRows) -> tuple[bool, Float, Float]:
+def _gap_view(gap: GapView, sample: SampleRows) -> tuple[bool, Floats, Floats]:
     """Rows that are filled in have features of different units, coordinates have not."""
     filled = replace(sample, x=gap(sample.x), neighbors=None)
     return _view("standard" if gap.basis is None else "raw", filled)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.compensated import sum_terms
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = ["AGREEMENT", "AgreementRequest"]
 
-Labeler = Callable[[NDArray[Any]], NDArray[Any]]
+Labeler = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,7 @@ def _fields(state: AgreementRequest) -> Mapping[str, Field]:
     return {"tables": Field((2, len(state.others), state.n_labels, state.n_labels))}
 
 
-def _tables(
-    own: NDArray[Any], others: list[NDArray[Any]], weight: NDArray[np.float64], k: int
-) -> NDArray[np.float64]:
+def _tables(own: Array, others: list[Array], weight: Floats, k: int) -> Floats:
     shape = len(others), k, k
     flat = [np.bincount(own * k + other, weight, k * k) for other in others]
     return np.array(flat, dtype=np.float64).reshape(shape)
@@ -62,8 +59,8 @@ def _block(rows: RowBlock, state: AgreementRequest) -> Partial:
     }
 
 
-def _finalize(partial: Partial, state: AgreementRequest) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = partial["tables"].sum(axis=0)
+def _finalize(partial: Partial, state: AgreementRequest) -> Floats:
+    found: Floats = partial["tables"].sum(axis=0)
     return found
 
 

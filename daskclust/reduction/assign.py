@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.nearest.assign import accumulate, nearest
 from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
 from daskclust.kernels.rng import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
 __all__ = ["ASSIGN", "FARTHEST", "CenterSets", "ClusterStatistics", "Clusters", "FarthestRequest"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -36,12 +34,12 @@ class CenterSets:
         Whether NaN is a missing value: distances are over what is observed.
     """
 
-    centers: Float
-    feature_weights: Float | None = None
-    shift: Float | None = None
+    centers: Floats
+    feature_weights: Floats | None = None
+    shift: Floats | None = None
     missing: bool = False
 
-    def weights(self, r: int) -> Float | None:
+    def weights(self, r: int) -> Floats | None:
         """Return the feature weights of one set; None where they are ones."""
         if self.feature_weights is None or (self.feature_weights[r] == 1).all():
             return None
@@ -58,11 +56,11 @@ class Clusters(NamedTuple):
         Weight of the values of each feature; None where nothing is missing.
     """
 
-    sums: Float
-    counts: Float
-    masses: Float | None = None
+    sums: Floats
+    counts: Floats
+    masses: Floats | None = None
 
-    def means(self, centers: Float) -> Float:
+    def means(self, centers: Floats) -> Floats:
         """Means of the clusters; a cluster without rows keeps its center.
 
         With ``masses``, of what is observed: a feature that no row of a cluster has keeps its
@@ -92,10 +90,10 @@ class ClusterStatistics(NamedTuple):
         missing, and it is that of the rows.
     """
 
-    sums: Float
-    counts: Float
-    inertia: Float
-    masses: Float | None = None
+    sums: Floats
+    counts: Floats
+    inertia: Floats
+    masses: Floats | None = None
 
     def of(self, r: int) -> Clusters:
         """Return the sums of one set."""
@@ -155,10 +153,10 @@ class FarthestRequest:
         As in :class:`CenterSets`.
     """
 
-    centers: Float
+    centers: Floats
     count: int
-    feature_weights: Float | None = None
-    shift: Float | None = None
+    feature_weights: Floats | None = None
+    shift: Floats | None = None
     missing: bool = False
 
 
@@ -186,7 +184,7 @@ def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
     return {"rows": out}
 
 
-def _farthest_finalize(partial: Partial, state: FarthestRequest) -> NDArray[Any]:
+def _farthest_finalize(partial: Partial, state: FarthestRequest) -> Array:
     found = partial["rows"]
     return found[found["row"] >= 0]
 

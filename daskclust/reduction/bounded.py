@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.kernels.nearest.assign import (
     SEGMENT,
     BlockStatistics,
@@ -89,7 +90,7 @@ class _KeptSet:
 
     rows: RowState
     cells: CellState | None = None
-    before: tuple[BlockStatistics, NDArray[np.float64]] | None = None
+    before: tuple[BlockStatistics, Floats] | None = None
 
 
 class _Kept(NamedTuple):
@@ -111,7 +112,7 @@ def _fields(state: BoundedSets) -> Mapping[str, Field]:
     return {**ASSIGN.fields(state.sets), "work": Field((r, 4), "count", np.uint64)}
 
 
-def _pieces(rows: RowBlock, ends: NDArray[np.int64]) -> Iterator[tuple[slice, bool]]:
+def _pieces(rows: RowBlock, ends: Ints) -> Iterator[tuple[slice, bool]]:
     """Cut segments into runs that are tried and runs that are not."""
     begins = np.concatenate([[0], ends[:-1]])
     tried = rows.numbers(begins) // SEGMENT % _TRIED == 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.moments import first_nonfinite
 from daskclust.kernels.nearest.several import nearest_several
@@ -19,7 +20,6 @@ from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, to
 
 __all__ = ["CELLS", "SAME", "CellRequest", "CellTable"]
 
-Float = NDArray[np.float64]
 
 #: Parts into which a row's doubt is divided: whole numbers of them add up exactly, whatever
 #: the blocks.
@@ -56,15 +56,15 @@ class CellRequest:
     seed : int
     """
 
-    space: Callable[[NDArray[Any]], Float]
-    nodes: Float
-    known: NDArray[np.int64]
-    labeled: Float
-    doubt: Callable[[NDArray[Any]], Float] | None = None
+    space: Callable[[Array], Floats]
+    nodes: Floats
+    known: Ints
+    labeled: Floats
+    doubt: Callable[[Array], Floats] | None = None
     n_doubts: int = 1
     n_anywhere: int = 0
     seed: int = 0
-    vain: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    vain: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class CellTable(NamedTuple):
@@ -93,16 +93,16 @@ class CellTable(NamedTuple):
         Places of the rows that were asked for.
     """
 
-    counts: Float
-    doubts: Float
+    counts: Floats
+    doubts: Floats
     near: PairCounts
-    medoids: NDArray[np.int64]
-    drawn: NDArray[np.int64]
-    anywhere: NDArray[np.int64]
-    anywhere_cells: NDArray[np.int64]
-    met: NDArray[np.bool_]
+    medoids: Ints
+    drawn: Ints
+    anywhere: Ints
+    anywhere_cells: Ints
+    met: Bools
     n_free: float
-    vain: Float
+    vain: Floats
 
 
 _RECORD, _PLACED = top_dtype(0), top_dtype(1)
@@ -124,9 +124,7 @@ def _fields(state: CellRequest) -> Mapping[str, Field]:
     }
 
 
-def _first_of_cells(
-    keys: Float, cells: NDArray[np.int32], numbers: NDArray[np.int64], k: int
-) -> NDArray[Any]:
+def _first_of_cells(keys: Floats, cells: NDArray[np.int32], numbers: Ints, k: int) -> Array:
     """Record of the smallest key of each cell, ties by row number."""
     out = Field((k, 1), "top", _RECORD).identity()
     order = np.lexsort((numbers, keys, cells))
@@ -137,7 +135,7 @@ def _first_of_cells(
     return out
 
 
-def _sums(cells: NDArray[np.int32], parts: Float, weight: Float, k: int) -> Float:
+def _sums(cells: NDArray[np.int32], parts: Floats, weight: Floats, k: int) -> Floats:
     """Weight and doubts of each cell, (k, 1 + d)."""
     columns = (np.ones(len(cells)), *parts.T)
     found = [np.bincount(cells, column * weight, k) for column in columns]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Bools, Floats, Ints
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.label_moments import own_and_other
 from daskclust.kernels.nearest.assign import nearest
@@ -16,7 +16,6 @@ from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = ["SPREAD", "Spread", "SpreadRequest", "split_labels"]
 
-Float = NDArray[np.float64]
 _NO_ROW = np.iinfo(np.int64).max
 
 
@@ -37,10 +36,10 @@ class SpreadRequest:
         Of the squared distance.
     """
 
-    centers: Float
-    labels: NDArray[np.int64] | None = None
+    centers: Floats
+    labels: Ints | None = None
     ignored: int | None = None
-    feature_weights: Float | None = None
+    feature_weights: Floats | None = None
 
 
 class Spread(NamedTuple):
@@ -58,15 +57,15 @@ class Spread(NamedTuple):
     stray_row : number of the first row whose label has no center, or None
     """
 
-    weights: Float
-    rows: Float
-    distances: Float
-    squares: Float
-    silhouettes: Float
-    silhouette_squares: Float
+    weights: Floats
+    rows: Floats
+    distances: Floats
+    squares: Floats
+    silhouettes: Floats
+    silhouette_squares: Floats
     stray_row: int | None
 
-    def of(self, clusters: NDArray[np.bool_]) -> Spread:
+    def of(self, clusters: Bools) -> Spread:
         """Return the same of some clusters only."""
         kept = {name: part[clusters] for name, part in self._asdict().items() if name in _SUMS}
         return self._replace(**kept)
@@ -75,7 +74,7 @@ class Spread(NamedTuple):
 _SUMS = Spread._fields[:-1]
 
 
-def split_labels(rows: RowBlock) -> tuple[RowBlock, NDArray[np.int64]]:
+def split_labels(rows: RowBlock) -> tuple[RowBlock, Ints]:
     """Take apart rows whose last column holds their labels."""
     x = np.ascontiguousarray(rows.x[:, :-1])
     return RowBlock(x, rows.weight, rows.runs), rows.x[:, -1].astype(np.int64)
@@ -92,9 +91,9 @@ def _block(rows: RowBlock, state: SpreadRequest) -> Partial:
     k = len(state.centers)
     partial = {name: field.identity() for name, field in _fields(state).items()}
     if state.labels is None:
-        index: NDArray[np.int64] = nearest(
-            rows.x, state.centers, feature_weights=state.feature_weights
-        )[0].astype(np.int64)
+        index: Ints = nearest(rows.x, state.centers, feature_weights=state.feature_weights)[
+            0
+        ].astype(np.int64)
         known = np.ones(len(index), bool)
     else:
         rows, labels = split_labels(rows)

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Bools, Floats, Ints
 from daskclust.kernels.class_moments import ClassMoments, class_moments
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.moments import merge_moments
@@ -23,7 +24,6 @@ __all__ = [
     "class_statistics",
 ]
 
-Float = NDArray[np.float64]
 _NO_ROW = np.iinfo(np.int64).max
 
 
@@ -40,11 +40,11 @@ class RowLabels:
     n_classes : int
     """
 
-    rows: NDArray[np.int64]
+    rows: Ints
     codes: NDArray[np.int32]
     n_classes: int
 
-    def by_chunk(self, rows: RowBlock) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    def by_chunk(self, rows: RowBlock) -> list[tuple[Ints, NDArray[np.int32]]]:
         """Places in the block, and codes, of the labeled rows of each of its chunks."""
         found, offset = [], 0
         for start, size in rows.runs:
@@ -71,17 +71,17 @@ class ClassStatistics:
         Weight of the values of each feature; None where nothing is missing.
     """
 
-    weight: Float
-    mean: Float
-    scatter: Float
+    weight: Floats
+    mean: Floats
+    scatter: Floats
     first_weightless: int | None = None
-    masses: Float | None = None
+    masses: Floats | None = None
 
-    def filled(self, values: Float) -> Float:
+    def filled(self, values: Floats) -> Floats:
         """Return the means, with these values where a class has none."""
         return self.mean if self.masses is None else np.where(self.masses > 0, self.mean, values)
 
-    def joined(self, stats: ClusterStatistics, centers: Float) -> ClusterStatistics:
+    def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
         """Return statistics of clusters with the rows of class c added to cluster c.
 
         Parameters
@@ -126,11 +126,11 @@ def _fields_of(n: int, p: int, n_sums: int) -> Mapping[str, Field]:
 def add_classes(
     partial: Partial,
     rows: RowBlock,
-    weight: Float | None,
+    weight: Floats | None,
     labels: RowLabels | None,
     *,
     moments: Callable[..., ClassMoments] = class_moments,
-    empty: NDArray[np.bool_] | None = None,
+    empty: Bools | None = None,
 ) -> None:
     """Add a block's labeled rows to a partial with :func:`class_fields`, in place.
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.kernels.pair_counts import PairCounts, count_near, merge_counts
 from daskclust.reduction.class_moments import RowLabels
@@ -31,8 +31,6 @@ __all__ = [
     "unpacked",
 ]
 
-Float = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class ConnectivityCounts:
@@ -47,7 +45,7 @@ class ConnectivityCounts:
     """
 
     near: tuple[PairCounts, ...]
-    classes: Float
+    classes: Floats
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,8 @@ class Connectivity:
         Labeled rows that are no nodes.
     """
 
-    spaces: tuple[Callable[[NDArray[Any]], Float], ...]
-    nodes: tuple[Float, ...]
+    spaces: tuple[Callable[[Array], Floats], ...]
+    nodes: tuple[Floats, ...]
     n_near: int
     n_prototypes: int = 0
     labels: RowLabels | None = None
@@ -99,7 +97,7 @@ class Connectivity:
                 self._count_labels(found.classes[v], rows, z, nodes)
         return ConnectivityCounts(tuple(near), found.classes), first
 
-    def _count_labels(self, counts: Float, rows: RowBlock, z: Float, nodes: Float) -> None:
+    def _count_labels(self, counts: Floats, rows: RowBlock, z: Floats, nodes: Floats) -> None:
         assert self.labels is not None
         for places, codes in self.labels.by_chunk(rows):
             if len(places):
@@ -118,19 +116,19 @@ def merge_connectivity(parts: Sequence[ConnectivityCounts]) -> ConnectivityCount
 PAIRS = np.dtype([("key", np.int64), ("count", np.float64)])
 
 
-def packed(counts: PairCounts) -> NDArray[Any]:
+def packed(counts: PairCounts) -> Array:
     """Return counts as records, which merge."""
     records = np.empty(len(counts.keys), PAIRS)
     records["key"], records["count"] = counts
     return records
 
 
-def unpacked(records: NDArray[Any]) -> PairCounts:
+def unpacked(records: Array) -> PairCounts:
     """Return what :func:`packed` was given."""
     return PairCounts(np.ascontiguousarray(records["key"]), np.ascontiguousarray(records["count"]))
 
 
-def _add_pairs(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def _add_pairs(a: Array, b: Array) -> Array:
     return packed(merge_counts([unpacked(a), unpacked(b)]))
 
 

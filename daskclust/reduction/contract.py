@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.moments import merge_moments
 from daskclust.kernels.nearest.assign import SEGMENT
@@ -71,8 +72,8 @@ class Merge:
     """
 
     name: str
-    identity: Callable[[tuple[int, ...], Any], NDArray[Any]]
-    combine: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+    identity: Callable[[tuple[int, ...], Any], Array]
+    combine: Callable[[Array, Array], Array]
 
 
 def top_dtype(p: int) -> np.dtype:
@@ -86,7 +87,7 @@ def top_dtype(p: int) -> np.dtype:
     return np.dtype([("key", np.float64), ("row", np.int64), ("x", np.float64, (p,))])
 
 
-def smallest_keys(records: NDArray[Any], count: int) -> NDArray[Any]:
+def smallest_keys(records: Array, count: int) -> Array:
     """Return the ``count`` records of smallest key, ties by row number, along the last axis.
 
     Parameters
@@ -104,28 +105,28 @@ def smallest_keys(records: NDArray[Any], count: int) -> NDArray[Any]:
     return np.stack([smallest_keys(part, count) for part in records])
 
 
-def _sum(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def _sum(a: Array, b: Array) -> Array:
     return np.stack(add_pairs((a[0], a[1]), (b[0], b[1])))
 
 
-def _highest(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def _highest(shape: tuple[int, ...], dtype: Any) -> Array:
     kind = np.dtype(dtype)
     return np.full(shape, np.inf if kind.kind == "f" else np.iinfo(kind).max, kind)
 
 
-def _lowest(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def _lowest(shape: tuple[int, ...], dtype: Any) -> Array:
     kind = np.dtype(dtype)
     return np.full(shape, -np.inf if kind.kind == "f" else np.iinfo(kind).min, kind)
 
 
-def _no_rows(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def _no_rows(shape: tuple[int, ...], dtype: Any) -> Array:
     empty = np.zeros(shape, dtype)
     empty["key"] = np.inf
     empty["row"] = -1
     return empty
 
 
-def _top(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def _top(a: Array, b: Array) -> Array:
     return smallest_keys(np.concatenate([a, b], axis=-1), a.shape[-1])
 
 
@@ -145,7 +146,7 @@ TOP = Merge("top", _no_rows, _top)
 MERGES = {merge.name: merge for merge in (SUM, COUNT, MOMENTS, MIN, MAX, TOP)}
 
 
-Partial = dict[str, NDArray[Any]]
+Partial = dict[str, Array]
 State = Any
 
 
@@ -161,11 +162,11 @@ class RowBlock(NamedTuple):
         Global number of the first row and length of each chunk.
     """
 
-    x: NDArray[Any]
-    weight: NDArray[np.float64] | None
+    x: Array
+    weight: Floats | None
     runs: tuple[tuple[int, int], ...]
 
-    def numbers(self, local: NDArray[np.intp]) -> NDArray[np.int64]:
+    def numbers(self, local: NDArray[np.intp]) -> Ints:
         """Global numbers of rows given by their place in this block."""
         starts = np.array([start for start, _ in self.runs], dtype=np.int64)
         offsets = np.cumsum([0] + [size for _, size in self.runs])
@@ -177,12 +178,12 @@ class RowBlock(NamedTuple):
         ends = np.cumsum([0] + [size for _, size in self.runs]).tolist()
         return [slice(start, stop) for start, stop in pairwise(ends)]
 
-    def uniforms(self, seed: int, round_: int) -> NDArray[np.float64]:
+    def uniforms(self, seed: int, round_: int) -> Floats:
         """Draw a uniform number for each row (:func:`daskclust.kernels.rng.row_uniforms`)."""
         parts = [row_uniforms(seed, round_, start, size) for start, size in self.runs]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def segments(self) -> NDArray[np.int64]:
+    def segments(self) -> Ints:
         """Where plain sums end: chunks, cut at multiples of ``SEGMENT`` global rows.
 
         So sums depend on the chunks alone, not on how they were grouped.
@@ -247,11 +248,11 @@ class Field:
             return cast(tuple[int, ...], self.shape)
         return tuple(0 if size is None else size for size in self.shape)
 
-    def identity(self) -> NDArray[Any]:
+    def identity(self) -> Array:
         """Return the neutral element of the merge."""
         return self.rule.identity(self._least_shape, self.dtype)
 
-    def combine(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    def combine(self, a: Array, b: Array) -> Array:
         """Merge two arrays of this field."""
         return self.rule.combine(a, b)
 

@@ -18,16 +18,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import add_pairs, add_plain
 from daskclust.kernels.dp_means import found_in_order
 from daskclust.kernels.nearest.assign import direct_distances, label_sums, nearest
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 
 __all__ = ["FOUNDING", "Founders", "Founding", "FoundingRequest"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,8 @@ class Founders:
         Their values.
     """
 
-    rows: NDArray[np.int64]
-    points: Float
+    rows: Ints
+    points: Floats
 
     @classmethod
     def none(cls, p: int) -> Founders:
@@ -90,11 +88,11 @@ class FoundingRequest:
         A point amid the data.
     """
 
-    means: Float
+    means: Floats
     guess: Founders
     delta: float
     max_clusters: int | None
-    shift: Float
+    shift: Floats
 
 
 class Founding(NamedTuple):
@@ -112,7 +110,7 @@ class Founding(NamedTuple):
     """
 
     founders: Founders
-    stats: Float
+    stats: Floats
     farthest: float
 
 
@@ -122,7 +120,7 @@ def _founder_dtype(p: int) -> np.dtype:
     return np.dtype([("row", np.int64), ("x", np.float64, (p,)), *pair])
 
 
-def _by_row(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def _by_row(a: Array, b: Array) -> Array:
     joined = np.concatenate([a, b])
     return joined[np.argsort(joined["row"], kind="stable")]
 
@@ -159,7 +157,7 @@ class _Group:
         self._met = before["met"].copy()
         self._known: tuple[int, int] | None = None
 
-    def clusters(self, start: int) -> tuple[Float, NDArray[np.int64]]:
+    def clusters(self, start: int) -> tuple[Floats, Ints]:
         """Centers older than row ``start``, oldest first, and their places in the sums."""
         guess, k = self.request.guess, len(self.request.means)
         n_before = int(np.searchsorted(guess.rows, start))
@@ -178,7 +176,7 @@ class _Group:
         most = self.request.max_clusters
         return size if most is None else max(0, min(size, most - n_clusters))
 
-    def work(self, x: NDArray[Any], weight: Float, start: int) -> float:
+    def work(self, x: Array, weight: Floats, start: int) -> float:
         """Assign consecutive rows; return the largest squared distance."""
         centers, places = self.clusters(start)
         short, distances = nearest(x, centers, shift=self.request.shift)

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.ensemble import add_gram, features
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = ["GRAM", "GRAM_KEPT", "GramRequest"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class GramRequest:
     """
 
     mixtures: Mixtures
-    shift: Float
-    basis: Float | None
+    shift: Floats
+    basis: Floats | None
     dtype: Any
 
 
@@ -45,14 +43,12 @@ def _fields(state: GramRequest) -> Mapping[str, Field]:
     return {"sums": Field((2, d, d if state.basis is None else state.basis.shape[1]))}
 
 
-def _block(
-    rows: RowBlock, state: GramRequest, carry: NDArray[Any] | None
-) -> tuple[Partial, NDArray[Any]]:
+def _block(rows: RowBlock, state: GramRequest, carry: Array | None) -> tuple[Partial, Array]:
     kept = features(rows.x, state.mixtures, state.shift, state.dtype) if carry is None else carry
     return _sums(rows, state, kept), kept
 
 
-def _sums(rows: RowBlock, state: GramRequest, kept: NDArray[Any] | None) -> Partial:
+def _sums(rows: RowBlock, state: GramRequest, kept: Array | None) -> Partial:
     return {
         "sums": add_gram(
             rows.x,
@@ -71,7 +67,7 @@ def _recomputed(rows: RowBlock, state: GramRequest) -> Partial:
     return _sums(rows, state, None)
 
 
-def _finalize(partial: Partial, state: GramRequest) -> Float:
+def _finalize(partial: Partial, state: GramRequest) -> Floats:
     return np.asarray(partial["sums"][0])
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.observed import nearest_observed
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
@@ -16,7 +16,6 @@ from daskclust.reduction.survey import pick_rows
 
 __all__ = ["FARTHEST_FIRST", "FARTHEST_FIRST_BYTES", "FarthestFirst"]
 
-Float = NDArray[np.float64]
 
 #: Bytes that a row keeps between the passes.
 FARTHEST_FIRST_BYTES = 8
@@ -37,8 +36,8 @@ class FarthestFirst:
         Whether NaN is a missing value: distances are over what is observed.
     """
 
-    points: Float
-    shift: Float | None = None
+    points: Floats
+    shift: Floats | None = None
     missing: bool = False
 
 
@@ -49,7 +48,7 @@ def _fields(state: FarthestFirst) -> Mapping[str, Field]:
 class _Carry(NamedTuple):
     """Squared distance of each row to the nearest of the first ``seen`` points."""
 
-    distance: Float
+    distance: Floats
     seen: int
 
 
@@ -68,7 +67,7 @@ def _block(rows: RowBlock, state: FarthestFirst, carry: _Carry | None) -> tuple[
     return {"row": pick_rows(rows, keys, 1)}, _Carry(distances, len(state.points))
 
 
-def _finalize(partial: Partial, state: FarthestFirst) -> NDArray[Any]:
+def _finalize(partial: Partial, state: FarthestFirst) -> Array:
     found = partial["row"]
     return found[found["row"] >= 0]
 

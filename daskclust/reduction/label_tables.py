@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.contingency import count_pairs, merge_counts
 from daskclust.kernels.label_moments import LabelMoments, label_moments, merge_label_moments
 from daskclust.kernels.moments import first_nonfinite
@@ -22,10 +21,8 @@ from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LA
 
 __all__ = ["CONTINGENCY", "LABEL_MOMENTS", "LabelMomentsRequest"]
 
-Float = NDArray[np.float64]
 
-
-def _add_counts(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+def _add_counts(a: Ints, b: Ints) -> Ints:
     return merge_counts([a, b])
 
 
@@ -45,7 +42,7 @@ def _count(rows: RowBlock, state: None) -> Partial:
     return {"table": count_pairs(*np.ascontiguousarray(pairs.T).astype(np.int64))}
 
 
-def _table(partial: Partial, state: None) -> NDArray[np.int64]:
+def _table(partial: Partial, state: None) -> Ints:
     return partial["table"]
 
 
@@ -82,18 +79,18 @@ def _moments_dtype(p: int) -> np.dtype:
     )
 
 
-def _packed(moments: LabelMoments) -> NDArray[Any]:
+def _packed(moments: LabelMoments) -> Array:
     records = np.empty(len(moments.labels), _moments_dtype(moments.means.shape[1]))
     for name, values in zip(records.dtype.names or (), moments, strict=True):
         records[name] = values
     return records
 
 
-def _unpacked(records: NDArray[Any]) -> LabelMoments:
+def _unpacked(records: Array) -> LabelMoments:
     return LabelMoments(*(records[name] for name in records.dtype.names or ()))
 
 
-def _add_moments(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def _add_moments(a: Array, b: Array) -> Array:
     return _packed(merge_label_moments([_unpacked(a), _unpacked(b)]))
 
 
@@ -104,7 +101,7 @@ def _moments_fields(state: LabelMomentsRequest) -> Mapping[str, Field]:
     return {"moments": Field((None,), _LABEL_MOMENTS, _moments_dtype(state.n_features))}
 
 
-def _counting_rows(rows: RowBlock, ignored: int | None) -> NDArray[np.bool_]:
+def _counting_rows(rows: RowBlock, ignored: int | None) -> Bools:
     """Which rows count; the first bad weight or value among them is an error."""
     keep = np.ones(len(rows.x), bool)
     if ignored is not None:
@@ -123,7 +120,7 @@ def _counting_rows(rows: RowBlock, ignored: int | None) -> NDArray[np.bool_]:
     return keep
 
 
-def _check_sizes(x: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
+def _check_sizes(x: Array, weight: Floats | None) -> None:
     """Refuse values whose squares overflow."""
     if not x.size:
         return

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.expectation import accumulate_mixtures, accumulate_start
@@ -25,7 +25,6 @@ __all__ = [
     "MixtureStack",
 ]
 
-Float = NDArray[np.float64]
 #: The first of the rounds in which random posteriors are drawn; 0 belongs to the first pass.
 _DRAWS = 1
 
@@ -42,7 +41,7 @@ class MixtureStack:
     """
 
     mixtures: Mixtures
-    shift: Float
+    shift: Floats
 
 
 class ExpectationSums(NamedTuple):
@@ -56,8 +55,8 @@ class ExpectationSums(NamedTuple):
         Mean log-likelihood of a row under each model.
     """
 
-    sums: Float
-    likelihood: Float
+    sums: Floats
+    likelihood: Floats
 
 
 def _expectation_fields(state: MixtureStack) -> Mapping[str, Field]:
@@ -102,7 +101,7 @@ def _likelihood_block(rows: RowBlock, state: MixtureStack) -> Partial:
     return {"likelihood": sums}
 
 
-def _likelihood_finalize(partial: Partial, state: MixtureStack) -> Float:
+def _likelihood_finalize(partial: Partial, state: MixtureStack) -> Floats:
     fit = partial["likelihood"][0]
     with np.errstate(invalid="ignore", divide="ignore"):
         return fit[:-1] / fit[-1]
@@ -129,8 +128,8 @@ class InitialPosteriors:
         Random posteriors, one seed for each restart; none: by the nearest center.
     """
 
-    centers: Float
-    fill: Float
+    centers: Floats
+    fill: Floats
     full: bool
     seeds: tuple[int, ...] = ()
 
@@ -140,7 +139,7 @@ def _initial_fields(state: InitialPosteriors) -> Mapping[str, Field]:
     return {"sums": Field((2, r, k, 3 * p + 1 + (p * p if state.full else 0)))}
 
 
-def _shares(rows: RowBlock, state: InitialPosteriors, r: int) -> Float:
+def _shares(rows: RowBlock, state: InitialPosteriors, r: int) -> Floats:
     k = state.centers.shape[1]
     if state.seeds:
         drawn = [rows.uniforms(state.seeds[r], _DRAWS + c) for c in range(k)]
@@ -168,7 +167,7 @@ def _initial_block(rows: RowBlock, state: InitialPosteriors) -> Partial:
     return {"sums": np.stack(parts, axis=1)}
 
 
-def _initial_finalize(partial: Partial, state: InitialPosteriors) -> Float:
+def _initial_finalize(partial: Partial, state: InitialPosteriors) -> Floats:
     return np.asarray(partial["sums"][0])
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.kernels.gaps import find_gaps
 from daskclust.kernels.mixtures.observed_moments import observed_moments
 from daskclust.kernels.moments import block_moments
@@ -55,7 +55,7 @@ class PartialSurvey(Survey):
         Number of the others that have a positive weight.
     """
 
-    observed: NDArray[np.float64]
+    observed: Floats
     n_incomplete: int
     n_unobserved: int
     first_unobserved: int | None

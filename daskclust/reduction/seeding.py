@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.observed import nearest_observed
@@ -35,7 +36,6 @@ from daskclust.reduction.survey import pick_rows
 
 __all__ = ["ATTRACTED", "CANDIDATES", "CARRY_BYTES", "Attraction", "CandidateRound"]
 
-Float = NDArray[np.float64]
 
 #: Bytes that a row and restart keep between rounds.
 CARRY_BYTES = 12
@@ -66,18 +66,18 @@ class CandidateRound:
         Whether NaN is a missing value: distances are over what is observed.
     """
 
-    candidates: tuple[Float, ...]
+    candidates: tuple[Floats, ...]
     seeds: tuple[int, ...]
     round: int
     n_picks: int
-    shift: Float | None = None
+    shift: Floats | None = None
     missing: bool = False
 
 
 class _Carry(NamedTuple):
     """Squared distance to the nearest of the first ``seen`` candidates, for each row."""
 
-    distance: Float
+    distance: Floats
     seen: NDArray[np.int32]
 
 
@@ -87,9 +87,9 @@ class _Race:
     def __init__(
         self,
         rows: RowBlock,
-        candidates: Float,
-        uniforms: Float,
-        shift: Float | None,
+        candidates: Floats,
+        uniforms: Floats,
+        shift: Floats | None,
         before: _Carry | None,
         missing: bool,
     ) -> None:
@@ -103,13 +103,13 @@ class _Race:
         else:
             self.carry = _Carry(before.distance.copy(), before.seen.copy())
 
-    def _keys(self, places: Any) -> Float:
+    def _keys(self, places: Any) -> Floats:
         mass = self.carry.distance[places]
         if self._weight is not None:
             mass = mass * self._weight[places]
         return race_keys(self._uniforms[places], mass)
 
-    def _overtake(self, places: NDArray[np.intp], keys: Float) -> None:
+    def _overtake(self, places: NDArray[np.intp], keys: Floats) -> None:
         """Make the keys of some rows exact."""
         approach(
             self._x,
@@ -121,7 +121,7 @@ class _Race:
         )
         keys[places] = self._keys(places)
 
-    def run(self, ahead: Float) -> tuple[NDArray[np.intp], Float]:
+    def run(self, ahead: Floats) -> tuple[NDArray[np.intp], Floats]:
         """Return places and exact keys of all rows that can be among the first.
 
         ``ahead`` are the keys of the rows that lead so far, ascending: as many as are drawn,
@@ -148,7 +148,7 @@ class _Race:
         return front, keys[front]
 
 
-def _low_quantile(keys: Float, count: int) -> float:
+def _low_quantile(keys: Floats, count: int) -> float:
     """Return a bound below which about ``count`` keys lie, or a few more."""
     some = keys[::_EVERY]
     at = -(-count // _EVERY) + _SPARE
@@ -181,7 +181,7 @@ def _round_block(
     return {"picks": picks}, kept
 
 
-def _round_finalize(partial: Partial, state: CandidateRound) -> NDArray[Any]:
+def _round_finalize(partial: Partial, state: CandidateRound) -> Array:
     return partial["picks"]
 
 
@@ -212,10 +212,10 @@ class Attraction:
         Whether NaN is a missing value: distances are over what is observed.
     """
 
-    candidates: tuple[Float, ...]
+    candidates: tuple[Floats, ...]
     seeds: tuple[int, ...]
     rate: float | None = None
-    shift: Float | None = None
+    shift: Floats | None = None
     missing: bool = False
 
 
@@ -248,7 +248,7 @@ def _attraction_block(rows: RowBlock, state: Attraction) -> Partial:
     return partial
 
 
-def _attraction_finalize(partial: Partial, state: Attraction) -> list[Float]:
+def _attraction_finalize(partial: Partial, state: Attraction) -> list[Floats]:
     return [partial["mass"][0, r, : len(c)] for r, c in enumerate(state.candidates)]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.moments import block_moments, first_nonfinite
 from daskclust.kernels.rng import race_keys, smallest
 from daskclust.kernels.row_hash import row_hash
@@ -110,25 +111,25 @@ class Survey:
     """
 
     weight: float
-    mean: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    idle: NDArray[np.float64]
+    mean: Floats
+    variance: Floats
+    low: Floats
+    high: Floats
+    idle: Floats
     first_bad: tuple[int, int] | None
     bad_is_nan: bool
     bad_weight_row: int | None
-    picks: NDArray[Any]
+    picks: Array
     classes: ClassStatistics
     hash: int | None
 
 
 def pick_rows(
     rows: RowBlock,
-    keys: NDArray[np.float64],
+    keys: Floats,
     count: int,
     places: NDArray[np.intp] | None = None,
-) -> NDArray[Any]:
+) -> Array:
     """Return records of the ``count`` rows of smallest key of one block, padded with none.
 
     Parameters
@@ -145,7 +146,7 @@ def pick_rows(
     structured ndarray of shape (count,), of :func:`top_dtype`
     """
     chosen = smallest(keys, count)
-    out: NDArray[Any] = Field((count,), "top", top_dtype(rows.x.shape[1])).identity()
+    out: Array = Field((count,), "top", top_dtype(rows.x.shape[1])).identity()
     out["key"][: len(chosen)] = keys[chosen]
     if places is not None:
         chosen = places[chosen]
@@ -176,7 +177,7 @@ def _fields_of(p: int, n_sums: int, picks: tuple[int, int], hashed: bool) -> Map
     }
 
 
-def usable_weight(rows: RowBlock, partial: Partial) -> NDArray[np.float64] | None:
+def usable_weight(rows: RowBlock, partial: Partial) -> Floats | None:
     """Return the weights, 0 for those that are none; the first such row goes into the partial."""
     weight = rows.weight
     if weight is None:
@@ -202,7 +203,7 @@ def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
     partial["bad"]["x"] = code
 
 
-def note_idle(partial: Partial, rows: RowBlock, weight: NDArray[np.float64] | None) -> None:
+def note_idle(partial: Partial, rows: RowBlock, weight: Floats | None) -> None:
     """Put the sizes of values in rows of weight 0 into the partial; NaN is none."""
     if weight is None or weight.all():
         return
@@ -214,7 +215,7 @@ def draw_picks(
     partial: Partial,
     rows: RowBlock,
     state: SurveyRequest,
-    mass: NDArray[np.float64],
+    mass: Floats,
 ) -> None:
     """Draw the rows to start from, with probability proportional to their mass."""
     for r, seed in enumerate(state.seeds):

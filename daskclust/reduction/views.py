@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.null_data import permuted_rows, uniform_rows
 from daskclust.reduction.contract import RowBlock
 
@@ -56,7 +56,7 @@ class Transformed:
 class WithoutRows:
     """Some rows, by (sorted, global) number, given weight 0."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     key: Hashable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class PermutedColumns:
     seed, number : int
     """
 
-    pool: NDArray[Any] = field(repr=False)
+    pool: Array = field(repr=False)
     seed: int
     number: int
 
@@ -141,8 +141,8 @@ class UniformBox:
     seed, number : int
     """
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: Floats
+    high: Floats
     dtype: Any
     seed: int
     number: int

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust import plotting
+from daskclust._types import Array, Floats
 from daskclust.engine import compute
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import map_png, photo_jpeg
@@ -31,7 +31,7 @@ _PHOTO_BYTES = 512 * 2**20
 _MARGIN_STEPS, _NO_MARGIN = 100, 255
 
 
-def _deflated(values: NDArray[Any]) -> str:
+def _deflated(values: Array) -> str:
     return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
 
 
@@ -202,7 +202,7 @@ def _areas(summary: MapSummary) -> tuple[Sequence[float], str]:
     return found, "km\N{SUPERSCRIPT TWO}" if large else "ha"
 
 
-def _mean_margins(summary: MapSummary, n_codes: int) -> NDArray[np.float64] | None:
+def _mean_margins(summary: MapSummary, n_codes: int) -> Floats | None:
     """Return the mean margin of each class over the pixels shown; NaN for classes not shown."""
     if summary.values is None:
         return None
@@ -210,7 +210,7 @@ def _mean_margins(summary: MapSummary, n_codes: int) -> NDArray[np.float64] | No
     labels = summary.preview[kept]
     sums = np.bincount(labels, summary.values[kept], n_codes)
     counts = np.bincount(labels, minlength=n_codes)
-    found: NDArray[np.float64] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    found: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     return found
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust import plotting
+from daskclust._types import Array
 from daskclust.colors import NODATA_COLOR
 
 __all__ = ["map_png", "photo_jpeg", "svg"]
@@ -57,7 +57,7 @@ def svg(
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}", text)
 
 
-def map_png(label_map: NDArray[Any], colors: Sequence[str]) -> str:
+def map_png(label_map: Array, colors: Sequence[str]) -> str:
     """Return a label map as the address of a PNG with the color of each label; -1 is dark.
 
     Labels beyond 254 share colors, since such a PNG has 256.
@@ -71,7 +71,7 @@ def map_png(label_map: NDArray[Any], colors: Sequence[str]) -> str:
     return _address(image, "PNG", optimize=True)
 
 
-def photo_jpeg(picture: NDArray[Any]) -> str:
+def photo_jpeg(picture: Array) -> str:
     """Return a picture (y, x, 3) of values from 0 to 1 as the address of a JPEG."""
     from PIL import Image
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Floats
 
 __all__ = ["MapAxes", "SpectrumAxes", "map_axes", "spectrum_axes"]
 
@@ -91,7 +92,7 @@ class SpectrumAxes:
     x_name, y_name : str
     """
 
-    wavelengths: NDArray[np.float64] | None
+    wavelengths: Floats | None
     x_name: str
     y_name: str
 

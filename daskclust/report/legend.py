@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
+from daskclust._types import Ints
 from daskclust.colors import class_colors
 
 __all__ = ["Legend", "legend_of"]
@@ -37,7 +38,7 @@ class Legend:
     names: tuple[str, ...]
     colors: tuple[str, ...]
     keys: NDArray[Any] | None = None
-    values: NDArray[np.int64] | None = None
+    values: Ints | None = None
 
     def encode(self, labels: Any) -> Any:
         """Turn labels of the model into values of the map; lazy for Dask arrays."""
@@ -66,10 +67,10 @@ class Legend:
         return dict(zip(self.codes, self.colors, strict=True))
 
 
-def _looked_up(labels: NDArray[Any], *, keys: Any, values: Any) -> NDArray[np.int64]:
+def _looked_up(labels: NDArray[Any], *, keys: Any, values: Any) -> Ints:
     if not len(labels):
         return np.empty(labels.shape, np.int64)
-    found: NDArray[np.int64] = values[np.searchsorted(keys, labels)]
+    found: Ints = values[np.searchsorted(keys, labels)]
     return found
 
 

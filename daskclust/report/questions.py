@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust import plotting
+from daskclust._types import Array
 from daskclust.engine import compute
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import svg
@@ -92,7 +92,7 @@ def write_questions_report(
     return target
 
 
-def _photo(cube: Any) -> tuple[NDArray[Any] | None, int]:
+def _photo(cube: Any) -> tuple[Array | None, int]:
     height, width, n_bands = cube.shape
     step = -(-max(height, width) // _SIDE)
     if cube.stored.nbytes > _PHOTO_BYTES:

@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.cube import LabelMap, area_table
 from daskclust.cube.label_map import signed_codes
 from daskclust.cube.layout import BlockGrid, flatten
@@ -42,19 +43,19 @@ class MapSummary:
         Area of each code; None if the map has no coordinate system.
     """
 
-    sizes: NDArray[np.int64]
+    sizes: Ints
     preview: NDArray[Any]
     step: int
     values: NDArray[np.float32] | None = None
     square_meters: tuple[float, ...] | None = None
 
 
-def _count(block: NDArray[Any], codes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _count(block: NDArray[Any], codes: Ints) -> Ints:
     at = _places(block[block >= 0].ravel(), codes)
     return np.bincount(at[at >= 0], minlength=len(codes))[None, None].astype(np.int64)
 
 
-def _places(labels: NDArray[Any], codes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _places(labels: NDArray[Any], codes: Ints) -> Ints:
     """Return where labels stand among ascending codes, -1 for those that are not there."""
     at = np.searchsorted(codes, labels)
     at[at == len(codes)] = 0

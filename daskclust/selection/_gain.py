@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.estimator.parameters import check_integer
 from daskclust.exceptions import ConstraintError
 from daskclust.prototypes.asking import DOUBTS
@@ -18,7 +18,6 @@ from daskclust.selection._labels import Questions, ask
 
 __all__ = ["ExpectedGain", "expected_gain", "gain_of"]
 
-Float = NDArray[np.float64]
 
 #: Draws of answers, and the share of them on either side of the bounds.
 _DRAWS, _TAIL = 50, 0.1
@@ -44,15 +43,15 @@ class ExpectedGain:
         By how much ``accuracy`` grows.
     """
 
-    rows: NDArray[np.int64]
+    rows: Ints
     n_labels: int
     accuracy: float
-    changed: Float
-    changed_low: Float
-    changed_high: Float
-    gain: Float
-    gain_low: Float
-    gain_high: Float
+    changed: Floats
+    changed_low: Floats
+    changed_high: Floats
+    gain: Floats
+    gain_low: Floats
+    gain_high: Floats
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the share of rows that change over the number of labels.
@@ -164,7 +163,7 @@ def gain_of(questions: Questions) -> ExpectedGain:
     found = foresee(believed, table.counts, questions.places, moves, _DRAWS, questions.seed)
     total = table.counts.sum()
 
-    def bounds(values: Float) -> tuple[Float, Float, Float]:
+    def bounds(values: Floats) -> tuple[Floats, Floats, Floats]:
         low, high = np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
         return values.mean(axis=0), low, high
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 
+from daskclust._types import Floats
 from daskclust.engine import Job, Rows, open_blank, run_together
 from daskclust.estimator.fitting import draw_seeds, fit_opened
 from daskclust.estimator.inputs import Data, check_data
@@ -29,7 +29,6 @@ __all__ = [
     "run_grid",
 ]
 
-Float = NDArray[np.float64]
 
 #: Fits on reference data that advance together: they read nothing, so more would save nothing.
 _TOGETHER = 64
@@ -163,7 +162,7 @@ def fit_references(
     n_references: int,
     view: Callable[[int], View],
     measure: Callable[[Any], float],
-) -> Float:
+) -> Floats:
     """Measure fits of all values on reference data.
 
     Parameters

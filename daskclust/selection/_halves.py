@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
+from daskclust._types import Array, Floats
 from daskclust.engine import Job, Rows
 from daskclust.metrics import ari_of_table
 from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
@@ -20,7 +20,6 @@ from daskclust.selection._grid import Grid
 
 __all__ = ["SHARE", "Halves", "Labels", "fit_halves"]
 
-Float = NDArray[np.float64]
 
 #: Share of the rows that each fit sees.
 SHARE = 0.5
@@ -39,7 +38,7 @@ class Labels:
         small.__dict__.pop("labels_", None)
         return cls(small)
 
-    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, x: Array) -> Array:
         """Return the labels of a block of rows."""
         return np.asarray(self.model.predict(x))
 
@@ -59,10 +58,10 @@ class Halves:
 
     estimator: Any
     others: tuple[Any, ...]
-    tables: Float
+    tables: Floats
 
     @property
-    def agreement(self) -> Float:
+    def agreement(self) -> Floats:
         """Adjusted Rand index of each half with the whole, over all rows; (B,)."""
         return np.array([ari_of_table(table) for table in self.tables])
 
@@ -96,8 +95,8 @@ def fit_halves(grid: Grid, values: Sequence[int], n_draws: int) -> list[Halves]:
         for value, (one, *others) in zip(values, groups, strict=True)
     ]
 
-    def count(request: AgreementRequest, rows: Rows) -> Float:
-        tables: Float = rows.reduce(AGREEMENT, request)
+    def count(request: AgreementRequest, rows: Rows) -> Floats:
+        tables: Floats = rows.reduce(AGREEMENT, request)
         return tables
 
     tables = grid.run([Job(partial(count, request)) for request in requests])

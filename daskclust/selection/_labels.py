@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from daskclust._types import Ints
 from daskclust.engine import is_dask
 from daskclust.estimator.fitting import draw_seeds
 from daskclust.estimator.inputs import as_labels
@@ -19,8 +19,6 @@ from daskclust.prototypes.asking import Cells, OpenRows, find_cells, open_for_qu
 from daskclust.prototypes.label_spreading import LabelSpreading
 
 __all__ = ["Questions", "ask", "suggest_labels"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

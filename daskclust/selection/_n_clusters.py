@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.engine import Job, Rows, is_dask, labeled_rows
 from daskclust.estimator.base import BaseClusterer
 from daskclust.estimator.parameters import check_choice, check_integer
@@ -29,12 +30,11 @@ from daskclust.selection._result import Selection, one_standard_error
 
 __all__ = ["choose_n_clusters"]
 
-Float = NDArray[np.float64]
 
 _CENTROID = ("silhouette", "calinski_harabasz", "davies_bouldin")
 
 
-def _check_ks(ks: Any, n_rows: int) -> NDArray[np.int64]:
+def _check_ks(ks: Any, n_rows: int) -> Ints:
     values = list(np.atleast_1d(np.asarray(ks, dtype=object)))
     bad = [k for k in values if not isinstance(k, numbers.Integral) or not 1 <= int(k) <= n_rows]
     if bad or not values:
@@ -215,7 +215,7 @@ def _score(scores: CentroidScores | None, name: str) -> float:
     return np.nan if scores is None else float(getattr(scores, name))
 
 
-def _by_gap(grid: Grid, values: NDArray[np.int64], n_references: int) -> Selection:
+def _by_gap(grid: Grid, values: Ints, n_references: int) -> Selection:
     check_references(grid)
     rows = grid.data.rows
     survey, *models = grid.run(
@@ -230,7 +230,7 @@ def _by_gap(grid: Grid, values: NDArray[np.int64], n_references: int) -> Selecti
     return _selection(grid, "gap", values, scores, errors, models, details)
 
 
-def _by_stability(grid: Grid, values: NDArray[np.int64], n_draws: int) -> Selection:
+def _by_stability(grid: Grid, values: Ints, n_draws: int) -> Selection:
     found = fit_halves(grid, values.tolist(), n_draws)
     agreement = np.column_stack([one.agreement for one in found])
     # A single cluster is always the same.
@@ -246,7 +246,7 @@ def _log_inertia(model: Any) -> float:
     return float(np.log(model.inertia_)) if model.inertia_ > 0 else np.nan
 
 
-def _first_gap(scores: Float, errors: Float) -> int:
+def _first_gap(scores: Floats, errors: Floats) -> int:
     """Smallest k whose gap is no less than the next one's, but for its standard error."""
     enough = np.flatnonzero(scores[:-1] >= scores[1:] - errors[1:])
     return int(enough[0]) if len(enough) else len(scores) - 1
@@ -255,9 +255,9 @@ def _first_gap(scores: Float, errors: Float) -> int:
 def _selection(
     grid: Grid,
     criterion: str,
-    values: NDArray[np.int64],
-    scores: Float,
-    errors: Float,
+    values: Ints,
+    scores: Floats,
+    errors: Floats,
     models: list[Any],
     details: dict[str, Any] | None = None,
 ) -> Selection:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import draw_seeds
 from daskclust.estimator.parameters import check_integer
@@ -21,8 +22,6 @@ from daskclust.prototypes.posterior import shares
 
 __all__ = ["suggest_pairs"]
 
-Float = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: How far neighborhoods reach along the graph.
 _ALPHA = 0.9
@@ -149,7 +148,7 @@ class _Asked:
 
     cells: Cells
     rows: Ints
-    z: Float
+    z: Floats
     places: NDArray[np.intp]
     answers: Answers
 
@@ -160,7 +159,7 @@ class _Asked:
         return cls(cells, empty, z, empty, Answers.of(empty, empty, empty))
 
     @classmethod
-    def of(cls, known: PairwiseConstraints, cells: Cells, z: Float) -> _Asked:
+    def of(cls, known: PairwiseConstraints, cells: Cells, z: Floats) -> _Asked:
         cannot = ~known.pair_is_must_link
         answers = Answers.of(known.component, known.pair_left[cannot], known.pair_right[cannot])
         return cls(cells, known.rows, z, cells.place(z), answers)
@@ -169,12 +168,12 @@ class _Asked:
         """Positions of the points of a component."""
         return np.flatnonzero(self.answers.component == component)
 
-    def farthest_member(self, component: int, point: Float) -> int:
+    def farthest_member(self, component: int, point: Floats) -> int:
         """Row of a component that is farthest from a point: such a link says the most."""
         members = self.members(component)
         return int(self.rows[members[((self.z[members] - point) ** 2).sum(axis=1).argmax()]])
 
-    def shares(self) -> Float:
+    def shares(self) -> Floats:
         """Probabilities of the neighborhoods in each cell."""
         k = len(self.cells.nodes)
         seeds = np.zeros((k, len(self.answers.neighborhoods)))
@@ -204,7 +203,7 @@ def _pairs(asked: _Asked, n: int) -> Iterator[tuple[int, int]]:
     yield from ((int(a), int(b)) for i, a in enumerate(rest) for b in rest[i + 1 :])
 
 
-def _of_neighborhoods(asked: _Asked, mass: Float, n: int) -> Iterator[tuple[int, int]]:
+def _of_neighborhoods(asked: _Asked, mass: Floats, n: int) -> Iterator[tuple[int, int]]:
     nodes, table, answers = asked.cells.nodes, asked.cells.table, asked.answers
     probable = asked.shares()
     far = spread_out(nodes, mass, asked.z, n)

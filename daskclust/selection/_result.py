@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Array, Floats
 
 __all__ = ["Selection", "one_standard_error"]
 
-Float = NDArray[np.float64]
 
-
-def one_standard_error(scores: Float, errors: Float, best: int) -> int:
+def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
     """Return the first place whose score is within a standard error of the best.
 
     Parameters
@@ -65,9 +64,9 @@ class Selection:
 
     parameter: str
     criterion: str
-    grid: NDArray[Any]
-    scores: Float
-    standard_errors: Float
+    grid: Array
+    scores: Floats
+    standard_errors: Floats
     greater_is_better: bool
     best_index: int
     one_se_index: int

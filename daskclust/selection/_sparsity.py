@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.engine import Job
 from daskclust.estimator.parameters import check_choice, check_integer
 from daskclust.estimator.partial_labels import read_labels
@@ -26,7 +27,6 @@ from daskclust.selection._result import Selection, one_standard_error
 
 __all__ = ["choose_sparsity"]
 
-Float = NDArray[np.float64]
 
 #: Bytes of the rows whose columns are permuted: all rows, or a sample, which travels to workers.
 _POOL_BYTES = 2**23
@@ -34,7 +34,7 @@ _POOL_BYTES = 2**23
 _N_GRID = 10
 
 
-def _sparsity_grid(grid: Any, p: int) -> Float:
+def _sparsity_grid(grid: Any, p: int) -> Floats:
     most = float(np.sqrt(p))
     if grid is None:
         return np.unique(np.geomspace(min(1.1, most), most, _N_GRID))
@@ -162,7 +162,7 @@ def _log_objective(model: Any) -> float:
         return float(np.log(model.feature_weights_ @ np.maximum(model.feature_scores_, 0.0)))
 
 
-def _by_gap(grid: Grid, values: Float, n_references: int) -> Selection:
+def _by_gap(grid: Grid, values: Floats, n_references: int) -> Selection:
     check_references(grid)
     rows = grid.data.rows
     n_pool = max(rows.n_features, _POOL_BYTES // (rows.dtype.itemsize * rows.n_features))
@@ -192,9 +192,9 @@ def _by_gap(grid: Grid, values: Float, n_references: int) -> Selection:
 def _selection(
     grid: Grid,
     criterion: str,
-    values: Float,
-    scores: Float,
-    errors: Float,
+    values: Floats,
+    scores: Floats,
+    errors: Floats,
     models: list[Any],
     details: dict[str, Any],
 ) -> Selection:
@@ -233,7 +233,7 @@ def _folds(labels: NDArray[np.int32], n_folds: int, seed: int) -> NDArray[np.int
     return fold
 
 
-def _by_folds(grid: Grid, values: Float, y: Any, n_folds: int) -> Selection:
+def _by_folds(grid: Grid, values: Floats, y: Any, n_folds: int) -> Selection:
     given = read_labels(y, grid.data.rows.n_rows)
     rows, labels = given.rows, given.classes[given.codes]
     if len(rows) < 2 * n_folds or len(np.unique(labels)) < 2:

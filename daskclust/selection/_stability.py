@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from daskclust._types import Floats, Ints
 from daskclust.engine import is_dask, map_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.selection._grid import open_grid
 from daskclust.selection._halves import Labels, fit_halves
 
 __all__ = ["Stability", "stability"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Stability:
     """
 
     score: float
-    agreement: Float
+    agreement: Floats
     rows: Any = field(repr=False)
     estimator: Any = field(repr=False)
     passes: int
@@ -51,9 +50,9 @@ class _Share:
 
     reference: Labels
     others: tuple[Labels, ...]
-    matches: tuple[NDArray[np.int64], ...]
+    matches: tuple[Ints, ...]
 
-    def __call__(self, x: NDArray[Any], start: int) -> Float:
+    def __call__(self, x: NDArray[Any], start: int) -> Floats:
         if not len(x):
             return np.empty(0)
         own = self.reference(x)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.engine import Rows
 from daskclust.reduction import FARTHEST_FIRST, FARTHEST_FIRST_BYTES, FarthestFirst
 
 __all__ = ["farthest_first_delta"]
 
 
-def farthest_first_delta(rows: Rows, mean: NDArray[np.float64], n_clusters: int) -> float:
+def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
     """Squared distance of the ``n_clusters``-th row in farthest-first order from the mean.
 
     Parameters

@@ -8,11 +8,11 @@ uniform sample of so many rows beyond that.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.config import setting
 from daskclust.engine import Rows
 from daskclust.kernels.nearest.assign import direct_distances
@@ -29,7 +29,6 @@ __all__ = [
     "row_budget",
 ]
 
-Float = NDArray[np.float64]
 logger = logging.getLogger("daskclust")
 
 #: Starts that look at all pairs of rows.
@@ -52,7 +51,7 @@ def density_picks(n_clusters: int, n_rows: float) -> int:
     return 0 if n_rows <= budget else budget
 
 
-def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Float, Float]:
+def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Floats, Floats]:
     """Return all rows with their weights, or the sample drawn in proportion to them."""
     if rows.n_rows <= row_budget(k):
         x, weight = rows.take(np.arange(rows.n_rows))
@@ -63,7 +62,7 @@ def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Float, Float]:
     return np.ascontiguousarray(picks["x"], dtype=np.float64), np.ones(len(picks))
 
 
-def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Float:
+def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Floats:
     """Choose at most k rows by the density about them.
 
     Parameters
@@ -97,11 +96,11 @@ def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Float:
     return x[chosen]
 
 
-def _distances_to(x: Float, row: int) -> Float:
+def _distances_to(x: Floats, row: int) -> Floats:
     return np.sqrt(direct_distances(x, x[row : row + 1])[:, 0])
 
 
-def dkm_rows(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
+def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     """Choose the densest row, then those of the largest density times distance (DKM++).
 
     Parameters
@@ -134,7 +133,7 @@ def dkm_rows(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
     return np.array(chosen)
 
 
-def robin_rows(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
+def robin_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     """Choose far-off rows that are no outliers (ROBIN).
 
     Each is the row farthest from those chosen, the first from the mean, among the
@@ -170,7 +169,9 @@ def robin_rows(x: Float, weight: Float, k: int) -> NDArray[np.intp]:
     return np.sort(np.array(chosen))
 
 
-def maximin_centers(rows: Rows, k: int, shift: Float | None, missing: Float | None = None) -> Float:
+def maximin_centers(
+    rows: Rows, k: int, shift: Floats | None, missing: Floats | None = None
+) -> Floats:
     """Choose the row of the largest norm, then always the row farthest from those chosen.
 
     Parameters
@@ -199,8 +200,8 @@ def maximin_centers(rows: Rows, k: int, shift: Float | None, missing: Float | No
     """
     gaps = missing is not None
 
-    def chosen(found: NDArray[Any]) -> Float:
-        x: Float = found["x"].astype(np.float64)
+    def chosen(found: Array) -> Floats:
+        x: Floats = found["x"].astype(np.float64)
         return x if missing is None else np.where(np.isnan(x), missing, x)
 
     origin = np.zeros((1, rows.n_features))

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.engine import Rows, side_by_side
 from daskclust.estimator.fitting import best_restart
 from daskclust.kernels.nearest.points import cluster_points
@@ -46,8 +46,6 @@ __all__ = [
 ]
 
 
-Float = NDArray[np.float64]
-
 #: Starts in which chance has no part (but for the sample of rows, where there are too many).
 DETERMINISTIC_INITS = ("maximin", *DENSITY_INITS)
 #: Starts that find rows; arrays and callables are taken as they are.
@@ -70,7 +68,7 @@ class Start:
         Distinct starting centers of the poorest restart.
     """
 
-    centers: Float
+    centers: Floats
     n_distinct: int
 
 
@@ -86,15 +84,15 @@ def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
     return n_clusters if init == "random" else 1
 
 
-def _padded(found: list[Float], k: int) -> Start:
+def _padded(found: list[Floats], k: int) -> Start:
     """Stack the restarts' centers, repeating the first where one has too few."""
     centers = [np.concatenate([c, np.repeat(c[:1], k - len(c), axis=0)]) for c in found]
     return Start(np.stack(centers), min(len(c) for c in found))
 
 
-def _picked(picks: NDArray[Any], mean: Float) -> Float:
+def _picked(picks: Array, mean: Floats) -> Floats:
     """Return the rows that were drawn, with the mean of what they miss."""
-    found: Float = picks["x"][picks["row"] >= 0].astype(np.float64)
+    found: Floats = picks["x"][picks["row"] >= 0].astype(np.float64)
     gaps = np.isnan(found)
     # Complete rows may lie in another space than the means.
     return np.where(gaps, mean, found) if gaps.any() else found
@@ -109,8 +107,8 @@ def sample_centers(
     *,
     oversampling_factor: float,
     init_rounds: int,
-    shift: Float | None,
-    fixed: Float | None = None,
+    shift: Floats | None,
+    fixed: Floats | None = None,
     missing: bool = False,
 ) -> Start:
     """Find starting centers.
@@ -178,7 +176,7 @@ class Candidates:
     _n_fixed: int = 0
 
     @property
-    def points(self) -> list[Float]:
+    def points(self) -> list[Floats]:
         """Distinct rows: an array of shape (m_r, p), float64, for each restart."""
         return self._rounds.candidates
 
@@ -200,7 +198,7 @@ def draw_candidates(
     *,
     oversampling_factor: float,
     init_rounds: int,
-    shift: Float | None,
+    shift: Floats | None,
     missing: bool = False,
 ) -> Candidates:
     """Draw the candidates of k-means||, and do not cluster them yet.
@@ -243,10 +241,10 @@ class _Rounds:
     def __init__(
         self,
         rows: Rows,
-        first: list[Float],
+        first: list[Floats],
         seeds: tuple[int, ...],
-        shift: Float | None,
-        mean: Float,
+        shift: Floats | None,
+        mean: Floats,
         missing: bool,
     ) -> None:
         self.candidates = list(first)
@@ -276,18 +274,18 @@ class _Rounds:
         ]
         return any(len(d) for d in drawn)
 
-    def weigh(self, total: float) -> list[Float]:
+    def weigh(self, total: float) -> list[Floats]:
         """Weights of the rows nearest to each candidate, out of ``total``; of many by a sample."""
         enough = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.candidates))
         rate = None
         if self._rows.n_rows > enough:
             rate = float(2.0 ** np.floor(np.log2(enough / total)))
         state = Attraction(tuple(self.candidates), self._seeds, rate, self._shift, self._missing)
-        mass: list[Float] = self._rows.reduce(ATTRACTED, state)
+        mass: list[Floats] = self._rows.reduce(ATTRACTED, state)
         return mass
 
 
-def _sequential(rounds: _Rounds, k: int) -> list[Float]:
+def _sequential(rounds: _Rounds, k: int) -> list[Floats]:
     """Draw one row after another with probability ``w D^2`` (Algorithm 2 of the notes)."""
     while max(len(c) for c in rounds.candidates) < k and rounds.draw(1):
         pass
@@ -315,7 +313,7 @@ _RECLUSTER_WORK = 20_000_000
 _RECLUSTER_THREADING = 2**16
 
 
-def _in_order(points: Float, mass: Float, n_fixed: int) -> tuple[Float, Float]:
+def _in_order(points: Floats, mass: Floats, n_fixed: int) -> tuple[Floats, Floats]:
     """Sort candidates, but for the fixed ones, by their values.
 
     Where there are as many candidates as distinct rows, nothing then shows which
@@ -326,7 +324,7 @@ def _in_order(points: Float, mass: Float, n_fixed: int) -> tuple[Float, Float]:
     return points[order], mass[order]
 
 
-def recluster(points: Float, mass: Float, k: int, seed: int, n_fixed: int = 0) -> Float:
+def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0) -> Floats:
     """Cluster weighted candidates to at most k centers: weighted k-means++, then Lloyd.
 
     Parameters
@@ -364,8 +362,8 @@ def recluster(points: Float, mass: Float, k: int, seed: int, n_fixed: int = 0) -
 
 
 def _cluster_candidates(
-    points: Float, mass: Float, k: int, seed: int, n_fixed: int, center: Float
-) -> tuple[Float, float]:
+    points: Floats, mass: Floats, k: int, seed: int, n_fixed: int, center: Floats
+) -> tuple[Floats, float]:
     """Return k centers of weighted points, and the weighted squared distances to them."""
     uniforms = np.zeros(k)
     uniforms[n_fixed:] = np.random.Generator(np.random.Philox(seed)).random(k - n_fixed)

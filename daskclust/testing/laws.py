@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
 __all__ = [
@@ -25,9 +25,7 @@ __all__ = [
 TOLERANCE = 1e-12
 
 
-def row_blocks(
-    x: NDArray[Any], weight: NDArray[np.float64] | None, lengths: Sequence[int]
-) -> list[RowBlock]:
+def row_blocks(x: Array, weight: Floats | None, lengths: Sequence[int]) -> list[RowBlock]:
     """Cut rows into blocks of the given lengths, in order.
 
     Examples
@@ -182,7 +180,7 @@ def _check_fields(reduction: Reduction, state: Any, partials: Sequence[Partial])
         assert sum(np.asarray(a).nbytes for a in known) == reduction.nbytes(state)
 
 
-def _check_shape(who: str, name: str, field: Field, array: NDArray[Any]) -> None:
+def _check_shape(who: str, name: str, field: Field, array: Array) -> None:
     """Compare shape and type with those declared; ``None`` stands for any length."""
     wanted = field.shape
     fits = len(array.shape) == len(wanted) and all(
@@ -192,9 +190,7 @@ def _check_shape(who: str, name: str, field: Field, array: NDArray[Any]) -> None
     assert array.dtype == np.dtype(field.dtype), (who, name, array.dtype)
 
 
-def check_merge_laws(
-    field: Field, arrays: Sequence[NDArray[Any]], tolerance: float = TOLERANCE
-) -> None:
+def check_merge_laws(field: Field, arrays: Sequence[Array], tolerance: float = TOLERANCE) -> None:
     """Check the laws of a :class:`~daskclust.reduction.Merge` on some arrays.
 
     The identity is neutral on both sides.  Merging is associative and commutative to a
@@ -224,7 +220,7 @@ def check_merge_laws(
     name = field.rule.name
     identity = field.identity()
 
-    def merge(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    def merge(a: Array, b: Array) -> Array:
         before = pickle.dumps((a, b))
         with np.errstate(invalid="ignore", over="ignore"):
             merged = np.asarray(field.combine(a, b))
@@ -232,7 +228,7 @@ def check_merge_laws(
         _check_shape(name, "merged", field, merged)
         return merged
 
-    def close(a: NDArray[Any], b: NDArray[Any]) -> None:
+    def close(a: Array, b: Array) -> None:
         assert_results_close(a, b, tolerance)
 
     _check_shape(name, "identity", field, np.asarray(identity))
@@ -251,8 +247,8 @@ def check_merge_laws(
 def check_reduction_laws(
     reduction: Reduction,
     states: Sequence[Any],
-    x: NDArray[Any],
-    weight: NDArray[np.float64] | None = None,
+    x: Array,
+    weight: Floats | None = None,
     *,
     lengths: Sequence[int] = (),
     repetition_invariant: Callable[[Any], Any] = lambda result: result,

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.cluster.constrained.iteration import (
     ConstrainedLloyd,
@@ -48,7 +48,6 @@ from daskclust.starts.sampled import STRING_INITS, n_survey_picks, note_start, s
 __all__ = ["CONSTRAINED_ATTRIBUTES", "ConstrainedClusterer", "PairwiseFit"]
 
 E = TypeVar("E", bound=Fittable)
-Float = NDArray[np.float64]
 #: Of the k-means|| start: enough for a start that is refined anyway.
 _OVERSAMPLING, _ROUNDS = 2.0, 5
 #: Starts from the must-link neighborhoods, and how centers are sampled that these do not provide.
@@ -162,7 +161,7 @@ class ConstrainedClusterer(BaseClusterer):
             misses_values(data.survey),
         )
 
-    def _start(self, data: OpenData, constrained: ConstrainedRows) -> Float:
+    def _start(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
         """Find the starting centers of all restarts."""
         k, rows = self.n_clusters, data.rows
         if not isinstance(self.init, str):

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from daskclust._types import Ints
 from daskclust.constraints import PairwiseConstraints
 from daskclust.exceptions import ConstraintError
 from daskclust.kernels.constraints.coloring import color, search, smallest_last
 
 __all__ = ["Groups", "check_feasible"]
 
-Ints = NDArray[np.int64]
 
 #: Nodes of the search for any assignment.
 _FEASIBLE = 200_000

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from daskclust._types import Floats, Ints
 from daskclust.cluster.constrained.groups import Groups
 from daskclust.cluster.constrained.rows import ConstrainedRows, RowAssignment
 from daskclust.kernels.constraints import Violations
@@ -17,8 +17,6 @@ from daskclust.kernels.constraints.coloring import greedy, improve, solve_small
 
 __all__ = ["HardConstraints"]
 
-Float = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Nodes of the search for the cheapest assignment of a small component.
 _CHEAPEST = 2_000
@@ -46,7 +44,7 @@ class HardConstraints:
         """Groups of must-linked rows."""
         return Groups(self.rows.constraints, self.k)
 
-    def assign(self, distances: Float, weights: Float, labels: Ints) -> RowAssignment:
+    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
         """Assign groups of rows; the record says whether as cheaply as can be (``exact``)."""
         if not len(self.rows):
             return RowAssignment(labels, {"exact": True})
@@ -58,7 +56,7 @@ class HardConstraints:
     def violations(self, labels: Ints) -> None:
         """There are none."""
 
-    def cost(self, violations: Violations, weights: Float) -> float:
+    def cost(self, violations: Violations, weights: Floats) -> float:
         """Infinite: no violation has a price."""
         return np.inf
 
@@ -73,7 +71,7 @@ class HardConstraints:
         order = np.argsort(of_row, kind="stable")
         return order, np.searchsorted(of_row[order], np.arange(len(self.groups)))
 
-    def assign_groups(self, costs: Float, before: Ints) -> tuple[Ints, bool]:
+    def assign_groups(self, costs: Floats, before: Ints) -> tuple[Ints, bool]:
         """Give each group a cluster.
 
         Parameters
@@ -115,15 +113,15 @@ class HardConstraints:
             improve(costs, *graph, labels, _SWEEPS)
         return labels, bool(exact.all())
 
-    def _totals(self, costs: Float, labels: Ints) -> Float:
+    def _totals(self, costs: Floats, labels: Ints) -> Floats:
         """Cost of each component."""
         starts, members = self.groups.components
         each = costs[members, labels[members]]
-        total: Float = np.add.reduceat(each, starts[:-1])
+        total: Floats = np.add.reduceat(each, starts[:-1])
         return total
 
 
-def _renamed(costs: Float, labels: Ints, part: Ints) -> Ints:
+def _renamed(costs: Floats, labels: Ints, part: Ints) -> Ints:
     """Labels of some groups, with clusters exchanged for each other at the least cost."""
     k = costs.shape[1]
     price = np.zeros((k, k))

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.cluster.constrained.rows import AssignmentRule, ConstrainedRows
 from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.cluster.passes import AssignmentPasses
@@ -30,8 +30,6 @@ __all__ = [
     "RestartState",
     "UpdateRule",
 ]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +85,14 @@ class RestartState:
         "n_refounded": "i r",
     }
 
-    centers: Float
-    weights: Float
-    assignment_centers: Float
-    assignment_weights: Float
-    labels: NDArray[np.int64]
-    sums: Float
-    counts: Float
-    masses: Float | None = None
+    centers: Floats
+    weights: Floats
+    assignment_centers: Floats
+    assignment_weights: Floats
+    labels: Ints
+    sums: Floats
+    counts: Floats
+    masses: Floats | None = None
     objective: float = np.inf
     round: int = 1
     passes: int = 0
@@ -103,7 +101,7 @@ class RestartState:
     n_refounded: int = 0
 
     @classmethod
-    def begin(cls, centers: Float, n_constrained: int, missing: bool = False) -> Self:
+    def begin(cls, centers: Floats, n_constrained: int, missing: bool = False) -> Self:
         """Return the state before the first iteration."""
         ones = np.ones(centers.shape[1])
         return cls(
@@ -152,7 +150,7 @@ class RestartState:
         ]
 
 
-def _stacked(values: list[Any]) -> NDArray[Any] | None:
+def _stacked(values: list[Any]) -> Array | None:
     """Return a field of all restarts, along a new first axis; None where they have none."""
     if values[0] is None:
         return None
@@ -203,7 +201,7 @@ class Iteration(NamedTuple):
         """Return the iteration with what its update rule made of it."""
         return self._replace(state=state, extra={**self.extra, **extra})
 
-    def stands_still(self, tolerance: Float) -> bool:
+    def stands_still(self, tolerance: Floats) -> bool:
         """Whether the centers moved no more than the tolerance.
 
         Parameters
@@ -277,8 +275,8 @@ class ConstrainedLloyd:
     constrained: ConstrainedRows
     assignment: AssignmentRule
     rule: UpdateRule
-    start: Callable[[], Float]
-    mean: Float
+    start: Callable[[], Floats]
+    mean: Floats
     max_passes: int
     missing: bool = False
 
@@ -298,7 +296,7 @@ class ConstrainedLloyd:
 
     def begin(self) -> RestartState:
         """Find the starts; those that are the same are iterated once."""
-        starts: list[Float] = []
+        starts: list[Floats] = []
         for centers in self.start():
             if not any(np.array_equal(centers, other) for other in starts):
                 starts.append(centers)
@@ -385,7 +383,7 @@ class ConstrainedLloyd:
             extra=extra,
         )
 
-    def _with_constrained(self, others: Clusters, labels: NDArray[np.int64]) -> Clusters:
+    def _with_constrained(self, others: Clusters, labels: Ints) -> Clusters:
         """Add the constrained rows to their clusters."""
         rows, k = self.constrained, len(others.counts)
         if others.masses is None:
@@ -397,7 +395,7 @@ class ConstrainedLloyd:
         )
 
     def _repair(
-        self, state: RestartState, labels: NDArray[np.int64], clusters: Clusters, last: bool
+        self, state: RestartState, labels: Ints, clusters: Clusters, last: bool
     ) -> tuple[Clusters, bool]:
         """Give each empty cluster the row farthest from its center; the published program gives up.
 

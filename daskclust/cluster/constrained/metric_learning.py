@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.cluster.constrained.iteration import Iteration, RestartState
 from daskclust.cluster.constrained.plain import PlainMeans
 from daskclust.cluster.constrained.soft import SoftConstraints
@@ -23,7 +23,6 @@ from daskclust.reduction import Survey
 
 __all__ = ["DiagonalMetric"]
 
-Float = NDArray[np.float64]
 #: Relative error of a difference of two means, amply.
 _ROUNDING = 8 * np.finfo(np.float64).eps
 
@@ -72,7 +71,7 @@ class DiagonalMetric(PlainMeans):
         """Return the metric, too."""
         return {**super().attributes(state), "metric_weights_": state.weights}
 
-    def _gauge(self, weights: Float) -> float:
+    def _gauge(self, weights: Floats) -> float:
         """Return what keeps the weights from vanishing: log a, for each row."""
         return self.scale * self.survey.weight * float(np.log(weights).sum())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.engine import Rows
 from daskclust.kernels.constraints.neighborhoods import agreeing_components
@@ -14,9 +14,6 @@ from daskclust.kernels.nearest.assign import direct_distances, label_sums
 from daskclust.kernels.nearest.observed_few import observed_distances, observed_label_sums
 
 __all__ = ["Neighborhoods", "agreeing_groups", "choose_neighborhoods", "rows_to_sample"]
-
-Float = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Neighborhoods(NamedTuple):
@@ -32,8 +29,8 @@ class Neighborhoods(NamedTuple):
         Global numbers of all their rows, ascending.
     """
 
-    centroids: Float
-    weights: Float
+    centroids: Floats
+    weights: Floats
     rows: Ints
 
     @classmethod

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Bools, Floats, Ints
 from daskclust.cluster.constrained.rows import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.exceptions import ConstraintError
 
 __all__ = ["ListedPairs", "listed_pairs"]
 
-Float = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Labeled rows whose pairs may be listed: some two million of them.
 _LISTED_ROWS = 2000
@@ -26,12 +24,12 @@ class ListedPairs:
 
     pair_left: Ints
     pair_right: Ints
-    pair_is_must_link: NDArray[np.bool_]
-    pair_weight: Float
+    pair_is_must_link: Bools
+    pair_weight: Floats
     indptr: Ints
     neighbors: Ints
     pair_index: Ints
-    is_must_link: NDArray[np.bool_]
+    is_must_link: Bools
     n_classes: int
 
 

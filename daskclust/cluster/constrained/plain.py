@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.cluster.constrained.iteration import Iteration, RestartState
 
 __all__ = ["PlainMeans"]
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class PlainMeans:
 
     max_rounds: ClassVar[int] = 1
 
-    tolerance: Float
+    tolerance: Floats
 
     def update(self, done: Iteration) -> Iteration:
         """End where nothing changes any more."""

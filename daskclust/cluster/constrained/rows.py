@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
@@ -27,9 +27,6 @@ from daskclust.kernels.nearest.observed_few import (
 )
 
 __all__ = ["AssignmentRule", "ConstrainedRows", "NoConstraints", "RowAssignment"]
-
-Float = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +45,9 @@ class ConstrainedRows:
     """
 
     constraints: PairwiseConstraints
-    x: NDArray[Any]
-    weight: Float
-    incomplete: NDArray[np.bool_]
+    x: Array
+    weight: Floats
+    incomplete: Bools
 
     @classmethod
     def fetch(cls, rows: Rows, constraints: PairwiseConstraints) -> Self:
@@ -81,12 +78,12 @@ class ConstrainedRows:
         """Whether none misses a value: then kernels for complete rows will do."""
         return not self.incomplete.any()
 
-    def pair_lengths(self, left: Ints, right: Ints, weights: Float) -> Float:
+    def pair_lengths(self, left: Ints, right: Ints, weights: Floats) -> Floats:
         """Weighted squared distance of each pair, over what both rows observe."""
         measure = pair_lengths if self.are_complete else observed_pair_lengths
         return measure(self.x, left, right, weights)
 
-    def pair_boxes(self, left: Ints, right: Ints, sides: Float) -> float | Float:
+    def pair_boxes(self, left: Ints, right: Ints, sides: Floats) -> float | Floats:
         """Sum of the sides; of each pair over what both rows observe, where any misses a value."""
         if self.are_complete:
             return float(sides.sum())
@@ -100,8 +97,8 @@ class ConstrainedRows:
         }
 
     def farthest(
-        self, centers: Float, weights: Float, labels: Ints
-    ) -> Iterator[tuple[Float, float, int]]:
+        self, centers: Floats, weights: Floats, labels: Ints
+    ) -> Iterator[tuple[Floats, float, int]]:
         """Yield (row, weight, cluster) of rows off their centers, the farthest first."""
         lengths = observed_distances(self.x, centers, weights)[np.arange(len(self)), labels]
         for i in np.argsort(-lengths, kind="stable"):
@@ -110,7 +107,7 @@ class ConstrainedRows:
 
 
 def _warn_weightless(
-    given: PairwiseConstraints, remaining: PairwiseConstraints, weightless: NDArray[np.bool_]
+    given: PairwiseConstraints, remaining: PairwiseConstraints, weightless: Bools
 ) -> None:
     n_pairs = given.n_pairs - remaining.n_pairs
     n_labels = int(((given.classes >= 0) & weightless).sum())
@@ -140,7 +137,7 @@ class RowAssignment(NamedTuple):
 class AssignmentRule(Protocol):
     """How the constrained rows are assigned, and what violated constraints cost."""
 
-    def assign(self, distances: Float, weights: Float, labels: Ints) -> RowAssignment:
+    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
         """Assign all rows.
 
         Parameters
@@ -156,7 +153,7 @@ class AssignmentRule(Protocol):
     def violations(self, labels: Ints) -> Violations | None:
         """Sum over the violated pairs, each once; None where there can be none."""
 
-    def cost(self, violations: Violations, weights: Float) -> float:
+    def cost(self, violations: Violations, weights: Floats) -> float:
         """Price of these violations under feature weights."""
 
     def attributes(self, labels: Ints) -> dict[str, Any]:
@@ -166,14 +163,14 @@ class AssignmentRule(Protocol):
 class NoConstraints:
     """The rule of estimators without constraints."""
 
-    def assign(self, distances: Float, weights: Float, labels: Ints) -> RowAssignment:
+    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
         """Assign no rows."""
         return RowAssignment(labels, {})
 
     def violations(self, labels: Ints) -> None:
         """There are none."""
 
-    def cost(self, violations: Violations, weights: Float) -> float:
+    def cost(self, violations: Violations, weights: Floats) -> float:
         """Nothing."""
         return 0.0
 

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.cluster.constrained.pairs import ListedPairs, listed_pairs
 from daskclust.cluster.constrained.rows import ConstrainedRows, RowAssignment
 from daskclust.constraints import PairwiseConstraints
@@ -33,14 +33,11 @@ from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
 
 __all__ = ["SoftConstraints"]
 
-Float = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 class _Prices(NamedTuple):
     """Costs of violations under one set of feature weights."""
 
-    edge_costs: Float
+    edge_costs: Floats
     implied: ImpliedPairs | None
 
 
@@ -84,7 +81,7 @@ class SoftConstraints:
     """
 
     rows: ConstrainedRows
-    box2: Float
+    box2: Floats
     penalty: Penalty
     n_kept: int = 1
     _prices: dict[bytes, _Prices] = field(default_factory=dict, init=False, repr=False)
@@ -104,7 +101,7 @@ class SoftConstraints:
         """All pairs that are priced one by one."""
         return self.rows.constraints if self.rows.are_complete else listed_pairs(self.rows)
 
-    def assign(self, distances: Float, weights: Float, labels: Ints) -> RowAssignment:
+    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
         """Assign the rows, one after another; each sees the newest labels of its partners."""
         if not len(self.rows):
             return RowAssignment(labels, {})
@@ -139,7 +136,7 @@ class SoftConstraints:
             )
         return total
 
-    def cost(self, violations: Violations, weights: Float) -> float:
+    def cost(self, violations: Violations, weights: Floats) -> float:
         """Price of these violations under feature weights."""
         return violations.objective(weights, penalty=self.penalty)
 
@@ -147,7 +144,7 @@ class SoftConstraints:
         """Return the violated pairs and the classes."""
         return self.rows.attributes(labels)
 
-    def _price(self, weights: Float) -> _Prices:
+    def _price(self, weights: Floats) -> _Prices:
         """Costs of violations, computed once for each set of feature weights."""
         key = weights.tobytes()
         prices = self._prices.pop(key, None) or self._new_prices(weights)
@@ -157,7 +154,7 @@ class SoftConstraints:
             del self._prices[next(iter(self._prices))]
         return prices
 
-    def _new_prices(self, weights: Float) -> _Prices:
+    def _new_prices(self, weights: Floats) -> _Prices:
         c, given = self._pairs, self.rows.constraints
         costs = pair_costs(
             self.rows.pair_lengths(c.pair_left, c.pair_right, weights),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.cluster.constrained.iteration import Iteration, RestartState
 from daskclust.cluster.constrained.rows import AssignmentRule
@@ -25,7 +25,6 @@ from daskclust.reduction import Survey
 
 __all__ = ["SPARSE_ATTRIBUTES", "SparseWeights", "sparsity_bound"]
 
-Float = NDArray[np.float64]
 #: Relative error of a difference of two means, amply.
 _ROUNDING = 8 * np.finfo(np.float64).eps
 #: What a saved model holds of its weights.
@@ -108,12 +107,12 @@ class SparseWeights:
         )
 
     @staticmethod
-    def _weights_before(state: RestartState) -> Float:
+    def _weights_before(state: RestartState) -> Floats:
         """Return w of the round; the ones of the first stand for ``w_j = 1 / sqrt(p)``."""
         w = state.assignment_weights
         return np.full(len(w), 1 / np.sqrt(len(w))) if state.round == 1 else w
 
-    def _between(self, state: RestartState) -> Float:
+    def _between(self, state: RestartState) -> Floats:
         """Return gamma of the clusters (Eq. 6)."""
         scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
         observed = state.counts if state.masses is None else state.masses
@@ -122,7 +121,7 @@ class SparseWeights:
         gamma[gamma <= state.counts.sum() * (_ROUNDING * scale) ** 2] = 0.0
         return gamma
 
-    def scores(self, state: RestartState) -> Float:
+    def scores(self, state: RestartState) -> Floats:
         """Feature scores of the clusters: gamma (Eq. 6) or gamma' (Eq. 15)."""
         gamma = self._between(state)
         violations = self.assignment.violations(state.labels) if self.penalty_share else None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Array, Ints
 
 __all__ = ["Classes", "check_codes", "class_column_of", "read_classes"]
 
@@ -28,7 +29,7 @@ class Classes:
         Name of each code, where the source has names.
     """
 
-    codes: NDArray[np.int64]
+    codes: Ints
     names: dict[int, str] | None
 
 
@@ -144,7 +145,7 @@ def _is_class(item: Any) -> bool:
     return not (isinstance(item, str) and not item.strip())
 
 
-def _whole_numbers(texts: NDArray[Any]) -> NDArray[np.int64] | None:
+def _whole_numbers(texts: Array) -> Ints | None:
     try:
         return np.array([int(text) for text in texts], dtype=np.int64)
     except ValueError:

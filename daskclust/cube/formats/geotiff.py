@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array
 from daskclust.cube.formats.found import maybe_unplaced, needs_extra
 from daskclust.cube.formats.vector import PixelGrid
 from daskclust.storage.atomic import hidden_sibling, naming, put_in_place, remove_stale
@@ -25,7 +25,7 @@ _TILE = 512
 _MOST_COLORS = 2**16 - 1
 #: Where GDAL keeps what a GeoTIFF has no place for.
 _BESIDE = ".aux.xml"
-Block = tuple[slice, slice, NDArray[Any]]
+Block = tuple[slice, slice, Array]
 #: Endings of names that ask for a GeoTIFF.
 GEOTIFF_ENDINGS = (".tif", ".tiff")
 #: Tag of the files that daskclust writes: what they are.
@@ -226,7 +226,7 @@ def write_cog(
                 left.unlink(missing_ok=True)
 
 
-def _checksum(bands: NDArray[Any]) -> int:
+def _checksum(bands: Array) -> int:
     return zlib.crc32(np.ascontiguousarray(bands).data)
 
 

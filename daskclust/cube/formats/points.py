@@ -8,8 +8,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
 from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
@@ -44,7 +44,7 @@ def _features(name: str) -> list[dict[str, Any]] | None:
 
 def read_points(
     path: str | os.PathLike[str], grid: PixelGrid, *, class_column: str | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Classes]:
+) -> tuple[Ints, Ints, Classes]:
     """Read labeled pixels from a CSV file.
 
     Parameters
@@ -113,7 +113,7 @@ class _Points:
         self.rows, self.columns, self.codes = rows[order], columns[order], codes[order]
         self.shape, self.dtype, self.ndim = shape, np.dtype(np.int64), 2
 
-    def __getitem__(self, key: tuple[slice, slice]) -> NDArray[np.int64]:
+    def __getitem__(self, key: tuple[slice, slice]) -> Ints:
         down, across = (part.indices(size) for part, size in zip(key, self.shape, strict=True))
         out = np.full((down[1] - down[0], across[1] - across[0]), -1, dtype=np.int64)
         first, last = np.searchsorted(self.rows, down[:2])
@@ -125,9 +125,9 @@ class _Points:
 
 
 def points_image(
-    rows: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    codes: NDArray[np.int64],
+    rows: Ints,
+    columns: Ints,
+    codes: Ints,
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> da.Array:
     """Put codes of single pixels into an image; lazy, -1 elsewhere.
@@ -147,9 +147,7 @@ def _find(table: Any, names: tuple[str, ...]) -> str | None:
     return next((str(c) for c in table.columns if str(c).strip().lower() in names), None)
 
 
-def _pixels(
-    table: Any, grid: PixelGrid, name: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+def _pixels(table: Any, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list[str]]:
     row, column = _find(table, _ROW), _find(table, _COLUMN)
     if row is not None and column is not None:
         found = [_numbers(table[key], key, name, whole=True) for key in (row, column)]
@@ -170,7 +168,7 @@ def _pixels(
     return np.floor(rows).astype(np.int64), np.floor(cols).astype(np.int64), [x, y]
 
 
-def _numbers(column: Any, key: str, name: str, *, whole: bool = False) -> NDArray[np.float64]:
+def _numbers(column: Any, key: str, name: str, *, whole: bool = False) -> Floats:
     import pandas
 
     found = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
@@ -187,9 +185,7 @@ def _numbers(column: Any, key: str, name: str, *, whole: bool = False) -> NDArra
     return found
 
 
-def _of_degrees(
-    east: NDArray[np.float64], north: NDArray[np.float64], grid: PixelGrid
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _of_degrees(east: Floats, north: Floats, grid: PixelGrid) -> tuple[Floats, Floats]:
     """Bring longitudes and latitudes to the coordinate system of an image in meters."""
     from pyproj import CRS, Transformer
 
@@ -200,9 +196,9 @@ def _of_degrees(
 
 
 def _refuse_contradictions(
-    rows: NDArray[np.int64],
-    cols: NDArray[np.int64],
-    codes: NDArray[np.int64],
+    rows: Ints,
+    cols: Ints,
+    codes: Ints,
     grid: PixelGrid,
     name: str,
 ) -> None:

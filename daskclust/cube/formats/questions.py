@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.cube.formats.found import needs_extra
 from daskclust.storage.atomic import new_file
 from daskclust.storage.urls import redact
@@ -135,7 +135,7 @@ def _items(path: Path) -> Iterator[tuple[int, int, bool]]:
         yield int(item["row"]), int(item["column"]), has_class
 
 
-def read_pixels(path: str, *, answered: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+def read_pixels(path: str, *, answered: bool) -> tuple[Ints, Ints] | None:
     """Read the pixels of a file of questions that have an answer, or have none.
 
     Parameters

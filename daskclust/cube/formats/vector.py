@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.cube._georeference import system_name
 from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
 from daskclust.cube.formats.found import needs_extra
@@ -138,7 +139,7 @@ def _outline(grid: PixelGrid) -> Any:
 
 def _lazy(
     shapes: NDArray[Any],
-    codes: NDArray[np.int64],
+    codes: Ints,
     grid: PixelGrid,
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
     all_touched: bool,
@@ -162,7 +163,7 @@ def _lazy(
 
 
 def _burn(
-    window: NDArray[np.int64],
+    window: Ints,
     *,
     shapes: list[bytes],
     codes: list[int],

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from daskclust._types import Bools, Floats
 
 __all__ = ["in_nm", "numbers", "truth_values"]
 
@@ -31,7 +32,7 @@ _IN_NM = {
 _FEWEST_NM = 100.0
 
 
-def numbers(value: Any) -> NDArray[np.float64] | None:
+def numbers(value: Any) -> Floats | None:
     """Read numbers from a sequence, or from text with commas and braces.
 
     Examples
@@ -48,7 +49,7 @@ def numbers(value: Any) -> NDArray[np.float64] | None:
     return found if found.ndim == 1 else None
 
 
-def in_nm(values: Any, unit: Any, n_bands: int) -> NDArray[np.float64] | None:
+def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
     """Band centers in nm, or None where `values` is not one positive number a band.
 
     Parameters
@@ -77,7 +78,7 @@ def in_nm(values: Any, unit: Any, n_bands: int) -> NDArray[np.float64] | None:
     return np.round(found * factor, 6)
 
 
-def truth_values(value: Any, n_bands: int) -> NDArray[np.bool_] | None:
+def truth_values(value: Any, n_bands: int) -> Bools | None:
     """One truth value a band, or None.
 
     Examples

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from daskclust._types import Array, Bools, Floats, Ints
 
 __all__ = [
     "Bools",
@@ -23,12 +25,9 @@ __all__ = [
 
 
 Penalty = Literal["distance", "constant"]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
-def as_rows(x: ArrayLike) -> NDArray[Any]:
+def as_rows(x: ArrayLike) -> Array:
     """``x`` as a C-contiguous float32 or float64 matrix; copied only when it is not one."""
     array = np.asarray(x)
     if array.dtype != np.float32:

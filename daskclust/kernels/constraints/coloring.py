@@ -16,14 +16,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
 
 __all__ = ["EXACT_SIZE", "color", "greedy", "improve", "search", "smallest_last", "solve_small"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Components of at most so many groups are solved by branch and bound.
 EXACT_SIZE = 16
@@ -191,7 +189,7 @@ class _Tree(NamedTuple):
     blocked: Ints
     used: Ints
     stack: Ints
-    tried: NDArray[np.bool_]
+    tried: Bools
     spent: Floats
 
 

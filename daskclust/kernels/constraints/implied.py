@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from daskclust._types import Array
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.constraints._arrays import (
     Floats,
@@ -74,7 +75,7 @@ class ImpliedPairs:
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-def _origin(x: NDArray[Any], rows: Ints) -> Floats:
+def _origin(x: Array, rows: Ints) -> Floats:
     """Return a row nearest to the mean, a central origin that keeps integer data integer."""
     x = x[rows[:: max(1, rows.size // _ORIGIN_ROWS)]]
     mean = x.mean(axis=0, dtype=np.float64)

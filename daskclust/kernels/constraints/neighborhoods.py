@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Ints
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["agreeing_components"]
-
-Ints = NDArray[np.int64]
 
 
 @compiled()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from daskclust._types import Array
 from daskclust.kernels.compiling import compiled, inner
 from daskclust.kernels.constraints._arrays import (
     Bools,
@@ -148,7 +149,7 @@ def _count_rows(labels: Any, labeled: Any, statistics: Any) -> None:
 
 
 def _statistics(
-    implied: ImpliedPairs, labeled: _Labeled, labels: Ints, small: NDArray[Any], n_clusters: int
+    implied: ImpliedPairs, labeled: _Labeled, labels: Ints, small: Array, n_clusters: int
 ) -> _Statistics:
     """Return the statistics of the labeled rows, those of the last pass where it moved none."""
     kept = implied.kept

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Conditioned", "Patterns", "condition_rows", "group_patterns"]
 
-Float = NDArray[np.float64]
 _LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -36,10 +36,10 @@ class Patterns(NamedTuple):
         First row of each pattern, and n.
     """
 
-    x: Float
-    weight: Float
+    x: Floats
+    weight: Floats
     order: NDArray[np.intp]
-    starts: NDArray[np.int64]
+    starts: Ints
 
 
 class Conditioned(NamedTuple):
@@ -61,24 +61,24 @@ class Conditioned(NamedTuple):
         Where each sorted row was before.
     """
 
-    sums: Float
-    likelihood: Float
-    shares: Float
-    rows_likelihood: Float
-    filled: Float
+    sums: Floats
+    likelihood: Floats
+    shares: Floats
+    rows_likelihood: Floats
+    filled: Floats
     order: NDArray[np.intp]
 
 
 class _Components(NamedTuple):
     """D components with full covariances; those of model i are ``bounds[i]:bounds[i + 1]``."""
 
-    log_weights: Float
-    means: Float
-    covariances: Float
-    bounds: NDArray[np.int64]
+    log_weights: Floats
+    means: Floats
+    covariances: Floats
+    bounds: Ints
 
 
-def group_patterns(x: NDArray[Any], weight: Float | None) -> Patterns:
+def group_patterns(x: Array, weight: Floats | None) -> Patterns:
     """Sort rows by what they miss, keeping their order within a pattern.
 
     Examples

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numba import types
 from numba.extending import overload
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import PLAIN, compiled
 
 __all__ = ["exponential", "softmax"]
 
-Array = NDArray[Any]
 
 #: Rows that are worked on together: a model of 30 components stays in the first cache.
 _LANES = 128
@@ -163,11 +162,11 @@ def exponential(x: Array) -> Array:
 
 
 def softmax(
-    scores: NDArray[np.float64],
-    bias: NDArray[np.float64],
-    bounds: NDArray[np.int64],
-    out: tuple[Array, NDArray[np.float64], Array] | None = None,
-) -> tuple[Array, NDArray[np.float64], Array]:
+    scores: Floats,
+    bias: Floats,
+    bounds: Ints,
+    out: tuple[Array, Floats, Array] | None = None,
+) -> tuple[Array, Floats, Array]:
     """Turn log-densities into posteriors, for each model by itself.
 
     Parameters

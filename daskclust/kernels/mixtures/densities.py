@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.mixtures._softmax import softmax
 from daskclust.kernels.scratch import Scratch
@@ -31,8 +31,6 @@ __all__ = [
     "with_holes",
 ]
 
-Float = NDArray[np.float64]
-Array = NDArray[Any]
 
 #: Rows worked on together, such that what is made of them stays in the second cache.
 _TILE, _LEAST_TILE, _TILE_VALUES = 1024, 128, 2**17
@@ -55,9 +53,9 @@ class Mixtures:
         Components of each model; they sum to D.
     """
 
-    weights: Float
-    means: Float
-    covariances: Float
+    weights: Floats
+    means: Floats
+    covariances: Floats
     sizes: tuple[int, ...]
 
     @property
@@ -66,12 +64,12 @@ class Mixtures:
         return self.covariances.ndim == 2
 
     @property
-    def arrays(self) -> dict[str, Float]:
+    def arrays(self) -> dict[str, Floats]:
         """Weights, means and covariances by their names."""
         return {"weights": self.weights, "means": self.means, "covariances": self.covariances}
 
     @property
-    def bounds(self) -> NDArray[np.int64]:
+    def bounds(self) -> Ints:
         """Where each model's components begin, and D."""
         return np.cumsum((0, *self.sizes), dtype=np.int64)
 
@@ -118,7 +116,7 @@ def _make_forms(means: Any, variances: Any, shift: Any, logs: Any, out: Any) -> 
             out[k, 2 * p + j] = -0.5 * (m * m * precision + logs[k, j])
 
 
-def _model_groups(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
+def _model_groups(bounds: Ints) -> list[tuple[int, int]]:
     """Cut the models into runs (first, last) of about as many components as work best."""
     if bounds[-1] <= _COMPONENTS:
         return [(0, len(bounds) - 1)]
@@ -133,7 +131,7 @@ class Diagonal:
     What the methods return is overwritten by the next call.
     """
 
-    def __init__(self, mixtures: Mixtures, shift: Float) -> None:
+    def __init__(self, mixtures: Mixtures, shift: Floats) -> None:
         d, self.p = mixtures.means.shape
         self.shift = shift
         self.bounds = mixtures.bounds
@@ -146,15 +144,15 @@ class Diagonal:
         self.whole_bias = self.bias + self.forms[:, 2 * self.p :].sum(axis=1)
         self.scratch = Scratch()
 
-    def features(self, x: Array) -> tuple[Float, bool]:
+    def features(self, x: Array) -> tuple[Floats, bool]:
         """Return [x^2 o, x o, o], or [x^2, x] where nothing is missing, and which of them."""
         made = self.scratch("features", (len(x), 3 * self.p))
         whole = bool(deviations(x, self.shift, made))
         return (made[:, : 2 * self.p] if whole else made), whole
 
     def posteriors(
-        self, features: Float, whole: bool, dtype: Any = np.float64
-    ) -> tuple[Array, Float, Array]:
+        self, features: Floats, whole: bool, dtype: Any = np.float64
+    ) -> tuple[Array, Floats, Array]:
         """Return posteriors and log-likelihoods as :func:`softmax` does."""
         bias = self.whole_bias if whole else self.bias
         n, width = features.shape
@@ -192,7 +190,7 @@ class Full:
             self.bias = np.log(mixtures.weights) - half_log_det - 0.5 * p * np.log(2 * np.pi)
         self.scratch = Scratch()
 
-    def posteriors(self, x: Float, dtype: Any = np.float64) -> tuple[Array, Float, Array]:
+    def posteriors(self, x: Floats, dtype: Any = np.float64) -> tuple[Array, Floats, Array]:
         """Return posteriors and log-likelihoods as :func:`softmax` does."""
         d, n, m = len(self.means), len(x), len(self.bounds) - 1
         scores = self.scratch("scores", (d, n))
@@ -206,7 +204,7 @@ class Full:
         return softmax(scores, self.bias, self.bounds, (out, top, norm))
 
 
-def with_holes(x: Array) -> NDArray[np.bool_]:
+def with_holes(x: Array) -> Bools:
     """Tell of each row whether it misses a value."""
     return np.asarray(np.isnan(x).any(axis=1))
 
@@ -217,7 +215,7 @@ def tile_rows(n_components: int, n_features: int) -> int:
     return max(_LEAST_TILE, min(_TILE, room))
 
 
-def cut_tiles(segments: NDArray[np.int64], size: int) -> list[tuple[int, int, bool]]:
+def cut_tiles(segments: Ints, size: int) -> list[tuple[int, int, bool]]:
     """Cut segments into tiles: (start, stop, whether a segment ends here)."""
     found, start = [], 0
     for end in segments.tolist():

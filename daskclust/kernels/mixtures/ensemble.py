@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.mixtures.densities import Mixtures
@@ -21,13 +21,11 @@ from daskclust.kernels.scratch import Scratch
 
 __all__ = ["add_gram", "features", "kernel_block", "project"]
 
-Float = NDArray[np.float64]
-Array = NDArray[Any]
 #: Rows of the second argument of a kernel whose features are held at a time.
 _HELD = 1024
 
 
-def features(x: Array, mixtures: Mixtures, shift: Float, dtype: Any = np.float64) -> Array:
+def features(x: Array, mixtures: Mixtures, shift: Floats, dtype: Any = np.float64) -> Array:
     """Posteriors of all components, a column a row.
 
     Parameters
@@ -50,8 +48,8 @@ def features(x: Array, mixtures: Mixtures, shift: Float, dtype: Any = np.float64
 
 
 def project(
-    x: Array, mixtures: Mixtures, shift: Float, basis: Array, dtype: Any = np.float64
-) -> Float:
+    x: Array, mixtures: Mixtures, shift: Floats, basis: Array, dtype: Any = np.float64
+) -> Floats:
     """Coordinates of rows: their features times a basis.
 
     Parameters
@@ -79,7 +77,7 @@ def project(
     return out
 
 
-def _kept_tiles(kept: Array, segments: NDArray[np.int64]) -> Iterator[tuple[int, int, Array]]:
+def _kept_tiles(kept: Array, segments: Ints) -> Iterator[tuple[int, int, Array]]:
     start = 0
     for stop in segments.tolist():
         if stop > start:
@@ -90,14 +88,14 @@ def _kept_tiles(kept: Array, segments: NDArray[np.int64]) -> Iterator[tuple[int,
 def add_gram(
     x: Array,
     mixtures: Mixtures,
-    shift: Float,
+    shift: Floats,
     basis: Array | None,
     *,
-    weight: Float | None = None,
-    segments: NDArray[np.int64] | None = None,
+    weight: Floats | None = None,
+    segments: Ints | None = None,
     dtype: Any = np.float64,
     kept: Array | None = None,
-) -> Float:
+) -> Floats:
     """Features' Gram matrix of one block, times a basis if there is one.
 
     Parameters
@@ -148,7 +146,7 @@ def add_gram(
     return sums.reshape(2, *part.shape)
 
 
-def kernel_block(x: Array, y: Array, mixtures: Mixtures, shift: Float) -> Float:
+def kernel_block(x: Array, y: Array, mixtures: Mixtures, shift: Floats) -> Floats:
     """Kernel between the rows of two blocks (Eq. 6 of the PCKID paper).
 
     Parameters

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.mixtures._patterns import condition_rows, group_patterns
@@ -24,8 +24,6 @@ from daskclust.kernels.scratch import Scratch, spare
 
 __all__ = ["MixtureSums", "RepeatedRows", "accumulate_mixtures", "accumulate_start"]
 
-Float = NDArray[np.float64]
-Array = NDArray[Any]
 
 #: Values (32 MiB) that features of rows may take for them to be kept from pass to pass.
 _KEPT_VALUES = 2**22
@@ -47,17 +45,17 @@ class MixtureSums(NamedTuple):
         Weighted log-likelihood of each model, and the weight of the rows.
     """
 
-    sums: Float
-    likelihood: Float
+    sums: Floats
+    likelihood: Floats
 
 
 def accumulate_mixtures(
     x: Array,
     mixtures: Mixtures,
     *,
-    weight: Float | None = None,
-    shift: Float,
-    segments: NDArray[np.int64] | None = None,
+    weight: Floats | None = None,
+    shift: Floats,
+    segments: Ints | None = None,
 ) -> MixtureSums:
     """Statistics of one block for one EM iteration of all models.
 
@@ -100,7 +98,7 @@ def accumulate_mixtures(
     return MixtureSums(sums.reshape(2, d, -1), likelihood)
 
 
-def _weighted_likelihood(top: Float, norm: Float, weight: Float | None, into: Float) -> None:
+def _weighted_likelihood(top: Floats, norm: Floats, weight: Floats | None, into: Floats) -> None:
     total = top + np.log(norm)
     if weight is None:
         into[:-1] += total.sum(axis=1)
@@ -113,11 +111,11 @@ def _weighted_likelihood(top: Float, norm: Float, weight: Float | None, into: Fl
 def _accumulate_diagonal(
     x: Array,
     mixtures: Mixtures,
-    weight: Float | None,
-    shift: Float,
-    segments: NDArray[np.int64],
-    sums: Float,
-    likelihood: Float,
+    weight: Floats | None,
+    shift: Floats,
+    segments: Ints,
+    sums: Floats,
+    likelihood: Floats,
 ) -> None:
     density = Diagonal(mixtures, shift)
     d, p = mixtures.means.shape
@@ -134,7 +132,7 @@ def _accumulate_diagonal(
             part[:], fit[:] = 0.0, 0.0
 
 
-def _add_features(part: Float, shares: Float, features: Float, scratch: Scratch) -> None:
+def _add_features(part: Floats, shares: Floats, features: Floats, scratch: Scratch) -> None:
     mass = shares.sum(axis=1)
     width = features.shape[1]
     part[:, 0] += mass
@@ -166,10 +164,10 @@ class RepeatedRows:
     array([ 2., 10.,  4.,  4.,  2.,  2.,  1.])
     """
 
-    def __init__(self, x: Array, shift: Float) -> None:
+    def __init__(self, x: Array, shift: Floats) -> None:
         self._x, self._shift = x, shift
 
-    def sums(self, mixtures: Mixtures) -> Float:
+    def sums(self, mixtures: Mixtures) -> Floats:
         """Return the sums of one pass.
 
         Parameters
@@ -188,7 +186,7 @@ class RepeatedRows:
         return np.asarray(high + low)
 
     @cached_property
-    def _made(self) -> tuple[Float, NDArray[np.bool_]] | None:
+    def _made(self) -> tuple[Floats, Bools] | None:
         """Features of all rows, and which rows miss a value, where they are kept."""
         n, p = self._x.shape
         if 3 * n * p > _KEPT_VALUES:
@@ -197,7 +195,7 @@ class RepeatedRows:
         deviations(self._x, self._shift, made)
         return made, with_holes(self._x)
 
-    def _diagonal_sums(self, mixtures: Mixtures, made: Float, holes: NDArray[np.bool_]) -> Float:
+    def _diagonal_sums(self, mixtures: Mixtures, made: Floats, holes: Bools) -> Floats:
         n, p = self._x.shape
         d = len(mixtures.means)
         density = Diagonal(mixtures, self._shift)
@@ -213,11 +211,11 @@ class RepeatedRows:
 def _accumulate_full(
     x: Array,
     mixtures: Mixtures,
-    weight: Float | None,
-    shift: Float,
-    segments: NDArray[np.int64],
-    sums: Float,
-    likelihood: Float,
+    weight: Floats | None,
+    shift: Floats,
+    segments: Ints,
+    sums: Floats,
+    likelihood: Floats,
 ) -> None:
     density = Full(mixtures)
     d, p = mixtures.means.shape
@@ -248,7 +246,7 @@ def _accumulate_full(
 
 
 def _add_deviations(
-    part: Float, shares: Float, rows: Float, means: Float, scratch: Scratch
+    part: Floats, shares: Floats, rows: Floats, means: Floats, scratch: Scratch
 ) -> None:
     p = rows.shape[1]
     part[:, 0] += shares.sum(axis=1)
@@ -262,14 +260,14 @@ def _add_deviations(
 
 def accumulate_start(
     x: Array,
-    shares: Float,
-    centers: Float,
-    fill: Float,
+    shares: Floats,
+    centers: Floats,
+    fill: Floats,
     *,
     full: bool,
-    weight: Float | None = None,
-    segments: NDArray[np.int64] | None = None,
-) -> Float:
+    weight: Floats | None = None,
+    segments: Ints | None = None,
+) -> Floats:
     """Take sums over given posteriors, from which the first parameters of one model follow.
 
     Parameters

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.moments import merge_moments
 
 __all__ = ["ObservedMoments", "observed_moments"]
-
-Float = NDArray[np.float64]
 
 
 class ObservedMoments(NamedTuple):
@@ -29,11 +27,11 @@ class ObservedMoments(NamedTuple):
     low, high : ndarray of shape (p,), float64
     """
 
-    hi: Float
-    lo: Float
-    moments: Float
-    low: Float
-    high: Float
+    hi: Floats
+    lo: Floats
+    moments: Floats
+    low: Floats
+    high: Floats
 
 
 @compiled()
@@ -91,7 +89,7 @@ def _segment(
 
 
 def observed_moments(
-    x: NDArray[Any], weight: Float | None = None, segments: NDArray[np.int64] | None = None
+    x: Array, weight: Floats | None = None, segments: Ints | None = None
 ) -> ObservedMoments:
     """Column statistics of one block in one sweep, missing values left out.
 

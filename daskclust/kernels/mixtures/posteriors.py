@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.mixtures._patterns import condition_rows, group_patterns
 from daskclust.kernels.mixtures.densities import (
@@ -22,17 +22,14 @@ from daskclust.kernels.scratch import Scratch
 
 __all__ = ["impute", "posterior_tiles", "posteriors"]
 
-Float = NDArray[np.float64]
-Array = NDArray[Any]
-
 
 def _expected_tiles(
     x: Array,
     mixtures: Mixtures,
-    shift: Float,
+    shift: Floats,
     dtype: Any,
     tiles: list[tuple[int, int, bool]],
-) -> Iterator[tuple[int, int, tuple[Array, Float, Array]]]:
+) -> Iterator[tuple[int, int, tuple[Array, Floats, Array]]]:
     """Yield (start, stop, what :func:`softmax` returns) of each tile; the next overwrites it."""
     if mixtures.diagonal:
         diagonal = Diagonal(mixtures, shift)
@@ -62,9 +59,9 @@ def _expected_tiles(
 def posterior_tiles(
     x: Array,
     mixtures: Mixtures,
-    shift: Float,
+    shift: Floats,
     dtype: Any = np.float64,
-    segments: NDArray[np.int64] | None = None,
+    segments: Ints | None = None,
 ) -> Iterator[tuple[int, int, Array]]:
     """Yield posteriors of a tile of rows at a time: (start, stop, (D, stop - start)).
 
@@ -86,8 +83,8 @@ def posterior_tiles(
 
 
 def posteriors(
-    x: Array, mixtures: Mixtures, shift: Float, dtype: Any = np.float64
-) -> tuple[Array, Float]:
+    x: Array, mixtures: Mixtures, shift: Floats, dtype: Any = np.float64
+) -> tuple[Array, Floats]:
     """Posteriors of all components, and log-likelihoods under all models.
 
     Parameters
@@ -127,7 +124,7 @@ def posteriors(
     return out, total
 
 
-def impute(x: Array, mixtures: Mixtures, shift: Float) -> Array:
+def impute(x: Array, mixtures: Mixtures, shift: Floats) -> Array:
     """Replace missing values by their conditional means under one model.
 
     Parameters

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import inner
 from daskclust.kernels.nearest._bound_rows import (
     gather_scores,
@@ -31,7 +32,6 @@ __all__ = ["AHEAD", "Nearby", "Rounding", "Window", "ask_bounds", "ask_near", "n
 # Past what single precision rounds.
 _DOWN = 1.0 - 2.0**-22
 
-Float = NDArray[np.float64]
 
 #: Rows between that which is asked for and that which is looked at.
 AHEAD = 8
@@ -54,11 +54,11 @@ class Rounding(NamedTuple):
 class Nearby(NamedTuple):
     """Centers a row each: ``-2 c`` of the shifted ones, their squared norms, and room."""
 
-    doubled: NDArray[Any]
-    consts: NDArray[Any]
-    norms: Float
-    shift: NDArray[Any]
-    scores: NDArray[Any]
+    doubled: Array
+    consts: Array
+    norms: Floats
+    shift: Array
+    scores: Array
 
 
 class Window(NamedTuple):
@@ -66,7 +66,7 @@ class Window(NamedTuple):
 
     first: NDArray[np.int32]
     final: NDArray[np.int32]
-    waiting: NDArray[np.int64]
+    waiting: Ints
 
 
 @inner(counted=False)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats
+
 __all__ = ["KNOWN", "LARGEST", "MIXED", "NEAR", "UNKNOWN", "CellState", "Past", "RowState"]
 
 #: Near centers that are kept of a row.
@@ -96,8 +98,8 @@ class CellState(NamedTuple):
         taken to the wrong cluster first, which leaves a trace of rounding.
     """
 
-    sums: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    sums: Floats
+    weights: Floats
     state: NDArray[np.int8]
 
     def part(self, at: slice) -> CellState:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.compiling import compiled, inner
 from daskclust.kernels.nearest._bound_decisions import (
@@ -54,8 +54,6 @@ from daskclust.kernels.nearest._tiles import (
 )
 
 __all__ = ["bounded_scan"]
-
-Float = NDArray[np.float64]
 
 
 @inner(counted=False)
@@ -328,7 +326,7 @@ def _scan(
                 add_plain(hi[c, p : p + 1], lo[c, p : p + 1], cells.weights[segment, c : c + 1])
 
 
-def _nearby(centers: Float, layout: Layout, dtype: np.dtype[Any]) -> Nearby:
+def _nearby(centers: Floats, layout: Layout, dtype: np.dtype[Any]) -> Nearby:
     """Lay out centers a row each, as those of the tiles."""
     # What overflows makes rows be scored.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -344,11 +342,11 @@ def _nearby(centers: Float, layout: Layout, dtype: np.dtype[Any]) -> Nearby:
 
 
 def bounded_scan(
-    x: NDArray[Any],
-    row_weights: Float,
-    centers: Float,
-    shift: Float | None,
-    ends: NDArray[np.int64],
+    x: Array,
+    row_weights: Floats,
+    centers: Floats,
+    shift: Floats | None,
+    ends: Ints,
     stats: Any,
     number: int,
     past: Past,
@@ -356,7 +354,7 @@ def bounded_scan(
     cells: CellState | None,
     adding: bool,
     measured: bool,
-) -> NDArray[np.int64]:
+) -> Ints:
     """One sweep over a block that reads only the rows whose bounds do not decide them.
 
     Parameters

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest._scores import NARROW_BYTES
 from daskclust.kernels.nearest._simd import LANE_BYTES
@@ -28,7 +29,6 @@ __all__ = [
     "whole_weights",
 ]
 
-Float = NDArray[np.float64]
 
 #: How centers are laid out: one half-width vector, one vector, panels of one, panels of two.
 NARROW, WIDE, PANELS, PAIRS = range(4)
@@ -141,7 +141,7 @@ def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
 
 
 def lay_out(
-    centers: Float, feature_weights: Float | None, shift: Float | None, dtype: np.dtype
+    centers: Floats, feature_weights: Floats | None, shift: Floats | None, dtype: np.dtype
 ) -> Layout:
     """Lay out centers of shape (k, p) for rows of a precision; the parameters of ``scan``."""
     k, p = centers.shape
@@ -175,19 +175,19 @@ def lay_out(
     return layout
 
 
-def whole_weights(feature_weights: Float | None) -> Float:
+def whole_weights(feature_weights: Floats | None) -> Floats:
     """Return feature weights as compiled code takes them; none at all where they are ones."""
     if feature_weights is None:
         return _NO_WEIGHTS
     return np.ascontiguousarray(feature_weights, dtype=np.float64)
 
 
-def place(centers: Float, weights: Float, layout: Layout) -> None:
+def place(centers: Floats, weights: Floats, layout: Layout) -> None:
     """Put other centers in the place of those that were laid out; as many, in the same space."""
     _place(centers, weights, layout.shift, layout.active, *layout[:4])
 
 
-def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> NDArray[Any]:
+def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
     """Make an array, not filled, that begins at a line of the cache.
 
     The widest vectors are as long as a line; one that lies across two takes two loads.

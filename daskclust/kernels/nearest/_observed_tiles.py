@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
 from daskclust.kernels.nearest._layout import (
     NARROW,
@@ -56,7 +57,6 @@ from daskclust.kernels.nearest._tiles import (
 
 __all__ = ["scan_observed"]
 
-Float = NDArray[np.float64]
 
 #: Features of a byte, and of one look into the tables.
 _BYTE, _GROUP = 8, 4
@@ -82,7 +82,7 @@ class _Tables(NamedTuple):
     tail_sums: NDArray
 
 
-def _lay_tables(layout: Layout, centers: Float, weights: Float) -> _Tables:
+def _lay_tables(layout: Layout, centers: Floats, weights: Floats) -> _Tables:
     """Make the tables of a layout of centers (k, p)."""
     active, dtype = layout.active, layout.panels.dtype
     n_panels, width = layout.consts.shape
@@ -310,15 +310,15 @@ def _scan(
 
 
 def scan_observed(
-    x: NDArray[Any],
-    row_weights: Float,
-    centers: Float,
-    feature_weights: Float,
-    shift: Float | None,
-    ends: NDArray[np.int64],
+    x: Array,
+    row_weights: Floats,
+    centers: Floats,
+    feature_weights: Floats,
+    shift: Floats | None,
+    ends: Ints,
     stats: Any,
     labels: NDArray[np.int32],
-    distances: Float,
+    distances: Floats,
 ) -> None:
     """One sweep over a block that may miss values.
 

@@ -23,6 +23,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.nearest._segments import flush
 
 __all__ = [
@@ -187,15 +188,15 @@ _NO_FLOATS = np.empty(0)
 
 
 def scan(
-    x: NDArray[Any],
-    row_weights: NDArray[np.float64],
-    centers: NDArray[np.float64],
-    feature_weights: NDArray[np.float64] | None,
-    shift: NDArray[np.float64] | None,
-    ends: NDArray[np.int64],
+    x: Array,
+    row_weights: Floats,
+    centers: Floats,
+    feature_weights: Floats | None,
+    shift: Floats | None,
+    ends: Ints,
     stats: Any,
     labels: NDArray[np.int32],
-    distances: NDArray[np.float64],
+    distances: Floats,
 ) -> None:
     """One sweep over a block, as :func:`daskclust.kernels.nearest._tiles.scan`.
 
@@ -207,10 +208,10 @@ def scan(
 
 
 def sweeps(
-    x: NDArray[Any],
-    row_weights: NDArray[np.float64],
-    centers: NDArray[np.float64],
-    shift: NDArray[np.float64],
+    x: Array,
+    row_weights: Floats,
+    centers: Floats,
+    shift: Floats,
     stats: Any,
 ) -> Callable[[], None]:
     """As :func:`daskclust.kernels.nearest._tiles.sweeps`."""
@@ -225,11 +226,11 @@ def sweeps(
 
 
 def bounded_scan(
-    x: NDArray[Any],
-    row_weights: NDArray[np.float64],
-    centers: NDArray[np.float64],
-    shift: NDArray[np.float64] | None,
-    ends: NDArray[np.int64],
+    x: Array,
+    row_weights: Floats,
+    centers: Floats,
+    shift: Floats | None,
+    ends: Ints,
     stats: Any,
     number: int,
     past: Any,
@@ -237,7 +238,7 @@ def bounded_scan(
     cells: Any,
     adding: bool,
     measured: bool,
-) -> NDArray[np.int64]:
+) -> Ints:
     """As :func:`daskclust.kernels.nearest._bounded_tiles.bounded_scan`, without bounds.
 
     All rows are compared with all centers, and nothing is kept of them.
@@ -251,10 +252,10 @@ def bounded_scan(
 
 
 def all_direct(
-    x: NDArray[Any],
-    centers: NDArray[np.float64],
-    feature_weights: NDArray[np.float64] | None,
-    out: NDArray[np.float64],
+    x: Array,
+    centers: Floats,
+    feature_weights: Floats | None,
+    out: Floats,
 ) -> None:
     """Fill ``out`` with the squared distances of all rows to all centers."""
     weights = _NO_FLOATS if feature_weights is None else feature_weights
@@ -301,15 +302,15 @@ def _scan_observed(
 
 
 def scan_observed(
-    x: NDArray[Any],
-    row_weights: NDArray[np.float64],
-    centers: NDArray[np.float64],
-    feature_weights: NDArray[np.float64],
-    shift: NDArray[np.float64] | None,
-    ends: NDArray[np.int64],
+    x: Array,
+    row_weights: Floats,
+    centers: Floats,
+    feature_weights: Floats,
+    shift: Floats | None,
+    ends: Ints,
     stats: Any,
     labels: NDArray[np.int32],
-    distances: NDArray[np.float64],
+    distances: Floats,
 ) -> None:
     """One sweep, as :func:`daskclust.kernels.nearest._observed_tiles.scan_observed`."""
     weights = feature_weights

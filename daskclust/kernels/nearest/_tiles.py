@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
 from daskclust.kernels.nearest._layout import (
     NARROW,
@@ -69,14 +70,12 @@ __all__ = [
     "with_weights",
 ]
 
-Float = NDArray[np.float64]
-
 
 class _Centers(NamedTuple):
     """Centers (k, p) as they are, for exact distances; weights (p,) unless uniform."""
 
-    points: Float
-    weights: Float
+    points: Floats
+    weights: Floats
     uniform: bool
 
 
@@ -95,8 +94,8 @@ class _Tile(NamedTuple):
     low: NDArray
     next_low: NDArray
     nearest: NDArray[np.int32]
-    squared: Float
-    weight: Float
+    squared: Floats
+    weight: Floats
 
 
 @inner(counted=False)
@@ -367,7 +366,7 @@ def _all_direct(x: Any, points: Any, weights: Any, uniform: Any, out: Any) -> No
                 out[i, c] = row_distance_weighted(x, i, points, c, weights, 1.0, points)
 
 
-def with_weights(centers: Float, feature_weights: Float | None) -> _Centers:
+def with_weights(centers: Floats, feature_weights: Floats | None) -> _Centers:
     return _Centers(centers, whole_weights(feature_weights), feature_weights is None)
 
 
@@ -389,15 +388,15 @@ def make_room(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
 
 
 def scan(
-    x: NDArray[Any],
-    row_weights: Float,
-    centers: Float,
-    feature_weights: Float | None,
-    shift: Float | None,
-    ends: NDArray[np.int64],
+    x: Array,
+    row_weights: Floats,
+    centers: Floats,
+    feature_weights: Floats | None,
+    shift: Floats | None,
+    ends: Ints,
     stats: Any,
     labels: NDArray[np.int32],
-    distances: Float,
+    distances: Floats,
 ) -> None:
     """One sweep over a block: labels, distances and sums, as far as there is room for them.
 
@@ -421,7 +420,7 @@ def scan(
     _scan(x, row_weights, exact, layout, ends, tuple(stats), labels, distances, *room)
 
 
-def _scan_room(layout: Layout, x: NDArray[Any], k: int) -> tuple[NDArray, _Tile, Float, Float]:
+def _scan_room(layout: Layout, x: Array, k: int) -> tuple[NDArray, _Tile, Floats, Floats]:
     """Make room for the work on a tile, and for the sums of k clusters."""
     size, q = tile_rows(layout.active.size, x.dtype.itemsize), layout.active.size
     packed, tile = np.zeros((size, q), x.dtype), make_room(size, layout, x.dtype)
@@ -429,7 +428,7 @@ def _scan_room(layout: Layout, x: NDArray[Any], k: int) -> tuple[NDArray, _Tile,
 
 
 def sweeps(
-    x: NDArray[Any], row_weights: Float, centers: Float, shift: Float, stats: Any
+    x: Array, row_weights: Floats, centers: Floats, shift: Floats, stats: Any
 ) -> Callable[[], None]:
     """Return a function that fills the sums for what ``centers`` hold when it is called.
 
@@ -450,6 +449,6 @@ def sweeps(
     return sweep
 
 
-def all_direct(x: NDArray[Any], centers: Float, feature_weights: Float | None, out: Float) -> None:
+def all_direct(x: Array, centers: Floats, feature_weights: Floats | None, out: Floats) -> None:
     """Fill ``out`` with the squared distances of all rows to all centers."""
     _all_direct(x, *with_weights(centers, feature_weights), out)

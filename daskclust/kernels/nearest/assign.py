@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.implementation import all_direct, scan
 
@@ -30,7 +31,6 @@ __all__ = [
     "no_statistics",
 ]
 
-Float = NDArray[np.float64]
 
 #: Rows that are summed plainly before the sum joins the compensated total.  Segments are
 #: aligned to global row numbers, so that the cut of blocks hardly shows in the sums.
@@ -47,8 +47,8 @@ class BlockStatistics(NamedTuple):
         weighted sum of squared distances of its rows to the given center.
     """
 
-    hi: Float
-    lo: Float
+    hi: Floats
+    lo: Floats
 
 
 def no_statistics(k: int, p: int) -> BlockStatistics:
@@ -68,9 +68,7 @@ _NO_LABELS = np.empty(0, np.int32)
 _NO_STATS = BlockStatistics(np.empty((0, 0)), np.empty((0, 0)))
 
 
-def check_rows(
-    x: NDArray[Any], centers: Float, **features: Float | None
-) -> tuple[NDArray[Any], Float]:
+def check_rows(x: Array, centers: Floats, **features: Floats | None) -> tuple[Array, Floats]:
     """Return rows and centers as the compiled code takes them, which checks nothing itself."""
     if x.dtype not in (np.float32, np.float64):
         raise TypeError(f"rows are of dtype {x.dtype}; expected float32 or float64.")
@@ -87,12 +85,12 @@ def check_rows(
 
 def accumulate(
     x: NDArray,
-    centers: Float,
+    centers: Floats,
     *,
-    weight: Float | None = None,
-    feature_weights: Float | None = None,
-    shift: Float | None = None,
-    segments: NDArray[np.int64] | None = None,
+    weight: Floats | None = None,
+    feature_weights: Floats | None = None,
+    shift: Floats | None = None,
+    segments: Ints | None = None,
     into: BlockStatistics | None = None,
 ) -> BlockStatistics:
     """Assign a block's rows and sum them by cluster (Algorithm 1 of the lecture notes).
@@ -150,11 +148,11 @@ def accumulate(
 
 def nearest(
     x: NDArray,
-    centers: Float,
+    centers: Floats,
     *,
-    feature_weights: Float | None = None,
-    shift: Float | None = None,
-) -> tuple[NDArray[np.int32], Float]:
+    feature_weights: Floats | None = None,
+    shift: Floats | None = None,
+) -> tuple[NDArray[np.int32], Floats]:
     """Nearest center of each row and the squared distance to it.
 
     Parameters
@@ -185,7 +183,7 @@ def nearest(
     return labels, distances
 
 
-def direct_distances(x: NDArray, centers: Float, feature_weights: Float | None = None) -> Float:
+def direct_distances(x: NDArray, centers: Floats, feature_weights: Floats | None = None) -> Floats:
     """Squared distances of all rows to all centers by direct differences.
 
     Parameters
@@ -220,7 +218,7 @@ def _sum_by_label(x: Any, weights: Any, labels: Any, sums: Any) -> None:
             sums[labels[i], j] += weights[i] * np.float64(x[i, j])
 
 
-def label_sums(x: NDArray, weight: Float, labels: NDArray[np.int64], k: int) -> tuple[Float, Float]:
+def label_sums(x: NDArray, weight: Floats, labels: Ints, k: int) -> tuple[Floats, Floats]:
     """Weighted sums and weights of rows by their labels.
 
     Parameters
@@ -248,5 +246,5 @@ def label_sums(x: NDArray, weight: Float, labels: NDArray[np.int64], k: int) -> 
         raise ValueError(f"labels lie in [{labels.min()}, {labels.max()}]; expected [0, {k}).")
     sums = np.zeros((k, x.shape[1]))
     _sum_by_label(np.ascontiguousarray(x), weight, labels, sums)
-    weights: Float = np.bincount(labels, weights=weight, minlength=k).astype(np.float64)
+    weights: Floats = np.bincount(labels, weights=weight, minlength=k).astype(np.float64)
     return sums, weights

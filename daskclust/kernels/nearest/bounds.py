@@ -18,11 +18,12 @@ the sums: it is off by some units in the last place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.nearest._bound_state import (
     LARGEST,
     NEAR,
@@ -46,8 +47,6 @@ __all__ = [
     "no_state",
     "past_of",
 ]
-
-Float = NDArray[np.float64]
 
 
 #: The centers that have moved farthest, which are told apart.
@@ -86,7 +85,7 @@ def bytes_a_row(k: int, p: int) -> int:
     return 28 + 8 * NEAR + 8 * (p + 1) * min(k, SEGMENT) // SEGMENT
 
 
-def no_cells(ends: NDArray[np.int64], k: int, p: int) -> CellState | None:
+def no_cells(ends: Ints, k: int, p: int) -> CellState | None:
     """Allocate sums of segments that are not known yet; None where these are too short.
 
     With fewer rows than clusters most sums change with each pass, and take more room than rows.
@@ -134,7 +133,7 @@ def no_past(k: int) -> Past:
     return Past(0, np.empty((0, k), np.float32), np.empty((0, _MOVERS), np.int32))
 
 
-def past_of(centers: Float, before: Sequence[Float], first: int, most: int | None = None) -> Past:
+def past_of(centers: Floats, before: Sequence[Floats], first: int, most: int | None = None) -> Past:
     """Compute the distances of centers from their earlier positions.
 
     Parameters
@@ -192,7 +191,7 @@ def past_of(centers: Float, before: Sequence[Float], first: int, most: int | Non
     return Past(first, narrow, np.ascontiguousarray(movers), renewed)
 
 
-def _by_centers(stats: BlockStatistics, old: Float, new: Float) -> None:
+def _by_centers(stats: BlockStatistics, old: Floats, new: Floats) -> None:
     """Make inertia in statistics by the old centers that of the same clusters by new ones.
 
     ``sum |x - c'|^2 = sum |x - c|^2 + 2 (c - c') (S - W c) + W |c - c'|^2`` for sums S of
@@ -207,18 +206,18 @@ def _by_centers(stats: BlockStatistics, old: Float, new: Float) -> None:
 
 
 def accumulate_bounded(
-    x: NDArray[Any],
-    centers: Float,
+    x: Array,
+    centers: Floats,
     past: Past,
     rows: RowState,
     number: int,
     *,
-    weight: Float | None = None,
-    shift: Float | None = None,
-    segments: NDArray[np.int64] | None = None,
+    weight: Floats | None = None,
+    shift: Floats | None = None,
+    segments: Ints | None = None,
     into: BlockStatistics | None = None,
     cells: CellState | None = None,
-    before: tuple[BlockStatistics, Float] | None = None,
+    before: tuple[BlockStatistics, Floats] | None = None,
     measured: bool = False,
 ) -> tuple[BlockStatistics, Work]:
     """Assign a block's rows and sum them by cluster; read only rows whose cluster may change.

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats, Ints
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest._row_loops import row_distance
 
 __all__ = ["nearest_in_cells"]
-
-Float = NDArray[np.float64]
 
 
 @compiled()
@@ -48,13 +47,13 @@ def _search(
 
 
 def nearest_in_cells(
-    x: Float,
-    points: Float,
-    starts: NDArray[np.int64],
+    x: Floats,
+    points: Floats,
+    starts: Ints,
     cells: NDArray[np.int32],
     count: int,
-    skip: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.int64], Float]:
+    skip: Ints | None = None,
+) -> tuple[Ints, Floats]:
     """Find the nearest points of each row among those of its cells, nearest first.
 
     Parameters

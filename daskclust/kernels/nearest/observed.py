@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import add_pairs
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.assign import BlockStatistics, accumulate, nearest
@@ -29,7 +30,6 @@ from daskclust.kernels.nearest.implementation import scan_observed
 
 __all__ = ["accumulate_observed", "nearest_observed"]
 
-Float = NDArray[np.float64]
 
 _NO_FLOATS = np.empty(0)
 _NO_LABELS = np.empty(0, np.int32)
@@ -37,12 +37,12 @@ _NO_STATS = BlockStatistics(np.empty((0, 0)), np.empty((0, 0)))
 
 
 def nearest_observed(
-    x: NDArray[Any],
-    centers: Float,
+    x: Array,
+    centers: Floats,
     *,
-    feature_weights: Float | None = None,
-    shift: Float | None = None,
-) -> tuple[NDArray[np.int32], Float]:
+    feature_weights: Floats | None = None,
+    shift: Floats | None = None,
+) -> tuple[NDArray[np.int32], Floats]:
     """Nearest center of each row, and the squared distance to it, over what the row observes.
 
     Parameters
@@ -83,13 +83,13 @@ def nearest_observed(
 
 
 def accumulate_observed(
-    x: NDArray[Any],
-    centers: Float,
+    x: Array,
+    centers: Floats,
     *,
-    weight: Float | None = None,
-    feature_weights: Float | None = None,
-    shift: Float | None = None,
-    segments: NDArray[np.int64] | None = None,
+    weight: Floats | None = None,
+    feature_weights: Floats | None = None,
+    shift: Floats | None = None,
+    segments: Ints | None = None,
 ) -> BlockStatistics:
     """Assign a block's rows and sum what they observe by cluster.
 
@@ -120,7 +120,7 @@ def accumulate_observed(
     """
     x, centers, weights = _prepared(x, centers, feature_weights)
     k, p = centers.shape
-    parts: list[tuple[Float, Float]] = []
+    parts: list[tuple[Floats, Floats]] = []
     for start, stop, own, gaps in _runs(x, np.array([len(x)]) if segments is None else segments):
         rows, row_weights = x[start:stop], None if weight is None else weight[start:stop]
         if gaps:
@@ -144,8 +144,8 @@ def accumulate_observed(
 
 
 def _prepared(
-    x: NDArray[Any], centers: Float, feature_weights: Float | None
-) -> tuple[NDArray[Any], Float, Float]:
+    x: Array, centers: Floats, feature_weights: Floats | None
+) -> tuple[Array, Floats, Floats]:
     """Return rows, centers and weights as the compiled code takes them."""
     centers = np.ascontiguousarray(centers, dtype=np.float64)
     weights = np.ones(centers.shape[1]) if feature_weights is None else feature_weights
@@ -163,9 +163,7 @@ def _any_missing(x: Any, start: int, stop: int) -> bool:
     return False
 
 
-def _runs(
-    x: NDArray[Any], ends: NDArray[np.int64]
-) -> Iterator[tuple[int, int, NDArray[np.int64], bool]]:
+def _runs(x: Array, ends: Ints) -> Iterator[tuple[int, int, Ints, bool]]:
     """Yield runs of segments with and without missing values: start, stop, own ends, and which.
 
     By segments, so that sums do not show how rows were cut into blocks.
@@ -179,7 +177,7 @@ def _runs(
             yield start, int(ends[last - 1]), ends[first:last] - start, gaps[first]
 
 
-def _widened(stats: Float, p: int) -> Float:
+def _widened(stats: Floats, p: int) -> Floats:
     """Statistics of complete rows with the weight of each feature's values."""
     masses = np.repeat(stats[:, p : p + 1], p, axis=1)
     return np.concatenate([stats[:, :p], masses, stats[:, p:]], axis=1)

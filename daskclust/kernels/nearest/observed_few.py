@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.assign import label_sums
 from daskclust.kernels.nearest.implementation import row_distance_observed
@@ -18,8 +18,6 @@ __all__ = [
     "observed_pair_boxes",
     "observed_pair_lengths",
 ]
-
-Float = NDArray[np.float64]
 
 
 class ObservedSums(NamedTuple):
@@ -33,9 +31,9 @@ class ObservedSums(NamedTuple):
         Weight of the rows.
     """
 
-    sums: Float
-    masses: Float
-    counts: Float
+    sums: Floats
+    masses: Floats
+    counts: Floats
 
 
 @compiled()
@@ -51,9 +49,7 @@ def _pair_distances(x: Any, y: Any, left: Any, right: Any, weights: Any, out: An
         out[e] = row_distance_observed(x, left[e], y, right[e], weights, 1.0, y)
 
 
-def observed_distances(
-    x: NDArray[Any], centers: Float, feature_weights: Float | None = None
-) -> Float:
+def observed_distances(x: Array, centers: Floats, feature_weights: Floats | None = None) -> Floats:
     """Squared distances of a few rows to all centers over what the rows observe.
 
     Parameters
@@ -84,9 +80,7 @@ def observed_distances(
     return out
 
 
-def observed_pair_lengths(
-    x: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64], weights: Float
-) -> Float:
+def observed_pair_lengths(x: Array, left: Ints, right: Ints, weights: Floats) -> Floats:
     """Squared distance of each pair of rows over what both observe.
 
     Parameters
@@ -126,9 +120,7 @@ def _pair_boxes(x: Any, left: Any, right: Any, sides: Any, out: Any) -> None:
         out[e] = total
 
 
-def observed_pair_boxes(
-    x: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64], sides: Float
-) -> Float:
+def observed_pair_boxes(x: Array, left: Ints, right: Ints, sides: Floats) -> Floats:
     """Sum of ``sides`` over the features that both rows of a pair observe.
 
     Parameters
@@ -153,9 +145,7 @@ def observed_pair_boxes(
     return out
 
 
-def observed_label_sums(
-    x: NDArray[Any], weight: Float, labels: NDArray[np.int64], k: int
-) -> ObservedSums:
+def observed_label_sums(x: Array, weight: Floats, labels: Ints, k: int) -> ObservedSums:
     """Weighted sums of what rows observe, by their labels.
 
     Parameters

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from daskclust._types import Floats
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.assign import check_rows, no_statistics
 from daskclust.kernels.nearest.implementation import sweeps
 
 __all__ = ["cluster_points"]
-
-Float = NDArray[np.float64]
 
 
 @compiled(counted=False)
@@ -32,14 +28,14 @@ def _move(hi: Any, lo: Any, n_fixed: int, centers: Any) -> bool:
 
 
 def cluster_points(
-    points: Float,
-    mass: Float,
-    centers: Float,
+    points: Floats,
+    mass: Floats,
+    centers: Floats,
     *,
     max_iter: int,
-    shift: Float,
+    shift: Floats,
     n_fixed: int = 0,
-) -> tuple[Float, float]:
+) -> tuple[Floats, float]:
     """Move centers until none of a few weighted points changes its cluster.
 
     Parameters

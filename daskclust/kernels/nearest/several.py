@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest._row_loops import row_distance
 
 __all__ = ["nearest_several"]
 
-Float = NDArray[np.float64]
 
 #: Centers from which on scores are worth their product, and rows that are scored at a time.
 _SCORED, _SLAB = 64, 512
@@ -97,7 +97,7 @@ class _Scores:
     centers : ndarray of shape (k, q), float64
     """
 
-    def __init__(self, centers: Float) -> None:
+    def __init__(self, centers: Floats) -> None:
         self.shift = centers.mean(axis=0)
         moved = centers - self.shift
         # By a power of 2, which rounds nothing: products are neither too large nor too small.
@@ -108,7 +108,7 @@ class _Scores:
         self.squares = squares.astype(np.float32)
         self.turned = np.ascontiguousarray(-2.0 * moved.T, dtype=np.float32)
 
-    def __call__(self, x: NDArray[Any], out: NDArray[np.float32]) -> Float:
+    def __call__(self, x: Array, out: NDArray[np.float32]) -> Floats:
         """Score rows into ``out``; return by how much neighbors may seem apart that tie.
 
         A product of q terms is off by q units of single precision, its factors and the sum
@@ -123,11 +123,11 @@ class _Scores:
         slack[~sure] = np.inf
         np.matmul(z.astype(np.float32), self.turned, out=out)
         out += self.squares
-        found: Float = slack
+        found: Floats = slack
         return found
 
 
-def nearest_several(x: NDArray[Any], centers: Float, count: int) -> tuple[NDArray[np.int32], Float]:
+def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.int32], Floats]:
     """Find the nearest centers of each row, nearest first.
 
     Parameters

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.kernels.nearest.implementation import row_distance
@@ -14,7 +15,6 @@ from daskclust.kernels.nearest.observed import nearest_observed
 
 __all__ = ["approach", "draw_apart"]
 
-Float = NDArray[np.float64]
 
 _NO_WEIGHTS = np.empty(0)
 #: Rows that are copied at a time.
@@ -61,7 +61,7 @@ def _draw(points: Any, mass: Any, uniforms: Any, places: Any, n_first: int, unus
     return places.size
 
 
-def draw_apart(points: Float, mass: Float, k: int, uniforms: Float, n_first: int = 0) -> Any:
+def draw_apart(points: Floats, mass: Floats, k: int, uniforms: Floats, n_first: int = 0) -> Any:
     """Draw points one after another with probability ``mass D^2`` (k-means++).
 
     Parameters
@@ -100,13 +100,13 @@ def draw_apart(points: Float, mass: Float, k: int, uniforms: Float, n_first: int
 
 
 def approach(
-    x: NDArray[Any],
-    candidates: Float,
+    x: Array,
+    candidates: Floats,
     places: NDArray[np.intp],
-    distance: Float,
+    distance: Floats,
     seen: NDArray[np.int32],
     *,
-    shift: Float | None = None,
+    shift: Floats | None = None,
     missing: bool = False,
 ) -> None:
     """Measure rows against the candidates that they have not seen, in place.

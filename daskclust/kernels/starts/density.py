@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.kernels.compiling import compiled
 
 __all__ = ["LocalDensity", "local_densities", "local_outlier_factors", "weighted_quantile"]
 
-Float = NDArray[np.float64]
 _CACHED = 1024
 
 
@@ -41,19 +41,19 @@ class LocalDensity(NamedTuple):
         The largest distance between two rows.
     """
 
-    density: Float
+    density: Floats
     radius: float
-    edges: Float
-    counts: Float
+    edges: Floats
+    counts: Floats
     largest: float
 
 
-def _columns(x: NDArray) -> Float:
+def _columns(x: NDArray) -> Floats:
     return np.ascontiguousarray(np.asarray(x, dtype=np.float64).T)
 
 
 @compiled()
-def _distances_from(columns: Float, i: int, out: Float) -> None:
+def _distances_from(columns: Floats, i: int, out: Floats) -> None:
     """Distances of row i to the first ``len(out)`` rows; ``columns`` is (p, m)."""
     # Sums of so many rows stay in the first-level cache.
     for start in range(0, len(out), _CACHED):
@@ -69,7 +69,7 @@ def _distances_from(columns: Float, i: int, out: Float) -> None:
 
 
 @compiled()
-def _grow_tree(columns: Float, edges: Float, shortest: Float) -> float:
+def _grow_tree(columns: Floats, edges: Floats, shortest: Floats) -> float:
     """Grow Prim's tree from row 0; rows at distance 0 have no edge.
 
     Fills ``edges`` (m - 1) with the lengths of its edges and ``shortest`` (m) with
@@ -103,7 +103,7 @@ def _grow_tree(columns: Float, edges: Float, shortest: Float) -> float:
 
 
 @compiled()
-def _densities(columns: Float, weight: Float, largest: float, radius: float, out: Float) -> None:
+def _densities(columns: Floats, weight: Floats, largest: float, radius: float, out: Floats) -> None:
     distances = np.empty(columns.shape[1])
     for i in range(columns.shape[1]):
         _distances_from(columns, i, distances[:i])
@@ -115,7 +115,7 @@ def _densities(columns: Float, weight: Float, largest: float, radius: float, out
                 out[j] += weight[i] * near
 
 
-def weighted_quantile(values: Float, counts: Float, q: float) -> float:
+def weighted_quantile(values: Floats, counts: Floats, q: float) -> float:
     """Quantile by Hazen's rule of values that occur ``counts`` times.
 
     Parameters
@@ -144,7 +144,7 @@ def weighted_quantile(values: Float, counts: Float, q: float) -> float:
     return float(np.interp(q * ends[-1], places, np.repeat(values, 2)))
 
 
-def local_densities(x: NDArray, weight: Float) -> LocalDensity:
+def local_densities(x: NDArray, weight: Floats) -> LocalDensity:
     """Local densities within a radius that a spanning tree gives (DKM++).
 
     Distances are divided by the largest.  The radius is the longest edge of the
@@ -203,7 +203,9 @@ def local_densities(x: NDArray, weight: Float) -> LocalDensity:
 
 
 @compiled()
-def _reach(distances: Float, weight: Float, i: int, k: float, near: Float, mass: Float) -> float:
+def _reach(
+    distances: Floats, weight: Floats, i: int, k: float, near: Floats, mass: Floats
+) -> float:
     """Return the least distance within which row i has neighbors of mass k."""
     size, total = 0, 0.0
     for j in range(len(distances)):
@@ -225,7 +227,7 @@ def _reach(distances: Float, weight: Float, i: int, k: float, near: Float, mass:
 
 
 @compiled()
-def _outlier_factors(columns: Float, weight: Float, k: float, out: Float) -> None:
+def _outlier_factors(columns: Floats, weight: Floats, k: float, out: Floats) -> None:
     m = columns.shape[1]
     reach, mean = np.empty(m), np.empty(m)
     distances, near, mass = np.empty(m), np.empty(m), np.empty(m)
@@ -254,7 +256,7 @@ def _outlier_factors(columns: Float, weight: Float, k: float, out: Float) -> Non
         out[i] = total / count if count > 0.0 else 1.0
 
 
-def local_outlier_factors(x: NDArray, weight: Float, n_neighbors: int = 10) -> Float:
+def local_outlier_factors(x: NDArray, weight: Floats, n_neighbors: int = 10) -> Floats:
     """Local outlier factors by average relative density (ROBIN).
 
     The density of a row is the inverse of the mean distance of its neighbors:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import Floats
 from daskclust.kernels.compiling import PLAIN, compiled, inner
 
 if PLAIN:
@@ -16,7 +17,6 @@ else:
 
 __all__ = ["Tiles", "draw_greedy", "in_tiles", "n_draws"]
 
-Float = NDArray[np.float64]
 
 #: Points of a tile.
 WIDTH: int = _tiles.WIDTH
@@ -101,10 +101,10 @@ class Tiles(NamedTuple):
     """
 
     points: NDArray[np.float32]
-    mass: Float
+    mass: Floats
 
 
-def in_tiles(points: Float, mass: Float) -> Tiles:
+def in_tiles(points: Floats, mass: Floats) -> Tiles:
     """Lay out points for :func:`draw_greedy`: each tile by itself, its points side by side.
 
     Parameters
@@ -131,7 +131,7 @@ def in_tiles(points: Float, mass: Float) -> Tiles:
     return Tiles(np.ascontiguousarray(rows.reshape(-1, WIDTH, p).transpose(0, 2, 1)), masses)
 
 
-def draw_greedy(tiles: Tiles, k: int, uniforms: Float) -> Any:
+def draw_greedy(tiles: Tiles, k: int, uniforms: Floats) -> Any:
     """Draw points one after another by ``mass D^2``, each the best of several draws.
 
     Parameters
