@@ -1,0 +1,329 @@
+"""DBSCAN of the rows of one box, exactly, on a grid of cells.
+
+Cells are so small that any two rows of one are neighbors: the core rows of a cell belong to one
+cluster, and a cell with enough rows holds core rows only.  Neighbors lie at most two cells away.
+The grid is the same for all boxes, so that cells tell which clusters of two boxes are one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskclust._types import Array, Bools, Floats, Ints
+from daskclust.kernels.compiling import compiled, inner
+
+__all__ = ["MOST_CELLS", "BoxClusters", "cluster_box"]
+
+#: Cells along one feature, at most: rounding of quotients stays far below the slack of a cell.
+MOST_CELLS = 2.0**38
+#: Share of a cell's side by which rows of one cell are nearer than `eps`.
+_SLACK = 2.0**-10
+
+
+@dataclass(frozen=True)
+class BoxClusters:
+    """Clusters of the rows in and around one box.
+
+    Attributes
+    ----------
+    rows, clusters : ndarray of shape (m,), int64
+        Places of rows inside the box, and their cluster, numbered from 0 within the box.  A
+        border row is named once for each cluster it borders on; noise is not named.
+    core : ndarray of shape (m,), bool
+        Whether it is a core row.
+    founders : ndarray of shape (k,), int64
+        Least number of the core rows of each cluster.
+    cells : ndarray of shape (c, p), int64
+        Cells near the faces of the box that hold core rows.
+    owners : ndarray of shape (c,), int64
+        Their clusters.
+    """
+
+    rows: Ints
+    clusters: Ints
+    core: Bools
+    founders: Ints
+    cells: Ints
+    owners: Ints
+
+
+@inner()
+def _near(x: Array, i: int, j: int, limit: float) -> bool:
+    total = 0.0
+    for f in range(x.shape[1]):
+        d = x[i, f] - x[j, f]
+        total += d * d
+    return total <= limit
+
+
+@inner()
+def _find(keys: Array, key: int) -> int:
+    """Return the place of a key in a sorted array; -1 where it is not."""
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(keys) and keys[low] == key else -1
+
+
+@compiled()
+def _neighbors(keys: Array, places: Array, shifts: Array, steps: Array, sizes: Array) -> Array:
+    """Return the cell at each shift from each cell, or -1.
+
+    Parameters
+    ----------
+    keys : (c,) sorted; places : (c, p) ranks of the cells' coordinates
+    shifts : (s, p); steps : (p, 5, ranks) rank after a step of -2 to 2, or -1; sizes : (p,)
+    """
+    out = np.empty((len(keys), len(shifts)), np.int32)
+    for c in range(len(keys)):
+        for s in range(len(shifts)):
+            key = 0
+            for f in range(places.shape[1]):
+                rank = steps[f, shifts[s, f] + 2, places[c, f]]
+                if rank < 0:
+                    key = -1
+                    break
+                key = key * sizes[f] + rank
+            out[c, s] = _find(keys, key) if key >= 0 else -1
+    return out
+
+
+@compiled()
+def _core_rows(
+    x: Array, weight: Array, first: Array, beside: Array, known: Array, limit: float, least: float
+) -> Array:
+    core = np.zeros(len(x), np.bool_)
+    for c in range(len(first) - 1):
+        own = 0.0
+        for i in range(first[c], first[c + 1]):
+            own += weight[i]
+        for i in range(first[c], first[c + 1]):
+            if not known[i]:
+                continue
+            found = own
+            for s in range(beside.shape[1]):
+                if found >= least:
+                    break
+                d = beside[c, s]
+                if d >= 0:
+                    for j in range(first[d], first[d + 1]):
+                        if _near(x, i, j, limit):
+                            found += weight[j]
+                            if found >= least:
+                                break
+            core[i] = found >= least
+    return core
+
+
+@inner()
+def _root(parent: Array, c: int) -> int:
+    while parent[c] != c:
+        parent[c] = parent[parent[c]]
+        c = parent[c]
+    return c
+
+
+@compiled()
+def _join_cells(x: Array, core: Array, first: Array, beside: Array, limit: float) -> Array:
+    """Return the cluster of each cell as the number of one of its cells; -1 without core rows."""
+    n, p = len(first) - 1, x.shape[1]
+    parent = np.arange(n)
+    filled = np.zeros(n, np.bool_)
+    low = np.full((n, p), np.inf)
+    high = np.full((n, p), -np.inf)
+    for c in range(n):
+        for i in range(first[c], first[c + 1]):
+            if core[i]:
+                filled[c] = True
+                for f in range(p):
+                    low[c, f] = min(low[c, f], x[i, f])
+                    high[c, f] = max(high[c, f], x[i, f])
+    # The nearest cells of all first: most others are joined by then, and need no look.
+    for s in range(beside.shape[1]):
+        for c in range(n):
+            d = beside[c, s]
+            if d < 0 or not filled[c] or not filled[d]:
+                continue
+            a, b = _root(parent, c), _root(parent, d)
+            if a == b:
+                continue
+            joined = False
+            for i in range(first[c], first[c + 1]):
+                if not core[i]:
+                    continue
+                apart = 0.0
+                for f in range(p):
+                    gap = max(low[d, f] - x[i, f], x[i, f] - high[d, f], 0.0)
+                    apart += gap * gap
+                if apart > limit:
+                    continue
+                for j in range(first[d], first[d + 1]):
+                    if core[j] and _near(x, i, j, limit):
+                        joined = True
+                        break
+                if joined:
+                    break
+            if joined:
+                parent[max(a, b)] = min(a, b)
+    out = np.empty(n, np.int64)
+    for c in range(n):
+        out[c] = _root(parent, c) if filled[c] else -1
+    return out
+
+
+@compiled()
+def _name_rows(
+    x: Array,
+    core: Array,
+    own: Array,
+    first: Array,
+    beside: Array,
+    owner: Array,
+    limit: float,
+    rows: Array,
+    clusters: Array,
+) -> int:
+    """Fill in (row, cluster) of the rows in the box, or only count them."""
+    seen = np.empty(beside.shape[1] + 1, np.int64)
+    n = 0
+    for c in range(len(first) - 1):
+        for i in range(first[c], first[c + 1]):
+            if not own[i]:
+                continue
+            size = 0
+            if owner[c] >= 0:
+                # A core row of its own cell is a neighbor of each of its rows.
+                seen[0] = owner[c]
+                size = 1
+            if not core[i]:
+                for s in range(beside.shape[1]):
+                    d = beside[c, s]
+                    if d < 0 or owner[d] < 0:
+                        continue
+                    known = False
+                    for k in range(size):
+                        known |= seen[k] == owner[d]
+                    if known:
+                        continue
+                    for j in range(first[d], first[d + 1]):
+                        if core[j] and _near(x, i, j, limit):
+                            seen[size] = owner[d]
+                            size += 1
+                            break
+            for k in range(size):
+                if n < len(rows):
+                    rows[n] = i
+                    clusters[n] = seen[k]
+                n += 1
+    return n
+
+
+def _shifts(p: int) -> Ints:
+    """Return the steps to all cells that may hold neighbors, the nearest first."""
+    steps = np.stack(np.meshgrid(*[np.arange(-2, 3)] * p, indexing="ij"), axis=-1).reshape(-1, p)
+    steps = steps[steps.any(axis=1)]
+    # Between cells two steps apart in every feature lies a whole cell's diagonal, eps or all but.
+    return np.asarray(steps[np.argsort((steps**2).sum(axis=1), kind="stable")])
+
+
+def cluster_box(
+    x: Array,
+    numbers: Ints,
+    weight: Floats | None,
+    low: Floats,
+    high: Floats,
+    origin: Floats,
+    eps: float,
+    min_samples: float,
+) -> BoxClusters:
+    """Find the clusters of the rows in a box.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p)
+        Rows in the box, and all within ``2 eps`` around it.
+    numbers : ndarray of shape (n,), int64
+        Numbers of the rows in the data.
+    weight : ndarray of shape (n,), float64, optional
+    low, high : ndarray of shape (p,), float64
+        Faces of the box: rows at ``low`` belong to it, rows at ``high`` do not.
+    origin : ndarray of shape (p,), float64
+        Of the grid, the same for all boxes.
+    eps, min_samples : float
+
+    Returns
+    -------
+    BoxClusters
+    """
+    n, p = x.shape
+    x = np.ascontiguousarray(x, np.float64)
+    if not n:
+        none = np.empty(0, np.int64)
+        return BoxClusters(none, none, none.astype(bool), none, np.empty((0, p), np.int64), none)
+    side = eps / np.sqrt(p) * (1.0 - _SLACK)
+    cells = np.floor((x - origin) / side).astype(np.int64)
+    ranks = np.empty_like(cells)
+    values, sizes = [], np.empty(p, np.int64)
+    for f in range(p):
+        found, ranks[:, f] = np.unique(cells[:, f], return_inverse=True)
+        values.append(found)
+        sizes[f] = len(found)
+    keys = np.zeros(n, np.int64)
+    for f in range(p):
+        keys = keys * sizes[f] + ranks[:, f]
+    order = np.argsort(keys, kind="stable")
+    x, numbers = x[order], numbers[order]
+    mass = np.ones(n) if weight is None else weight[order]
+    keys, first = np.unique(keys[order], return_index=True)
+    heads = order[first]
+    first = np.append(first, n)
+    steps = np.full((p, 5, int(sizes.max())), -1)
+    for f, found in enumerate(values):
+        for step in range(-2, 3):
+            at = np.searchsorted(found, found + step)
+            there = at < len(found)
+            there[there] = found[at[there]] == found[there] + step
+            steps[f, step + 2, : len(found)][there] = at[there]
+    beside = _neighbors(keys, ranks[heads], _shifts(p), steps, sizes)
+    margin = _margin(eps, low, high)
+    own = ((x >= low) & (x < high)).all(axis=1)
+    known = ((x >= low - margin) & (x < high + margin)).all(axis=1)
+    limit = eps * eps
+    core = _core_rows(x, mass, first, beside, known, limit, min_samples)
+    owner = _join_cells(x, core, first, beside, limit)
+    named = (x, core, own, first, beside, owner, limit)
+    none = np.empty(0, np.int64)
+    size = _name_rows(*named, none, none)
+    rows, clusters = np.empty(size, np.int64), np.empty(size, np.int64)
+    _name_rows(*named, rows, clusters)
+    filled = np.flatnonzero(owner >= 0)
+    roots, local = np.unique(owner[filled], return_inverse=True)
+    of_cell = np.full(len(owner), -1)
+    of_cell[filled] = local
+    founders = np.full(len(roots), np.iinfo(np.int64).max)
+    cell_of_row = np.repeat(np.arange(len(owner)), np.diff(first))
+    np.minimum.at(founders, of_cell[cell_of_row[core]], numbers[core])
+    # Core rows that another box sees, too: outside this one, or just inside.
+    inside = ((x >= low + margin) & (x < high - margin)).all(axis=1)
+    faces = np.unique(cell_of_row[core & ~inside])
+    return BoxClusters(
+        order[rows],
+        of_cell[owner[clusters]] if len(filled) else clusters,
+        core[rows],
+        founders,
+        cells[heads[faces]],
+        of_cell[faces],
+    )
+
+
+def _margin(eps: float, low: Floats, high: Floats) -> float:
+    """Return a little more than eps: faces and rows are rounded."""
+    faces = np.abs(np.concatenate([low, high]))
+    largest = float(faces[np.isfinite(faces)].max(initial=0.0))
+    return eps * (1.0 + 1e-9) + 4.0 * float(np.spacing(largest))

@@ -1,0 +1,441 @@
+"""HDBSCAN on weighted points: core distances, the density tree, and clusters chosen from it.
+
+A point is a row, or a *data bubble* (Breunig et al. 2001): rows summed up by their number n,
+mean and extent R.  Rows within a bubble are taken to fill a ball evenly, so that the k-th
+nearest of them is ``R (k / n)^(1 / p)`` away.  Points of weight 1 and extent 0 give the clusters
+of Campello, Moulavi and Sander (2013), and those of scikit-learn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from daskclust._types import Array, Bools, Floats, Ints
+from daskclust.kernels.compiling import compiled
+
+__all__ = [
+    "CONDENSED",
+    "Bubbles",
+    "Method",
+    "Selection",
+    "condense",
+    "core_distances",
+    "density_tree",
+    "select_clusters",
+    "stabilities",
+]
+
+Method = Literal["eom", "leaf"]
+
+#: One line of a condensed tree: at ``lambda_val`` the child leaves its parent.  Children below the
+#: number of points are points, the others clusters; the root is the number of points.
+CONDENSED = np.dtype(
+    [
+        ("parent", np.int64),
+        ("child", np.int64),
+        ("lambda_val", np.float64),
+        ("child_size", np.float64),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Bubbles:
+    """Weighted points with an extent.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (m, p), float64
+    weights : ndarray of shape (m,), float64
+        Above 0.
+    extents : ndarray of shape (m,), float64
+        Radius R of the ball that the rows of each fill; 0 for single rows.
+    """
+
+    centers: Floats
+    weights: Floats
+    extents: Floats
+
+    @classmethod
+    def of_sums(cls, centers: Floats, weights: Floats, squares: Floats) -> Bubbles:
+        """Return bubbles of means, and weighted sums of squared distances to them.
+
+        A ball of radius R filled evenly has a mean squared distance of ``R^2 p / (p + 2)``.
+        """
+        p = centers.shape[1]
+        return cls(centers, weights, np.sqrt(squares / weights * (p + 2) / p))
+
+    @property
+    def inner(self) -> Floats:
+        """Distance of a row to the nearest other within its bubble."""
+        return self.extents * np.maximum(self.weights, 1.0) ** (-1.0 / self.centers.shape[1])
+
+
+@compiled()
+def _core_distances(centers: Array, weights: Array, inner: Array, target: float) -> Array:
+    m, p = centers.shape
+    out = np.empty(m)
+    # The nearest points whose weights just sum to the target: a heap, its farthest first.
+    near = np.empty(m + 1)
+    mass = np.empty(m + 1)
+    for i in range(m):
+        if inner[i] >= 0.0:
+            out[i] = inner[i]
+            continue
+        size, held, bound = 0, 0.0, np.inf
+        for j in range(m):
+            d = 0.0
+            for f in range(p):
+                step = centers[i, f] - centers[j, f]
+                d += step * step
+            if d >= bound:
+                continue
+            at = size
+            size += 1
+            while at > 0 and near[(at - 1) // 2] < d:
+                near[at] = near[(at - 1) // 2]
+                mass[at] = mass[(at - 1) // 2]
+                at = (at - 1) // 2
+            near[at] = d
+            mass[at] = weights[j]
+            held += weights[j]
+            while held - mass[0] >= target:
+                held -= mass[0]
+                size -= 1
+                moved, weight = near[size], mass[size]
+                at = 0
+                while 2 * at + 1 < size:
+                    child = 2 * at + 1
+                    if child + 1 < size and near[child + 1] > near[child]:
+                        child += 1
+                    if near[child] <= moved:
+                        break
+                    near[at] = near[child]
+                    mass[at] = mass[child]
+                    at = child
+                near[at] = moved
+                mass[at] = weight
+            if held >= target:
+                bound = near[0]
+        out[i] = np.sqrt(near[0])
+    return out
+
+
+def core_distances(points: Bubbles, min_samples: float) -> Floats:
+    """Return the distance at which each point has `min_samples` rows, itself included.
+
+    A bubble of as many rows has them within; one of fewer counts its neighbors by the distance
+    of their centers.
+
+    Examples
+    --------
+    >>> rows = Bubbles(np.array([[0.0], [1.0], [3.0]]), np.ones(3), np.zeros(3))
+    >>> core_distances(rows, 2)
+    array([1., 1., 2.])
+    """
+    p = points.centers.shape[1]
+    inside = points.extents * np.minimum(min_samples / points.weights, 1.0) ** (1.0 / p)
+    inside[points.weights < min_samples] = -1.0
+    return _core_distances(points.centers, points.weights, inside, float(min_samples))
+
+
+@compiled()
+def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, edges: Array) -> None:
+    """Prim's algorithm on mutual reachability, whose distances are never kept."""
+    m, p = centers.shape
+    seen = np.zeros(m, np.bool_)
+    best = np.full(m, np.inf)
+    source = np.zeros(m, np.int64)
+    x = 0
+    for k in range(m - 1):
+        seen[x] = True
+        least = np.inf
+        y, origin = -1, 0
+        for j in range(m):
+            if seen[j]:
+                continue
+            reach = max(core[x], core[j])
+            if reach < best[j]:
+                total = 0.0
+                for f in range(p):
+                    d = centers[x, f] - centers[j, f]
+                    total += d * d
+                d = np.sqrt(total)
+                gap = d - extents[x] - extents[j]
+                if extents[x] == 0.0 and extents[j] == 0.0:
+                    reach = max(reach, d)
+                elif gap >= 0.0:
+                    reach = max(reach, gap + inner[x] + inner[j])
+                else:
+                    reach = max(reach, max(inner[x], inner[j]))
+                if reach < best[j]:
+                    best[j] = reach
+                    source[j] = x
+            if best[j] < least or y < 0:
+                least = best[j]
+                y, origin = j, source[j]
+        edges[k, 0] = origin
+        edges[k, 1] = y
+        edges[k, 2] = least
+        x = y
+
+
+@compiled()
+def _number(edges: Array, weights: Array, tree: Array) -> None:
+    m = len(weights)
+    parent = np.arange(2 * m - 1)
+    mass = np.empty(2 * m - 1)
+    mass[:m] = weights
+    for k in range(m - 1):
+        a = int(edges[k, 0])
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        b = int(edges[k, 1])
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        parent[a] = m + k
+        parent[b] = m + k
+        mass[m + k] = mass[a] + mass[b]
+        tree[k, 0], tree[k, 1], tree[k, 2], tree[k, 3] = a, b, edges[k, 2], mass[m + k]
+
+
+def density_tree(points: Bubbles, core: Floats) -> Floats:
+    """Return the single-linkage tree of mutual reachability.
+
+    Returns
+    -------
+    ndarray of shape (m - 1, 4), float64
+        As a linkage matrix, with the weight of the rows as last column.
+
+    Examples
+    --------
+    >>> rows = Bubbles(np.array([[0.0], [1.0], [3.0]]), np.ones(3), np.zeros(3))
+    >>> density_tree(rows, np.array([1.0, 1.0, 2.0]))
+    array([[0., 1., 1., 2.],
+           [3., 2., 2., 3.]])
+    """
+    m = len(points.weights)
+    edges, tree = np.empty((m - 1, 3)), np.empty((m - 1, 4))
+    _spanning_tree(points.centers, points.extents, points.inner, core, edges)
+    # Distances tie, since core distances repeat: in the order of scikit-learn's own sort.
+    _number(edges[np.argsort(edges[:, 2])], points.weights, tree)
+    return tree
+
+
+@compiled()
+def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Array) -> int:
+    m = len(weights)
+    root = 2 * m - 2
+    name = np.full(2 * m - 1, -1)
+    name[root] = m
+    last = m
+    queue = np.empty(2 * m - 1, np.int64)
+    queue[0] = root
+    head, tail, n = 0, 1, 0
+    below = np.empty(2 * m - 1, np.int64)
+    while head < tail:
+        node = queue[head]
+        head += 1
+        if node < m:
+            # A point that is a cluster by itself ends at its own core distance.
+            out[n, 0], out[n, 1], out[n, 3] = name[node], node, weights[node]
+            out[n, 2] = 1.0 / core[node] if core[node] > 0.0 else np.inf
+            n += 1
+            continue
+        a, b = int(tree[node - m, 0]), int(tree[node - m, 1])
+        height = tree[node - m, 2]
+        level = 1.0 / height if height > 0.0 else np.inf
+        mass_a = weights[a] if a < m else tree[a - m, 3]
+        mass_b = weights[b] if b < m else tree[b - m, 3]
+        splits = mass_a >= smallest and mass_b >= smallest
+        for child, mass in ((a, mass_a), (b, mass_b)):
+            if mass >= smallest:
+                name[child] = name[node]
+                if splits:
+                    last += 1
+                    name[child] = last
+                    out[n, 0], out[n, 1], out[n, 2], out[n, 3] = name[node], last, level, mass
+                    n += 1
+                queue[tail] = child
+                tail += 1
+                continue
+            # Too small: its points fall out of the parent, one by one.
+            below[0] = child
+            size = 1
+            while size:
+                size -= 1
+                found = below[size]
+                if found < m:
+                    out[n, 0], out[n, 1], out[n, 2] = name[node], found, level
+                    out[n, 3] = weights[found]
+                    n += 1
+                else:
+                    below[size] = int(tree[found - m, 0])
+                    below[size + 1] = int(tree[found - m, 1])
+                    size += 2
+    return n
+
+
+def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: float) -> Array:
+    """Return the tree of clusters of at least `min_cluster_size` rows, as :data:`CONDENSED`.
+
+    A single point of that many rows is a cluster.
+
+    Examples
+    --------
+    >>> rows = Bubbles(np.array([[0.0], [1.0], [5.0], [6.0]]), np.ones(4), np.zeros(4))
+    >>> tree = density_tree(rows, np.ones(4))
+    >>> condense(tree, rows.weights, np.ones(4), 2)["child"]
+    array([5, 6, 0, 1, 2, 3])
+    """
+    m = len(weights)
+    lines = np.empty((3 * m, 4))
+    n = _condense(tree, weights, core, float(min_cluster_size), lines)
+    out = np.empty(n, CONDENSED)
+    for column, field in enumerate(CONDENSED.names or ()):
+        out[field] = lines[:n, column]
+    return out
+
+
+def stabilities(condensed: Array, m: int) -> tuple[Floats, Floats]:
+    """Return the stability of each cluster, and the density at which it is born; root first."""
+    k = int(condensed["parent"].max()) - m + 1
+    births = np.zeros(k)
+    clusters = condensed[condensed["child"] >= m]
+    births[clusters["child"] - m] = clusters["lambda_val"]
+    owner = condensed["parent"] - m
+    life = np.zeros(len(condensed))
+    # Rows in one place are born and end at infinite density: no life.
+    np.subtract(condensed["lambda_val"], births[owner], out=life, where=np.isfinite(births[owner]))
+    stability = np.bincount(owner, life * condensed["child_size"], minlength=k)
+    return np.asarray(stability, np.float64), births
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Chosen clusters, and what tells whether a row near a point belongs to its cluster.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (m,), int64
+        Cluster of each point, -1 for noise.
+    falls : ndarray of shape (m,), float64
+        Density (1 / distance) at which each point leaves the tree.
+    ends : ndarray of shape (m,), float64
+        The largest density below the cluster that a point fell out of: GLOSH is relative to it.
+    births : ndarray of shape (k,), float64
+        Density at which each chosen cluster begins.
+    deaths : ndarray of shape (k,), float64
+        The largest density at which anything leaves a chosen cluster.
+    persistence : ndarray of shape (k,), float64
+        Stability of each chosen cluster.
+    """
+
+    labels: Ints
+    falls: Floats
+    ends: Floats
+    births: Floats
+    deaths: Floats
+    persistence: Floats
+
+
+def _excess_of_mass(stability: Floats, parents: Ints, first: int) -> Bools:
+    """Choose clusters of the largest total stability, none below another."""
+    total = stability.copy()
+    below = np.zeros(len(total))
+    chosen = np.zeros(len(total), bool)
+    for c in range(len(total) - 1, -1, -1):
+        if c >= first:
+            chosen[c] = not below[c] > total[c]
+        total[c] = total[c] if chosen[c] else below[c]
+        if c:
+            below[parents[c]] += total[c]
+    return chosen
+
+
+def select_clusters(
+    condensed: Array,
+    m: int,
+    method: Method,
+    epsilon: float,
+    allow_single_cluster: bool,
+) -> Selection:
+    """Choose clusters from a condensed tree.
+
+    Parameters
+    ----------
+    condensed : ndarray of :data:`CONDENSED`
+    m : int
+        Number of points.
+    method : {"eom", "leaf"}
+        Excess of mass (Campello et al. 2013), or the leaves of the tree.
+    epsilon : float
+        Distance below which clusters are not split (Malzer and Baum 2020).
+    allow_single_cluster : bool
+        Whether all rows may be one cluster.
+    """
+    stability, births = stabilities(condensed, m)
+    k = len(stability)
+    parents = np.full(k, -1)
+    inner = condensed[condensed["child"] >= m]
+    parents[inner["child"] - m] = inner["parent"] - m
+    if method == "eom":
+        chosen = _excess_of_mass(stability, parents, 0 if allow_single_cluster else 1)
+    else:
+        chosen = np.full(k, k > 1)
+        chosen[parents[1:]] = False
+    if epsilon > 0.0 and k > 1 and not chosen[0]:
+        chosen = _merged_below(chosen, parents, births, epsilon, allow_single_cluster)
+    # The chosen cluster above each cluster, itself included; parents have lower numbers.
+    above = np.where(chosen, np.arange(k), -1)
+    for c in range(1, k):
+        if above[parents[c]] >= 0:
+            above[c] = above[parents[c]]
+    chosen &= above == np.arange(k)
+    ends = np.zeros(k)
+    np.maximum.at(ends, condensed["parent"] - m, condensed["lambda_val"])
+    ends_of_own = ends.copy()
+    for c in range(k - 1, 0, -1):
+        ends[parents[c]] = max(ends[parents[c]], ends[c])
+    points = condensed[condensed["child"] < m]
+    owner, falls, of_points = np.empty(m, np.int64), np.empty(m), points["child"]
+    owner[of_points], falls[of_points] = points["parent"] - m, points["lambda_val"]
+    # The heaviest cluster first, of like weight that with the first point: numbers depend neither
+    # on the order of the points nor on repetition.
+    mass, first = np.zeros(k + 1), np.full(k + 1, m)
+    np.add.at(mass, above[owner], points["child_size"][np.argsort(of_points)])
+    np.minimum.at(first, above[owner], np.arange(m))
+    order = np.flatnonzero(chosen)
+    order = order[np.lexsort([first[order], -mass[order]])]
+    number = np.full(k + 1, -1)
+    number[order] = np.arange(len(order))
+    labels = number[above[owner]]
+    births, deaths = births.copy(), ends_of_own[order]
+    if chosen[0]:
+        # All in one: its noise are rows less dense than the last split, or than epsilon.
+        births[0] = 1.0 / epsilon if epsilon > 0.0 else deaths[0]
+        labels[falls < births[0]] = -1
+        if not allow_single_cluster:
+            labels[:] = -1
+    return Selection(labels, falls, ends[owner], births[order], deaths, stability[order])
+
+
+def _merged_below(
+    chosen: Bools, parents: Ints, births: Floats, epsilon: float, allow_single_cluster: bool
+) -> Bools:
+    """Replace clusters born below a distance by the first above them that was born beyond it."""
+    out = np.zeros_like(chosen)
+    for c in np.flatnonzero(chosen):
+        while births[c] * epsilon > 1.0:
+            if parents[c] == 0 and not allow_single_cluster:
+                break
+            c = parents[c]
+            if c == 0:
+                break
+        out[c] = True
+    return out

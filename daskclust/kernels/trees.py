@@ -1,0 +1,112 @@
+"""Decision trees side by side: what the leaves of all trees say of a row, on average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._types import Array, Bools, Floats
+from daskclust.kernels.compiling import compiled
+
+__all__ = ["leaf_shares"]
+
+
+#: Rows that go through all trees at a time: they stay near, and a tree does for so many.
+_SLAB = 512
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@compiled(counted=False)
+def _walk(
+    x: Any,
+    start: int,
+    stop: int,
+    roots: Any,
+    children: Any,
+    features: Any,
+    thresholds: Any,
+    gaps_left: Any,
+    shares: Any,
+    out: Any,
+) -> None:
+    for t in range(len(roots)):
+        for i in range(start, stop):
+            node = np.uintp(roots[t])
+            feature = features[node]
+            while feature >= 0:
+                value = x[i, np.uintp(feature)]
+                right = not value <= thresholds[node]
+                # What is missing is not less, nor equal.
+                if right and value != value and gaps_left[node]:
+                    right = False
+                node = np.uintp(children[node, np.uintp(right)])
+                feature = features[node]
+            leaf = np.uintp(children[node, 0])
+            for c in range(shares.shape[1]):
+                out[i, c] += shares[leaf, c]
+
+
+def leaf_shares(
+    x: Array,
+    roots: NDArray[np.int32],
+    children: NDArray[np.int32],
+    features: NDArray[np.int32],
+    thresholds: NDArray[np.float32],
+    gaps_left: Bools,
+    shares: Floats,
+) -> Floats:
+    """Return the mean of the shares at the leaves that rows fall into, one in each tree.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p)
+        NaN where a value is missing; taken in single precision, as trees are grown.
+    roots : ndarray of shape (t,), int32
+        First node of each tree.
+    children : ndarray of shape (m, 2), int32
+        Left and right node; at a leaf the number of its shares, twice.
+    features : ndarray of shape (m,), int32
+        Column that is compared; -1 at a leaf.
+    thresholds : ndarray of shape (m,), float32
+        Values up to it go left.
+    gaps_left : ndarray of shape (m,), bool
+        Whether rows that miss the value go left.
+    shares : ndarray of shape (s, c), float64
+
+    Returns
+    -------
+    ndarray of shape (n, c), float64
+        Added up tree by tree: the same bits in whatever block a row is.
+
+    Examples
+    --------
+    >>> leaf_shares(
+    ...     np.array([[0.0], [2.0], [np.nan]]),
+    ...     np.array([0], np.int32),
+    ...     np.array([[1, 2], [0, 0], [1, 1]], np.int32),
+    ...     np.array([0, -1, -1], np.int32),
+    ...     np.array([1.0, 0.0, 0.0], np.float32),
+    ...     np.array([False, False, False]),
+    ...     np.eye(2),
+    ... )
+    array([[1., 0.],
+           [0., 1.],
+           [0., 1.]])
+    """
+    rows = np.ascontiguousarray(np.clip(x, -_LARGEST, _LARGEST), dtype=np.float32)
+    nodes = (
+        np.asarray(roots, np.int32),
+        np.asarray(children, np.int32),
+        np.asarray(features, np.int32),
+        np.asarray(thresholds, np.float32),
+        gaps_left,
+        np.asarray(shares, np.float64),
+    )
+    out = np.zeros((len(x), shares.shape[1]))
+    for start in range(0, len(x), _SLAB):
+        stop = min(start + _SLAB, len(x))
+        _walk(rows, start, stop, *nodes, out)
+    out /= len(roots)
+    return out

@@ -1,0 +1,281 @@
+"""Rows put by groups for a while: written a block at a time, read a group at a time."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._types import Ints
+from daskclust.exceptions import StoreError
+from daskclust.storage.atomic import discard, hidden_sibling, naming, new_place, remove_stale
+from daskclust.storage.files import read_range, remove_folder, write_whole
+from daskclust.storage.processes import unseen
+from daskclust.storage.stores import check_protocol, local_path
+from daskclust.storage.urls import redact
+
+__all__ = ["GroupedRows", "TemporaryFolder", "temporary_folder"]
+
+#: What a part begins with: these letters, how many groups are in it, and its records.
+_HEAD = struct.Struct("<8sqq")
+_MAGIC = b"dcrows01"
+
+
+@contextmanager
+def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
+    """Make a folder that is gone at the end, also after an error.
+
+    Parameters
+    ----------
+    base : path or str, optional
+        Folder on this machine or URL in which it is made, under a name of its own.  Default:
+        Dask's ``temporary-directory``, else that of the system.
+
+    Yields
+    ------
+    str
+        Its absolute path, or its URL.
+
+    Notes
+    -----
+    What a killed process left in the same place is removed by the next who uses it.
+
+    Examples
+    --------
+    >>> with temporary_folder() as folder:
+    ...     Path(folder).is_dir()
+    True
+    >>> Path(folder).exists()
+    False
+    """
+    if base is None:
+        base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    path = local_path(base)
+    if path is None:
+        check_protocol(base)
+        folder = f"{str(base).rstrip('/')}/{hidden_sibling(Path('daskclust-rows'), 'partial').name}"
+        try:
+            yield folder
+        finally:
+            remove_folder(folder)
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    remove_stale(path / "daskclust-rows")
+    made = hidden_sibling(path / "daskclust-rows", "partial")
+    with naming(made):
+        made.mkdir()
+    try:
+        yield str(made)
+    finally:
+        discard(made)
+
+
+class TemporaryFolder:
+    """A folder for lazy results: removed with the last reference to it, or with the process.
+
+    Copies that travel to workers hold its path alone and remove nothing.
+
+    Parameters
+    ----------
+    path : path
+        It is made with its first part.
+
+    Examples
+    --------
+    >>> folder = TemporaryFolder.beside(None)
+    >>> Path(folder.make("rows")).is_dir(), folder.has("labels")
+    (True, False)
+    >>> folder.remove()
+    >>> folder.has("rows")
+    False
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._end: Any = None
+
+    @classmethod
+    def beside(cls, checkpoint: Any) -> TemporaryFolder:
+        """Return the folder of a fit: beside its checkpoint, where a killed fit finds it again.
+
+        Without a checkpoint it is in Dask's ``temporary-directory``, or that of the system,
+        under a name of its own; what killed processes left there is removed.
+        """
+        if isinstance(checkpoint, str | os.PathLike):
+            return cls(Path(f"{os.fspath(checkpoint)}.rows").absolute())
+        base = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+        base.mkdir(parents=True, exist_ok=True)
+        remove_stale(base / "daskclust-rows")
+        return cls(hidden_sibling(base.absolute() / "daskclust-rows", "partial"))
+
+    def make(self, part: str) -> str:
+        """Return the path of a part of the folder, which is there then."""
+        place = self.path / part
+        if self._end is None:
+            self._end = weakref.finalize(self, discard, self.path)
+        with naming(place):
+            place.mkdir(parents=True, exist_ok=True)
+        return str(place)
+
+    def has(self, part: str) -> bool:
+        """Whether a part is there."""
+        return (self.path / part).is_dir()
+
+    def drop(self, part: str) -> None:
+        """Remove a part."""
+        discard(self.path / part)
+
+    def remove(self) -> None:
+        """Remove the folder now."""
+        if self._end is not None:
+            self._end()
+
+    def __reduce__(self) -> Any:
+        """Pickle the path."""
+        return type(self), (self.path,)
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """Records of rows, in files of a folder, from which the rows of one group are read at once.
+
+    Parameters
+    ----------
+    folder : str
+        What :func:`temporary_folder` yields.
+    dtype : numpy.dtype
+        Of a record: fields such as the number of the row and its values.
+
+    Notes
+    -----
+    A part is a block of rows: one file, whole or absent, of the size of its records.  Tasks
+    write parts and read groups in any order, on any worker that reaches the folder; a part
+    that is written twice is the same.
+
+    Examples
+    --------
+    >>> record = np.dtype([("row", "i8"), ("x", "f4", (2,))])
+    >>> with temporary_folder() as folder:
+    ...     store = GroupedRows(folder, record)
+    ...     records = np.zeros(3, record)
+    ...     records["row"] = [5, 6, 7]
+    ...     store.write(5, np.array([1, 0, 1]), records)
+    ...     store.read([5], 1)["row"]
+    array([5, 7])
+    """
+
+    folder: str
+    dtype: np.dtype[Any]
+
+    def write(self, part: int, groups: Ints, records: NDArray[Any]) -> None:
+        """Write the records of one block.
+
+        Parameters
+        ----------
+        part : int
+            A number for the block, which no other has: the number of its first row.
+        groups : ndarray of int of shape (m,)
+            Group of each record.  A row may have records in several groups.
+        records : ndarray of shape (m,)
+            Of the store's type.  Within a group they keep their order.
+
+        Raises
+        ------
+        OSError
+            The disk is full; it names the file, and leaves none.
+        StoreError
+            This process does not see the folder.
+        """
+        order = np.argsort(groups, kind="stable")
+        present, first = np.unique(groups[order], return_index=True)
+        bounds = np.concatenate([first, [len(order)]]).astype("<i8")
+        head = _HEAD.pack(_MAGIC, len(present), len(order))
+        sorted_records = np.ascontiguousarray(records, self.dtype)[order]
+        place = self._place(part)
+        path = local_path(place)
+        pieces = (present.astype("<i8"), bounds, sorted_records)
+        if path is None:
+            content = b"".join([head, *(piece.tobytes() for piece in pieces)])
+            write_whole(place, content, check=lambda: None)
+            return
+        if not path.parent.is_dir():
+            raise unseen(repr(self.folder), who="in which the client puts rows by groups")
+        with new_place(path) as partial, partial.open("wb") as file:
+            file.write(head)
+            for piece in pieces:
+                file.write(piece.view(np.uint8).data)
+
+    def read(self, parts: Sequence[int], group: int) -> NDArray[Any]:
+        """Return the records of one group: part by part, each in the order of its rows.
+
+        Parameters
+        ----------
+        parts : sequence of int
+            All that were written, in the order that is wanted.
+        group : int
+
+        Raises
+        ------
+        StoreError
+            A part is not there, or not whole.
+
+        Notes
+        -----
+        Holds the records once; of other groups it reads two numbers each.
+        """
+        found = [(self._place(part), *self._bounds(part, group)) for part in parts]
+        out = np.empty(sum(count for _, _, count in found), self.dtype)
+        done = 0
+        for place, start, count in found:
+            if not count:
+                continue
+            size = count * self.dtype.itemsize
+            content = self._range(place, start, size)
+            out[done : done + count] = np.frombuffer(content, self.dtype)
+            done += count
+        return out
+
+    def parts(self) -> list[int]:
+        """Return the parts that are in a folder on this machine, ascending."""
+        return sorted(int(path.stem) for path in Path(self.folder).glob("*.rows"))
+
+    def _place(self, part: int) -> str:
+        return f"{self.folder}/{part}.rows"
+
+    def _bounds(self, part: int, group: int) -> tuple[int, int]:
+        """Find where a group's records begin in a part, and how many there are."""
+        place = self._place(part)
+        magic, n_groups, _ = _HEAD.unpack(self._range(place, 0, _HEAD.size))
+        if magic != _MAGIC:
+            raise StoreError(f"{redact(place)!r} was changed by others: it is no part of rows.")
+        index = self._range(place, _HEAD.size, 8 * (2 * n_groups + 1))
+        present, bounds = np.split(np.frombuffer(index, "<i8"), [n_groups])
+        at = int(np.searchsorted(present, group))
+        if at == n_groups or present[at] != group:
+            return 0, 0
+        first, stop = int(bounds[at]), int(bounds[at + 1])
+        start = _HEAD.size + len(index) + first * self.dtype.itemsize
+        return start, stop - first
+
+    @staticmethod
+    def _range(place: str, start: int, size: int) -> bytes:
+        try:
+            content = read_range(place, start, size)
+        except FileNotFoundError as error:
+            raise unseen(repr(redact(place)), who="in which another worker put rows") from error
+        if len(content) != size:
+            raise StoreError(
+                f"{redact(place)!r} has {len(content)} bytes from byte {start} on, where {size} "
+                "were written. Leave temporary files alone while a fit runs."
+            )
+        return content

@@ -1,0 +1,1 @@
+"""Hierarchies and density clusters, on prototypes that sum up all rows."""

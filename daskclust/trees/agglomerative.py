@@ -1,0 +1,503 @@
+"""Agglomerative clustering of data of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust._choices import check_choice
+from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._warnings import warn
+from daskclust.constraints import check_pairs
+from daskclust.cube.graph import count_graph
+from daskclust.engine import is_dask
+from daskclust.estimator.fitting import OpenData, fit
+from daskclust.estimator.inputs import Data, as_cube
+from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.kernels.linkage import Linkage, cut_tree, link, link_adjacent
+from daskclust.persistence.schema import Array as Stored
+from daskclust.persistence.schema import Entry
+from daskclust.reduction.connectivity import Connectivity
+from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator
+
+__all__ = ["AgglomerativeClustering", "Cut", "cuts_as_html"]
+
+View = Literal["auto", "raw", "standard", "angle"]
+
+
+class Cut(NamedTuple):
+    """A number of clusters that a tree can be cut at.
+
+    Attributes
+    ----------
+    n_clusters : int
+    height : float
+        Of the merge that would leave one cluster less.
+    smallest : float
+        Weight of the rows of the smallest cluster.
+    """
+
+    n_clusters: int
+    height: float
+    smallest: float
+
+
+class _Read(NamedTuple):
+    """What ``fit`` was given besides X."""
+
+    cannot_link: Ints
+    cube: Any
+    weight: Any
+
+
+@dataclass(frozen=True)
+class _Problem(LeavesProblem):
+    """The leaves, with what their tree must obey."""
+
+    read: _Read = None  # type: ignore[assignment]
+
+
+class AgglomerativeClustering(TreeEstimator):
+    """Agglomerative clustering of data of any size, on weighted prototypes.
+
+    Rows are summed up by prototypes, each with the number, the mean and the sum of squares of
+    its rows; a tree of these is grown on the client.  Where there are no more rows than
+    prototypes, rows are the leaves, and the tree is SciPy's.
+
+    Parameters
+    ----------
+    n_clusters : int or None, default=2
+        Clusters at which the tree is cut; None with a ``distance_threshold``.
+    linkage : {"ward", "average", "complete", "single"}, default="ward"
+        Height of a merge.  ``"ward"``: ``sqrt(2 u v / (u + v)) |a - b|`` of weights u, v and
+        means a, b, which is that of the rows, given the leaves [1]_.  ``"average"``: mean
+        distance of all pairs of rows, each at its prototype.  ``"complete"``, ``"single"``:
+        largest and least distance of prototypes.
+    distance_threshold : float, default=None
+        Clusters are not merged at this height or above.  Give ``n_clusters=None`` with it.
+    n_prototypes : int, default=2000
+        Leaves of the tree, at most.
+    views : {"auto", "raw", "standard", "angle"}, default="auto"
+        Space in which rows are compared.  ``"auto"`` is ``"raw"``: rows as they are, so that
+        heights are SciPy's.  ``"standard"``: features by their standard deviation.
+        ``"angle"``: rows of length 1.
+    connectivity : {"adjacent"} or None, default=None
+        ``"adjacent"``: of a cube, only clusters merge that lie side by side somewhere in the
+        image.
+    random_state : int, RandomState, Generator or None, default=None
+        Draws the prototypes.  With an int the result does not depend on the chunks, the
+        scheduler or the number of workers.
+    checkpoint : path-like, default=None
+        File that holds the prototypes after each pass; a fit started again with the same data
+        and parameters continues from it.
+
+    Attributes
+    ----------
+    linkage_ : ndarray of shape (m - 1, 4), float64
+        The tree as SciPy's linkage matrix: the two clusters, height, number of leaves.
+        Merges that ``cannot_link`` or the image forbids come last, at infinity.
+    leaf_weights_ : ndarray of shape (m,), float64
+        Weight of the rows of each leaf.
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row: that of its nearest leaf; 0 is the heaviest.  Lazy, and chunked
+        like X, for Dask input.
+    n_clusters_ : int
+        Clusters at the cut.
+    n_leaves_ : int
+        Leaves of the tree, m.
+    n_iter_ : int
+        Passes that moved the prototypes: 5, or 0 where rows are the leaves.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
+    history_ : list of dict
+        One record a pass, with ``objective`` (inertia of the prototypes).
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X (naming the first), fewer rows or prototypes than clusters,
+        and parameters out of range.
+    ConstraintError
+        For pairs that cannot be used, and where they allow no fewer clusters than
+        ``n_clusters``.
+    CheckpointError
+        If the checkpoint is damaged or belongs to other data or parameters.
+
+    See Also
+    --------
+    KMeans : Faster, where the number of clusters is known and they are round.
+    HDBSCAN : Clusters of any shape, with noise.
+
+    Notes
+    -----
+    *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 5 that move
+    them, 1 that counts neighbors with ``connectivity``; 1 for ``labels_``.  *On the client*:
+    m leaves take ``4 m^2`` bytes (up to 10 000 leaves; half of that a pair beyond) and
+    O(m^2) time (0.4 s for 2000); never anything of length n.
+
+    Trees are unstable: other prototypes give another cut, about as good.  Two clusters of
+    10 000 rows need some thousand prototypes; 500 are too few.
+
+    References
+    ----------
+    .. [1] Ward, J. (1963). Hierarchical grouping to optimize an objective function. Journal
+       of the American Statistical Association 58.
+    .. [2] Muellner, D. (2011). Modern hierarchical, agglomerative clustering algorithms.
+       arXiv:1109.2378.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.array([[0.0], [1.0], [10.0], [11.0], [50.0]])
+    >>> model = daskclust.AgglomerativeClustering(3).fit(X)
+    >>> model.labels_
+    array([0, 0, 1, 1, 2], dtype=int32)
+    >>> model.cut(2).labels_
+    array([0, 0, 0, 0, 1], dtype=int32)
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "linkage_": Stored("n", "four", finite=False, low=0.0, optional=True),
+        "_codes": Stored("m", kind="i", low=0, below="m"),
+    }
+    _n_lloyd = 5
+
+    def __init__(
+        self,
+        n_clusters: int | None = 2,
+        *,
+        linkage: Linkage = "ward",
+        distance_threshold: float | None = None,
+        n_prototypes: int = 2000,
+        views: View = "auto",
+        connectivity: Literal["adjacent"] | None = None,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.linkage: Any = linkage
+        self.distance_threshold = distance_threshold
+        self.n_prototypes = n_prototypes
+        self.views: Any = views
+        self.connectivity: Any = connectivity
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice(self.linkage, "linkage", get_args(Linkage))
+        check_choice(self.views, "views", get_args(View))
+        if self.connectivity is not None:
+            check_choice(self.connectivity, "connectivity", ("adjacent",))
+        _check_cut(self.n_clusters, self.distance_threshold, "distance_threshold")
+        if self.n_clusters is not None and self.n_clusters > self.n_prototypes:
+            raise ValueError(
+                f"n_prototypes={self.n_prototypes} should be >= n_clusters={self.n_clusters}. "
+                "Ask for more prototypes."
+            )
+
+    def fit(
+        self, X: Any, y: Any = None, *, cannot_link: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Grow the tree, and cut it.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+            Rows to cluster.
+        y : ignored
+        cannot_link : array-like of shape (c, 2), int, optional
+            Pairs of row numbers that no cluster holds both of; the rows are leaves of their own.
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        return fit(self, X, sample_weight, cannot_link=cannot_link, cube=as_cube(X))
+
+    def _read(self, data: Data, cannot_link: Any = None, cube: Any = None) -> _Read:
+        if self.n_clusters is not None and data.n_rows < self.n_clusters:
+            raise ValueError(
+                f"n_samples={data.n_rows} should be >= n_clusters={self.n_clusters}. Ask for "
+                "fewer clusters."
+            )
+        if data.n_rows < 2:
+            raise ValueError(f"n_samples={data.n_rows}; expected at least 2 rows for a tree.")
+        if self.connectivity is not None and cube is None:
+            raise ValueError(
+                f"connectivity={self.connectivity!r} asks which pixels lie side by side; X is no "
+                "cube. Use daskclust.open_cube, or connectivity=None."
+            )
+        pairs = check_pairs(cannot_link, "cannot_link", int(data.n_rows))
+        return _Read(pairs, cube, data.weight)
+
+    def _problem(self, data: OpenData, read: _Read) -> _Problem:
+        own = np.unique(read.cannot_link).astype(np.int64)
+        if data.rows.n_rows > self.n_prototypes < len(own):
+            raise ConstraintError(
+                f"cannot_link names {len(own)} rows, each a leaf of its own; expected at most "
+                f"n_prototypes={self.n_prototypes}. Raise n_prototypes, or give fewer pairs."
+            )
+        found = self._find_leaves(
+            data, self._space(data), own, cannot_link=read.cannot_link.tolist()
+        )
+        return _Problem(**vars(found), read=read)
+
+    def _space(self, data: OpenData) -> Metric:
+        if self.views == "angle":
+            return UnitSphere()
+        if self.views != "standard":
+            return EUCLIDEAN
+        deviation = np.sqrt(data.survey.variance)
+        keep = deviation > 0
+        if not keep.any():
+            return EUCLIDEAN
+        scale = np.diag(deviation)[:, keep]
+        return Whitened(
+            data.survey.mean, np.diag(1.0 / np.where(keep, deviation, 1.0))[:, keep], scale.T
+        )
+
+    def _finish(
+        self, data: OpenData, problem: _Problem, state: Leaves, history: list[dict[str, Any]]
+    ) -> None:
+        leaves, own = problem.leaves(state), _rows_of_leaves(problem, state)
+        self._keep(problem, leaves, history)
+        pairs = _between_leaves(problem.read.cannot_link, own)
+        grow = link
+        if self.connectivity is not None:
+            grow = partial(link_adjacent, beside=self._beside(problem.read, leaves))
+        self.linkage_ = grow(leaves.centers, leaves.weights, self.linkage, cannot_link=pairs)
+        self._row_leaves = self._map(
+            data.X,
+            None,
+            np.int32,
+            "leaves",
+            data.rows.lengths,
+            (own[0], own[1].astype(np.int32)),
+        )
+        self._set_cut(self.n_clusters, self.distance_threshold)
+
+    def _check_loaded(self) -> None:
+        m, tree = self.n_leaves_, self.linkage_
+        if tree.shape != (m - 1, 4) or np.isnan(tree).any():
+            raise ValueError(
+                f"linkage_ has shape {tree.shape}; expected ({m - 1}, 4) of numbers for {m} leaves."
+            )
+        merged = tree[:, :2].ravel()
+        there = np.repeat(m + np.arange(m - 1), 2) > merged
+        if not (there & (merged == np.floor(merged))).all() or len(set(merged)) < len(merged):
+            raise ValueError("linkage_ is no tree: it merges what is not there, or twice.")
+
+    def _beside(self, read: _Read, leaves: Leaves) -> Bools:
+        m = len(leaves.centers)
+        ask = Connectivity((self._metric,), (leaves.centers,), min(2, m))
+        _, (found,) = count_graph(read.cube, ask, read.weight)
+        beside = np.zeros((m, m), bool)
+        a, b = np.divmod(found.keys, m)
+        beside[a, b] = beside[b, a] = True
+        return beside
+
+    @property
+    def n_leaves_(self) -> int:
+        """Leaves of the tree."""
+        return len(self.leaf_weights_)
+
+    def _set_cut(self, n_clusters: int | None, height: float | None) -> None:
+        """Cut the tree, and set what follows from it."""
+        m, heights = self.n_leaves_, self.linkage_[:, 2]
+        least = 1 + int(np.isinf(heights).sum())
+        if height is not None:
+            wanted = 1 + int((heights >= height).sum())
+        else:
+            wanted = int(n_clusters or 0)
+            if wanted < least:
+                raise ConstraintError(
+                    f"n_clusters={wanted}, but cannot_link and connectivity allow no fewer than "
+                    f"{least} clusters. Ask for {least} or more, or drop constraints."
+                )
+            if wanted > m:
+                warn(
+                    f"n_clusters={wanted}, but there are {m} leaves: every leaf is a cluster. "
+                    f"Use n_clusters={m} or less, or more n_prototypes.",
+                    ConstraintWarning,
+                )
+                wanted = m
+        self.n_clusters_ = wanted
+        self._codes = cut_tree(self.linkage_, self.leaf_weights_, wanted)
+        leaves = self.__dict__.get("_row_leaves")
+        self.__dict__.pop("labels_", None)
+        if leaves is not None:
+            codes = self._codes.astype(np.int32)
+            if is_dask(leaves):
+                self.labels_ = leaves.map_blocks(partial(_coded, codes=codes), dtype=np.int32)
+            else:
+                self.labels_ = codes[leaves]
+
+    def cut(self, n_clusters: int | None = None, height: float | None = None) -> Self:
+        """Cut the tree elsewhere, without a new fit.
+
+        Parameters
+        ----------
+        n_clusters : int, optional
+        height : float, optional
+            Clusters are not merged at this height or above.  Give one of the two.
+
+        Returns
+        -------
+        AgglomerativeClustering
+            A fitted copy.
+
+        Raises
+        ------
+        ValueError
+            For both or none of the arguments, and more clusters than leaves.
+        """
+        check_is_fitted(self)
+        _check_cut(n_clusters, height, "height")
+        if n_clusters is not None and n_clusters > self.n_leaves_:
+            raise ValueError(
+                f"n_clusters={n_clusters}; the tree has {self.n_leaves_} leaves. Ask for fewer "
+                "clusters."
+            )
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.n_clusters, copy.distance_threshold = n_clusters, height
+        copy._set_cut(n_clusters, height)
+        return copy
+
+    def cut_table(self, most: int = 12) -> list[Cut]:
+        """Return what cuts to 2, 3, ... clusters are like; a large step in height is a good cut.
+
+        Parameters
+        ----------
+        most : int, default=12
+            The largest number of clusters.
+
+        Returns
+        -------
+        list of (n_clusters, height, smallest)
+
+        Examples
+        --------
+        >>> import numpy as np, daskclust
+        >>> X = np.array([[0.0], [1.0], [10.0], [11.0], [50.0]])
+        >>> for cut in daskclust.AgglomerativeClustering(3).fit(X).cut_table(3):
+        ...     print(cut.n_clusters, round(cut.height, 1), cut.smallest)
+        2 56.3 1.0
+        3 14.1 1.0
+        """
+        check_is_fitted(self)
+        check_integer(most, "most", 2)
+        heights, weights = self.linkage_[:, 2], self.leaf_weights_
+        least = 2 + int(np.isinf(heights).sum())
+        cuts = []
+        for k in range(least, min(most, self.n_leaves_) + 1):
+            sizes = np.bincount(cut_tree(self.linkage_, weights, k), weights)
+            cuts.append(Cut(k, float(heights[self.n_leaves_ - k]), float(sizes.min())))
+        return cuts
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """Show the cuts of a fitted tree below the parameters, in notebooks."""
+        found: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in found and hasattr(self, "linkage_"):
+            found["text/html"] += cuts_as_html(self)
+        return found
+
+    def predict(self, X: Any) -> Any:
+        """Cluster of the nearest leaf of each row.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+            Lazy, and chunked like X, for Dask input: values of X are checked when it is
+            computed.
+
+        Raises
+        ------
+        ValueError
+            For NaN or infinity, and another number of features.
+        """
+        X = self._checked(X)
+        then = partial(_coded, codes=self._codes.astype(np.int32))
+        return self._map(X, then, np.int32, "predict")
+
+    def score_samples(self, X: Any) -> Any:
+        """Minus the distance of each row to its nearest leaf: higher is more normal.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        scores : ndarray or dask.array.Array of shape (n_samples,), float64
+            Lazy, and chunked like X, for Dask input.
+        """
+        return self._map(self._checked(X), _nearness, np.float64, "score")
+
+
+def cuts_as_html(model: AgglomerativeClustering) -> str:
+    """Return the cuts of a tree as an HTML table, that of the model in bold."""
+    rows = "".join(
+        f"<tr{' style=font-weight:bold' if cut.n_clusters == model.n_clusters_ else ''}>"
+        f'<td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'
+        f'<td class="n">{cut.smallest:g}</td></tr>'
+        for cut in model.cut_table(max(12, min(model.n_clusters_ + 2, 40)))
+    )
+    head = "<tr><th>clusters</th><th>height</th><th>rows of the smallest</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+
+def _nearness(leaves: Array, distances: Floats) -> Floats:
+    return -np.asarray(distances, np.float64)
+
+
+def _coded(leaves: Array, distances: Floats | None = None, *, codes: Array) -> Array:
+    return codes[leaves]
+
+
+def _check_cut(n_clusters: Any, height: Any, name: str) -> None:
+    if (n_clusters is None) == (height is None):
+        raise ValueError(
+            f"Exactly one of n_clusters and {name} has to be set, and the other one needs to be "
+            f"None: n_clusters={n_clusters!r}, {name}={height!r}."
+        )
+    if n_clusters is not None:
+        check_integer(n_clusters, "n_clusters", 1)
+        return
+    check_real(height, name, 0.0)
+
+
+def _rows_of_leaves(problem: LeavesProblem, state: Leaves) -> tuple[Ints, Ints]:
+    """Return the rows that are leaves, sorted, and which leaf each of them is."""
+    if problem.n_lloyd == 0:
+        rows = problem.drawn[state.weights > 0]
+        return rows, np.arange(len(rows))
+    first = int((state.weights > 0).sum())
+    return problem.own, np.arange(first, first + len(problem.own))
+
+
+def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:
+    """Return pairs of rows as pairs of leaves; rows of weight 0 are none."""
+    rows, leaves = own
+    if not len(pairs) or not len(rows):
+        return np.empty((0, 2), np.int64)
+    places = np.searchsorted(rows, pairs).clip(max=len(rows) - 1)
+    there = (rows[places] == pairs).all(axis=1)
+    return leaves[places[there]]

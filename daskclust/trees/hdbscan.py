@@ -1,0 +1,340 @@
+"""HDBSCAN of data of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from daskclust._choices import check_choice
+from daskclust._types import Array, Floats, Ints
+from daskclust._warnings import warn
+from daskclust.estimator.fitting import OpenData, fit
+from daskclust.estimator.inputs import Data
+from daskclust.estimator.parameters import check_integer, check_real
+from daskclust.estimator.spaces import EUCLIDEAN
+from daskclust.kernels.density_tree import (
+    CONDENSED,
+    Bubbles,
+    Method,
+    condense,
+    core_distances,
+    density_tree,
+    select_clusters,
+)
+from daskclust.persistence.schema import Array as Stored
+from daskclust.persistence.schema import Entry, Records
+from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_rows
+
+__all__ = ["HDBSCAN"]
+
+
+@dataclass(frozen=True)
+class _Membership:
+    """What a row is, by its nearest leaf and its distance to it; travels to workers.
+
+    Parameters
+    ----------
+    wanted : {"labels", "probabilities", "outliers"}
+    labels, falls, ends, core : ndarray of shape (m,)
+        Of the leaves.
+    births, deaths : ndarray of shape (k + 1,)
+        Of the clusters, as densities; the last is noise.
+    """
+
+    wanted: Literal["labels", "probabilities", "outliers"]
+    labels: Ints
+    falls: Floats
+    ends: Floats
+    core: Floats
+    births: Floats
+    deaths: Floats
+
+    def __call__(self, leaves: Ints, distances: Floats) -> Array:
+        """Return labels, or shares between 0 and 1."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = 1.0 / np.maximum(distances, self.core[leaves])
+            density = np.minimum(density, self.falls[leaves])
+            if self.wanted == "outliers":
+                ends = self.ends[leaves]
+                scores = (ends - density) / ends
+                return np.where(np.isfinite(density) & (ends > 0.0), scores, 0.0)
+            labels = self.labels[leaves]
+            labels = np.where(density >= self.births[labels], labels, -1)
+            if self.wanted == "labels":
+                return labels.astype(np.int32)
+            deaths = self.deaths[labels]
+            share = np.minimum(density, deaths) / deaths
+            share[~np.isfinite(density) | (deaths == 0.0)] = 1.0
+            share[labels < 0] = 0.0
+            return share
+
+
+class HDBSCAN(TreeEstimator):
+    """HDBSCAN of data of any size: clusters of any shape and density, and noise.
+
+    Rows are summed up by prototypes, each with the number, the mean and the extent of its rows
+    (data bubbles [1]_); a density tree of these is grown on the client.  Where there are no more
+    rows than prototypes, rows are the leaves, and the clusters are scikit-learn's.
+
+    Parameters
+    ----------
+    min_cluster_size : int or float, default=5
+        Rows of a cluster, at least 2; below 1 a share of all rows.
+    min_samples : int, default=None
+        Rows in the neighborhood of a core row, itself included; ``min_cluster_size`` when
+        omitted.  Larger values call more rows noise.
+    n_prototypes : int, default=20000
+        Leaves of the tree, at most.
+    cluster_selection_method : {"eom", "leaf"}, default="eom"
+        Clusters of the largest stability (excess of mass), or the leaves of the condensed tree.
+    cluster_selection_epsilon : float, default=0.0
+        Distance below which clusters are not split.
+    allow_single_cluster : bool, default=False
+        Whether all rows may be one cluster.
+    random_state : int, RandomState, Generator or None, default=None
+        Draws the prototypes.  With an int the result does not depend on the chunks, the
+        scheduler or the number of workers.
+    checkpoint : path-like, default=None
+        File that holds the prototypes after each pass; a fit started again with the same data
+        and parameters continues from it.
+
+    Attributes
+    ----------
+    labels_ : ndarray or dask.array.Array of shape (n,), int32
+        Cluster of each row, -1 for noise; 0 is the heaviest.  Lazy, and chunked like X, for
+        Dask input.
+    probabilities_ : ndarray or dask.array.Array of shape (n,), float64
+        How firmly each row belongs to its cluster; 0 for noise.  Lazy for Dask input.
+    outlier_scores_ : ndarray or dask.array.Array of shape (n,), float64
+        GLOSH: 0 amid a cluster, towards 1 for rows much less dense than those around them.
+        Lazy for Dask input.
+    n_clusters_ : int
+    condensed_tree_ : structured ndarray
+        ``parent``, ``child``, ``lambda_val`` (1 / distance), ``child_size`` (rows).  Children
+        below the number of leaves are leaves; the root is the number of leaves.
+    leaf_weights_ : ndarray of shape (m,), float64
+        Weight of the rows of each leaf.
+    n_iter_ : int
+        Passes that moved the prototypes: 2, or 0 where rows are the leaves.
+    n_features_in_ : int
+        Number of features p.
+    feature_names_in_ : ndarray of shape (p,)
+        Names of the columns, where X has names.
+    history_ : list of dict
+        One record a pass, with ``objective`` (inertia of the prototypes).
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in X (naming the first), fewer rows than ``min_samples``, and
+        parameters out of range.
+    CheckpointError
+        If the checkpoint is damaged or belongs to other data or parameters.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If all rows are noise.
+
+    See Also
+    --------
+    DBSCAN : One density for all clusters; exact for up to three features.
+    KMeans : Where clusters are round, and there is no noise.
+
+    Notes
+    -----
+    A row is noise when the larger of its distance to its prototype and the prototype's core
+    distance exceeds the distance at which its cluster was born: by its own distance, and not by
+    its prototype's.
+
+    *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 2 that move
+    them; 1 each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares
+    each row with all m prototypes.  *On the client*: m leaves take O(m^2 p) time (about 10 s
+    for 20 000 of 8 features) and O(m p) memory; never anything of length n.
+
+    In the plane, and with much noise, prototypes are coarse: :class:`DBSCAN` is exact there.
+
+    References
+    ----------
+    .. [1] Breunig, M. et al. (2001). Data bubbles: quality preserving performance boosting for
+       hierarchical clustering. SIGMOD.
+    .. [2] Campello, R., Moulavi, D., Sander, J. (2013). Density-based clustering based on
+       hierarchical density estimates. PAKDD.
+    .. [3] dos Santos, J. et al. (2019). Hierarchical density-based clustering using
+       MapReduce. IEEE Transactions on Big Data 7.
+    .. [4] Malzer, C., Baum, M. (2020). A hybrid approach to hierarchical density-based cluster
+       selection. MFI.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [50.0]])
+    >>> daskclust.HDBSCAN(min_cluster_size=2).fit(X).labels_
+    array([ 0,  0,  0,  1,  1,  1, -1], dtype=int32)
+    """
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "condensed_tree_": Records(
+            tuple((str(name), CONDENSED[name].str) for name in CONDENSED.names or ())
+        ),
+        "_core": Stored("m", low=0.0),
+        # The last is noise; before the labels, which are below their number.
+        "_births": Stored("k", finite=False, low=0.0),
+        "_deaths": Stored("k", finite=False, low=0.0),
+        "_labels": Stored("m", kind="i", low=-1, below="k"),
+        "_falls": Stored("m", finite=False, low=0.0),
+        "_ends": Stored("m", finite=False, low=0.0),
+    }
+    _n_lloyd = 2
+    _finds_noise: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        min_cluster_size: float = 5,
+        *,
+        min_samples: int | None = None,
+        n_prototypes: int = 20_000,
+        cluster_selection_method: Method = "eom",
+        cluster_selection_epsilon: float = 0.0,
+        allow_single_cluster: bool = False,
+        random_state: Any = None,
+        checkpoint: Any = None,
+    ) -> None:
+        self.min_cluster_size = min_cluster_size
+        self.min_samples = min_samples
+        self.n_prototypes = n_prototypes
+        self.cluster_selection_method: Any = cluster_selection_method
+        self.cluster_selection_epsilon = cluster_selection_epsilon
+        self.allow_single_cluster = allow_single_cluster
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        count_rows(self.min_cluster_size, 1.0, "min_cluster_size")
+        if self.min_samples is not None:
+            check_integer(self.min_samples, "min_samples", 1)
+        check_choice(self.cluster_selection_method, "cluster_selection_method", get_args(Method))
+        check_real(self.cluster_selection_epsilon, "cluster_selection_epsilon", 0.0)
+        if not isinstance(self.allow_single_cluster, bool | np.bool_):
+            raise TypeError(
+                f"allow_single_cluster={self.allow_single_cluster!r}; expected True or False."
+            )
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """Grow the density tree, and choose clusters from it.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+            Rows to cluster.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        return fit(self, X, sample_weight)
+
+    def _read(self, data: Data) -> None:
+        least = 1 if self.min_samples is None else int(self.min_samples)
+        if data.n_rows < max(least, 2):
+            raise ValueError(
+                f"min_samples ({self.min_samples}) must be at most the number of samples in X, and "
+                f"there must be 2 or more: n_samples={int(data.n_rows)}. Lower min_samples."
+            )
+
+    def _problem(self, data: OpenData, read: None) -> LeavesProblem:
+        return self._find_leaves(data, EUCLIDEAN, np.empty(0, np.int64))
+
+    def _finish(
+        self, data: OpenData, problem: LeavesProblem, state: Leaves, history: list[dict[str, Any]]
+    ) -> None:
+        leaves = problem.leaves(state)
+        self._keep(problem, leaves, history)
+        m = len(leaves.weights)
+        smallest = count_rows(self.min_cluster_size, data.survey.weight, "min_cluster_size")
+        samples = smallest if self.min_samples is None else float(self.min_samples)
+        bubbles = Bubbles.of_sums(leaves.centers, leaves.weights, leaves.squares)
+        self._core = core_distances(bubbles, min(samples, float(leaves.weights.sum())))
+        tree = density_tree(bubbles, self._core)
+        condensed = condense(tree, leaves.weights, self._core, smallest)
+        self.condensed_tree_ = condensed.view(np.recarray)
+        chosen = select_clusters(
+            condensed,
+            m,
+            self.cluster_selection_method,
+            float(self.cluster_selection_epsilon),
+            bool(self.allow_single_cluster),
+        )
+        self._labels, self._falls, self._ends = chosen.labels, chosen.falls, chosen.ends
+        self._births = np.append(chosen.births, np.inf)
+        self._deaths = np.append(chosen.deaths, 0.0)
+        self.n_clusters_ = int(chosen.labels.max()) + 1
+        if self.n_clusters_ == 0:
+            warn(
+                f"All rows are noise: no {smallest:g} rows lie so densely together that "
+                f"min_samples={samples:g} tells them from the rest. Lower min_cluster_size or "
+                "min_samples, or set allow_single_cluster=True.",
+                ConvergenceWarning,
+            )
+        own = (np.empty(0, np.int64), np.empty(0, np.int64))
+        if problem.n_lloyd == 0:
+            rows = problem.drawn[state.weights > 0]
+            own = rows, np.arange(len(rows))
+        for name, wanted, dtype in (
+            ("labels_", "labels", np.int32),
+            ("probabilities_", "probabilities", np.float64),
+            ("outlier_scores_", "outliers", np.float64),
+        ):
+            then = self._membership(wanted)
+            values = then(own[1], np.zeros(len(own[1]))) if len(own[1]) else np.empty(0, dtype)
+            made = self._map(data.X, then, dtype, wanted, data.rows.lengths, (own[0], values))
+            self.__dict__[name] = made
+
+    def _membership(self, wanted: Any) -> _Membership:
+        return _Membership(
+            wanted, self._labels, self._falls, self._ends, self._core, self._births, self._deaths
+        )
+
+    def predict(self, X: Any) -> Any:
+        """Cluster of each row, -1 for noise, by its distance to its nearest leaf.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+            Lazy, and chunked like X, for Dask input: values of X are checked when it is
+            computed.
+
+        Raises
+        ------
+        ValueError
+            For NaN or infinity, and another number of features.
+        """
+        X = self._checked(X)
+        return self._map(X, self._membership("labels"), np.int32, "predict")
+
+    def score_samples(self, X: Any) -> Any:
+        """Minus the GLOSH score of each row, by its nearest leaf: 0 is normal, -1 an outlier.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        scores : ndarray or dask.array.Array of shape (n_samples,), float64
+            Lazy, and chunked like X, for Dask input.
+        """
+        return -self._map(self._checked(X), self._membership("outliers"), np.float64, "score")

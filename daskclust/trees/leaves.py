@@ -1,0 +1,278 @@
+"""The leaves of a tree: the rows themselves where they are few, else prototypes of all rows.
+
+Prototypes are rows drawn with probability proportional to their weight, moved by a few of
+Lloyd's iterations.  The last of these passes counts what each prototype stands for: weight, mean
+and sum of squares of its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust._types import Array, Floats, Ints
+from daskclust.engine import Rows, Step, as_matrix, map_rows, working_dtype
+from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds
+from daskclust.estimator.inputs import Data, check_rows
+from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.spaces import METRICS, Metric
+from daskclust.estimator.values import check_block
+from daskclust.kernels.nearest.assign import nearest
+from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.schema import Array as Stored
+from daskclust.persistence.schema import Entry, Number, OneOf, Plain
+from daskclust.reduction import ASSIGN, CenterSets
+
+__all__ = ["Leaves", "LeavesProblem", "NearestLeaf", "TreeEstimator", "count_rows"]
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """What the leaves stand for.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (m, p), float64
+        Means of the rows of each leaf.
+    weights : ndarray of shape (m,), float64
+    squares : ndarray of shape (m,), float64
+        Weighted sums of squared distances to the means.
+    """
+
+    shapes: ClassVar[Mapping[str, str]] = {
+        "centers": "f m p",
+        "weights": "f m",
+        "squares": "f m",
+    }
+
+    centers: Floats
+    weights: Floats
+    squares: Floats
+
+    @classmethod
+    def of_rows(cls, values: Array, weights: Floats) -> Leaves:
+        """Return one leaf a row."""
+        return cls(np.asarray(values, np.float64), weights, np.zeros(len(values)))
+
+    def kept(self) -> Leaves:
+        """Return the leaves that stand for any row."""
+        some = self.weights > 0
+        return Leaves(self.centers[some], self.weights[some], self.squares[some])
+
+    def joined(self, other: Leaves) -> Leaves:
+        """Return these leaves and others after them."""
+        return Leaves(
+            np.concatenate([self.centers, other.centers]),
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.squares, other.squares]),
+        )
+
+
+@dataclass(frozen=True)
+class LeavesProblem:
+    """The search for leaves.
+
+    Parameters
+    ----------
+    rows : Rows
+        In the space in which they are compared.
+    drawn : ndarray of int64
+        Numbers of the drawn rows, sorted; all of any weight where rows are the leaves.
+    metric : Metric
+    n_lloyd : int
+        Passes that move the prototypes; 0 where rows are the leaves.
+    own : ndarray of int64
+        Rows that are leaves of their own, sorted; not summed up by any prototype.
+    facts : mapping
+        What else a checkpoint belongs to.
+    """
+
+    kind: ClassVar[type[Leaves]] = Leaves
+
+    rows: Rows
+    drawn: Ints
+    metric: Metric
+    n_lloyd: int
+    own: Ints
+    facts: Mapping[str, Any]
+
+    @property
+    def max_iter(self) -> int:
+        """Passes over the data."""
+        return self.n_lloyd
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return nothing: how many of the leaves are used, the data decide."""
+        return {"p": self.rows.n_features}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what the rows do not tell."""
+        return dict(self.facts)
+
+    def begin(self) -> Leaves:
+        """Fetch the drawn rows."""
+        return Leaves.of_rows(*self.rows.take(self.drawn))
+
+    def step(self, state: Leaves) -> Step[Leaves]:
+        """Move each prototype to the mean of its rows."""
+        rows = self.rows.excluding(self.own)
+        found = rows.reduce(ASSIGN, CenterSets(state.centers[None]))
+        means = self.metric.project(found.of(0).means(state.centers))
+        moved = ((means - state.centers) ** 2).sum(axis=1)
+        # Of a mean that was moved onto the sphere this is a bound.
+        squares = np.maximum(found.inertia[0] - found.counts[0] * moved, 0.0)
+        return Step(
+            Leaves(means, found.counts[0], squares),
+            objective=float(found.inertia.sum()),
+            center_shift=float(moved.sum()),
+            finished=False,
+        )
+
+    def leaves(self, state: Leaves) -> Leaves:
+        """Return the leaves of the last state, and the rows that are leaves of their own."""
+        found = state.kept()
+        if self.n_lloyd == 0 or not len(self.own):
+            return found
+        return found.joined(Leaves.of_rows(*self.rows.take(self.own)))
+
+
+@dataclass(frozen=True)
+class NearestLeaf:
+    """What becomes of a block's rows; travels to workers.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (m, q)
+    metric : Metric
+    dtype : dtype
+        Precision of the distances.
+    then : callable(leaves, distances) -> ndarray, optional
+        What is made of the nearest leaf of each row; its number when omitted.
+    """
+
+    centers: Floats
+    metric: Metric
+    dtype: np.dtype[Any]
+    then: Any = None
+
+    def __call__(self, x: Array, start: int) -> Array:
+        """Return one result a row."""
+        x = as_matrix(x, self.dtype)
+        check_block(x, start, missing=False)
+        leaves, squared = nearest(self.metric(x), self.centers)
+        return leaves if self.then is None else self.then(leaves, np.sqrt(squared))
+
+
+class TreeEstimator(Saveable, ClusterMixin, BaseEstimator):
+    """Base of the estimators whose trees grow on leaves."""
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "n_iter_": Number(int, low=0),
+        "history_": Plain(list, records=True),
+        "n_clusters_": Number(int, low=0),
+        "leaf_weights_": Stored("m", low=0.0),
+        "_leaves": Stored("m", "q"),
+        "_metric": OneOf(METRICS),
+    }
+    #: Passes that move prototypes.
+    _n_lloyd: ClassVar[int]
+
+    n_prototypes: int
+    random_state: Any
+    checkpoint: Any
+    _leaves: Floats
+    _metric: Metric
+
+    def _check_parameters(self) -> None:
+        check_integer(self.n_prototypes, "n_prototypes", 2)
+
+    def _check_features(self, n_features: int) -> None:
+        """Nothing depends on the number of features."""
+
+    def _first_pass(self, data: Data, read: Any) -> FirstPass:
+        n_picks = min(int(self.n_prototypes), int(data.rows.n_rows))
+        return FirstPass(draw_seeds(self.random_state, 1), n_picks)
+
+    def _find_leaves(
+        self, data: OpenData, metric: Metric, own: Ints, **facts: Any
+    ) -> LeavesProblem:
+        """Return the search for leaves, in the space of a metric."""
+        picks = data.survey.picks[0]
+        drawn = np.sort(picks["row"][picks["row"] >= 0]).astype(np.int64)
+        few = data.rows.n_rows <= self.n_prototypes
+        if not few:
+            drawn = drawn[~np.isin(drawn, own)]
+        rows = data.rows if metric.is_identity else data.rows.transformed(metric)
+        return LeavesProblem(rows, drawn, metric, 0 if few else self._n_lloyd, own, facts)
+
+    def _keep(self, problem: LeavesProblem, leaves: Leaves, history: list[dict[str, Any]]) -> None:
+        self.history_ = history
+        self.n_iter_ = len(history)
+        self.leaf_weights_ = leaves.weights
+        self._leaves, self._metric = leaves.centers, problem.metric
+
+    def _map(
+        self,
+        X: Any,
+        then: Any,
+        dtype: Any,
+        name: str,
+        lengths: tuple[int, ...] | None = None,
+        patch: tuple[Ints, Array] | None = None,
+    ) -> Any:
+        """Map rows by their nearest leaf; now, or lazily for Dask input."""
+        of_rows = NearestLeaf(self._leaves, self._metric, working_dtype(X.dtype), then)
+        return map_rows(X, of_rows, dtype=dtype, lengths=lengths, patch=patch, name=name)
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return check_rows(self, X, reset=False)
+
+    def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Fit and return ``labels_``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : ignored
+        **params
+            Other arguments of ``fit``, such as ``sample_weight``.
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+        """
+        return self.fit(X, y, **params).labels_
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what this estimator takes."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
+
+
+def count_rows(value: Any, weight: float, name: str) -> float:
+    """Return a number of rows that may be given as a share of all.
+
+    Raises
+    ------
+    ValueError
+        For what is neither an integer of at least 2 nor a share between 0 and 1.
+    """
+    is_share = isinstance(value, float) and 0.0 < value < 1.0
+    if is_share:
+        return max(2.0, math.ceil(value * weight))
+    if isinstance(value, float):
+        raise ValueError(
+            f"{name}={value}; expected a number of rows, an integer of at least 2, or a share of "
+            "all rows between 0 and 1."
+        )
+    check_integer(value, name, 2)
+    return float(value)

@@ -1,0 +1,125 @@
+"""Trees and density on prototypes beside those of all rows: agreement, noise, processor time.
+
+    python tests/benchmarks/trees.py [--seeds 5] [--parts ward density boxes]
+
+``ward``: adjusted Rand index with the classes, of SciPy's cut of all rows and of 2000 prototypes.
+``density``: 100 000 rows, a fifth of them uniform noise; planted clusters and two moons; index
+with the labels of all rows (hdbscan, where it is installed and p = 2; else the planted ones), and
+precision and recall of noise.  ``boxes``: DBSCAN of more and more rows, seconds for 1e6.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from sklearn.datasets import make_moons
+
+import daskclust
+from daskclust.metrics import adjusted_rand_score
+
+DATA = Path(os.environ.get("DASKCLUST_TEST_DATA") or Path(__file__).parents[3] / "shared") / "data"
+SETS = ("uci_pendigits_train", "landsat_statlog", "mnist_5v6", "uci_shuttle")
+#: Rows of which SciPy's tree is grown: the condensed distances of more take gigabytes.
+MOST = 14_000
+
+
+def ward(seeds: int) -> None:
+    """Print the index of cuts with the classes."""
+    for name in SETS:
+        stored = np.load(DATA / f"{name}.npz")
+        X = stored["X"].reshape(len(stored["X"]), -1).astype(float)
+        truth = np.unique(stored["y"], return_inverse=True)[1]
+        k = int(truth.max()) + 1
+        rows = "too many rows"
+        if len(X) <= MOST:
+            cut = fcluster(linkage(X, "ward"), k, "maxclust")
+            rows = f"{adjusted_rand_score(truth, cut):.3f}"
+        models = [daskclust.AgglomerativeClustering(k, random_state=s) for s in range(seeds)]
+        found = [adjusted_rand_score(truth, model.fit(X).labels_) for model in models]
+        print(f"{name:20s} rows {rows}  prototypes {np.mean(found):.3f}  {np.round(found, 3)}")
+
+
+def planted(kind: str, p: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Make clusters of different spread, or two moons, and uniform noise."""
+    rng = np.random.default_rng(seed)
+    n = 80_000
+    if kind == "moons":
+        X, y = make_moons(n, noise=0.05, random_state=seed)
+    else:
+        centers, spreads = rng.uniform(-6, 6, (12, p)), rng.uniform(0.15, 0.5, 12)
+        y = rng.integers(0, 12, n)
+        X = centers[y] + rng.normal(size=(n, p)) * spreads[y, None]
+    noise = rng.uniform(X.min(axis=0) - 0.5, X.max(axis=0) + 0.5, (n // 4, X.shape[1]))
+    return np.concatenate([X, noise]), np.append(y, np.full(n // 4, -1))
+
+
+def density(seeds: int) -> None:
+    """Print how bubbles agree with all rows."""
+    for kind, p in (("moons", 2), ("blobs", 2), ("blobs", 8), ("blobs", 16)):
+        for seed in range(seeds):
+            X, truth = planted(kind, p, seed)
+            known = all_rows(X) if p == 2 else truth
+            print(f"{kind} p={p} seed {seed}: all rows {said(known, known, truth)}")
+            for m in (2000, 8000, 20_000):
+                began = time.process_time()
+                model = daskclust.HDBSCAN(500, min_samples=10, n_prototypes=m, random_state=0)
+                labels = model.fit(X).labels_
+                seconds = time.process_time() - began
+                print(f"  {m:6d} prototypes {said(labels, known, truth)}, {seconds:.1f} s")
+
+
+def all_rows(X: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the labels of the ordinary algorithm."""
+    import hdbscan
+
+    # It does not count the row itself among its neighbors.
+    labels: NDArray[np.int64] = hdbscan.HDBSCAN(500, min_samples=9).fit(X).labels_
+    return labels
+
+
+def said(labels: NDArray, known: NDArray, truth: NDArray) -> str:
+    """Say the index on planted rows, and how noise was found."""
+    clean, found = truth >= 0, labels < 0
+    return (
+        f"index {adjusted_rand_score(known[clean], labels[clean]):.3f}, noise found "
+        f"{(found & ~clean).sum() / max(found.sum(), 1):.2f} right, "
+        f"{(found & ~clean).sum() / (~clean).sum():.2f} of it"
+    )
+
+
+def boxes() -> None:
+    """Print processor time of DBSCAN, which is linear in the rows."""
+    for n in (1_000_000, 4_000_000):
+        chunks = 500_000
+        X = da.random.default_rng(0).normal(size=(n, 2), chunks=(chunks, 2)).astype("f4")
+        began = time.process_time()
+        model = daskclust.DBSCAN(0.01 * (1e6 / n) ** 0.5, min_samples=10).fit(X)
+        noise = int((model.labels_ < 0).sum().compute())
+        seconds = (time.process_time() - began) / n * 1e6
+        print(f"{n} rows: {model.n_clusters_} clusters, {noise} noise, {seconds:.2f} s for 1e6")
+
+
+def main() -> None:
+    """Run the parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--parts", nargs="+", default=["ward", "density", "boxes"])
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for part in options.parts:
+        if part == "boxes":
+            boxes()
+        else:
+            {"ward": ward, "density": density}[part](options.seeds)
+
+
+if __name__ == "__main__":
+    main()

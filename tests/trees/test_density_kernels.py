@@ -1,0 +1,156 @@
+"""Density trees equal scikit-learn's; the cells of a box find DBSCAN's clusters."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.cluster import HDBSCAN
+from sklearn.datasets import make_blobs, make_moons
+from sklearn.metrics import adjusted_rand_score
+
+from daskclust.kernels.boxes import grow_boxes
+from daskclust.kernels.density_cells import cluster_box
+from daskclust.kernels.density_tree import (
+    Bubbles,
+    condense,
+    core_distances,
+    density_tree,
+    select_clusters,
+    stabilities,
+)
+
+
+def rows(X):
+    return Bubbles(X, np.ones(len(X)), np.zeros(len(X)))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_core_distances_count_weights(seed):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(1, 60)), int(rng.integers(1, 4))
+    X, weights = rng.integers(0, 6, (n, p)).astype(float), rng.integers(1, 6, n).astype(float)
+    least = int(rng.integers(1, weights.sum() + 1))
+    found = core_distances(Bubbles(X, weights, np.zeros(n)), least)
+    for i, x in enumerate(X):
+        far = np.sqrt(((X - x) ** 2).sum(axis=1))
+        order = np.argsort(far, kind="stable")
+        reached = far[order][np.searchsorted(np.cumsum(weights[order]), least)]
+        # A point of enough weight has it in one place.
+        assert found[i] == (0.0 if weights[i] >= least else reached)
+
+
+def test_a_bubble_is_a_ball_of_rows():
+    rng = np.random.default_rng(0)
+    ball = rng.normal(size=(200_000, 3))
+    ball *= (rng.uniform(size=(len(ball), 1)) ** (1 / 3)) / np.linalg.norm(ball, axis=1)[:, None]
+    one = Bubbles.of_sums(ball[:1] * 0, np.array([2e5]), np.array([(ball**2).sum()]))
+    assert_allclose(one.extents, 1.0, rtol=1e-2)
+    nearest = np.sort(np.linalg.norm(ball, axis=1))[999]
+    assert_allclose(core_distances(one, 1000), nearest, rtol=5e-2)
+
+
+def test_condensed_by_hand():
+    X = np.array([[0.0], [1.0], [3.0], [20.0], [21.0]])
+    core = core_distances(rows(X), 2)
+    assert_array_equal(core, [1, 1, 2, 1, 1])
+    tree = density_tree(rows(X), core)
+    assert_array_equal(np.sort(tree[:, 2]), [1, 1, 2, 17])
+    lines = condense(tree, np.ones(5), core, 2)
+    left = lines[lines["child"] >= 5]
+    assert_array_equal(left["lambda_val"], [1 / 17, 1 / 17])
+    stability, births = stabilities(lines, 5)
+    assert_array_equal(births, [0, 1 / 17, 1 / 17])
+    # Three rows leave at 1, 1 and 1/2, two at 1 and 1.
+    assert_allclose(np.sort(stability[1:]), [2 * (1 - 1 / 17), 2.5 - 3 / 17])
+    chosen = select_clusters(lines, 5, "eom", 0.0, False)
+    assert len(set(chosen.labels[:3])) == len(set(chosen.labels[3:])) == 1
+
+
+def of_kind(kind, seed):
+    rng = np.random.default_rng(seed)
+    if kind == 0:
+        return make_moons(300, noise=0.1, random_state=seed)[0]
+    if kind == 1:
+        spreads = rng.uniform(0.3, 2, 4)
+        blobs = make_blobs(250, centers=4, cluster_std=spreads, random_state=seed)[0]
+        return np.concatenate([blobs, rng.uniform(-10, 10, (50, 2))])
+    return rng.normal(size=(200, 3))
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+@pytest.mark.parametrize("method", ["eom", "leaf"])
+@pytest.mark.parametrize("kind", range(3))
+def test_clusters_are_scikit_learns(kind, method, epsilon, single):
+    for seed, size, samples in ((3 * kind, 5, 5), (7, 15, 5), (8, 8, 3)):
+        X = of_kind(kind, seed)
+        core = core_distances(rows(X), samples)
+        tree = density_tree(rows(X), core)
+        lines = condense(tree, np.ones(len(X)), core, size)
+        found = select_clusters(lines, len(X), method, epsilon, single)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = HDBSCAN(
+                size,
+                min_samples=samples,
+                cluster_selection_method=method,
+                cluster_selection_epsilon=epsilon,
+                allow_single_cluster=single,
+                copy=True,
+            )
+            try:
+                expected = model.fit(X)
+            except TypeError:  # its search fails where a cluster that was merged is the root
+                assert epsilon > 0
+                continue
+        assert_array_equal(found.labels < 0, expected.labels_ < 0)
+        assert adjusted_rand_score(found.labels, expected.labels_) == 1.0
+        deaths = np.append(found.deaths, np.inf)[found.labels]
+        shares = np.where(found.labels < 0, 0.0, np.minimum(found.falls, deaths) / deaths)
+        assert_allclose(shares, expected.probabilities_)
+
+
+def test_rows_in_one_place_are_infinitely_dense():
+    X = np.repeat([[0.0], [5.0]], 10, axis=0)
+    core = core_distances(rows(X), 3)
+    assert not core.any()
+    lines = condense(density_tree(rows(X), core), np.ones(20), core, 5)
+    stability, _ = stabilities(lines, 20)
+    assert not np.isnan(stability).any()
+    labels = select_clusters(lines, 20, "eom", 0.0, False).labels
+    assert len(set(labels[:10])) == len(set(labels[10:])) == 1
+    assert labels[0] != labels[10]
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_rows_are_in_one_box_and_near_others(seed):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(1, 300)), int(rng.integers(1, 4))
+    X, margin = rng.integers(-9, 9, (n, p)).astype(float), float(rng.integers(0, 4))
+    tree = grow_boxes(X, 20, 2.0)
+    low, high = tree.faces(p)
+    inside = ((X[:, None] >= low) & (X[:, None] < high)).all(axis=2)
+    assert (inside.sum(axis=1) == 1).all()
+    near = ((X[:, None] >= low - margin) & (X[:, None] < high + margin)).all(axis=2)
+    places, boxes = tree.share(X, margin)
+    found = np.zeros_like(near)
+    found[places, boxes] = True
+    assert len(places) == near.sum()
+    assert_array_equal(found, near)
+
+
+def test_a_box_by_hand():
+    X = np.array([[0.0], [0.4], [0.8], [1.5], [9.0]])
+    everywhere = np.full(1, -np.inf), np.full(1, np.inf)
+    found = cluster_box(X, np.arange(5) + 10, None, *everywhere, X[0], 0.5, 3)
+    # 0.4 has both neighbors; they border on it.
+    assert_array_equal(np.sort(found.rows), [0, 1, 2])
+    assert_array_equal(found.founders, [11])
+    assert_array_equal(found.rows[found.core], [1])
+    nothing = cluster_box(X[:0], np.arange(0), None, *everywhere, X[0], 0.5, 3)
+    assert not len(nothing.rows)

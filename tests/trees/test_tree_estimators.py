@@ -1,0 +1,441 @@
+"""AgglomerativeClustering, HDBSCAN and DBSCAN: their peers' results, whatever the chunks."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.cluster.hierarchy import linkage
+from sklearn import cluster as peers
+from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+
+import daskclust
+from daskclust import DBSCAN, HDBSCAN, AgglomerativeClustering
+from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.kernels.linkage import LINKAGES
+from daskclust.testing.strategies import row_chunks
+from daskclust.trees import dbscan
+
+
+def blobs(n=600, p=4, k=4, seed=0):
+    return make_blobs(n, p, centers=k, random_state=seed)
+
+
+def chunked(X, lengths):
+    return da.from_array(X, chunks=(lengths, X.shape[1]))
+
+
+# Agglomerative
+
+
+@pytest.mark.parametrize("name", LINKAGES)
+def test_rows_as_leaves_give_scipys_tree(name):
+    X, _ = blobs(300)
+    model = AgglomerativeClustering(4, linkage=name).fit(X)
+    assert_allclose(model.linkage_, linkage(X, name), rtol=1e-9)
+    expected = peers.AgglomerativeClustering(4, linkage=name).fit(X)
+    assert adjusted_rand_score(model.labels_, expected.labels_) == 1.0
+    assert model.n_iter_ == 0
+    assert model.n_leaves_ == 300
+
+
+def test_prototypes_stand_for_all_rows():
+    X, truth = blobs(20_000, p=8)
+    model = AgglomerativeClustering(4, n_prototypes=300, random_state=0).fit(X)
+    assert adjusted_rand_score(model.labels_, truth) == 1.0
+    assert model.leaf_weights_.sum() == len(X)
+    assert model.n_iter_ == 5
+    # The last merges are those of the rows: means and weights are exact.
+    sizes, means = np.bincount(truth), np.stack([X[truth == c].mean(axis=0) for c in range(4)])
+    heights = [
+        np.sqrt(
+            2 * sizes[a] * sizes[b] / (sizes[a] + sizes[b]) * ((means[a] - means[b]) ** 2).sum()
+        )
+        for a in range(4)
+        for b in range(a)
+    ]
+    assert_allclose(model.linkage_[-3, 2], min(heights), rtol=1e-9)
+
+
+@settings(max_examples=10)
+@given(lengths=row_chunks(3000), name=st.sampled_from(LINKAGES))
+def test_chunks_change_nothing(lengths, name):
+    X, _ = blobs(3000)
+    one = AgglomerativeClustering(5, linkage=name, n_prototypes=100, random_state=3).fit(X)
+    many = AgglomerativeClustering(5, linkage=name, n_prototypes=100, random_state=3)
+    many.fit(chunked(X, lengths))
+    assert_allclose(many.linkage_, one.linkage_, rtol=1e-6)
+    assert_array_equal(many.labels_.compute(), one.labels_)
+    assert_array_equal(many.predict(X), one.labels_)
+
+
+def test_cut_needs_no_fit():
+    X, _ = blobs()
+    D = chunked(X, (250, 350))
+    model = AgglomerativeClustering(4).fit(X)
+    lazy = AgglomerativeClustering(4).fit(D)
+    for cut in (model.cut(7), lazy.cut(7)):
+        expected = AgglomerativeClustering(7).fit(X).labels_
+        assert_array_equal(np.asarray(cut.labels_), expected)
+        assert cut.n_clusters_ == cut.n_clusters == 7
+    height = float(model.linkage_[-3:, 2].min())
+    by_height = model.cut(height=height)
+    assert by_height.n_clusters_ == 4
+    expected = AgglomerativeClustering(None, distance_threshold=height).fit(X)
+    assert_array_equal(by_height.labels_, expected.labels_)
+    assert_array_equal(model.labels_, AgglomerativeClustering(4).fit(X).labels_)
+
+
+def test_weights_are_repetitions():
+    X, _ = blobs(120)
+    weight = np.random.default_rng(0).integers(0, 3, len(X))
+    repeated = np.repeat(X, weight, axis=0)
+    model = AgglomerativeClustering(4).fit(X, sample_weight=weight)
+    expected = AgglomerativeClustering(4).fit(repeated)
+    assert_allclose(model.linkage_[-4:, 2], expected.linkage_[-4:, 2])
+    assert adjusted_rand_score(np.repeat(model.labels_, weight), expected.labels_) == 1.0
+
+
+@pytest.mark.parametrize("n_prototypes", [50, 2000])
+def test_cannot_link_keeps_rows_apart(n_prototypes):
+    X, _ = blobs(1000, k=2)
+    model = AgglomerativeClustering(2, n_prototypes=n_prototypes, random_state=0)
+    free = model.fit(X).labels_
+    a, b = np.flatnonzero(free == 0)[:2]
+    labels = model.fit(X, cannot_link=[[a, b]]).labels_
+    assert labels[a] != labels[b]
+    with pytest.raises(ConstraintError, match="no fewer than 3 clusters"):
+        model.fit(X, cannot_link=[[0, 1], [1, 2], [0, 2]])
+
+
+def test_only_adjacent_pixels_merge():
+    xarray = pytest.importorskip("xarray")
+    values = np.zeros((20, 30, 3), np.float32)
+    values[:, 20:] = 1.0  # like the left third, but for what lies between
+    values[:, :10] = 1.1
+    values[:, 10:20] = 9.0
+    values += np.random.default_rng(0).normal(scale=0.01, size=values.shape)
+    stored = da.from_array(values, chunks=(7, 11, 3))
+    cube = daskclust.open_cube(xarray.DataArray(stored, dims=("y", "x", "band"), name="scene"))
+    free = AgglomerativeClustering(2, n_prototypes=40, random_state=0).fit(cube)
+    image = np.asarray(cube.to_map(free.labels_))
+    assert image[0, 0] == image[0, 29] != image[0, 15]
+    bound = AgglomerativeClustering(
+        2, n_prototypes=40, connectivity="adjacent", linkage="average", random_state=0
+    ).fit(cube)
+    image = np.asarray(cube.to_map(bound.labels_))
+    assert image[0, 0] != image[0, 29]
+    with pytest.raises(ValueError, match="no cube"):
+        AgglomerativeClustering(connectivity="adjacent").fit(values.reshape(-1, 3))
+
+
+@pytest.mark.parametrize("views", ["standard", "angle"])
+def test_views(views):
+    X, truth = blobs(2000)
+    if views == "standard":
+        X = X * [1.0, 1e4, 1e-4, 1.0]
+    else:
+        X = X * np.random.default_rng(0).uniform(1, 100, (len(X), 1))
+    model = AgglomerativeClustering(4, views=views, n_prototypes=100, random_state=0).fit(X)
+    assert adjusted_rand_score(model.labels_, truth) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"n_clusters": 3, "distance_threshold": 1.0}, "Exactly one of n_clusters"),
+        ({"n_clusters": None}, "Exactly one of n_clusters"),
+        ({"n_clusters": 50}, "n_samples=20 should be >= n_clusters"),
+        ({"n_clusters": 15, "n_prototypes": 10}, "n_prototypes=10 should be >="),
+        ({"linkage": "median"}, "linkage"),
+        ({"views": "wide"}, "views"),
+        ({"connectivity": "near"}, "connectivity"),
+        ({"n_clusters": None, "distance_threshold": np.inf}, "finite"),
+    ],
+)
+def test_bad_parameters(params, match):
+    with pytest.raises(ValueError, match=match):
+        AgglomerativeClustering(**params).fit(blobs(20)[0])
+
+
+def test_bad_cuts():
+    model = AgglomerativeClustering().fit(blobs(20)[0])
+    with pytest.raises(ValueError, match="Exactly one"):
+        model.cut()
+    with pytest.raises(ValueError, match="20 leaves"):
+        model.cut(21)
+
+
+def test_fewer_leaves_than_clusters():
+    X = np.repeat(np.arange(3.0)[:, None], 50, axis=0)
+    with pytest.warns(ConstraintWarning, match="every leaf is a cluster"):
+        model = AgglomerativeClustering(5, n_prototypes=20, random_state=0).fit(X)
+    assert model.n_clusters_ == 3
+
+
+# HDBSCAN
+
+
+def noisy(n=4000, p=8, seed=0):
+    X, truth = make_blobs(int(0.8 * n), p, centers=6, cluster_std=0.4, random_state=seed)
+    noise = np.random.default_rng(seed).uniform(X.min(), X.max(), (n - len(X), p))
+    return np.concatenate([X, noise]), np.append(truth, np.full(len(noise), -1))
+
+
+def test_rows_as_leaves_give_scikit_learns_clusters():
+    X, _ = noisy(1500)
+    model = HDBSCAN(20).fit(X)
+    expected = peers.HDBSCAN(20, copy=True).fit(X)
+    assert adjusted_rand_score(model.labels_, expected.labels_) == 1.0
+    assert_array_equal(model.labels_ < 0, expected.labels_ < 0)
+    assert_allclose(model.probabilities_, expected.probabilities_)
+    assert_array_equal(model.predict(X), model.labels_)
+    assert model.n_clusters_ == expected.labels_.max() + 1
+
+
+@pytest.mark.parametrize("n_prototypes", [400, 2000])
+def test_bubbles_find_the_clusters_of_all_rows(n_prototypes):
+    X, truth = noisy(20_000)
+    model = HDBSCAN(200, min_samples=10, n_prototypes=n_prototypes, random_state=0).fit(X)
+    planted = truth >= 0
+    assert adjusted_rand_score(model.labels_[planted], truth[planted]) > 0.97
+    found = model.labels_ < 0
+    assert (found & ~planted).sum() / (~planted).sum() > 0.95
+    assert (found & ~planted).sum() / found.sum() > 0.95
+    assert (model.outlier_scores_[~planted] > 0.5).mean() > 0.9
+    assert (model.outlier_scores_[planted] < 0.5).mean() > 0.5
+
+
+@settings(max_examples=8)
+@given(lengths=row_chunks(3000))
+def test_chunks_do_not_change_density_clusters(lengths):
+    X, _ = noisy(3000)
+    one = HDBSCAN(0.02, min_samples=10, n_prototypes=300, random_state=3).fit(X)
+    many = HDBSCAN(0.02, min_samples=10, n_prototypes=300, random_state=3).fit(chunked(X, lengths))
+    results = dask.compute(many.labels_, many.probabilities_, many.outlier_scores_)
+    assert_array_equal(results[0], one.labels_)
+    assert_allclose(results[1], one.probabilities_, atol=1e-6)
+    assert_allclose(results[2], one.outlier_scores_, atol=1e-6)
+
+
+def test_all_noise_is_said():
+    X = np.random.default_rng(0).uniform(size=(300, 2))
+    with pytest.warns(ConvergenceWarning, match="All rows are noise"):
+        model = HDBSCAN(100, min_samples=50).fit(X)
+    assert (model.labels_ == -1).all()
+    assert model.n_clusters_ == 0
+    assert not model.probabilities_.any()
+    assert (pickle.loads(pickle.dumps(model)).predict(X) == -1).all()
+
+
+def test_duplicates_in_masses():
+    X = np.repeat([[0.0, 0.0], [4.0, 4.0]], 500, axis=0)
+    for n_prototypes in (2000, 100):
+        labels = (
+            HDBSCAN(50, min_samples=5, n_prototypes=n_prototypes, random_state=0).fit(X).labels_
+        )
+        assert len(set(labels[:500])) == len(set(labels[500:])) == 1
+        assert labels[0] != labels[500]
+        assert labels.min() == 0
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"min_cluster_size": 1}, "min_cluster_size"),
+        ({"min_cluster_size": 2.5}, "share"),
+        ({"min_samples": 31}, "n_samples=30"),
+        ({"min_samples": 0}, "min_samples"),
+        ({"cluster_selection_method": "tree"}, "cluster_selection_method"),
+        ({"cluster_selection_epsilon": -1.0}, "cluster_selection_epsilon"),
+        ({"n_prototypes": 1}, "n_prototypes"),
+    ],
+)
+def test_bad_parameters_of_hdbscan(params, match):
+    with pytest.raises(ValueError, match=match):
+        HDBSCAN(**params).fit(blobs(30)[0])
+
+
+# DBSCAN
+
+
+@pytest.fixture
+def small_boxes(monkeypatch):
+    monkeypatch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_boxes_give_scikit_learns_labels(seed):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(1, 700)), int(rng.integers(1, 4))
+    kind = int(rng.integers(4))
+    X = [
+        rng.normal(size=(n, p)),
+        rng.integers(0, 15, (n, p)).astype(float),  # ties, and duplicates
+        rng.uniform(-100, 100, (n, p)),
+        np.concatenate([rng.normal(size=(n, p)), rng.normal(scale=0.1, size=(n, p)) + 5]),
+    ][kind]
+    eps, least = [0.3, 1.0, 8.0, 0.2][kind], int(rng.integers(1, 8))
+    weight = rng.integers(0, 4, len(X)).astype(float) if seed % 3 == 0 else None
+    expected = peers.DBSCAN(eps=eps, min_samples=least).fit(X, sample_weight=weight)
+    core = np.zeros(len(X), bool)
+    core[expected.core_sample_indices_] = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dbscan, "_ROWS_A_BOX", {1: 60, 2: 60, 3: 60})
+        for data in (X, da.from_array(X, chunks=(int(rng.integers(20, 300)), p))):
+            model = DBSCAN(eps, min_samples=least).fit(data, sample_weight=weight)
+            labels, mask = dask.compute(model.labels_, model.core_mask_)
+            assert_array_equal(labels, expected.labels_)
+            assert_array_equal(mask, core)
+            assert model.n_clusters_ == expected.labels_.max() + 1
+
+
+def test_haversine():
+    rng = np.random.default_rng(0)
+    X = np.deg2rad(np.column_stack([rng.normal(48, 0.1, 2000), rng.normal(179.95, 0.1, 2000)]))
+    X[:, 1] = np.where(X[:, 1] > np.pi, X[:, 1] - 2 * np.pi, X[:, 1])  # across the date line
+    eps = 1 / 6371
+    expected = peers.DBSCAN(eps=eps, min_samples=4, metric="haversine").fit(X)
+    model = DBSCAN(eps, min_samples=4, metric="haversine").fit(X)
+    assert_array_equal(model.labels_, expected.labels_)
+    with pytest.raises(ValueError, match="radians"):
+        DBSCAN(eps, metric="haversine").fit(np.rad2deg(X))
+    with pytest.raises(ValueError, match="takes 2"):
+        DBSCAN(eps, metric="haversine").fit(np.zeros((9, 3)))
+
+
+def test_folder_lives_as_long_as_the_labels(tmp_path, small_boxes):
+    X = blobs(500, p=2)[0]
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        labels = DBSCAN(0.5).fit(chunked(X, (100,) * 5)).labels_
+        assert list(tmp_path.iterdir())
+        assert_array_equal(labels.compute(), peers.DBSCAN(eps=0.5).fit(X).labels_)
+        del labels
+        assert not list(tmp_path.iterdir())
+        DBSCAN(0.5).fit(X)
+        assert not list(tmp_path.iterdir())
+
+
+def test_checkpoint_of_a_finished_fit(tmp_path, small_boxes):
+    X = chunked(blobs(500, p=2)[0], (100,) * 5)
+    model = DBSCAN(0.5, checkpoint=tmp_path / "fit").fit(X)
+    labels = model.labels_.compute()
+    del model
+    # The folder is gone, the state is there: the rows are sorted again.
+    again = DBSCAN(0.5, checkpoint=tmp_path / "fit").fit(X)
+    assert_array_equal(again.labels_.compute(), labels)
+
+
+@pytest.mark.parametrize(
+    ("eps", "X", "match"),
+    [
+        (0.0, np.zeros((9, 2)), "eps"),
+        (1e-300, np.arange(18.0).reshape(9, 2), "too small beside the range"),
+        (1.0, np.zeros((9, 4)), "at most 3"),
+        (1.0, np.full((9, 2), np.nan), "NaN"),
+    ],
+)
+def test_bad_input_of_dbscan(eps, X, match):
+    with pytest.raises(ValueError, match=match):
+        DBSCAN(eps).fit(X)
+
+
+def test_one_box_that_no_task_holds(monkeypatch):
+    from daskclust.trees import boxes
+
+    monkeypatch.setattr(boxes, "_MOST_ROWS", 400)
+    with pytest.raises(ValueError, match="Lower eps"):
+        DBSCAN(100.0).fit(blobs(500, p=2)[0])
+
+
+# Maps and tables
+
+
+def test_noise_is_a_class_of_its_own():
+    from daskclust.report.legend import legend_of
+
+    X, _ = noisy(1000, p=2)
+    for model in (HDBSCAN(20).fit(X), DBSCAN(0.5).fit(X)):
+        legend, k = legend_of(model), model.n_clusters_
+        assert legend.codes == tuple(range(k + 1))
+        assert legend.names[-1] == "noise"
+        assert legend.is_of_clusters
+        values = legend.encode(model.labels_)
+        assert_array_equal(values, np.where(model.labels_ < 0, k, model.labels_))
+
+
+def test_a_model_without_predict_is_refused_by_the_command(tmp_path, capsys):
+    from daskclust.cli import main
+
+    DBSCAN(0.5).fit(blobs(50, p=2)[0]).save(tmp_path / "m.zarr")
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    arguments = ["predict", str(tmp_path / "t.csv"), "--model", str(tmp_path / "m.zarr")]
+    assert main([*arguments, "--output", str(tmp_path / "out.csv")]) == 1
+    assert "labels the rows of its fit alone" in capsys.readouterr().err
+
+
+# Pictures and choices
+
+
+def test_cut_table_and_pictures():
+    pytest.importorskip("matplotlib")
+    from daskclust import plotting
+
+    X, _ = blobs(300)
+    model = AgglomerativeClustering(4).fit(X)
+    table = model.cut_table(6)
+    assert [cut.n_clusters for cut in table] == [2, 3, 4, 5, 6]
+    for cut in table:
+        labels = model.cut(cut.n_clusters).labels_
+        assert np.bincount(labels).min() == cut.smallest
+        assert model.cut(height=cut.height).n_clusters_ == cut.n_clusters
+    html = model._repr_mimebundle_()["text/html"]
+    assert "rows of the smallest" in html
+    ax = plotting.dendrogram(model, n_leaves=20)
+    assert len(ax.get_xticks()) == 20
+    assert sum(float(text.get_text()) for text in ax.get_xticklabels()) == 300
+    assert len(ax.lines) == 19 + 1  # the cut
+    bound = AgglomerativeClustering(3).fit(X, cannot_link=[[0, 1], [1, 2], [0, 2]])
+    assert plotting.dendrogram(bound).get_ylim()[1] < np.inf
+    dense = HDBSCAN(20).fit(noisy(1000)[0])
+    names = [text.get_text() for text in plotting.condensed_tree(dense).texts]
+    assert sorted(map(int, names)) == list(range(dense.n_clusters_))
+
+
+@pytest.mark.parametrize("criterion", [None, "height", "stability"])
+def test_a_tree_tells_how_many_clusters(criterion):
+    from daskclust.selection import choose_n_clusters
+
+    X, truth = make_blobs(900, 4, centers=6.0 * np.eye(3, 4), cluster_std=0.3, random_state=0)
+    tree = AgglomerativeClustering(n_prototypes=200)
+    found = choose_n_clusters(
+        tree, X, range(1, 8), method="tree", criterion=criterion, random_state=0
+    )
+    if criterion != "stability":
+        assert found.best == 3
+    assert found.scores[2] >= 0.99
+    assert np.isnan(found.scores[0])
+    assert adjusted_rand_score(found.estimators[2].labels_, truth) == 1.0
+    assert found.details["agreement"].shape == (10, 7)
+
+
+def test_bad_choices_by_a_tree():
+    from daskclust.selection import choose_n_clusters
+
+    X, _ = blobs(60)
+    tree = AgglomerativeClustering()
+    with pytest.raises(ValueError, match="needs a tree"):
+        choose_n_clusters(daskclust.KMeans(), X, [2, 3], method="tree")
+    with pytest.raises(ValueError, match="criterion"):
+        choose_n_clusters(tree, X, [2, 3], method="tree", criterion="gap")
+    with pytest.raises(ValueError, match="more than one cluster"):
+        choose_n_clusters(tree, X, [1], method="tree")
