@@ -1,0 +1,116 @@
+"""Rows put by groups into a temporary store: one pass, after which a group is read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskclust._types import Array, Floats, Ints
+from daskclust.engine.blocks import Group, Prepare, tiles_of
+from daskclust.engine.rows import OpenRows, Rows
+from daskclust.storage.grouped import GroupedRows
+
+__all__ = ["Grouping", "group_rows", "row_record"]
+
+#: Bytes of a part, about: of so many rows there are two more copies while they are written.
+_PART = 2**26
+
+
+class Grouping(NamedTuple):
+    """Rows by their groups.
+
+    Attributes
+    ----------
+    store : GroupedRows
+        Of records with fields ``row`` (global number), ``weight`` and ``x`` (as stored).
+    parts : tuple of int
+        What to read, in the order of rows.
+    counts : ndarray of shape (n_groups,), int64
+        Rows of each group.
+    weights : ndarray of shape (n_groups,), float64
+    """
+
+    store: GroupedRows
+    parts: tuple[int, ...]
+    counts: Ints
+    weights: Floats
+
+    def read(self, group: int) -> tuple[Array, Floats]:
+        """Return the rows of a group as they are stored, in row order, and their weights."""
+        records = self.store.read(self.parts, group)
+        return np.ascontiguousarray(records["x"]), np.ascontiguousarray(records["weight"])
+
+
+def row_record(dtype: np.dtype[Any], n_columns: int) -> np.dtype[Any]:
+    """Return the type of a record of a row."""
+    return np.dtype([("row", "i8"), ("weight", "f8"), ("x", dtype, (n_columns,))])
+
+
+def _put(
+    group: Group,
+    prepare: Prepare,
+    store: GroupedRows,
+    groups_of: Callable[[Array], Ints],
+    n_groups: int,
+) -> tuple[list[int], Ints, Floats]:
+    """Write the blocks of a group; return the names of the parts, counts and weights."""
+    parts: list[int] = []
+    counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
+    for block in group.blocks:
+        held = block.fetch(prepare)
+        width = max(1, store.dtype.itemsize // 4)
+        ends = [high for _, high in tiles_of(held.start, held.size, width)]
+        low = 0
+        for high in ends:
+            if high < held.size and (high - low) * store.dtype.itemsize < _PART:
+                continue
+            piece = held.part(low, high)
+            groups = np.concatenate(
+                [np.asarray(groups_of(rows.x), np.int64) for rows in piece.tiles(prepare)]
+            )
+            records = np.empty(piece.size, store.dtype)
+            records["row"] = np.arange(piece.start, piece.start + piece.size)
+            records["weight"] = 1.0 if piece.weight is None else piece.weight
+            records["x"] = piece.x
+            there = (records["weight"] > 0) & (groups >= 0)
+            if not there.all():
+                records, groups = records[there], groups[there]
+            store.write(piece.start, groups, records)
+            parts.append(piece.start)
+            counts += np.bincount(groups, minlength=n_groups)
+            weights += np.bincount(groups, records["weight"], n_groups)
+            low = high
+    return parts, counts, weights
+
+
+def group_rows(
+    rows: Rows, store: GroupedRows, groups_of: Callable[[Array], Ints], n_groups: int
+) -> Grouping:
+    """Make one pass that puts all rows of positive weight into a store, by groups.
+
+    Parameters
+    ----------
+    rows : Rows
+        Their own data, not shared with another fit.
+    store : GroupedRows
+        Of :func:`row_record`.
+    groups_of : callable(x) -> ndarray of int
+        Group in [0, n_groups) of each row of a tile, -1 for rows that are left out; picklable.
+    n_groups : int
+
+    Notes
+    -----
+    Writes ``n (p itemsize + 16)`` bytes once.  A part is about 64 MiB, or a block.
+    """
+    if not isinstance(rows, OpenRows):
+        raise TypeError("rows that fits share cannot be grouped; fit this estimator by itself.")
+    rows.passes += 1
+    found = rows._executor.map("group", _put, rows._prepare, store, groups_of, n_groups)
+    parts = sorted(part for names, _, _ in found for part in names)
+    counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
+    for _, more, weight in found:
+        counts += more
+        weights += weight
+    return Grouping(store, tuple(parts), counts, weights)

@@ -1,0 +1,293 @@
+"""K-means of k-means: what it is by definition, whatever the chunks, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+
+import daskclust
+from daskclust import HierarchicalKMeans, KMeans
+from daskclust.cluster import hierarchy
+from daskclust.cluster.hierarchy import choose_parents, give_out
+from daskclust.exceptions import CheckpointError
+from daskclust.storage.grouped import GroupedRows
+
+
+def rows(n: int = 3000, p: int = 6, k: int = 40, seed: int = 0, dtype: str = "float16"):
+    rng = np.random.default_rng(seed)
+    centers = 8 * rng.normal(size=(k, p))
+    return (centers[rng.integers(0, k, n)] + rng.normal(size=(n, p))).astype(dtype)
+
+
+X = rows()
+
+
+def same(one: HierarchicalKMeans, other: HierarchicalKMeans) -> None:
+    np.testing.assert_array_equal(one.labels_, other.labels_)
+    np.testing.assert_array_equal(one.cluster_centers_, other.cluster_centers_)
+    np.testing.assert_array_equal(one.parents_, other.parents_)
+    np.testing.assert_array_equal(one.counts_, other.counts_)
+    np.testing.assert_allclose(one.inertia_, other.inertia_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_probe", [1, 2, "all"])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_it_is_what_its_definition_says(n_probe, metric):
+    """Two refinements equal to those of a plain loop over all rows."""
+    given = {"n_probe": n_probe, "metric": metric, "random_state": 0}
+    before = HierarchicalKMeans((5, 6), refine=0, **given).fit(X)
+    after = HierarchicalKMeans((5, 6), refine=1, **given).fit(X)
+    z = X.astype(np.float64)
+    if metric == "cosine":
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+    means = before.cluster_centers_.astype(float)
+    for leaf in np.unique(before.labels_):
+        means[leaf] = z[before.labels_ == leaf].mean(axis=0)
+    if metric == "cosine":
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+    np.testing.assert_allclose(after.cluster_centers_, means, rtol=1e-5, atol=1e-6)
+    gaps = ((z[:, None] - after.cluster_centers_) ** 2).sum(axis=2)
+    parents = ((z[:, None] - after.level_centers_[0]) ** 2).sum(axis=2)
+    probe = 5 if n_probe == "all" else n_probe
+    nearest = np.argsort(parents, axis=1)[:, :probe]
+    allowed = (after.parents_[None, :, None] == nearest[:, None, :]).any(axis=2)
+    gaps[~allowed] = np.inf
+    assert (gaps.argmin(axis=1) == after.labels_).mean() > 0.999  # but for rounding
+    np.testing.assert_allclose(after.inertia_, gaps.min(axis=1).sum(), rtol=1e-5)
+    np.testing.assert_array_equal(after.counts_, np.bincount(after.labels_, minlength=30))
+    assert after.score(X) == -after.inertia_
+    assert after.inertia_ <= before.inertia_
+
+
+def test_attributes():
+    model = HierarchicalKMeans((5, 6), random_state=0).fit(X)
+    assert model.cluster_centers_.shape == (30, 6)
+    assert model.cluster_centers_.dtype == np.float32
+    assert (np.diff(model.parents_) >= 0).all()
+    assert set(model.parents_) == set(range(5))
+    root, leaves = model.level_centers_
+    assert root.shape == (5, 6)
+    assert leaves is model.cluster_centers_
+    parents = KMeans(5, max_iter=25, random_state=0).fit(X)
+    np.testing.assert_array_equal(root, parents.cluster_centers_)
+    np.testing.assert_array_equal(model.predict(X, level=0), parents.labels_)
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    np.testing.assert_array_equal(model.predict(X, level=1), model.labels_)
+    assert model.transform(X[:4]).shape == (4, 30)
+    assert model.counts_.sum() == len(X)
+    with pytest.raises(ValueError, match="level=2"):
+        model.predict(X, level=2)
+
+
+@pytest.mark.parametrize("n_clusters", [7, (7, 1), (7,)])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_one_level_is_kmeans(n_clusters, metric):
+    model = HierarchicalKMeans(n_clusters, metric=metric, random_state=3).fit(X)
+    flat = KMeans(7, metric=metric, max_iter=25, random_state=3).fit(X)
+    np.testing.assert_array_equal(model.labels_, flat.labels_)
+    np.testing.assert_array_equal(model.cluster_centers_, flat.cluster_centers_.astype(np.float32))
+    assert (model.inertia_, model.n_iter_) == (flat.inertia_, flat.n_iter_)
+    assert model.score(X) == pytest.approx(flat.score(X), rel=1e-12)
+
+
+def test_an_integer_chooses_the_levels():
+    X = rows(4000, 3)
+    model = HierarchicalKMeans(1000, max_iter=3, random_state=0).fit(X)
+    assert len(model.level_centers_[0]) == choose_parents(1000) == 16
+    assert len(model.cluster_centers_) == 1000
+
+
+@pytest.mark.parametrize("chunks", [300, (1, 2998, 1)])
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_chunks_and_schedulers_change_nothing(chunks, scheduler):
+    expected = HierarchicalKMeans((5, 6), max_cluster_size=140, random_state=0).fit(X)
+    with dask.config.set(scheduler=scheduler):
+        lazy = da.from_array(X, chunks=(chunks, -1))
+        model = HierarchicalKMeans((5, 6), max_cluster_size=140, random_state=0).fit(lazy)
+        assert isinstance(model.labels_, da.Array)
+        same(model, expected)
+
+
+def test_workers_change_nothing(client: Client):
+    expected = HierarchicalKMeans((5, 6), random_state=0).fit(X)
+    model = HierarchicalKMeans((5, 6), random_state=0).fit(da.from_array(X, chunks=(700, -1)))
+    same(model, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float32", "float64"])
+def test_stored_types(dtype):
+    X = np.round(4 * (rows() - rows().min()).astype(float))
+    if dtype == "int8":
+        X = X / X.max() * 127
+    stored = X.astype(dtype)
+    model = HierarchicalKMeans((4, 5), random_state=0).fit(stored)
+    wide = HierarchicalKMeans((4, 5), random_state=0).fit(
+        stored.astype("float64" if dtype == "float64" else "float32")
+    )
+    same(model, wide)
+
+
+def test_weights_are_repetitions_and_zero_is_absence():
+    X = rows(400, 3, 9)
+    weight = np.random.default_rng(0).integers(0, 3, len(X))
+    weighted = HierarchicalKMeans((3, 2), random_state=0).fit(X, sample_weight=weight)
+    assert weighted.counts_.sum() == weight.sum()
+    scored = weighted.score(X, sample_weight=weight)
+    assert scored == pytest.approx(weighted.score(np.repeat(X, weight, axis=0)), rel=1e-12)
+    heavy = np.where(np.arange(len(X)) < 200, 1, 0)
+    model = HierarchicalKMeans((3, 2), random_state=0).fit(X, sample_weight=heavy)
+    assert model.counts_.sum() == 200
+    assert model.inertia_ == pytest.approx(-model.score(X[:200]), rel=1e-12)
+
+
+@pytest.mark.parametrize("refine", [0, 2])
+def test_no_cluster_is_larger_than_it_may_be(refine):
+    model = HierarchicalKMeans((5, 6), max_cluster_size=60, refine=refine, random_state=0).fit(X)
+    counts = np.bincount(model.labels_, minlength=len(model.cluster_centers_))
+    assert counts.max() <= 60
+    np.testing.assert_array_equal(counts, model.counts_)
+    assert len(model.parents_) == len(model.cluster_centers_) > 30
+    # Rows that are all the same cannot be divided.
+    twins = np.repeat(np.arange(6.0), 10)[:, None]
+    with pytest.warns(UserWarning, match="distinct"):
+        found = HierarchicalKMeans((2, 4), max_cluster_size=5, random_state=0).fit(twins)
+    assert set(np.bincount(found.labels_)) <= {0, 10}
+
+
+def test_more_probes_and_refinement_cost_no_inertia():
+    found = [
+        HierarchicalKMeans((10, 4), n_probe=n_probe, refine=refine, random_state=0).fit(X).inertia_
+        for n_probe, refine in ((1, 0), (4, 1), ("all", 5))
+    ]
+    assert found[0] >= found[1] >= found[2]
+    flat = KMeans(40, random_state=0).fit(X).inertia_
+    assert found[2] < 1.2 * flat
+
+
+def test_save_and_load(tmp_path: Path):
+    for n_clusters in ((5, 6), 7):
+        model = HierarchicalKMeans(n_clusters, random_state=0).fit(X)
+        path = tmp_path / f"{n_clusters}.zarr"
+        model.save(path)
+        loaded = daskclust.load(path)
+        np.testing.assert_array_equal(loaded.predict(X), model.labels_)
+        np.testing.assert_array_equal(loaded.predict(X, level=0), model.predict(X, level=0))
+        assert loaded.cluster_centers_.dtype == np.float32
+        np.testing.assert_array_equal(loaded.parents_, model.parents_)
+        assert loaded.inertia_ == model.inertia_
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 6, 7])
+def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch, stop_after):
+    monkeypatch.setattr(hierarchy, "_BATCH", 2)
+    given = {"max_iter": 3, "refine": 2, "random_state": 0}
+    expected = HierarchicalKMeans((5, 6), **given).fit(X)
+    path = tmp_path / "fit.checkpoint"
+
+    def stop(record):
+        if record["iteration"] == stop_after:
+            raise Stop
+
+    with daskclust.on_iteration(stop), pytest.raises(Stop):
+        HierarchicalKMeans((5, 6), checkpoint=path, **given).fit(X)
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+    model = HierarchicalKMeans((5, 6), checkpoint=path, **given).fit(X)
+    same(model, expected)
+    assert len(model.history_) == len(expected.history_)
+    with pytest.raises(CheckpointError):
+        HierarchicalKMeans((5, 6), checkpoint=path, **{**given, "random_state": 1}).fit(X)
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch):
+    HierarchicalKMeans((5, 6), spill=tmp_path / "new", random_state=0).fit(X)
+    assert not list((tmp_path / "new").iterdir())
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        HierarchicalKMeans((5, 6), random_state=0).fit(X)
+    HierarchicalKMeans((5, 6), spill="memory://spilled", random_state=0).fit(X)
+
+    def full(self, part, groups, records):
+        raise OSError(28, os.strerror(28), f"{self.folder}/{part}.rows")
+
+    model = HierarchicalKMeans((5, 6), spill=tmp_path / "full", random_state=0)
+    monkeypatch.setattr(GroupedRows, "write", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/full/.*\.rows'"):
+        model.fit(X)
+    assert not hasattr(model, "labels_")
+    assert not list((tmp_path / "full").iterdir())
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["full", "new"]
+
+
+def test_parents_with_few_rows():
+    """A far row is a parent of its own, and has one child."""
+    X = np.concatenate([rows(300, 2, 4, dtype="float32"), np.full((1, 2), 1e4, np.float32)])
+    model = HierarchicalKMeans((5, 6), random_state=0).fit(X)
+    own = model.labels_[-1]
+    assert (model.parents_ == model.parents_[own]).sum() == 1
+    assert len(model.cluster_centers_) == 30
+    np.testing.assert_array_equal(model.cluster_centers_[own], X[-1])
+
+
+def test_as_many_leaves_as_rows():
+    X = rows(60, 2, 9, dtype="float32")
+    model = HierarchicalKMeans((6, 10), random_state=0).fit(X)
+    assert model.inertia_ == pytest.approx(0, abs=1e-8)
+    assert sorted(model.labels_) == list(range(60))
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"n_clusters": (2, 3, 4)}, "expected an integer, or a pair"),
+        ({"n_clusters": ()}, "expected an integer, or a pair"),
+        ({"n_clusters": (2, 0)}, "n_clusters == 0, must be >= 1"),
+        ({"n_clusters": (100, 31)}, "n_samples=3000 should be >= n_clusters=3100"),
+        ({"n_probe": "some"}, "n_probe='some' is not known"),
+        ({"n_probe": 0}, "n_probe == 0"),
+        ({"refine": -1}, "refine == -1"),
+        ({"max_cluster_size": 0}, "max_cluster_size == 0"),
+        ({"metric": "mahalanobis"}, "metric='mahalanobis' is not known"),
+    ],
+)
+def test_bad_parameters_are_named(given, match):
+    with pytest.raises(ValueError, match=match):
+        HierarchicalKMeans(**{"n_clusters": (5, 6), **given}).fit(X)
+
+
+def test_bad_values_are_named():
+    bad = X.copy()
+    bad[7, 2] = np.nan
+    with pytest.raises(ValueError, match="row 7"):
+        HierarchicalKMeans((5, 6)).fit(bad)
+    model = HierarchicalKMeans((5, 6), random_state=0).fit(X)
+    with pytest.raises(ValueError, match="row 7"):
+        model.predict(bad)
+    # Rows of zeros have no direction, and count for nothing.
+    bad[:9] = 0
+    directions = HierarchicalKMeans((5, 6), metric="cosine", random_state=0).fit(bad)
+    assert np.isfinite(directions.cluster_centers_).all()
+    assert (directions.labels_[:9] == 0).all()
+
+
+def test_shares_are_exact():
+    for total, mass, most in (
+        (10, [1, 1, 1], [99, 99, 99]),
+        (10, [1, 0, 1e9], [99, 99, 99]),
+        (10, [5, 5, 5], [1, 2, 99]),
+        (10, [5, 5, 5], [1, 2, 3]),
+        (3, [1, 5, 9], [9, 9, 9]),
+    ):
+        sizes = give_out(total, np.array(mass, float), np.array(most))
+        assert sizes.sum() == min(total, sum(most))
+        assert (sizes >= 1).all()
+        assert (sizes <= most).all()
