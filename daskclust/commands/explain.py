@@ -1,0 +1,193 @@
+"""``daskclust explain``: what each cluster of a saved model is, on the data it labels."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
+from daskclust.commands._outputs import check_writable, job_of
+from daskclust.commands._tables import add_table_arguments, is_table, table_for
+from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.persistence.origin import bands_for
+from daskclust.storage.files import write_whole
+from daskclust.storage.stores import local_path
+from daskclust.storage.urls import redact
+
+__all__ = ["add_command"]
+
+_KINDS = (".html", ".csv", ".json")
+
+
+def add_command(commands: Any) -> None:
+    """Add ``explain`` to the command line."""
+    parser = commands.add_parser(
+        "explain",
+        usage="%(prog)s [options] MODEL CUBE [CUBE ...]",
+        help="say what each cluster of a saved model is",
+        description="Say what sets each cluster of a saved model apart on a cube or a table: "
+        "features, their AUC against the rest, nearest pixels or rows, and rules with their "
+        "fidelity. Three passes over the data.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a saved model: what fit --model wrote")
+    add_cube_arguments(parser, scale=False)
+    add_table_arguments(parser, output=False)
+    parser.add_argument(
+        "--output", metavar="FILE", help="page (.html), or table of all features (.csv, .json)"
+    )
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier output")
+    add_cluster_arguments(parser)
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import daskclust
+    from daskclust.explain import explained
+
+    if options.cube is None:
+        options.parser.error("no CUBE given: the data that the model labels")
+    _check_output(options)
+    began = time.perf_counter()
+    progress = Progress()
+    model = daskclust.load(options.model)
+    columns: list[str] | None = None
+    if is_table(options):
+        table = table_for(options, model)
+        columns, blocks = list(table.columns), table.frame.npartitions
+        if len(columns) != table.n_features:
+            # A column of lists is many.
+            columns = [f"{columns[0]}[{j}]" for j in range(table.n_features)]
+    else:
+        said = job_of(options.model).get("columns")
+        if said is not None:
+            raise ValueError(
+                f"The model was fitted to the columns {said} of a table; expected a table with "
+                "them."
+            )
+        plain = open_cube_of(options, scale="none")
+        cube = open_cube_of(options, scale="none", bands=bands_for(model, plain))
+        blocks = cube.blocks.count
+    with open_client(options, useful_workers=blocks, progress=progress):
+        with progress.task("Profiles and rules"):
+            found, told = explained(model, cube if columns is None else table.samples, columns)
+    if options.output is not None:
+        _write(options, type(model).__name__, found, told)
+    if options.json:
+        print(json.dumps(_as_json(found, told), indent=2))
+        return 0
+    print("\n".join([*_as_text(found, told), f"Time      {time.perf_counter() - began:.1f} s"]))
+    if options.output is not None:
+        print(f"Written   {redact(options.output)}")
+    return 0
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    """Refuse an output before anything is computed."""
+    if options.output is None:
+        return
+    kind = Path(options.output).suffix.lower()
+    if kind not in _KINDS:
+        options.parser.error(
+            f"--output {redact(options.output)!r} ends in {kind or 'nothing'}; expected one of "
+            f"{', '.join(_KINDS)}"
+        )
+    if kind == ".html" and importlib.util.find_spec("matplotlib") is None:
+        raise ImportError(
+            "A page needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+        )
+    path = local_path(options.output)
+    if path is not None:
+        _refuse(options)
+        check_writable("--output", options.output, path)
+        inputs = [options.model, *paths_of(options.cube).values()]
+        if str(path.absolute()) in [str(Path(item).absolute()) for item in inputs]:
+            raise ValueError(
+                f"--output {options.output!r} is one of the inputs; choose another place."
+            )
+
+
+def _refuse(options: argparse.Namespace) -> None:
+    path = local_path(options.output)
+    if path is None or not path.exists():
+        return
+    if path.is_dir() or not options.overwrite:
+        raise FileExistsError(
+            f"--output {options.output!r} exists already; use another name"
+            + ("." if path.is_dir() else ", or --overwrite.")
+        )
+
+
+def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> None:
+    suffix = Path(options.output).suffix.lower()
+    if suffix == ".html":
+        from daskclust.report.explained import explained_page
+
+        text = explained_page(f"What the clusters of {kind} are", found, told)
+    elif suffix == ".csv":
+        text = found.to_frame().to_csv()
+    else:
+        text = json.dumps(_as_json(found, told), indent=2)
+    write_whole(options.output, text.encode("utf-8"), check=lambda: _refuse(options))
+
+
+def _as_json(found: Any, told: Any) -> dict[str, Any]:
+    """Return all that was found as JSON values."""
+    frame = found.to_frame()
+    clusters = []
+    for at, name in enumerate(found.names):
+        part = frame.iloc[at * len(found.features) : (at + 1) * len(found.features)]
+        lines = part.reset_index(level="cluster", drop=True).drop(columns=["size", "share"])
+        near = found.nearest_rows[at]
+        clusters.append(
+            {
+                "label": int(found.labels[at]),
+                "name": name,
+                "size": float(found.sizes[at]),
+                "share": float(found.shares[at]),
+                "what": found.describe(int(found.labels[at])),
+                "features": {
+                    key: {column: _number(value) for column, value in line.items()}
+                    for key, line in lines.to_dict(orient="index").items()
+                },
+                "nearest_rows": near[near >= 0].tolist(),
+                **(
+                    {}
+                    if found.pixels is None
+                    else {"nearest_pixels": found.pixels[at][near >= 0].tolist()}
+                ),
+            }
+        )
+    return {
+        "command": "explain",
+        "clusters": clusters,
+        **(
+            {}
+            if told is None
+            else {"fidelity": told.fidelity, "rules": told.to_frame().to_dict(orient="records")}
+        ),
+    }
+
+
+def _number(value: float) -> float | None:
+    """Return a number for JSON, which has no NaN and no infinity."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _as_text(found: Any, told: Any) -> list[str]:
+    width = max(7, *(len(name) for name in found.names))
+    lines = [f"{'cluster':<{width}}  {'rows':>10}  {'share':>6}  what sets it apart"]
+    for at, name in enumerate(found.names):
+        lines.append(
+            f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  "
+            f"{found.describe(int(found.labels[at]))}"
+        )
+    if told is not None:
+        lines += ["", "Rules     " + str(told).replace("\n", "\n          "), ""]
+    return lines

@@ -1,0 +1,18 @@
+"""What a cluster is: profiles, rules, and what changed since the fit."""
+
+from daskclust.explain._both import explained
+from daskclust.explain._drift import Drift, drift
+from daskclust.explain._matching import match_clusters
+from daskclust.explain._profiles import Profiles, profiles
+from daskclust.explain._rules import Rules, rules
+
+__all__ = [
+    "Drift",
+    "Profiles",
+    "Rules",
+    "drift",
+    "explained",
+    "match_clusters",
+    "profiles",
+    "rules",
+]

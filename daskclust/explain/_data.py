@@ -1,0 +1,249 @@
+"""Rows with the labels that are to be explained: names, categories as columns, one opening."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from daskclust._types import Array, Floats, Ints
+from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, unwrap
+from daskclust.estimator.base import center_space
+from daskclust.estimator.inputs import as_cube, check_rows
+from daskclust.persistence.origin import class_names_of
+from daskclust.reduction.label_profiles import Place
+
+__all__ = ["Labeled", "model_input", "open_labeled"]
+
+#: No label.
+NONE = -1
+#: Levels of a column of categories.
+_MOST_LEVELS = 100
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """Rows, bound with their labels in a last column.
+
+    Attributes
+    ----------
+    rows : Rows
+    X : ndarray or dask.array.Array of shape (n, p)
+    labels : ndarray or dask.array.Array of shape (n,)
+    features : list of str
+        One a column; ``column = level`` of a category.
+    classes : ndarray, optional
+        Names of the labels 0, 1, ..., where labels are text.
+    ignored : int or None
+        Label of rows that are left out.
+    cube : Cube or None
+    model : estimator or None
+        Whose labels these are.
+    """
+
+    rows: Rows
+    X: Any
+    labels: Any
+    features: list[str]
+    classes: Array | None
+    ignored: int | None
+    cube: Any
+    model: Any
+
+    def name(self, label: int) -> str:
+        """Return what a label is called."""
+        if self.classes is not None and 0 <= label < len(self.classes):
+            return str(self.classes[label])
+        return str(label) if self.model is None else _name_of(self.model, label)
+
+    @property
+    def wavelengths(self) -> Floats | None:
+        """Wavelengths of the features, where X is a cube that knows them."""
+        return None if self.cube is None else self.cube.wavelengths
+
+    def place(self, labels: Ints, means: Floats, deviations: Floats) -> Place:
+        """Return where distances to centers are measured: where the model does, if it has centers.
+
+        Else about the means, in units of the deviation of each feature.
+        """
+        space = None if self.model is None else center_space(self.model)
+        if space is None or self.X.shape[1] != self.model.n_features_in_:
+            scale = np.where(deviations > 0, deviations, 1.0)
+            return Place(means, scale**-2.0)
+        centers = np.full((len(labels), space.centers.shape[1]), np.nan)
+        known = (labels >= 0) & (labels < len(space.centers))
+        centers[known] = space.centers[labels[known]]
+        return Place(centers, space.feature_weights, space.metric)
+
+
+def _name_of(model: Any, label: int) -> str:
+    """Return what a model calls one of its labels, or its number."""
+    names, owners = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
+    if owners is None:
+        return names.get(label, str(label))
+    if not 0 <= label < len(owners) or owners[label] < 0:
+        return str(label)
+    # Clusters of a class.
+    owner = model.classes_[owners[label]]
+    name = str(owner) if isinstance(owner, str) else names.get(int(owner), str(owner))
+    return f"{name} ({label})"
+
+
+def model_input(model: Any, X: Any) -> Any:
+    """Return the columns of a table that the model was fitted on; anything else as it is."""
+    names = getattr(model, "feature_names_in_", None)
+    columns = getattr(X, "columns", None)
+    if names is None or columns is None or list(columns) == list(names):
+        return X
+    missing = [name for name in names if name not in set(columns)]
+    if missing:
+        raise ValueError(
+            f"X lacks the column {missing[0]!r} of the fit; it has {[str(c) for c in columns]}."
+        )
+    return X[list(names)]
+
+
+def _levels(column: Any, name: Any) -> list[Any]:
+    """Levels of a column of categories or text."""
+    categorical = hasattr(column, "cat")
+    if hasattr(column, "to_dask_array"):
+        if not categorical or not column.cat.known:
+            raise ValueError(
+                f"Column {name!r} is text whose levels are not known; expected numbers or known "
+                f"categories. Use X.categorize([{name!r}]), or leave the column out."
+            )
+        return list(column.cat.categories)
+    found = list(column.cat.categories) if categorical else sorted(set(column.dropna()), key=str)
+    return found
+
+
+def _columns_of(frame: Any, *, parts: list[tuple[Any, Any]]) -> Any:
+    """Return a pandas table with a column of 0 and 1 for each level of each category."""
+    import pandas
+
+    out = {}
+    for at, (name, level) in enumerate(parts):
+        column = frame[name]
+        if level is None:
+            out[at] = column.astype("float64")
+        else:
+            out[at] = (column == level).astype("float64").where(column.notna())
+    return pandas.DataFrame(out, index=frame.index)
+
+
+def _as_numbers(X: Any) -> tuple[Any, list[str]]:
+    """Return a table as an array, categories as columns of 0 and 1, with names."""
+    parts: list[tuple[Any, Any]] = []
+    plain = True
+    for name in X.columns:
+        dtype = X[name].dtype
+        kind = getattr(dtype, "kind", "O")
+        if not hasattr(X[name], "cat") and kind in "iufb":
+            parts.append((name, None))
+            plain = plain and isinstance(dtype, np.dtype)
+            continue
+        plain = False
+        levels = _levels(X[name], name)
+        if len(levels) > _MOST_LEVELS:
+            raise ValueError(
+                f"Column {name!r} has {len(levels)} levels; expected at most {_MOST_LEVELS}. Leave "
+                "it out, or join levels."
+            )
+        parts.extend((name, level) for level in levels)
+    names = [str(name) if level is None else f"{name} = {level}" for name, level in parts]
+    if plain:
+        return unwrap(X) if hasattr(X, "to_dask_array") else X.to_numpy(), names
+    convert = partial(_columns_of, parts=parts)
+    if hasattr(X, "to_dask_array"):
+        meta = convert(X._meta)
+        return X.map_partitions(convert, meta=meta).to_dask_array(), names
+    return convert(X).to_numpy(), names
+
+
+def _codes(values: Array, *, classes: Array) -> Ints:
+    """Numbers of labels that are text, out of sorted classes."""
+    return np.searchsorted(classes, values).astype(np.int64)
+
+
+def _labels(y: Any) -> tuple[Any, Array | None]:
+    """Return labels as numbers, and the names of those that are text."""
+    if hasattr(y, "dtype") and not is_dask(unwrap(y)) and not hasattr(y, "to_dask_array"):
+        values = np.ma.getdata(np.asanyarray(unwrap(y)))
+        if values.dtype.kind in "USO" and values.ndim == 1:
+            there = ~np.ma.getmaskarray(np.ma.asanyarray(unwrap(y)))
+            return as_label_vector(y, "y", masked=True), np.unique(values[there])
+    elif isinstance(y, list) and y and isinstance(y[0], str):
+        return as_label_vector(y, "y", masked=True), np.unique(y)
+    return as_label_vector(y, "y", masked=True), None
+
+
+def _predicted(model: Any, X: Any) -> tuple[Any, Array | None]:
+    """Return the labels that a model gives, as numbers, and their names if they are text."""
+    found = model.predict(X)
+    classes = getattr(model, "classes_", None)
+    if found.dtype.kind in "iu" or classes is None:
+        return found, None
+    classes = np.asarray(classes)
+    order = np.sort(classes)
+    if is_dask(found):
+        codes = found.map_blocks(
+            partial(_codes, classes=order), dtype=np.int64, meta=np.empty(0, np.int64)
+        )
+        return codes, order
+    return _codes(found, classes=order), order
+
+
+def open_labeled(
+    model: Any, X: Any, y: Any = None, features: Sequence[str] | None = None
+) -> Labeled:
+    """Bind rows with the labels that a model gives them, or with labels that are given.
+
+    Parameters
+    ----------
+    model : fitted estimator, or None
+    X : array-like, DataFrame or Cube
+    y : array-like of shape (n,), optional
+    features : sequence of str, optional
+        Names of the columns, where X has none.
+
+    Raises
+    ------
+    ValueError
+        Neither model nor labels.
+    """
+    if model is None and y is None:
+        raise ValueError("Neither model nor y is given; expected a fitted model, or labels as y.")
+    cube = as_cube(X)
+    features = None if features is None else list(features)
+    if cube is not None:
+        data = check_rows(model, X, reset=False) if model is not None else cube.samples
+        names = cube.bands if cube.wavelengths is None else np.round(cube.wavelengths, 2)
+        unit = "band {}" if cube.wavelengths is None else "{:g} nm"
+        features = [unit.format(name) for name in names]
+        asked = X
+    else:
+        asked = X if model is None else model_input(model, X)
+        if hasattr(X, "columns"):
+            data, features = _as_numbers(X)
+        elif model is None:
+            data = unwrap(X)
+            data = data if is_dask(data) else np.asarray(data)
+        else:
+            data = check_rows(model, X, reset=False)
+    if model is not None:
+        check_is_fitted(model)
+    if data.ndim != 2 or data.dtype.kind not in "fiub":
+        raise ValueError(
+            f"X has shape {data.shape} and dtype {data.dtype}; expected numbers of shape (n, p)."
+        )
+    if features is None:
+        features = [f"x{j}" for j in range(data.shape[1])]
+    labels, classes = _predicted(model, asked) if y is None else _labels(y)
+    rows = open_labeled_rows(data, labels, masked=True)
+    ignored = None if y is None else NONE
+    owner = model if y is None else None
+    return Labeled(rows, data, labels, features, classes, ignored, cube, owner)

@@ -1,0 +1,535 @@
+"""Profiles of clusters: what sets each apart, and its most typical rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from daskclust._types import Array, Floats, Ints
+from daskclust.cube.questions import questions_of
+from daskclust.exceptions import MemoryPlanError
+from daskclust.explain._data import Labeled, open_labeled
+from daskclust.kernels.label_profiles import Bins, choose_bins
+from daskclust.kernels.moments import merge_moments
+from daskclust.plotting import draw_profiles, draw_spectra, label_colors, new_figure
+from daskclust.reduction.label_profiles import (
+    LABEL_HISTOGRAMS,
+    LABEL_SAMPLE,
+    Histograms,
+    HistogramsRequest,
+    LabelSample,
+    LabelSampleRequest,
+)
+
+__all__ = [
+    "QUANTILES",
+    "Profiles",
+    "drawn_share",
+    "profiles",
+    "profiles_of",
+    "sample_labeled",
+]
+
+#: Quantiles of each feature.
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+#: Bins of a feature, cells of the histograms of all, and the most of these.
+_BINS, _CELLS, _MOST_CELLS = (64, 4096), 2**20, 2**26
+#: Rows that are drawn, values of these at most, and rows of each cluster.
+_ROWS, _VALUES, _EACH = 16384, 2**22, 64
+#: Nearest rows.
+_NEAREST = 5
+#: Seed of the sample: profiles are the same each time.
+_SEED = 20
+
+
+def drawn_share(data: Labeled) -> float:
+    """Return the share of the rows that is drawn whatever their label."""
+    count = min(_ROWS, max(_VALUES // len(data.features), 2048))
+    return min(1.0, count / max(data.rows.n_rows, 1))
+
+
+def sample_labeled(data: Labeled) -> LabelSample:
+    """Find the moments of each label, and draw rows; one pass."""
+    request = LabelSampleRequest(len(data.features), _SEED, drawn_share(data), _EACH, data.ignored)
+    found: LabelSample = data.rows.reduce(LABEL_SAMPLE, request)
+    if not len(found.labels):
+        raise ValueError("No row has a label, so there is nothing to explain; expected some.")
+    return found
+
+
+def _rest(moments: Floats) -> Floats:
+    """Moments of all rows but those of each label, by merging, not by subtraction."""
+    k = moments.shape[1]
+    ahead, behind = np.zeros_like(moments), np.zeros_like(moments)
+    for c in range(1, k):
+        ahead[:, c] = merge_moments(ahead[:, c - 1], moments[:, c - 1])
+        behind[:, k - 1 - c] = merge_moments(behind[:, k - c], moments[:, k - c])
+    return merge_moments(ahead, behind)
+
+
+def _deviations(moments: Floats) -> Floats:
+    weight, _, squares = moments
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.sqrt(squares / weight)
+
+
+def _difference(own: Floats, rest: Floats) -> Floats:
+    """Difference of the means over the root of the mean of both variances."""
+    width = np.sqrt((_deviations(own) ** 2 + _deviations(rest) ** 2) / 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        out = np.where(own[1] == rest[1], 0.0, (own[1] - rest[1]) / width)
+    return np.where((own[0] > 0) & (rest[0] > 0), out, np.nan)
+
+
+def _areas(counts: Floats, single: Array) -> tuple[Floats, Floats]:
+    """AUC of each label against the rest, for one feature, and how far off it may be.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (k, bins)
+    single : ndarray of shape (bins,), bool
+        Bins of one value: what is in them is tied.
+    """
+    rest = counts.sum(axis=0) - counts
+    below = np.cumsum(rest, axis=1) - rest
+    pairs = counts.sum(axis=1) * rest.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        area = (counts * (below + rest / 2)).sum(axis=1) / pairs
+        error = (counts * rest * ~single).sum(axis=1) / 2 / pairs
+    return area, error
+
+
+def _quantiles(counts: Floats, bounds: Floats, bins: Bins, feature: int) -> Floats:
+    """Quantiles of each label, for one feature, between the values of the nearest ranks."""
+    edges = bins.edges[feature].astype(np.float64)
+    single = bins.single(feature)
+    ends = np.cumsum(counts, axis=1)
+    total = ends[:, -1]
+    low, high = bounds
+    out = np.full((len(counts), len(QUANTILES)), np.nan)
+    if not len(edges):
+        return out
+    rows = np.arange(len(counts))
+
+    def value(rank: Floats) -> Floats:
+        at = np.minimum((ends <= rank[:, None]).sum(axis=1), counts.shape[1] - 1)
+        right = np.minimum(np.append(edges, np.inf)[at], high)
+        left = np.where(single[at], right, np.maximum(np.append(-np.inf, edges)[at], low))
+        inside = counts[rows, at]
+        before = ends[rows, at] - inside
+        part = np.divide(rank - before + 0.5, inside, out=np.zeros_like(rank), where=inside > 0)
+        found = left + np.clip(part, 0.0, 1.0) * (right - left)
+        return np.where(rank <= 0, low, np.where(rank >= total - 1, high, found))
+
+    for i, q in enumerate(QUANTILES):
+        rank = q * np.maximum(total - 1, 0)
+        lower, upper = np.floor(rank), np.ceil(rank)
+        with np.errstate(invalid="ignore"):
+            first, second = value(lower), value(upper)
+            out[:, i] = np.where(total > 0, first + (rank - lower) * (second - first), np.nan)
+    return out
+
+
+@dataclass(frozen=True, repr=False)
+class Profiles:
+    """What each cluster is like, beside the rest of the rows.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (k,), int64
+        Labels that occur, sorted.
+    names : list of str
+        What they are called.
+    features : list of str
+        Names of the features; ``column = level`` of a category, whose mean is a share.
+    sizes, shares : ndarray of shape (k,), float64
+        Rows of each cluster, and their share of all rows.
+    missing : ndarray of shape (k, p)
+        Missing values.
+    means, deviations : ndarray of shape (k, p)
+        Of the values that are there; deviations with divisor n.
+    rest_means : ndarray of shape (k, p)
+        Of all other rows.
+    lows, highs : ndarray of shape (k, p)
+    quantiles : ndarray of shape (k, p, 5)
+        5, 25, 50, 75 and 95 %.
+    differences : ndarray of shape (k, p)
+        Mean less the mean of the rest, over the root of the mean of both variances.
+    aucs, auc_errors : ndarray of shape (k, p)
+        Probability that a row of the cluster has a larger value than a row of the rest (ties
+        count half), and the largest error that the histograms allow.
+    nearest_rows : ndarray of shape (k, 5), int64
+        Rows nearest to the center, nearest first; -1 for none.
+    nearest_distances : ndarray of shape (k, 5), float64
+    pixels : ndarray of shape (k, 5, 2), int64, or None
+        Line and column of these rows, where X is a cube.
+    coordinates : ndarray of shape (k, 5, 2), float64, or None
+        Their x and y in the coordinate system of the cube.
+    wavelengths : ndarray of shape (p,), or None
+    feature_weights : ndarray of shape (p,), or None
+        Of a sparse model.
+    """
+
+    labels: Ints
+    names: list[str]
+    features: list[str]
+    sizes: Floats
+    shares: Floats
+    missing: Floats
+    means: Floats
+    deviations: Floats
+    rest_means: Floats
+    lows: Floats
+    highs: Floats
+    quantiles: Floats
+    differences: Floats
+    aucs: Floats
+    auc_errors: Floats
+    nearest_rows: Ints
+    nearest_distances: Floats
+    pixels: Ints | None
+    coordinates: Floats | None
+    wavelengths: Floats | None
+    feature_weights: Floats | None
+
+    def __repr__(self) -> str:
+        return f"Profiles of {len(self.labels)} clusters in {len(self.features)} features"
+
+    def to_frame(self) -> Any:
+        """Return one line for each cluster and feature.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Indexed by ``cluster`` (its label, or its name where labels are text) and
+            ``feature``; columns ``size``, ``share``, ``missing``, ``mean``, ``std``, ``min``,
+            ``q05`` ... ``q95``, ``max``, ``rest_mean``, ``difference``, ``auc``, ``auc_error``,
+            and ``weight`` of sparse models.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from daskclust.explain import profiles
+        >>> X = np.array([[0.0], [2.0], [9.0], [11.0]])
+        >>> frame = profiles(None, X, [0, 0, 1, 1]).to_frame()
+        >>> frame.loc[(1, "x0"), ["size", "mean", "auc"]].tolist()
+        [2.0, 10.0, 1.0]
+        """
+        import pandas
+
+        k, p = self.means.shape
+        keys = self.names if self._are_named else self.labels.tolist()
+        index = pandas.MultiIndex.from_product([keys, self.features], names=["cluster", "feature"])
+        columns = {
+            "size": np.repeat(self.sizes, p),
+            "share": np.repeat(self.shares, p),
+            "missing": self.missing.ravel(),
+            "mean": self.means.ravel(),
+            "std": self.deviations.ravel(),
+            "min": self.lows.ravel(),
+            **{f"q{round(100 * q):02d}": self.quantiles[..., i].ravel() for i, q in _numbered()},
+            "max": self.highs.ravel(),
+            "rest_mean": self.rest_means.ravel(),
+            "difference": self.differences.ravel(),
+            "auc": self.aucs.ravel(),
+            "auc_error": self.auc_errors.ravel(),
+        }
+        if self.feature_weights is not None:
+            columns["weight"] = np.tile(self.feature_weights, k)
+        return pandas.DataFrame(columns, index=index)
+
+    @property
+    def _are_named(self) -> bool:
+        return self.names != [str(label) for label in self.labels]
+
+    def nearest(self) -> Any:
+        """Return the rows nearest to the center of each cluster.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``cluster``, ``row``, ``distance``; of a cube also ``line``, ``column``,
+            ``x`` and ``y``.
+        """
+        import pandas
+
+        keys = np.array(self.names if self._are_named else self.labels.tolist())
+        there = self.nearest_rows >= 0
+        columns: dict[str, Any] = {
+            "cluster": np.repeat(keys, there.sum(axis=1)),
+            "row": self.nearest_rows[there],
+            "distance": self.nearest_distances[there],
+        }
+        if self.pixels is not None and self.coordinates is not None:
+            columns["line"], columns["column"] = self.pixels[there].T
+            columns["x"], columns["y"] = self.coordinates[there].T
+        return pandas.DataFrame(columns)
+
+    def distinguishing(self, label: Any, count: int = 5) -> list[str]:
+        """Name the features that set a cluster apart, those of the most telling AUC first.
+
+        Parameters
+        ----------
+        label : int or str
+            Label or name of the cluster.
+        count : int, default=5
+
+        Returns
+        -------
+        list of str
+
+        Raises
+        ------
+        ValueError
+            For a cluster that does not occur.
+        """
+        return [self.features[j] for j in self._ranked(self._place(label))[:count]]
+
+    def _place(self, label: Any) -> int:
+        if label in self.names:
+            return self.names.index(label)
+        found: Ints = np.flatnonzero(self.labels == label)
+        if isinstance(label, str) or not len(found):
+            raise ValueError(f"label={label!r} does not occur; expected one of {self.names}.")
+        return int(found[0])
+
+    def _ranked(self, at: int) -> list[int]:
+        telling = np.nan_to_num(np.abs(self.aucs[at] - 0.5), nan=-1.0).round(6)
+        apart = np.nan_to_num(np.abs(self.differences[at]), nan=-1.0)
+        return [int(j) for j in np.lexsort((-apart, -telling))]
+
+    def describe(self, label: Any, count: int = 3) -> str:
+        """Say in one line what sets a cluster apart.
+
+        Parameters
+        ----------
+        label : int or str
+            Label or name of the cluster.
+        count : int, default=3
+            Features that are named.
+        """
+        at = self._place(label)
+        if len(self.labels) == 1:
+            return "the only cluster"
+        told = []
+        for j in self._ranked(at)[:count]:
+            level = "high" if self.aucs[at, j] > 0.5 else "low"
+            told.append(
+                f"{self.features[j]} {level} ({self.means[at, j]:.4g}, rest "
+                f"{self.rest_means[at, j]:.4g}; AUC {self.aucs[at, j]:.3f})"
+            )
+        return "; ".join(told)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the profiles: spectra with their spread for scenes, else a heat map.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Of a new figure when omitted.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        if ax is None:
+            width = 9.0 if self.wavelengths is not None else 2.5 + 0.5 * min(len(self.labels), 24)
+            rows = 4.2 if self.wavelengths is not None else 1.4 + 0.26 * self._n_shown
+            ax = new_figure(figsize=(max(width, 6.0), rows), layout="constrained").add_subplot()
+        if self.wavelengths is not None and (np.diff(self.wavelengths) > 0).all():
+            draw_spectra(
+                ax,
+                self.means,
+                wavelengths=self.wavelengths,
+                names=self.names,
+                colors=label_colors(len(self.labels)),
+                spread=self.deviations,
+                title="Mean and deviation of each cluster",
+            )
+            return ax
+        best = np.nan_to_num(np.abs(self.aucs - 0.5), nan=0.0).max(axis=0)
+        shown = np.sort(np.argsort(-best, kind="stable")[: self._n_shown])
+        draw_profiles(
+            ax,
+            self.differences[:, shown],
+            features=[self.features[j] for j in shown],
+            clusters=self.names,
+        )
+        return ax
+
+    @property
+    def _n_shown(self) -> int:
+        return min(len(self.features), 40)
+
+    def _repr_html_(self) -> str:
+        """Return a table of the clusters for notebooks."""
+        right = ' style="text-align:right"'
+        lines = []
+        for at, label in enumerate(self.labels):
+            near = ", ".join(self._spot(at, i) for i in range(_NEAREST) if self._there(at, i))
+            lines.append(
+                f"<tr><td>{escape(self.names[at])}</td><td{right}>{self.sizes[at]:,.0f}</td>"
+                f"<td{right}>{self.shares[at]:.1%}</td>"
+                f"<td style='text-align:left'>{escape(self.describe(int(label)))}</td>"
+                f"<td style='text-align:left'>{escape(near)}</td></tr>"
+            )
+        spots = "Nearest rows" if self.pixels is None else "Nearest pixels (line, column)"
+        head = "".join(
+            f"<th>{title}</th>"
+            for title in ("Cluster", "Rows", "Share", "What sets it apart", spots)
+        )
+        worst = float(np.nan_to_num(self.auc_errors).max(initial=0.0))
+        note = f"AUC one against the rest, to within {worst:.1g}." if worst else "AUC are exact."
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+            f"<p>{note}</p>"
+        )
+
+    def _there(self, at: int, i: int) -> bool:
+        return bool(self.nearest_rows[at, i] >= 0)
+
+    def _spot(self, at: int, i: int) -> str:
+        if self.pixels is None:
+            return str(self.nearest_rows[at, i])
+        line, column = self.pixels[at, i]
+        return f"({line}, {column})"
+
+
+def _numbered() -> list[tuple[int, float]]:
+    return list(enumerate(QUANTILES))
+
+
+def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
+    """Find what each cluster is like, and what sets it apart from the rest.
+
+    Parameters
+    ----------
+    model : fitted estimator, or None
+        Whose ``predict`` gives the clusters.
+    X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+        NaN where a value is missing, if the model takes that.  A table may have columns
+        beside those of the fit; columns of categories (of text in pandas) are told by level.
+    y : array-like or dask.array.Array of shape (n,), optional
+        Labels that are explained in place of those of the model, such as a truth: whole
+        numbers (for NumPy also text), -1 for rows that are left out.
+
+    Returns
+    -------
+    Profiles
+
+    Raises
+    ------
+    ValueError
+        For infinity, text columns of a Dask table whose levels are not known, and where there
+        is neither a model nor y.
+    MemoryPlanError
+        For more than 2**20 clusters times features.
+
+    Notes
+    -----
+    *Passes*: 2; the first finds moments and draws 16 384 rows (fewer of many features) and 64
+    of each cluster, the second counts histograms with the quantiles of the sample as edges.
+    Labels of a lazy X are predicted in both, unless X fits into memory.  *To the client*: the
+    sample and the histograms, of 2**20 cells or 64 bins a feature and cluster.
+
+    Means, deviations and ranges are exact.  Quantiles and AUC come from the histograms: exact
+    for features of few values, else AUC to within ``auc_errors``, half the share of pairs of a
+    row of the cluster and one of the rest that fall into one bin.
+
+    Rows are near a center as the model sees it (metric, weights of features); of models without
+    centers, and of `y`, near the mean with features in units of their deviation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> from daskclust.explain import profiles
+    >>> X = np.array([[0.0, 5.0], [1.0, 5.0], [9.0, 5.0], [10.0, 5.0]])
+    >>> model = daskclust.KMeans(n_clusters=2, random_state=0).fit(X)
+    >>> found = profiles(model, X)
+    >>> found.sizes, found.distinguishing(0, 1)
+    (array([2., 2.]), ['x0'])
+    """
+    data = open_labeled(model, X, y)
+    return profiles_of(data, sample_labeled(data))
+
+
+def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
+    """Make the second pass, and put together what both found."""
+    k, p = sample.missing.shape
+    if k * p * _BINS[0] > _MOST_CELLS:
+        raise MemoryPlanError(
+            f"Profiles of {k} clusters in {p} features take histograms of more than "
+            f"{_MOST_CELLS * 8 / 2**20:.0f} MiB on each thread. Explain coarser clusters: give "
+            "labels as y."
+        )
+    n_bins = int(np.clip(_CELLS // (k * p), *_BINS))
+    rows = sample.rows
+    uniform = rows["key"] <= drawn_share(data)
+    bins = choose_bins(rows["x"].astype(data.rows.dtype), rows["label"], uniform, n_bins)
+    total = sample.moments[:, 0]
+    for c in range(1, k):
+        total = merge_moments(total, sample.moments[:, c])
+    means = np.where(sample.moments[0] > 0, sample.moments[1], np.nan)
+    place = data.place(sample.labels, means, _deviations(total))
+    request = HistogramsRequest(sample.labels, bins, place, _NEAREST)
+    found: Histograms = data.rows.reduce(LABEL_HISTOGRAMS, request)
+    areas, errors = np.full((k, p), np.nan), np.full((k, p), np.nan)
+    quantiles = np.full((k, p, len(QUANTILES)), np.nan)
+    for j in range(p):
+        counts = found.counts[j]
+        areas[:, j], errors[:, j] = _areas(counts, bins.single(j))
+        quantiles[:, j] = _quantiles(counts, sample.bounds[:, :, j], bins, j)
+    rest = _rest(sample.moments)
+    nearest = found.nearest
+    pixels, coordinates = _pixels(data.cube, nearest["row"])
+    lows, highs = np.where(sample.moments[0] > 0, sample.bounds, np.nan)
+    return Profiles(
+        labels=sample.labels,
+        names=[data.name(int(label)) for label in sample.labels],
+        features=data.features,
+        sizes=sample.weights,
+        shares=sample.weights / sample.weights.sum(),
+        missing=sample.missing,
+        means=means,
+        deviations=_deviations(sample.moments),
+        rest_means=np.where(rest[0] > 0, rest[1], np.nan),
+        lows=lows,
+        highs=highs,
+        quantiles=quantiles,
+        differences=_difference(sample.moments, rest),
+        aucs=areas,
+        auc_errors=errors,
+        nearest_rows=nearest["row"],
+        nearest_distances=nearest["key"],
+        pixels=pixels,
+        coordinates=coordinates,
+        wavelengths=data.wavelengths,
+        feature_weights=_weights(data.model, p),
+    )
+
+
+def _weights(model: Any, p: int) -> Floats | None:
+    found = getattr(model, "feature_weights_", getattr(model, "metric_weights_", None))
+    return None if found is None or len(found) != p else np.asarray(found, dtype=np.float64)
+
+
+def _pixels(cube: Any, rows: Ints) -> tuple[Ints | None, Floats | None]:
+    """Lines and columns of rows of a cube, and their coordinates."""
+    if cube is None:
+        return None, None
+    pixels = np.full((*rows.shape, 2), -1, np.int64)
+    coordinates = np.full((*rows.shape, 2), np.nan)
+    there = rows >= 0
+    found = questions_of(cube, rows[there])
+    pixels[there] = np.column_stack([found.lines, found.columns])
+    coordinates[there] = np.column_stack([found.x, found.y])
+    return pixels, coordinates

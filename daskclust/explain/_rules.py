@@ -1,0 +1,286 @@
+"""Rules for clusters: thresholds of a small tree, and how faithful it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.tree import DecisionTreeClassifier
+
+from daskclust._types import Array, Bools, Floats, Ints
+from daskclust.engine import as_matrix, map_rows, open_label_pairs
+from daskclust.estimator.parameters import check_integer
+from daskclust.explain._data import Labeled, open_labeled
+from daskclust.explain._profiles import drawn_share, sample_labeled
+from daskclust.reduction.label_profiles import LabelSample
+from daskclust.reduction.label_tables import CONTINGENCY
+
+__all__ = ["Rules", "rules", "rules_of"]
+
+#: Leaves for each cluster, and the fewest.
+_LEAVES, _FEWEST = 2, 4
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One leaf of the tree.
+
+    Attributes
+    ----------
+    cluster : str
+        Name of the cluster that the leaf stands for.
+    conditions : list of str
+        All of which hold in the leaf.
+    rows : int
+        Rows in the leaf.
+    precision : float
+        Share of them that are of the cluster.
+    """
+
+    cluster: str
+    conditions: list[str]
+    rows: int
+    precision: float
+
+    def __str__(self) -> str:
+        return " and ".join(self.conditions) or "always"
+
+
+@dataclass(frozen=True, repr=False)
+class Rules:
+    """A tree of thresholds that tells clusters apart, and its fidelity.
+
+    Attributes
+    ----------
+    rules : list of Rule
+        One a leaf; those of one cluster together, the largest first.
+    names : list of str
+        Of the clusters.
+    recalls : ndarray of shape (k,), float64
+        Share of the rows of each cluster that its rules find.
+    fidelity : float
+        Share of all rows to which the rules give their cluster.
+    tree : sklearn.tree.DecisionTreeClassifier
+    """
+
+    rules: list[Rule]
+    names: list[str]
+    recalls: Floats
+    fidelity: float
+    tree: Any
+
+    def __repr__(self) -> str:
+        return f"Rules of {len(self.rules)} leaves, fidelity {self.fidelity:.3f}"
+
+    def __str__(self) -> str:
+        lines = [f"fidelity {self.fidelity:.3f} over all rows"]
+        lines += [
+            f"{rule.cluster}: {rule} ({rule.rows} rows, {rule.precision:.1%} of them right)"
+            for rule in self.rules
+        ]
+        return "\n".join(lines)
+
+    def to_frame(self) -> Any:
+        """Return one line for each rule.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``cluster``, ``rule``, ``rows`` and ``precision``.
+        """
+        import pandas
+
+        return pandas.DataFrame(
+            {
+                "cluster": [rule.cluster for rule in self.rules],
+                "rule": [str(rule) for rule in self.rules],
+                "rows": [rule.rows for rule in self.rules],
+                "precision": [rule.precision for rule in self.rules],
+            }
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        right = ' style="text-align:right"'
+        lines = "".join(
+            f"<tr><td>{escape(rule.cluster)}</td><td style='text-align:left'>{escape(str(rule))}"
+            f"</td><td{right}>{rule.rows:,}</td><td{right}>{rule.precision:.1%}</td></tr>"
+            for rule in self.rules
+        )
+        head = "<th>Cluster</th><th>Rule</th><th>Rows</th><th>Right</th>"
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+            f"<p>The rules give {self.fidelity:.1%} of all rows their cluster.</p>"
+        )
+
+
+class Step(NamedTuple):
+    """A split on the way to a leaf.
+
+    Attributes
+    ----------
+    feature : int
+    threshold : float
+    is_below : bool
+        Whether values up to the threshold go on.
+    takes_gaps : bool
+        Whether missing values do.
+    """
+
+    feature: int
+    threshold: float
+    is_below: bool
+    takes_gaps: bool
+
+
+@dataclass(frozen=True)
+class _Leaves:
+    """Number of the leaf of each row; travels to the workers."""
+
+    tree: Any
+    leaves: Ints
+    dtype: np.dtype[Any]
+
+    def __call__(self, x: Array, start: int) -> Ints:
+        """Leaves of a block."""
+        found = self.tree.apply(as_matrix(x, self.dtype).astype(np.float32))
+        return np.searchsorted(self.leaves, found).astype(np.int64)
+
+
+def rules(model: Any, X: Any, max_leaves: int | None = None) -> Rules:
+    """Find thresholds that tell the clusters apart, and how faithful they are.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+    max_leaves : int, optional
+        Leaves of the tree at most, at least 2; twice the number of clusters when omitted.
+
+    Returns
+    -------
+    Rules
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 clusters, and fewer leaves than 2.
+
+    Notes
+    -----
+    *Passes*: 2; the first draws rows, from which scikit-learn grows the tree, each weighted by
+    the rows it stands for; the second counts over all rows how often the tree is right.
+    Thresholds are compared in float32, as scikit-learn does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskclust
+    >>> from daskclust.explain import rules
+    >>> X = np.array([[0.0, 5.0], [1.0, 5.0], [9.0, 5.0], [10.0, 5.0]])
+    >>> model = daskclust.KMeans(n_clusters=2, random_state=0).fit(X)
+    >>> found = rules(model, X)
+    >>> found.fidelity, sorted(str(rule) for rule in found.rules)
+    (1.0, ['x0 <= 5', 'x0 > 5'])
+    """
+    data = open_labeled(model, X)
+    if max_leaves is not None:
+        check_integer(max_leaves, "max_leaves", 2)
+    return rules_of(data, sample_labeled(data), max_leaves)
+
+
+def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) -> Rules:
+    """Grow the tree on a sample, and count over all rows how often it is right."""
+    k = len(sample.labels)
+    if k < 2:
+        raise ValueError("X holds rows of one cluster only; rules tell at least 2 apart.")
+    most = max(_LEAVES * k, _FEWEST) if max_leaves is None else int(max_leaves)
+    tree = DecisionTreeClassifier(max_leaf_nodes=most, random_state=0)
+    index = np.searchsorted(sample.labels, sample.rows["label"])
+    uniform = sample.rows["key"] <= drawn_share(data)
+    tree.fit(sample.rows["x"], index, sample_weight=_weights(sample, index, uniform))
+    leaves = np.flatnonzero(tree.tree_.children_left < 0)
+    of_rows = map_rows(
+        data.X, _Leaves(tree, leaves, data.rows.dtype), dtype=np.int64, name="leaves"
+    )
+    table = open_label_pairs(of_rows, data.labels, masked=True).reduce(CONTINGENCY, None)
+    counts = np.zeros((len(leaves), k), np.int64)
+    counts[table[:, 0], np.searchsorted(sample.labels, table[:, 1])] = table[:, 2]
+    names = [data.name(int(label)) for label in sample.labels]
+    gapped = sample.missing.sum(axis=0) > 0
+    return _read(tree, leaves, counts, names, data.features, gapped)
+
+
+def _weights(sample: LabelSample, index: Ints, uniform: Bools) -> Floats:
+    """Rows that each sampled row stands for: the rows of its label by those drawn of it."""
+    drawn = np.bincount(index, minlength=len(sample.labels))
+    return np.asarray(sample.weights / drawn)[index]
+
+
+def _read(
+    tree: Any, leaves: Ints, counts: Ints, names: list[str], features: list[str], gapped: Bools
+) -> Rules:
+    paths = _paths(tree.tree_)
+    chosen = tree.tree_.value[leaves, 0].argmax(axis=1)
+    right = counts[np.arange(len(leaves)), chosen]
+    sizes = counts.sum(axis=1)
+    found = [
+        Rule(
+            names[chosen[i]],
+            _conditions(paths[int(leaf)], features, gapped),
+            int(sizes[i]),
+            float(right[i] / sizes[i]) if sizes[i] else float("nan"),
+        )
+        for i, leaf in enumerate(leaves)
+    ]
+    order = sorted(range(len(found)), key=lambda i: (int(chosen[i]), -found[i].rows))
+    hits = np.bincount(chosen, weights=right, minlength=len(names))
+    return Rules(
+        [found[i] for i in order],
+        names,
+        hits / counts.sum(axis=0),
+        float(right.sum() / counts.sum()),
+        tree,
+    )
+
+
+def _paths(tree: Any) -> dict[int, list[Step]]:
+    """Find the steps to each leaf."""
+    paths: dict[int, list[Step]] = {}
+    stack: list[tuple[int, list[Step]]] = [(0, [])]
+    while stack:
+        node, path = stack.pop()
+        left, right = int(tree.children_left[node]), int(tree.children_right[node])
+        if left < 0:
+            paths[node] = path
+            continue
+        feature, threshold = int(tree.feature[node]), float(tree.threshold[node])
+        gaps = bool(tree.missing_go_to_left[node])
+        stack.append((left, [*path, Step(feature, threshold, True, gaps)]))
+        stack.append((right, [*path, Step(feature, threshold, False, not gaps)]))
+    return paths
+
+
+def _conditions(path: list[Step], features: list[str], gapped: Bools) -> list[str]:
+    """Join the steps of each feature to one interval."""
+    bounds: dict[int, tuple[float, float]] = {}
+    with_gaps: dict[int, bool] = {}
+    for step in path:
+        low, high = bounds.get(step.feature, (-np.inf, np.inf))
+        if step.is_below:
+            bounds[step.feature] = (low, min(high, step.threshold))
+        else:
+            bounds[step.feature] = (max(low, step.threshold), high)
+        with_gaps[step.feature] = with_gaps.get(step.feature, True) and step.takes_gaps
+    told = []
+    for feature, (low, high) in bounds.items():
+        name = features[feature]
+        if np.isfinite(low) and np.isfinite(high):
+            text = f"{low:.6g} < {name} <= {high:.6g}"
+        else:
+            text = f"{name} <= {high:.6g}" if np.isfinite(high) else f"{name} > {low:.6g}"
+        is_gap = gapped[feature] and with_gaps[feature]
+        told.append(f"({text} or {name} missing)" if is_gap else text)
+    return told

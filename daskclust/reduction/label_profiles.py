@@ -1,0 +1,332 @@
+"""The two passes behind profiles of clusters: moments and a sample, then histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from daskclust._types import Array, Floats, Ints
+from daskclust.kernels.label_profiles import Bins, fill_histograms, value_moments
+from daskclust.kernels.moments import merge_moments
+from daskclust.kernels.nearest.assign import SEGMENT
+from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
+from daskclust.reduction.survey import pick_rows
+
+__all__ = [
+    "LABEL_HISTOGRAMS",
+    "LABEL_SAMPLE",
+    "Histograms",
+    "HistogramsRequest",
+    "LabelSample",
+    "LabelSampleRequest",
+    "Place",
+]
+
+
+@dataclass(frozen=True)
+class LabelSampleRequest:
+    """Ask for the moments of each label, and for a sample of the rows.
+
+    Parameters
+    ----------
+    n_features : int
+        Of rows whose labels are in one more, last column.
+    seed : int
+    share : float
+        Share of the rows that are drawn.
+    each : int
+        Rows of each label that are drawn at least, as far as there are so many.
+    ignored : int, optional
+        Label of rows that are left out, whatever they hold.
+    """
+
+    n_features: int
+    seed: int
+    share: float
+    each: int
+    ignored: int | None = None
+
+
+class LabelSample(NamedTuple):
+    """What the first pass brings home, for the m labels that occur.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (m,), int64
+        Sorted.
+    weights : ndarray of shape (m,)
+        Of the rows.
+    moments : ndarray of shape (3, m, p)
+        Weight, mean and squared deviations of the values that are there.
+    bounds : ndarray of shape (2, m, p)
+    missing : ndarray of shape (m, p)
+    rows : structured ndarray
+        ``label``, ``key``, ``row`` and ``x`` of the sample; rows of a key of at most the
+        share are drawn whatever their label.
+    """
+
+    labels: Ints
+    weights: Floats
+    moments: Floats
+    bounds: Floats
+    missing: Floats
+    rows: Array
+
+
+def _facts_dtype(p: int) -> np.dtype:
+    return np.dtype(
+        [
+            ("label", np.int64),
+            ("weight", np.float64),
+            ("moments", np.float64, (3, p)),
+            ("bounds", np.float64, (2, p)),
+            ("missing", np.float64, (p,)),
+        ]
+    )
+
+
+def _sample_dtype(p: int) -> np.dtype:
+    return np.dtype([("label", np.int64), *top_dtype(p).descr[:2], ("x", np.float64, (p,))])
+
+
+def _merge_facts(a: Array, b: Array) -> Array:
+    if not len(a) or not len(b):
+        return b if not len(a) else a
+    labels = np.union1d(a["label"], b["label"])
+    out = np.zeros(len(labels), a.dtype)
+    out["label"] = labels
+    out["bounds"] = np.array([np.inf, -np.inf])[:, None]
+    for part in (a, b):
+        at = np.searchsorted(labels, part["label"])
+        joined = merge_moments(
+            out["moments"][at].transpose(1, 0, 2), part["moments"].transpose(1, 0, 2)
+        )
+        out["moments"][at] = joined.transpose(1, 0, 2)
+        out["weight"][at] += part["weight"]
+        out["missing"][at] += part["missing"]
+        low, high = out["bounds"][at].transpose(1, 0, 2)
+        out["bounds"][at] = np.stack(
+            [np.minimum(low, part["bounds"][:, 0]), np.maximum(high, part["bounds"][:, 1])], axis=1
+        )
+    return out
+
+
+def _merge_samples(a: Array, b: Array, *, share: float, each: int) -> Array:
+    rows = np.concatenate([a, b])
+    rows = rows[np.lexsort((rows["row"], rows["key"], rows["label"]))]
+    labels = rows["label"]
+    rank = np.arange(len(rows)) - np.searchsorted(labels, labels)
+    return rows[(rank < each) | (rows["key"] <= share)]
+
+
+_FACTS = Merge("facts by label", np.zeros, _merge_facts)
+
+
+def _sample_fields(state: LabelSampleRequest) -> Mapping[str, Field]:
+    p = state.n_features
+    keep = partial(_merge_samples, share=state.share, each=state.each)
+    return {
+        "facts": Field((None,), _FACTS, _facts_dtype(p)),
+        "sample": Field((None,), Merge("sample by label", np.zeros, keep), _sample_dtype(p)),
+    }
+
+
+def _split(rows: RowBlock) -> tuple[RowBlock, Ints]:
+    """Take apart rows whose last column holds their labels, without a copy of the rest."""
+    return rows._replace(x=rows.x[:, :-1]), rows.x[:, -1].astype(np.int64)
+
+
+def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
+    wrong = np.isinf(x) & (index >= 0)[:, None]
+    if rows.weight is not None:
+        wrong &= (rows.weight > 0)[:, None]
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        number = int(rows.numbers(np.array([row]))[0])
+        raise ValueError(
+            f"Input X contains {x[row, column]} at row {number}, column {column}; profiles need "
+            "finite values, NaN where one is missing. Mask it."
+        )
+
+
+def _drawn(keys: Floats, index: Ints, k: int, state: LabelSampleRequest) -> Array:
+    """Places of rows that may be among those drawn: all of them, and few others."""
+    places = np.flatnonzero(index >= 0)
+    own, keys = index[places], keys[places]
+    counts = np.bincount(own, minlength=k)
+    # Four times as many as are wanted, mostly enough of each label; else all of it.
+    limit = np.maximum(4.0 * state.each / np.maximum(counts, 1), state.share)
+    near = keys <= limit[own]
+    short = np.bincount(own[near], minlength=k) < np.minimum(counts, state.each)
+    return places[near | short[own]]
+
+
+def _sample_block(rows: RowBlock, state: LabelSampleRequest) -> Partial:
+    p = state.n_features
+    whole, labels = _split(rows)
+    counting = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
+    if state.ignored is not None:
+        counting &= labels != state.ignored
+    found, place = np.unique(labels[counting], return_inverse=True)
+    index = np.full(len(labels), -1, np.int64)
+    index[counting] = place
+    fields = _sample_fields(state)
+    facts = fields["facts"].identity()
+    for part in rows.slices():
+        own = None if rows.weight is None else rows.weight[part]
+        moments, bounds, missing = value_moments(whole.x[part], index[part], own, len(found))
+        made = np.zeros(len(found), _facts_dtype(p))
+        made["label"] = found
+        made["moments"], made["bounds"] = moments.transpose(1, 0, 2), bounds.transpose(1, 0, 2)
+        made["missing"] = missing
+        there = index[part] >= 0
+        made["weight"] = np.bincount(
+            index[part][there], None if own is None else own[there], len(found)
+        )
+        if not np.isfinite(moments).all() or np.isinf(bounds[:, moments[0] > 0]).any():
+            _check_finite(rows, whole.x, index)
+            raise ValueError(
+                "X has values whose squares overflow. Mask such values if they stand for missing "
+                "data, else rescale X."
+            )
+        facts = _merge_facts(facts, made[made["weight"] > 0])
+    keys = rows.uniforms(state.seed, 0)
+    chosen = _drawn(keys, index, len(found), state)
+    sample = np.zeros(len(chosen), _sample_dtype(p))
+    sample["label"], sample["key"] = labels[chosen], keys[chosen]
+    sample["row"], sample["x"] = rows.numbers(chosen), whole.x[chosen]
+    return {"facts": facts, "sample": fields["sample"].combine(sample, sample[:0])}
+
+
+def _sample_finalize(partial: Partial, state: LabelSampleRequest) -> LabelSample:
+    facts = partial["facts"]
+    return LabelSample(
+        facts["label"],
+        facts["weight"],
+        facts["moments"].transpose(1, 0, 2),
+        facts["bounds"].transpose(1, 0, 2),
+        facts["missing"],
+        partial["sample"],
+    )
+
+
+#: Moments, ranges and a sample of the rows of each label that occurs.
+LABEL_SAMPLE = Reduction("label-sample", _sample_fields, _sample_block, _sample_finalize)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where clusters lie, in the space in which their rows are compared.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, q)
+        NaN where a cluster has none.
+    weights : ndarray of shape (q,), optional
+        Of the squared distance.
+    metric : callable(x) -> ndarray, optional
+        Takes rows into the space.
+    """
+
+    centers: Floats
+    weights: Floats | None = None
+    metric: Callable[[Array], Array] | None = None
+
+    def distances(self, x: Array, index: Ints) -> Floats:
+        """Distances of rows to their own centers, over what they observe."""
+        out = np.empty(len(x))
+        for start in range(0, len(x), SEGMENT):
+            part = slice(start, start + SEGMENT)
+            z = x[part] if self.metric is None else self.metric(x[part])
+            gaps = z - self.centers[index[part]]
+            squares = gaps**2 if self.weights is None else gaps**2 * self.weights
+            there = ~np.isnan(squares)
+            seen = there.sum(axis=1)
+            total = np.where(there, squares, 0.0).sum(axis=1)
+            full = np.divide(
+                total * gaps.shape[1], seen, out=np.full(len(z), np.inf), where=seen > 0
+            )
+            out[part] = np.sqrt(full)
+        return out
+
+
+@dataclass(frozen=True)
+class HistogramsRequest:
+    """Ask for the histograms of each label, and for its rows nearest to its center.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (k,), int64
+        Sorted; rows of other labels do not count.
+    bins : Bins
+    place : Place
+    n_nearest : int
+    """
+
+    labels: Ints
+    bins: Bins
+    place: Place
+    n_nearest: int
+
+
+class Histograms(NamedTuple):
+    """What the second pass brings home.
+
+    Attributes
+    ----------
+    counts : ndarray of shape (p, k, bins), float64
+    nearest : structured ndarray of shape (k, n_nearest)
+        Distance (``key``), number and values of the nearest rows, ``row`` -1 for none.
+    """
+
+    counts: Floats
+    nearest: Array
+
+
+def _add(a: Array, b: Array) -> Array:
+    return a + b
+
+
+#: Weights of rows: whole numbers are summed exactly in any order.
+_TALLY = Merge("tally", np.zeros, _add)
+
+
+def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:
+    k, p = len(state.labels), len(state.bins.edges)
+    return {
+        "counts": Field((p, k, state.bins.count), _TALLY),
+        "nearest": Field((k, state.n_nearest), "top", top_dtype(p)),
+    }
+
+
+def _histogram_block(rows: RowBlock, state: HistogramsRequest) -> Partial:
+    k = len(state.labels)
+    whole, labels = _split(rows)
+    index = np.minimum(np.searchsorted(state.labels, labels), k - 1)
+    index[state.labels[index] != labels] = -1
+    if rows.weight is not None:
+        index[rows.weight <= 0] = -1
+    nearest = _histogram_fields(state)["nearest"].identity()
+    keys = state.place.distances(whole.x, np.maximum(index, 0))
+    order = np.argsort(index, kind="stable")
+    bounds = np.searchsorted(index[order], np.arange(k + 1))
+    for c in range(k):
+        own = order[bounds[c] : bounds[c + 1]]
+        if len(own):
+            nearest[c] = pick_rows(whole, keys[own], state.n_nearest, own)
+    counts = fill_histograms(whole.x, index, rows.weight, k, state.bins)
+    return {"counts": counts, "nearest": nearest}
+
+
+def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histograms:
+    return Histograms(partial["counts"], partial["nearest"])
+
+
+#: Histograms of every feature by label, and the rows nearest to the center of each.
+LABEL_HISTOGRAMS = Reduction(
+    "label-histograms", _histogram_fields, _histogram_block, _histogram_finalize
+)

@@ -1,0 +1,89 @@
+"""``daskclust explain`` on cubes and tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import small_scene
+
+import daskclust
+from daskclust import cli
+from daskclust.explain import profiles
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def explain(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = cli.main(["explain", *words, "--scheduler", address])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_a_table(explain: Callable[..., Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(300, 3)), columns=["size", "<weight>", "age"])
+    table.loc[100:, "age"] += 9
+    table.to_parquet(tmp_path / "t.parquet")
+    model = daskclust.KMeans(2, random_state=0).fit(table.to_numpy())
+    model.save(tmp_path / "m.zarr")
+    code, out, err = explain("m.zarr", "t.parquet", "--output", "e.csv", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    expected = profiles(model, table.to_numpy())
+    for at, cluster in enumerate(found["clusters"]):
+        assert cluster["size"] == expected.sizes[at]
+        assert cluster["what"].startswith("age")
+        assert cluster["features"]["age"]["auc"] == expected.aucs[at, 2]
+        assert cluster["nearest_rows"] == expected.nearest_rows[at].tolist()
+    assert found["fidelity"] == 1.0
+    assert found["rules"][0]["rule"].startswith("age")
+    frame = pd.read_csv(tmp_path / "e.csv", index_col=["cluster", "feature"])
+    np.testing.assert_allclose(frame["mean"], expected.means.ravel())
+    code, out, err = explain("m.zarr", "t.parquet", "--output", "e.html")
+    assert code == 0, err
+    assert "age high" in out
+    page = (tmp_path / "e.html").read_text()
+    assert "&lt;weight&gt;" in page
+    assert "<weight>" not in page
+    # What is there stays there.
+    code, _, err = explain("m.zarr", "t.parquet", "--output", "e.html")
+    assert code == 1
+    assert "--overwrite" in err
+    assert explain("m.zarr", "t.parquet", "--output", "e.html", "--overwrite")[0] == 0
+
+
+def test_a_scene(explain: Callable[..., Any], tmp_path: Path) -> None:
+    small_scene(tmp_path)
+    cube = daskclust.open_cube(tmp_path / "scene.zarr")
+    model = daskclust.KMeans(3, random_state=0).fit(cube)
+    model.save(tmp_path / "m.zarr")
+    code, out, err = explain("m.zarr", "scene.zarr", "--output", "e.json")
+    assert code == 0, err
+    assert "fidelity" in out
+    found = json.loads((tmp_path / "e.json").read_text())
+    expected = profiles(model, cube)
+    assert [c["nearest_pixels"] for c in found["clusters"]] == expected.pixels.tolist()
+    assert list(found["clusters"][0]["features"]) == expected.features
+
+
+def test_wrong_usage(explain: Callable[..., Any], tmp_path: Path) -> None:
+    code, _, err = explain("m.zarr", "t.parquet", "--output", "e.pdf")
+    assert code == 2
+    assert "expected one of .html, .csv, .json" in err
+    code, _, err = explain("m.zarr")
+    assert code == 2
+    assert "no CUBE given" in err

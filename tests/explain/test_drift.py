@@ -1,0 +1,57 @@
+"""Drift by hand."""
+
+import dask.array as da
+import numpy as np
+
+import daskclust
+from daskclust.explain import drift
+
+
+def _sets():
+    rng = np.random.default_rng(0)
+    old = rng.normal(size=(2000, 3)) + np.repeat([[0.0], [20.0]], 1000, axis=0)
+    new = rng.normal(size=(1000, 3)) + np.repeat([[0.0], [20.0]], [900, 100], axis=0)
+    new[:900, 1] += 3.0
+    return old, new
+
+
+def test_nothing_changed_for_the_rows_of_the_fit():
+    old, _ = _sets()
+    model = daskclust.KMeans(2, random_state=0, tol=0).fit(old)
+    found = drift(model, old)
+    assert found.psi < 1e-12
+    assert abs(found.spread - 1) < 1e-9
+    assert np.abs(found.shifts).max() < 1e-9
+
+
+def test_changes_are_those_of_a_few_lines():
+    old, new = _sets()
+    model = daskclust.KMeans(2, random_state=0).fit(old)
+    labels = model.predict(new)
+    for X in (new, da.from_array(new, chunks=(300, 3))):
+        found = drift(model, X)
+        was, now = model.counts_ / 2000, np.bincount(labels, minlength=2) / 1000
+        np.testing.assert_allclose(found.psi, ((now - was) * np.log(now / was)).sum())
+        means = np.array([new[labels == c].mean(axis=0) for c in range(2)])
+        widths = np.array([new[labels == c].std(axis=0) for c in range(2)])
+        np.testing.assert_allclose(found.shifts, (means - model.cluster_centers_) / widths)
+        squares = ((new - model.cluster_centers_[labels]) ** 2).sum() / 1000
+        np.testing.assert_allclose(found.spread, np.sqrt(squares / (model.inertia_ / 2000)))
+        frame = found.to_frame()
+        moved = frame.loc[frame["size"].idxmax()]
+        assert moved["feature"] == "x1"
+        assert 2.5 < moved["feature_shift"] < 3.5
+        assert "psi" in found._repr_html_()
+
+
+def test_a_cluster_without_new_rows_and_a_model_that_keeps_no_shares():
+    old, _ = _sets()
+    model = daskclust.GaussianMixture(2, random_state=0).fit(old)
+    found = drift(model, old[:1000])
+    assert sorted(found.shares.tolist()) == [0.0, 1.0]
+    assert found.psi > 1
+    assert np.isnan(found.spread)
+    none = daskclust.SpectralClustering(2, random_state=0).fit(old)
+    found = drift(none, old)
+    assert np.isnan(found.psi)
+    assert np.isnan(found.fit_shares).all()

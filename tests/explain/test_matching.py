@@ -1,0 +1,85 @@
+"""The same clusters again: matched by rows or centers, and as the start of the next fit."""
+
+import itertools
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import daskclust
+from daskclust import match_clusters
+
+
+def _rows():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(5, 3)) * 9
+    return rng.normal(size=(500, 3)) + np.repeat(centers, 100, axis=0), centers
+
+
+def test_permutations_are_found_by_centers_and_by_rows():
+    X, centers = _rows()
+    order = np.array([3, 0, 4, 1, 2])
+    old = daskclust.KMeans(5, init=centers).fit(X)
+    new = daskclust.KMeans(5, init=centers[order]).fit(X)
+    expected = np.argsort(order)
+    np.testing.assert_array_equal(match_clusters(old, new), expected)
+    np.testing.assert_array_equal(match_clusters(old, new, X), expected)
+    lazy = da.from_array(X, chunks=(130, 3))
+    np.testing.assert_array_equal(match_clusters(old, new, lazy), expected)
+    # New labels in the order of the old ones.
+    np.testing.assert_array_equal(np.argsort(expected)[new.labels_], old.labels_)
+
+
+def test_most_rows_agree_under_the_matching():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        old, new = rng.integers(0, 4, 60), rng.integers(0, 5, 60)
+        found = match_clusters(old, new)
+        assert sorted(found.tolist()) == [0, 1, 2, 3, 4]
+        best = max(
+            sum(np.sum((old == i) & (new == c)) for i, c in enumerate(chosen))
+            for chosen in itertools.permutations(range(5), 4)
+        )
+        assert sum(np.sum((old == i) & (new == c)) for i, c in enumerate(found[:4])) == best
+
+
+def test_fewer_new_clusters_and_rows_without_a_label():
+    assert match_clusters([0, 0, 1, 2, -1], [1, 1, 0, -1, 0]).tolist() == [1, 0, -1]
+    # Old 1 and new 3 share no row: one has vanished, the other is new.
+    assert match_clusters([0, 0, 0, 1, 0], [2, 2, 2, 2, 3]).tolist() == [2, -1, 3]
+
+
+def test_a_fitted_model_is_a_start():
+    X, _ = _rows()
+    old = daskclust.KMeans(5, random_state=0).fit(X)
+    new = daskclust.KMeans(5, init=old).fit(X + 0.1)
+    np.testing.assert_array_equal(match_clusters(old, new), np.arange(5))
+    np.testing.assert_allclose(new.cluster_centers_, old.cluster_centers_ + 0.1, atol=0.05)
+    with pytest.raises(ValueError, match=r"shape \(5, 3\); with n_clusters=4"):
+        daskclust.KMeans(4, init=old).fit(X)
+    with pytest.raises(ValueError, match="KMeans without centers"):
+        daskclust.KMeans(5, init=daskclust.KMeans(5)).fit(X)
+
+
+def test_a_model_that_began_with_another_is_saved_and_checkpointed(tmp_path):
+    X, _ = _rows()
+    old = daskclust.KMeans(5, random_state=0).fit(X)
+    new = daskclust.KMeans(5, init=old, checkpoint=tmp_path / "c.npz").fit(X)
+    new.save(tmp_path / "m.zarr")
+    again = daskclust.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.predict(X), new.predict(X))
+
+
+def test_what_cannot_be_matched_is_refused():
+    X, _ = _rows()
+    model = daskclust.KMeans(5, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="two models or two labels"):
+        match_clusters(model, [0, 1])
+    with pytest.raises(ValueError, match="old has 3 features and new 2"):
+        match_clusters(model, daskclust.KMeans(5, random_state=0).fit(X[:, :2]))
+    spectral = daskclust.SpectralClustering(2, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="give rows as X"):
+        match_clusters(model, spectral)
+    assert len(match_clusters(model, spectral, X)) == 5
+    with pytest.raises(ValueError, match="No row has a label"):
+        match_clusters([-1], [0])

@@ -1,0 +1,71 @@
+"""Rules against the tree that they are read from, and over all rows."""
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+
+import daskclust
+from daskclust.explain import rules
+
+
+def test_fidelity_is_that_of_the_tree_over_all_rows():
+    X = load_wine().data
+    model = daskclust.KMeans(n_clusters=3, random_state=0).fit(X)
+    found = rules(model, X)
+    labels, given = np.asarray(model.labels_), found.tree.predict(X)
+    assert found.fidelity == np.mean(given == labels)
+    np.testing.assert_allclose(found.recalls, [np.mean(given[labels == c] == c) for c in range(3)])
+    assert sum(rule.rows for rule in found.rules) == len(X)
+    assert len(rules(model, X, max_leaves=2).rules) == 2
+    lazy = rules(model, da.from_array(X, chunks=(50, -1)))
+    assert str(lazy) == str(found)
+
+
+def test_conditions_select_the_rows_that_they_count():
+    table = pd.DataFrame(load_wine().data, columns=load_wine().feature_names)
+    table.columns = [name.replace("/", "_") for name in table.columns]
+    model = daskclust.KMeans(n_clusters=4, random_state=0).fit(table)
+    labels = np.asarray(model.labels_)
+    for rule in rules(model, table).rules:
+        rows = np.ones(len(table), bool)
+        for condition in rule.conditions:
+            rows &= table.eval(condition).to_numpy()
+        assert rows.sum() == rule.rows
+        assert np.mean(labels[rows] == int(rule.cluster)) == rule.precision
+
+
+def test_planted_threshold_of_a_large_set_and_a_rare_cluster():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60_000, 5))
+    X[:30, 2] += 50
+    model = daskclust.KMeans(2, init=np.array([np.zeros(5), [0, 0, 50, 0, 0]])).fit(X)
+    found = rules(model, X)
+    # 30 rows of 60 000 are in the sample nevertheless.
+    assert found.fidelity == 1.0
+    assert found.rules[0].conditions[0].startswith("x2")
+    assert "fidelity 1.000" in str(found)
+    assert "100.0%" in found._repr_html_()
+
+
+def test_missing_values_are_told():
+    X = np.zeros((200, 2))
+    X[100:, 0] = 5.0
+    X[:50, 1] = np.nan
+    X[100:150, 0] = np.nan
+    X[100:150, 1] = 9.0
+    model = daskclust.KMeans(2, missing="partial", random_state=0).fit(X)
+    found = rules(model, X)
+    given = found.tree.predict(X.astype(np.float32))
+    assert found.fidelity == np.mean(given == np.asarray(model.labels_))
+    assert any("missing" in str(rule) for rule in found.rules)
+
+
+def test_one_cluster_has_no_rules():
+    X = np.zeros((9, 1))
+    model = daskclust.KMeans(1).fit(X)
+    with pytest.raises(ValueError, match="one cluster only"):
+        rules(model, X)
+    with pytest.raises(ValueError, match="max_leaves"):
+        rules(model, X, max_leaves=1)

@@ -1,0 +1,69 @@
+"""Moments and histograms by label, by hand and against loops over the rows."""
+
+import numpy as np
+import pytest
+
+from daskclust.kernels.label_profiles import choose_bins, fill_histograms, value_moments
+
+
+def test_moments_by_hand():
+    x = np.array([[1.0, np.nan], [3.0, 4.0], [8.0, 9.0], [5.0, 5.0]])
+    index = np.array([0, 0, 1, -1])
+    moments, bounds, missing = value_moments(x, index, np.array([1.0, 3.0, 2.0, 1.0]), 2)
+    assert moments[0].tolist() == [[4.0, 3.0], [2.0, 2.0]]
+    assert moments[1].tolist() == [[2.5, 4.0], [8.0, 9.0]]
+    # 1 (1 - 2.5)^2 + 3 (3 - 2.5)^2
+    assert moments[2].tolist() == [[3.0, 0.0], [0.0, 0.0]]
+    assert bounds[0].tolist() == [[1.0, 4.0], [8.0, 9.0]]
+    assert bounds[1].tolist() == [[3.0, 4.0], [8.0, 9.0]]
+    assert missing.tolist() == [[0.0, 1.0], [0.0, 0.0]]
+
+
+def test_moments_keep_their_digits_far_from_zero():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 2)) + 1e9
+    moments, *_ = value_moments(x, np.zeros(1000, np.int64), None, 1)
+    np.testing.assert_allclose(moments[2, 0] / 1000, x.var(axis=0), rtol=1e-6)
+
+
+COLUMNS = {
+    "normal": lambda rng, n: rng.normal(size=n),
+    "few values": lambda rng, n: rng.integers(0, 4, n).astype(float),
+    "half zeros": lambda rng, n: np.where(rng.random(n) < 0.5, 0.0, rng.normal(size=n)),
+    "heavy tail": lambda rng, n: rng.standard_cauchy(n),
+    "constant": lambda rng, n: np.full(n, 3.0),
+    "gaps": lambda rng, n: np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)),
+    "nothing": lambda rng, n: np.full(n, np.nan),
+    "far": lambda rng, n: rng.normal(size=n) + 1e8,
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("most", [8, 64, 2048])
+def test_values_fall_into_their_bins(dtype, most):
+    rng = np.random.default_rng(1)
+    x = np.column_stack([make(rng, 3000) for make in COLUMNS.values()]).astype(dtype)
+    index = rng.integers(-1, 3, 3000)
+    sampled = rng.random(3000) < 0.7
+    bins = choose_bins(x[sampled], index[sampled], rng.random(sampled.sum()) < 0.8, most)
+    assert bins.count <= most
+    found = fill_histograms(x, index, None, 3, bins)
+    for j, name in enumerate(COLUMNS):
+        there = ~np.isnan(x[:, j]) & (index >= 0)
+        exact = np.zeros((3, bins.count))
+        at = np.searchsorted(bins.edges[j], x[there, j])
+        np.add.at(exact, (index[there], at), 1.0)
+        if (bins.starts[j] == bins.stops[j]).all() and name != "constant":
+            # Edges are the ends of cells: rounding may put a value on either side.
+            assert np.abs(np.cumsum(found[j] - exact, axis=1)).max() <= 2, name
+        else:
+            np.testing.assert_array_equal(found[j], exact, err_msg=name)
+        assert found[j].sum() == there.sum()
+
+
+def test_a_value_that_many_share_has_a_bin_of_its_own():
+    rng = np.random.default_rng(2)
+    x = np.where(rng.random(5000) < 0.4, 0.0, rng.normal(size=5000))[:, None]
+    bins = choose_bins(x, np.zeros(5000, int), np.ones(5000, bool), 128)
+    counts = fill_histograms(x, np.zeros(5000, np.int64), None, 1, bins)[0, 0]
+    assert counts[bins.single(0)].sum() == (x == 0).sum()
