@@ -1,0 +1,30 @@
+"""``--smooth`` and ``--min-pixels`` write the map that ``Cube.smooth`` makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from helpers import small_scene
+
+import daskclust
+from daskclust import cli
+
+
+def test_map_is_that_of_cube_smooth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_scene(tmp_path)
+    scene, model, out = (str(tmp_path / f"{name}.zarr") for name in ("scene", "model", "map"))
+    words = ["fit", scene, "--variable", "cube", "--local", "1", "--n-components", "3"]
+    words += ["--estimator", "gaussianmixture", "--model", model, "--output", out]
+    assert cli.main([*words, "--smooth", "--min-pixels", "30"]) == 0
+    found = daskclust.load(model)
+    cube = daskclust.open_cube(scene, variable="cube")
+    before, proba = found.predict(cube), found.predict_proba(cube)
+    expected = cube.to_map(cube.smooth(before, proba, min_pixels=30)).compute()
+    assert np.array_equal(zarr.open(out, mode="r")["labels"][:], expected)
+    assert not np.array_equal(expected, cube.to_map(before).compute())
+    words = ["fit", scene, "--variable", "cube", "--n-clusters", "3", "--output", out]
+    assert cli.main([*words, "--smooth"]) == 2
+    assert "KMeans has no probabilities" in capsys.readouterr().err
