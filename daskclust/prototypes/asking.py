@@ -1,34 +1,337 @@
-"""Cells of rows around prototypes, and which of them are worth a question.
+"""Which rows and pairs are worth a question, and what the answers would change.
 
-Questions need no graph of their own kind: rows are summed up by prototypes in all views side
-by side, one pass finds how doubtful the rows around each are and which row stands for them,
-and the choice is made on the client.
+What is chosen is decided by pure functions on a few hundred nodes.  Rows are summed up by
+prototypes in all views side by side; one pass finds how doubtful the rows around each are and
+which row stands for them, and the choice is made on the client.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from daskclust._types import Array, Floats, Ints
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, open_rows
 from daskclust.estimator.inputs import as_cube, check_rows, cube_of_fit
 from daskclust.estimator.values import check_values
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
-from daskclust.prototypes.picks import spread_out, squared_gaps
 from daskclust.prototypes.posterior import Posterior
-from daskclust.prototypes.sample import find_prototypes, sample_cube, sample_rows, sample_size
+from daskclust.prototypes.state import find_prototypes, sample_cube, sample_rows, sample_size
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.cells import CELLS, SAME, CellRequest, CellTable
 from daskclust.reduction.survey import LARGEST_VALUE
 
-__all__ = ["DOUBTS", "Cells", "Doubt", "OpenRows", "find_cells", "open_for_questions"]
+__all__ = [
+    "DOUBTS",
+    "Answers",
+    "Cells",
+    "Doubt",
+    "Foresight",
+    "OpenRows",
+    "expected_questions",
+    "find_cells",
+    "first_pairs",
+    "foresee",
+    "influence",
+    "normalized_uncertainty",
+    "open_for_questions",
+    "spread_out",
+    "squared_gaps",
+]
+
+
+#: Digits by which nodes are compared: sums in another order must not decide.
+_DIGITS = 12
+
+
+def squared_gaps(points: Floats, others: Floats) -> Floats:
+    """Squared distance of each point to the nearest of others; infinity without any.
+
+    Parameters
+    ----------
+    points : ndarray of shape (k, q)
+    others : ndarray of shape (m, q)
+
+    Examples
+    --------
+    >>> squared_gaps(np.array([[0.0], [4.0]]), np.array([[1.0], [2.0]]))
+    array([1., 4.])
+    """
+    found = np.full(len(points), np.inf)
+    for other in others:
+        np.minimum(found, ((points - other) ** 2).sum(axis=1), out=found)
+    return found
+
+
+def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
+    """Choose heavy points far from those that are known and from each other.
+
+    Farthest-first with weights: the next point is the one whose mass times distance to the
+    nearest known or chosen one is the largest.  (By squared distances outliers come first.)
+
+    Parameters
+    ----------
+    points : ndarray of shape (k, q)
+    mass : ndarray of shape (k,)
+        Points of mass 0 are not chosen.
+    known : ndarray of shape (m, q)
+    count : int
+
+    Returns
+    -------
+    ndarray of int64
+        At most ``count`` points, in the order of their choice.  Without known points the
+        heaviest one is the first; ties go to the lowest number.  Points on known or chosen
+        ones come last, the heaviest first.
+
+    Notes
+    -----
+    Cost O((m + count) k q).
+
+    Examples
+    --------
+    >>> line = np.array([[0.0], [1.0], [5.0], [6.0]])
+    >>> spread_out(line, np.array([3.0, 1.0, 1.0, 1.0]), np.empty((0, 1)), 3).tolist()
+    [0, 3, 1]
+    >>> spread_out(line, np.ones(4), np.array([[6.0]]), 1).tolist()
+    [0]
+    """
+    left = np.asarray(mass, dtype=np.float64).copy()
+    gaps = squared_gaps(points, known)
+    chosen: list[int] = []
+    while len(chosen) < count and (left > 0).any():
+        scores = left if np.isinf(gaps).all() else left * np.sqrt(gaps)
+        if not (scores > 0).any():
+            scores = left
+        # Relative to the largest: equal scores differ in their last bits.
+        best = int(np.argmax(np.round(scores / scores.max(), _DIGITS)))
+        chosen.append(best)
+        left[best] = 0.0
+        gaps = np.minimum(gaps, ((points - points[best]) ** 2).sum(axis=1))
+    return np.array(chosen, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is known of the points that were asked about.
+
+    Attributes
+    ----------
+    component : ndarray of shape (m,), int64
+        Of must-links, numbered 0, 1, ...
+    apart : ndarray of shape (c, c), bool
+        Components with a cannot-link between them.
+    neighborhoods : ndarray of int64
+        Components that are all apart from each other, the largest first.
+    """
+
+    component: Ints
+    apart: Bools
+    neighborhoods: Ints
+
+    @classmethod
+    def of(cls, component: Ints, left: Ints, right: Ints) -> Answers:
+        """Find the neighborhoods.
+
+        Parameters
+        ----------
+        component : ndarray of shape (m,), int64
+        left, right : ndarray of int64
+            Ends of the cannot-links, as positions in ``component``.
+
+        Examples
+        --------
+        >>> known = Answers.of(np.array([0, 0, 1, 2]), np.array([0, 1]), np.array([2, 3]))
+        >>> known.neighborhoods.tolist(), known.undecided.tolist()
+        ([0, 1], [2])
+        """
+        count = int(component.max(initial=-1)) + 1
+        apart = np.zeros((count, count), bool)
+        a, b = component[left], component[right]
+        apart[a, b] = apart[b, a] = True
+        np.fill_diagonal(apart, False)
+        sizes = np.bincount(component, minlength=count)
+        chosen: list[int] = []
+        for one in np.argsort(-sizes, kind="stable"):
+            if apart[one, chosen].all():
+                chosen.append(int(one))
+        return cls(component, apart, np.array(chosen, np.int64))
+
+    @property
+    def undecided(self) -> Ints:
+        """Components that are in no neighborhood."""
+        count = len(self.apart)
+        return np.setdiff1d(np.arange(count), self.neighborhoods)
+
+    def knows(self, one: int, other: int) -> bool:
+        """Whether two points are known to be together or apart."""
+        a, b = self.component[one], self.component[other]
+        return bool(a == b or self.apart[a, b])
+
+
+def expected_questions(shares: Floats) -> Floats:
+    """How many questions place a point, if the most probable neighborhood is asked first.
+
+    Parameters
+    ----------
+    shares : ndarray of shape (n, l)
+
+    Examples
+    --------
+    >>> expected_questions(np.array([[1.0, 0.0], [0.5, 0.5]]))
+    array([1. , 1.5])
+    """
+    order = -np.sort(-shares, axis=1)
+    found: Floats = order @ np.arange(1.0, shares.shape[1] + 1)
+    return found
+
+
+def normalized_uncertainty(shares: Floats) -> Floats:
+    """Entropy by the number of questions that it takes to resolve it (NPU; Xiong et al. 2014).
+
+    Parameters
+    ----------
+    shares : ndarray of shape (n, l)
+        Of the neighborhoods.
+
+    Examples
+    --------
+    >>> normalized_uncertainty(np.array([[1.0, 0.0], [0.5, 0.5]])).round(3)
+    array([0.   , 0.462])
+    """
+    safe = np.where(shares > 0, shares, 1.0)
+    entropy = 0.0 - (shares * np.log(safe)).sum(axis=1)  # never -0
+    return np.asarray(entropy / expected_questions(shares))
+
+
+def first_pairs(count: int) -> list[tuple[int, int]]:
+    """Pairs of the first points, where nothing is known: all among as few as possible.
+
+    Examples
+    --------
+    >>> first_pairs(4)
+    [(0, 1), (0, 2), (1, 2), (0, 3)]
+    """
+    found: list[tuple[int, int]] = []
+    later = 1
+    while len(found) < count:
+        found += [(earlier, later) for earlier in range(later)]
+        later += 1
+    return found[:count]
+
+
+#: How far an answer travels, as labels do, and how much one row may differ from its cell, as a
+#: share of the mean variance.
+_ALPHA, _NOISE = 0.9, 0.25
+
+
+class Foresight(NamedTuple):
+    """Shares of all rows after each answer, one draw of answers a line.
+
+    Attributes
+    ----------
+    changed : ndarray of shape (draws, n)
+        Of rows with another class than now.
+    gain : ndarray of shape (draws, n)
+        Growth of the mean probability of the best class.
+    """
+
+    changed: Floats
+    gain: Floats
+
+
+def influence(graph: Floats, known: Ints, asked: Ints, noise: float = _NOISE) -> Floats:
+    """How much each cell follows the answer at each asked cell.
+
+    The field has the covariance ``(I - alpha S)^(-1)``, as label spreading has; it is
+    conditioned on the known cells, then on one asked cell after another.
+
+    Parameters
+    ----------
+    graph : ndarray of shape (k, k)
+        Normalized, symmetric.
+    known, asked : ndarray of int
+        Cells.
+    noise : float
+        Variance of an answer, in units of the mean variance.
+
+    Returns
+    -------
+    ndarray of shape (len(asked), k)
+        By how much of the surprise at the asked cell each cell moves.
+
+    Notes
+    -----
+    Cost O(k^3 + (len(known) + len(asked)) k^2).
+
+    Examples
+    --------
+    >>> influence(np.zeros((2, 2)), np.array([], int), np.array([0, 0]), noise=1.0)
+    array([[0.5       , 0.        ],
+           [0.33333333, 0.        ]])
+    """
+    k = len(graph)
+    covariance = np.linalg.inv(np.eye(k) - _ALPHA * graph)
+    spare = noise * float(np.trace(covariance)) / k
+    steps = []
+    for cell in (*np.unique(known), *asked):
+        column = covariance[:, cell].copy()
+        step = column / (column[cell] + spare)
+        covariance -= np.outer(step, column)
+        steps.append(step)
+    return np.array(steps[len(np.unique(known)) :]).reshape(len(asked), k)
+
+
+def foresee(
+    shares: Floats, mass: Floats, asked: Ints, moves: Floats, draws: int, seed: int
+) -> Foresight:
+    """Draw answers as the model believes in them, and let them travel.
+
+    Parameters
+    ----------
+    shares : ndarray of shape (k, c)
+        Probabilities of the classes in each cell.
+    mass : ndarray of shape (k,)
+        Rows of each cell.
+    asked : ndarray of shape (n,), int
+        Cells, in order.
+    moves : ndarray of shape (n, k)
+        Of :func:`influence`.
+    draws, seed : int
+
+    Notes
+    -----
+    Cost O(draws n k c).
+
+    Examples
+    --------
+    >>> sure = foresee(np.array([[1.0, 0.0]]), np.ones(1), np.zeros(1, int), np.ones((1, 1)), 3, 0)
+    >>> float(sure.changed.max()), float(sure.gain.max())
+    (0.0, 0.0)
+    """
+    rng = np.random.default_rng(seed)
+    part = mass / mass.sum()
+    now, before = shares.argmax(axis=1), float(part @ shares.max(axis=1))
+    changed, gain = np.empty((2, draws, len(asked)))
+    for d in range(draws):
+        field = shares.copy()
+        for j, (cell, move) in enumerate(zip(asked, moves, strict=True)):
+            believed = np.clip(field[cell], 0.0, None)
+            answer = np.zeros(shares.shape[1])
+            limit = rng.random() * believed.sum()
+            answer[
+                np.searchsorted(np.cumsum(believed), limit, side="right").clip(0, len(answer) - 1)
+            ] = 1
+            field += move[:, None] * (answer - field[cell])
+            changed[d, j] = part[field.argmax(axis=1) != now].sum()
+            gain[d, j] = part @ np.clip(field.max(axis=1), 0.0, 1.0) - before
+    return Foresight(changed, gain)
 
 
 #: Prototypes: at least so many, so many a question, at most so many; a tenth of the rows.

@@ -8,17 +8,24 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
-from daskclust.engine import map_rows
-from daskclust.estimator.base import output_dtype
+from daskclust._types import Floats
+from daskclust.engine import map_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass, draw_seeds
 from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, Plain
-from daskclust.prototypes.gaps import survey_of_gaps, takes_gaps
-from daskclust.prototypes.kept_gaps import GAP_ENTRIES, check_gaps, keep_gaps, kept_gaps
-from daskclust.prototypes.row_function import RowFunction
+from daskclust.prototypes.gaps import (
+    GAP_ENTRIES,
+    check_gaps,
+    keep_gaps,
+    kept_gaps,
+    survey_of_gaps,
+    takes_gaps,
+)
+from daskclust.prototypes.posterior import Nearness, RowFunction
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import Space, check_views
 
@@ -43,6 +50,7 @@ class BasePrototypes(Saveable, BaseEstimator):
     }
 
     checkpoint: Any
+    _nodes: Floats
     n_neighbors: int
     n_prototypes: int
     random_state: Any
@@ -97,12 +105,40 @@ class BasePrototypes(Saveable, BaseEstimator):
     ) -> Any:
         """Apply a function to new rows: now, or lazily for Dask input."""
         X = check_rows(self, X, reset=False)
-        of_rows = RowFunction(function, np.dtype(output_dtype(X)), self._space.takes_gaps)
+        of_rows = RowFunction(function, working_dtype(X.dtype), self._space.takes_gaps)
         return map_rows(X, of_rows, dtype=dtype, n_columns=n_columns, name=name)
 
     def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Fit and return ``labels_``."""
         return self.fit(X, y, **params).labels_
+
+    def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
+        """Return the views in which rows are compared with nodes, and the nodes."""
+        return [(self._space, self._nodes)]
+
+    def score_samples(self, X: Any) -> Any:
+        """Minus the distance of each row to its nearest prototype, on average over the views.
+
+        The higher, the more normal; 0 on a prototype.  Views are scaled to a total variance of
+        1, so that a score of -1 is one deviation of the data away from all that was seen.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        scores : ndarray or dask.array.Array of shape (n_samples,), float64
+            Lazy, and chunked like X, for a Dask array or a cube.  NaN for a row without any
+            value.
+
+        Raises
+        ------
+        ValueError
+            As of ``predict``.
+        """
+        check_is_fitted(self)
+        return self._map(X, Nearness(self._nodes_of_views()), np.float64, "score_samples")
 
     @property
     def _space(self) -> Space:

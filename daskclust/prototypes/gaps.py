@@ -11,7 +11,7 @@ any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,12 +27,18 @@ from daskclust.kernels.mixtures.ensemble import project
 from daskclust.kernels.mixtures.posteriors import impute
 from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID
+from daskclust.persistence.schema import Array as Stored
+from daskclust.persistence.schema import Entry
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 
 __all__ = [
+    "GAP_ENTRIES",
     "GAP_VIEWS",
     "GapView",
+    "check_gaps",
     "find_gap_views",
+    "keep_gaps",
+    "kept_gaps",
     "survey_of_gaps",
     "takes_gaps",
     "views_of_gaps",
@@ -199,3 +205,96 @@ def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView |
         else:
             found.append(None)
     return tuple(found)
+
+
+#: Kinds of views: of these the mixture is kept under a prefix, the last has none; 0 takes no gaps.
+_OF_KERNEL, _MEANS = 2, 3
+_PREFIXES = {1: "_fill", _OF_KERNEL: "_kernel"}
+#: Of the mixture, of the ensemble, and the order of the two.
+GAP_ENTRIES: Mapping[str, Entry] = {
+    "_gap_kinds": Stored("v", kind="i", low=0, high=_MEANS, optional=True),
+    "_gap_center": Stored("p", optional=True),
+    "_gap_scale": Stored("p", low=0, optional=True),
+    "_fill_weights": Stored("f", low=0, optional=True),
+    "_fill_means": Stored("f", "p", optional=True),
+    "_fill_variances": Stored("f", "p", low=0, optional=True),
+    "_kernel_weights": Stored("D", low=0, optional=True),
+    "_kernel_means": Stored("D", "p", optional=True),
+    "_kernel_variances": Stored("D", "p", low=0, optional=True),
+    "_kernel_sizes": Stored("e", kind="i", low=1, total="D", optional=True),
+    "_kernel_basis": Stored("D", "b", optional=True),
+}
+
+
+def _kind(gap: GapView | None) -> int:
+    if gap is None:
+        return 0
+    if gap.mixtures is None:
+        return _MEANS
+    return 1 if gap.basis is None else _OF_KERNEL
+
+
+def keep_gaps(estimator: Any, gaps: Sequence[GapView | None]) -> None:
+    """Set the attributes; none where no view takes missing values."""
+    for name in GAP_ENTRIES:
+        vars(estimator).pop(name, None)
+    if all(gap is None for gap in gaps):
+        return
+    kinds = [_kind(gap) for gap in gaps]
+    estimator._gap_kinds = np.array(kinds)
+    for gap, kind in zip(gaps, kinds, strict=True):
+        if gap is None:
+            continue
+        estimator._gap_center, estimator._gap_scale = gap.center, gap.scale
+        if gap.mixtures is None:
+            continue
+        prefix, mixtures = _PREFIXES[kind], gap.mixtures
+        setattr(estimator, f"{prefix}_weights", mixtures.weights)
+        setattr(estimator, f"{prefix}_means", mixtures.means)
+        setattr(estimator, f"{prefix}_variances", mixtures.covariances)
+        if gap.basis is not None:
+            estimator._kernel_sizes = np.array(mixtures.sizes, dtype=np.int64)
+            estimator._kernel_basis = gap.basis
+
+
+def check_gaps(estimator: Any) -> None:
+    """Raise ValueError where views of a loaded model lack what they need."""
+    for kind in set(vars(estimator).get("_gap_kinds", np.zeros(0, int)).tolist()) - {0}:
+        names = ["_gap_center", "_gap_scale"]
+        prefix = _PREFIXES.get(kind)
+        if prefix is not None:
+            names += [f"{prefix}_{name}" for name in ("weights", "means", "variances")]
+        if kind == _OF_KERNEL:
+            names += ["_kernel_sizes", "_kernel_basis"]
+        missing = sorted(set(names) - set(vars(estimator)))
+        if missing:
+            raise ValueError(f"a view with missing values lacks {missing}")
+
+
+def kept_gaps(estimator: Any) -> tuple[GapView | None, ...]:
+    """Return the views that :func:`keep_gaps` took apart."""
+    if not hasattr(estimator, "_gap_kinds"):
+        return ()
+    return tuple(_restored(estimator, int(kind)) for kind in estimator._gap_kinds)
+
+
+def _restored(estimator: Any, kind: int) -> GapView | None:
+    if not kind:
+        return None
+    if kind == _MEANS:
+        return GapView(estimator._gap_center, estimator._gap_scale)
+    weights, means, variances = (
+        getattr(estimator, f"{_PREFIXES[kind]}_{name}")
+        for name in ("weights", "means", "variances")
+    )
+    sizes: tuple[int, ...] = (len(weights),)
+    basis = None
+    if kind == _OF_KERNEL:
+        sizes = tuple(int(size) for size in estimator._kernel_sizes)
+        basis = estimator._kernel_basis
+    return GapView(
+        estimator._gap_center,
+        estimator._gap_scale,
+        Mixtures(weights, means, variances, sizes),
+        basis,
+    )

@@ -6,6 +6,7 @@ function costs O(k^3) time and a few matrices of ``8 k^2`` bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,15 @@ from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Bools, Floats
 
-__all__ = ["Embedding", "embed", "normalized", "propagate_pairs", "spread", "unreached"]
+__all__ = [
+    "Embedding",
+    "Spreader",
+    "embed",
+    "normalized",
+    "propagate_pairs",
+    "spread",
+    "unreached",
+]
 
 
 def normalized(graph: Floats, *, loops: bool = False) -> Floats:
@@ -66,10 +75,27 @@ def spread(similarity: Floats, seeds: Floats, alpha: float) -> Floats:
     array([[1.33333333],
            [0.66666667]])
     """
-    system = -alpha * similarity
-    system[np.diag_indices_from(system)] += 1.0
-    found: Floats = np.maximum(lu_solve(lu_factor(system, overwrite_a=True), seeds), 0.0)
-    return found
+    return Spreader(similarity, alpha)(seeds)
+
+
+class Spreader:
+    """Labels travel along one graph, again and again; as :func:`spread`."""
+
+    def __init__(self, similarity: Floats, alpha: float) -> None:
+        system = -alpha * similarity
+        system[np.diag_indices_from(system)] += 1.0
+        self._factors = lu_factor(system, overwrite_a=True)
+
+    def __call__(self, seeds: Floats) -> Floats:
+        """Return what reaches each node."""
+        found: Floats = np.maximum(lu_solve(self._factors, seeds), 0.0)
+        return found
+
+    def of_all(self, seeds: Sequence[Floats]) -> list[Floats]:
+        """Return what reaches each node, of several sets of seeds."""
+        if not seeds:
+            return []
+        return np.hsplit(self(np.hstack(seeds)), len(seeds))
 
 
 def unreached(similarity: Floats, labeled: Bools) -> Bools:

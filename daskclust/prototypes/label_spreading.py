@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 
+from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import compute, is_dask, map_rows
 from daskclust.estimator.choices import Views
@@ -19,22 +20,30 @@ from daskclust.estimator.inputs import Data, as_cube, labels_for
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
-from daskclust.persistence.schema import Classes, Entry
+from daskclust.persistence.schema import Classes, Entry, Plain
 from daskclust.prototypes.base import BasePrototypes
-from daskclust.prototypes.gaps import views_of_gaps
-from daskclust.prototypes.labeled import plan_labels
-from daskclust.prototypes.posterior import Margin, MostProbable, Posterior
-from daskclust.prototypes.row_function import RowFunction
-from daskclust.prototypes.row_nodes import RowNodes, take_rows
-from daskclust.prototypes.spreading import SpreadingProblem, spread_labels, with_references
-from daskclust.prototypes.state import PrototypeState
-from daskclust.prototypes.stored_posterior import (
+from daskclust.prototypes.gaps import takes_gaps, views_of_gaps
+from daskclust.prototypes.labeled import RowNodes, plan_labels, take_rows
+from daskclust.prototypes.learners import as_classifier, check_classifier, takes_missing
+from daskclust.prototypes.mixing import Lesson, Mixture, advice
+from daskclust.prototypes.posterior import (
     STORED_POSTERIOR,
+    Margin,
+    MostProbable,
+    Posterior,
+    RowFunction,
     check_stored,
     restore_posterior,
     store_posterior,
 )
-from daskclust.prototypes.views import check_views
+from daskclust.prototypes.spreading import (
+    SpreadingProblem,
+    as_beside,
+    spread_labels,
+    with_references,
+)
+from daskclust.prototypes.state import PrototypeState
+from daskclust.prototypes.views import Space, check_views
 
 __all__ = ["LabelSpreading"]
 
@@ -68,6 +77,12 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     the row is added.  Up to six sets of prototypes from different starts are averaged, since a
     single set depends on its start.
 
+    A classifier that is taught by the labeled rows stands beside the graph: the more labels
+    there are, the more it knows.  The logarithms of both probabilities are added up with weights
+    that make labels left out in four folds the most likely, drawn to the graph alone where
+    these labels do not say otherwise.  So one estimator serves from three labels to ten
+    thousand.
+
     Parameters
     ----------
     n_prototypes : int, default=400
@@ -91,9 +106,14 @@ tuple of str, default="auto"
         Number of nearest nodes whose class probabilities a row gets.
     max_iter : int, default=15
         Iterations of k-means, for the prototypes.
+    classifier : "trees", classifier or None, default="trees"
+        What is beside the graph: 100 extremely randomized trees
+        (:class:`sklearn.ensemble.ExtraTreesClassifier`), a classifier of scikit-learn with
+        ``predict_proba``, of which a copy is fitted, or nothing.  It sees the features as they
+        are in X.  At most 10 000 labeled rows teach it, drawn evenly among the classes.
     random_state : int, RandomState, Generator or None, default=None
-        With an int the result does not depend on the chunks, the scheduler or the number of
-        workers.
+        Also of the classifier, where that has none of its own.  With an int the result does
+        not depend on the chunks, the scheduler or the number of workers.
     checkpoint : path-like, default=None
         File that holds the prototypes, and then the counts; a fit started again with the
         same data, labels and parameters continues from it.
@@ -109,6 +129,15 @@ tuple of str, default="auto"
         Prototypes of all sets of all views, one after another: rows of the data's kind, in the
         views ``"angle"`` and ``"whitened"`` directions of length near 1;
         NaN in ``"pckid"``.
+    classifier_ : classifier or None
+        Fitted to the labeled rows; None without one, and where there is one class.  Of a loaded
+        model its parts, whose ``predict_proba`` gives the same.
+    mixing_weights_ : ndarray of shape (2,), float64
+        Of the spread labels and of the classifier; (1, 0) is the graph alone.
+    left_out_log_loss_ : dict of str to float
+        Mean log loss of the labels left out, by ``"spread"``, ``"classifier"`` and
+        ``"mixture"``.  NaN without a classifier, and where no label can be left out: two or
+        more rows of each of two classes are needed.
     n_iter_ : int
         Iterations of k-means.
     n_features_in_ : int
@@ -119,7 +148,9 @@ tuple of str, default="auto"
         One record, with ``objective`` (number of connected pairs of nodes), ``passes``,
         ``seconds``, ``nodes`` (of each set, view by view), ``unreached_nodes`` and
         ``unreached_rows`` (that no label reaches, likewise), ``ridge_share`` and
-        ``neighbor_share`` (of the kernel ridge, and of the nearest labeled rows).
+        ``neighbor_share`` (of the kernel ridge, and of the nearest labeled rows); with a
+        classifier also ``mixing_weights``, ``left_out_log_loss``, and ``advice``, a sentence
+        that says which part knows more and which rows to label next.
 
     Raises
     ------
@@ -127,7 +158,8 @@ tuple of str, default="auto"
         For no labels at all, rows out of range or labeled twice, another number of labels
         than rows, and labels that are neither whole numbers nor text.
     ValueError
-        For NaN or infinity in X (naming the first), and parameters out of range.
+        For NaN or infinity in X (naming the first), parameters out of range, a classifier
+        without ``predict_proba``, and one that takes no NaN where X may have some.
     CheckpointError
         If the checkpoint is broken or belongs to other data, labels or parameters.
 
@@ -189,8 +221,11 @@ tuple of str, default="auto"
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "classes_": Classes(),
+        "left_out_log_loss_": Plain(dict),
         **STORED_POSTERIOR,
     }
+    #: What is in a checkpoint is the same with another classifier.
+    _resumes_with: ClassVar[tuple[str, ...]] = ("classifier",)
 
     def __init__(
         self,
@@ -200,6 +235,7 @@ tuple of str, default="auto"
         alpha: float = 0.9,
         n_neighbors: int = 3,
         max_iter: int = 15,
+        classifier: Any = "trees",
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -208,6 +244,7 @@ tuple of str, default="auto"
         self.alpha = alpha
         self.n_neighbors = n_neighbors
         self.max_iter = max_iter
+        self.classifier = classifier
         self.random_state = random_state
         self.checkpoint = checkpoint
 
@@ -215,6 +252,7 @@ tuple of str, default="auto"
         super()._check_parameters()
         check_integer(self.max_iter, "max_iter", 1)
         check_real(self.alpha, "alpha", 0, maximum=1)
+        check_classifier(self.classifier)
         if self.alpha == 1:
             raise ValueError("alpha == 1, must be < 1: with 1 the spreading has no end.")
 
@@ -266,12 +304,14 @@ tuple of str, default="auto"
         nodes = RowNodes(x[plan.is_node], weight[plan.is_node])
         n_classes = len(read.labels.classes)
         n_prototypes = self._count_prototypes(data.rows.n_rows, 2)
+        used = views_of_gaps(self.views, read.views, data.survey, joined=False)
+        self._check_gaps(used, data.seeds[0])
         one_hot = np.eye(n_classes)[plan.codes] * weight[:, None]
         return SpreadingProblem(
             rows=data.rows,
             cube=read.cube,
             weight=read.weight,
-            views=views_of_gaps(self.views, read.views, data.survey, joined=False),
+            views=used,
             joined=False,
             n_sets=int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS)),
             n_prototypes=n_prototypes,
@@ -286,6 +326,17 @@ tuple of str, default="auto"
             seeds=nodes.sums(one_hot[plan.is_node]),
         )
 
+    def _check_gaps(self, views: tuple[str, ...], seed: int) -> None:
+        """Refuse a classifier that cannot judge rows which the views take."""
+        if self.classifier is None or not takes_gaps(views):
+            return
+        if not takes_missing(as_classifier(self.classifier, seed)):
+            raise ValueError(
+                f"X may miss values with views={views}, and classifier={self.classifier!r} does "
+                "not take NaN; use classifier='trees', one behind an imputer "
+                "(sklearn.pipeline.make_pipeline), or None."
+            )
+
     def _finish(
         self,
         data: OpenData,
@@ -293,11 +344,14 @@ tuple of str, default="auto"
         state: PrototypeState,
         history: list[dict[str, Any]],
     ) -> None:
-        found = spread_labels(problem, state, float(self.alpha), int(self.n_neighbors))
-        posterior = with_references(found.posterior, problem.plan)
         labels = problem.plan.labels
         assert labels is not None
         self.classes_ = labels.classes
+        lesson = self._lesson(problem)
+        folds = () if lesson is None else lesson.folds
+        found = spread_labels(problem, state, float(self.alpha), int(self.n_neighbors), folds)
+        posterior = with_references(found.posterior, problem.plan)
+        posterior, said = self._mix(posterior, found.without, lesson)
         stored = store_posterior(posterior)
         for name in STORED_POSTERIOR:
             # What an earlier fit has left is not this model's.
@@ -311,6 +365,7 @@ tuple of str, default="auto"
             unreached_rows=found.missed_rows,
             ridge_share=posterior.balance.ridge_share,
             neighbor_share=posterior.neighbor_share,
+            **said,
         )
         self._warn_of_unreached(problem, found.missed_nodes, found.missed_rows)
         self.labels_ = map_rows(
@@ -322,6 +377,39 @@ tuple of str, default="auto"
             lengths=data.rows.lengths,
             patch=(labels.rows, labels.classes[labels.codes]),
         )
+
+    def _lesson(self, problem: SpreadingProblem) -> Lesson | None:
+        """Return what teaches the classifier; None where there is none, or but one class."""
+        if self.classifier is None or len(np.unique(problem.plan.codes)) < 2:
+            return None
+        return Lesson(problem.plan, as_classifier(self.classifier, problem.seed), problem.seed)
+
+    def _mix(
+        self, posterior: Posterior, without: list[Posterior], lesson: Lesson | None
+    ) -> tuple[Posterior, dict[str, Any]]:
+        """Put the classifier beside the graph; also return what to say of it."""
+        self._fitted, mixture, learned = None, Mixture.untried(), None
+        if lesson is not None:
+            self._fitted, learned = lesson.teach()
+            if lesson.folds:
+                by_graph = [
+                    as_beside(one, posterior)(
+                        lesson.points.x[fold.points], np.flatnonzero(fold.points)
+                    )
+                    for one, fold in zip(without, lesson.folds, strict=True)
+                ]
+                mixture = lesson.weigh(by_graph, [lesson.teach(f)[1] for f in lesson.folds])
+        self.left_out_log_loss_ = mixture.losses
+        spread, other = mixture.weights.tolist()
+        mixed = replace(posterior, classifier=learned, weights=(spread, other))
+        if lesson is None:
+            return mixed, {}
+        name = "trees" if isinstance(self.classifier, str) else "the classifier"
+        return mixed, {
+            "mixing_weights": mixture.weights.tolist(),
+            "left_out_log_loss": mixture.losses,
+            "advice": advice(mixture, name, lesson.n_labels, lesson.n_taught),
+        }
 
     def _warn_of_unreached(
         self, problem: SpreadingProblem, nodes: list[int], rows: list[float]
@@ -346,9 +434,18 @@ tuple of str, default="auto"
         super()._check_loaded()
         check_stored(vars(self), len(self._units), len(self.classes_))
 
+    @property
+    def classifier_(self) -> Any:
+        """Classifier beside the graph; of a loaded model its parts, which predict the same."""
+        check_is_fitted(self)
+        return vars(self).get("_fitted", vars(self).get("_classifier"))
+
     def _posterior(self) -> Posterior:
         """Return the row function of the fitted model."""
         return restore_posterior(vars(self), self._space, int(self.n_neighbors))
+
+    def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
+        return [(one.space, one.nodes) for one in self._posterior().spaces]
 
     def predict(self, X: Any) -> Any:
         """Most probable class of each row.
@@ -422,7 +519,7 @@ tuple of str, default="auto"
         if np.isnan(n):
             predicted = predicted.compute_chunk_sizes()
             n = predicted.shape[0]
-        labels = read_labels(labels_for(X, y), n)
+        labels = read_labels(labels_for(X, y)[0], n)
         found = predicted[labels.rows]
         found = compute("the labels of rows", found)[0] if is_dask(found) else found
         right = found == labels.classes[labels.codes]
@@ -433,4 +530,6 @@ tuple of str, default="auto"
         """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = False
+        if self.classifier is not None and not isinstance(self.classifier, str):
+            tags.input_tags.allow_nan &= takes_missing(self.classifier)
         return tags

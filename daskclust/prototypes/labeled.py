@@ -1,4 +1,4 @@
-"""Which labeled rows become nodes, which are references, and which are only counted."""
+"""Labeled rows: which become nodes, which are references, and which are only counted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,57 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
+from daskclust.engine import Rows
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import RowLabels
 
-__all__ = ["LabelPlan", "plan_labels"]
+__all__ = ["LabelPlan", "RowNodes", "chosen", "plan_labels", "take_rows"]
+
+
+class RowNodes:
+    """Different rows that become nodes, in an order of their values.
+
+    Parameters
+    ----------
+    x : ndarray of shape (m, p)
+    weight : ndarray of shape (m,)
+        Positive.
+
+    Attributes
+    ----------
+    x : ndarray of shape (k, p)
+        Each once.
+    node : ndarray of shape (m,), int
+        Node of each row.
+    weight : ndarray of shape (k,)
+    """
+
+    def __init__(self, x: Array, weight: Floats) -> None:
+        if len(x):
+            # What is missing comes first: NaN is in no order.
+            keys = np.where(np.isnan(x), -np.inf, x)
+            _, first, self.node = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+            self.x, self.node = x[first], self.node.ravel()
+        else:
+            self.x, self.node = x, np.empty(0, np.intp)
+        sums = np.bincount(self.node, weights=weight, minlength=len(self.x))
+        self.weight: Floats = sums.astype(np.float64)
+
+    def sums(self, values: Floats) -> Floats:
+        """Add the values of equal rows: (m, c) to (k, c)."""
+        out = np.zeros((len(self.x), values.shape[1]))
+        np.add.at(out, self.node, values)
+        return out
+
+
+def take_rows(rows: Rows, numbers: Ints) -> tuple[Array, Floats]:
+    """Fetch rows by (sorted, unique) number; no pass where there are none."""
+    if not len(numbers):
+        return np.empty((0, rows.n_features), rows.dtype), np.empty(0)
+    x, weight = rows.take(numbers)
+    # A row without any value is nowhere.
+    return x, np.where(np.isnan(x).all(axis=1), 0.0, weight)
 
 
 #: Labeled rows that are nodes, and labeled rows that are fetched at all, at most: so many
@@ -79,7 +125,7 @@ class LabelPlan:
         return plan, x[kept], weight[kept]
 
 
-def _chosen(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> Bools:
+def chosen(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> Bools:
     """Choose rows evenly among the classes: small ones whole, of the others the same number."""
     sizes = np.bincount(codes, minlength=n_classes)
     left, quota = count, np.zeros(n_classes, np.int64)
@@ -111,9 +157,9 @@ def plan_labels(labels: PartialLabels, n_prototypes: int, seed: int) -> LabelPla
     if count <= n_nodes:
         return LabelPlan(labels.rows, labels.codes, np.ones(count, bool), None)
     n_fetched = max(int(REFERENCES_A_PAIR * n_prototypes**2), n_nodes)
-    fetched = np.flatnonzero(_chosen(labels.codes, n_classes, min(n_fetched, count), seed))
+    fetched = np.flatnonzero(chosen(labels.codes, n_classes, min(n_fetched, count), seed))
     codes = labels.codes[fetched]
-    is_node = _chosen(codes, n_classes, n_nodes, seed)
+    is_node = chosen(codes, n_classes, n_nodes, seed)
     other = np.ones(count, bool)
     other[fetched[is_node]] = False
     others = RowLabels(labels.rows[other], labels.codes[other], n_classes)

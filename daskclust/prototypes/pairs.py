@@ -13,8 +13,13 @@ from daskclust.engine import Rows
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.nearest.several import nearest_several
-from daskclust.prototypes.labeled import NODES_A_PROTOTYPE, LabelPlan, plan_labels
-from daskclust.prototypes.row_nodes import RowNodes, take_rows
+from daskclust.prototypes.labeled import (
+    NODES_A_PROTOTYPE,
+    LabelPlan,
+    RowNodes,
+    plan_labels,
+    take_rows,
+)
 from daskclust.prototypes.views import Space
 
 __all__ = ["NodePairs"]

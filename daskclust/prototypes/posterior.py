@@ -1,39 +1,143 @@
-"""From nodes back to rows: what the classes of a row are, in every view."""
+"""From nodes back to rows: what the classes of a row are, in every view, and how that is kept."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
+from daskclust.engine import as_matrix
+from daskclust.estimator.values import check_block
 from daskclust.kernels.blas import one_blas_thread
-from daskclust.prototypes.references import References
-from daskclust.prototypes.ridge import KernelRidge
-from daskclust.prototypes.row_function import near_values
+from daskclust.kernels.nearest.several import nearest_several
+from daskclust.persistence.schema import Array as Stored
+from daskclust.persistence.schema import Entry, Number
+from daskclust.prototypes.learners import CLASSIFIER, KernelRidge, Learned, References, near_weights
+from daskclust.prototypes.state import split
 from daskclust.prototypes.views import Space
 
 __all__ = [
     "LEAST",
     "MOST",
+    "STORED_POSTERIOR",
     "Balance",
     "Margin",
     "MostProbable",
+    "Nearness",
     "NodeShares",
     "Posterior",
+    "RowFunction",
     "SpacePosterior",
+    "check_stored",
+    "mixed",
+    "near_values",
+    "restore_posterior",
     "shares",
     "sharpened",
+    "store_posterior",
+    "surely",
 ]
+
+
+#: Rows that are worked out at a time.
+_SLICE = 2048
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """A function of rows that checks their values first.
+
+    Parameters
+    ----------
+    function : callable(x) -> ndarray
+    dtype : numpy.dtype
+        In which rows are taken.
+    gaps : bool
+        Whether rows may miss values.
+    """
+
+    function: Callable[[Array], Array]
+    dtype: np.dtype[Any]
+    gaps: bool = False
+
+    def __call__(self, x: Array, start: int) -> Array:
+        """Apply the function to a block whose first row has this number.
+
+        Raises
+        ------
+        ValueError
+            For infinity, and for NaN unless rows may miss values.
+        """
+        x = as_matrix(x, self.dtype)
+        check_block(x, start, missing=self.gaps)
+        return self.function(x)
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """Minus the distances of rows to their nearest nodes, on average over the views.
+
+    Parameters
+    ----------
+    views : sequence of (callable(x) -> ndarray, ndarray of shape (k, q))
+        Spaces with their nodes.
+    """
+
+    views: Sequence[tuple[Callable[[Array], Floats], Floats]]
+
+    def __call__(self, x: Array) -> Floats:
+        """Return scores, (n,); NaN for rows without any value."""
+        total = np.zeros(len(x))
+        with one_blas_thread():
+            for start in range(0, len(x), _SLICE):
+                part = slice(start, start + _SLICE)
+                for space, nodes in self.views:
+                    squares = nearest_several(space(x[part]), nodes, 1)[1][:, 0]
+                    total[part] -= np.sqrt(squares)
+        return np.where(np.isnan(x).all(axis=1), np.nan, total / len(self.views))
+
+
+def near_values(z: Floats, nodes: Floats, values: Floats, n_neighbors: int) -> Floats:
+    """Return what rows are given by their nearest nodes, the nearer ones weighing more.
+
+    Parameters
+    ----------
+    z : ndarray of shape (n, q)
+    nodes : ndarray of shape (k, q)
+    values : ndarray of shape (k, c)
+        Of the nodes.
+    n_neighbors : int
+
+    Returns
+    -------
+    ndarray of shape (n, c)
+
+    Examples
+    --------
+    >>> nodes = np.array([[0.0], [1.0], [4.0]])
+    >>> near_values(np.array([[0.5], [4.0]]), nodes, np.array([[0.0], [1.0], [9.0]]), 1)
+    array([[0.],
+           [9.]])
+    """
+    count = min(n_neighbors + 1, len(nodes))
+    indices, distances = nearest_several(z, nodes, count)
+    if count == 1:
+        return values[indices[:, 0]]
+    weights = near_weights(distances)
+    found: Floats = np.einsum("im,imc->ic", weights, values[indices[:, :-1]])
+    return found
 
 
 #: Bounds of the weight of the ridge beside the spreading: few labels do not suffice to choose
 #: one of the two (tried, and worse), only to lean to it.
 LEAST, MOST = 0.35, 1.2
+#: Probability that either part of a mixture leaves to any class.
+_LEAST = 0.001
 #: Digits of a posterior: products by BLAS differ in the last ones from block to block.
 _DIGITS = 12
-#: Rows that are worked out at a time.
-_SLICE = 2048
 
 
 def shares(scores: Floats) -> Floats:
@@ -59,6 +163,24 @@ def sharpened(found: Floats, power: float) -> Floats:
     array([[0.9, 0.1]])
     """
     return shares(found**power)
+
+
+def surely(found: Floats) -> Floats:
+    """Return probabilities without any that is next to nothing: no part rules a class out."""
+    least = min(_LEAST, 0.1 / found.shape[1])
+    return np.maximum(found, least)
+
+
+def mixed(weights: tuple[float, float], spread: Floats, classifier: Floats) -> Floats:
+    """Return probabilities in proportion to the product of powers of both parts.
+
+    Examples
+    --------
+    >>> mixed((1.0, 2.0), np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]]))
+    array([[0.1, 0.9]])
+    """
+    one, other = weights
+    return shares(surely(spread) ** one * surely(classifier) ** other)
 
 
 @dataclass(frozen=True)
@@ -157,8 +279,10 @@ class SpacePosterior:
         return both
 
     def neighbors(self, z: Floats, own: Ints | None = None) -> Floats:
-        """Shares by the nearest labeled rows."""
+        """Shares by the nearest labeled rows; those with the numbers `own` do not vote for z."""
         assert self.references is not None
+        if own is not None:
+            own = np.argsort(self.references.order)[own]
         return self.references.posterior(z, self.nodes[: self.n_prototypes], own)
 
 
@@ -172,34 +296,48 @@ class Posterior:
     n_neighbors : int
     neighbor_share : float in [0, 1]
         Of the nearest labeled rows, where there are more labels than nodes.
+    classifier : Learned or None
+    weights : (float, float)
+        Of the spread labels and of the classifier.
     """
 
     spaces: tuple[SpacePosterior, ...]
     n_neighbors: int
     neighbor_share: float = 0.0
+    classifier: Learned | None = None
+    weights: tuple[float, float] = (1.0, 0.0)
 
     @property
     def balance(self) -> Balance:
         """How spreading and ridge are joined, the same in all spaces."""
         return self.spaces[0].balance
 
-    def __call__(self, x: Array) -> Floats:
-        """Return the probabilities of the classes, (n, c)."""
+    def __call__(self, x: Array, own: Ints | None = None) -> Floats:
+        """Return the probabilities of the classes, (n, c).
+
+        Rows that are labeled themselves, with the numbers `own`, do not vote for themselves.
+        """
         n_classes = self.spaces[0].graphs[0].shares.shape[1]
         out = np.empty((len(x), n_classes))
         with one_blas_thread():
             for start in range(0, len(x), _SLICE):
                 part = slice(start, start + _SLICE)
-                out[part] = self._slice(x[part])
-        return out
+                out[part] = self._slice(x[part], None if own is None else own[part])
+        if self.classifier is None or self.weights == (1.0, 0.0):
+            return out
+        found = mixed(self.weights, out, self.classifier.predict_proba(x))
+        # Of a row without any value nothing is known.
+        unknown = np.isnan(x).all(axis=1)
+        found[unknown] = out[unknown]
+        return shares(np.round(found, _DIGITS))
 
-    def _slice(self, x: Array) -> Floats:
+    def _slice(self, x: Array, own: Ints | None) -> Floats:
         total = np.zeros((len(x), self.spaces[0].graphs[0].shares.shape[1]))
         for one in self.spaces:
             z = one.space(x)
             found = one.graph(z, self.n_neighbors)
             if self.neighbor_share > 0:
-                voted = one.neighbors(z)
+                voted = one.neighbors(z, own)
                 share = np.where(voted.sum(axis=1, keepdims=True) > 0, self.neighbor_share, 0.0)
                 found = (1 - share) * found + share * voted
             total += found
@@ -234,3 +372,115 @@ class Margin:
         best = np.partition(found, found.shape[1] - 2, axis=1)[:, -2:]
         margin: Floats = best[:, 1] - best[:, 0]
         return margin
+
+
+#: The attributes: arrays of several graphs are stored one after another, view by view.
+STORED_POSTERIOR: Mapping[str, Entry] = {
+    "_nodes": Stored("t", "q"),
+    "_node_shares": Stored("t", "c", low=0),
+    "_settled_shares": Stored("t", "c", low=0),
+    "_n_prototypes": Stored("g", kind="i", low=1),
+    "_n_labeled": Number(int, low=0),
+    "_ridge_widths": Stored("v", low=0),
+    "_ridge_weights": Stored("v", "l", "c"),
+    "_reference_points": Stored("v", "r", "q", optional=True),
+    "_reference_shares": Stored("r", "c", low=0, optional=True),
+    "_ridge_share": Number(low=0),
+    "_spread_power": Number(low=0),
+    "_ridge_power": Number(low=0),
+    "_neighbor_share": Number(low=0),
+    "_classifier": CLASSIFIER,
+    "mixing_weights_": Stored("parts", low=0),
+}
+
+
+def store_posterior(posterior: Posterior) -> dict[str, Any]:
+    """Return the attributes of a posterior; those that it does not have are left out."""
+    spaces, balance = posterior.spaces, posterior.balance
+    graphs = [graph for one in spaces for graph in one.graphs]
+    stored: dict[str, Any] = {
+        "_nodes": np.concatenate([graph.nodes for graph in graphs]),
+        "_node_shares": np.concatenate([graph.shares for graph in graphs]),
+        "_settled_shares": np.concatenate([graph.settled for graph in graphs]),
+        "_n_prototypes": np.array([graph.n_prototypes for graph in graphs]),
+        "_n_labeled": len(spaces[0].nodes) - spaces[0].n_prototypes,
+        "_ridge_widths": np.array([one.ridge.width for one in spaces]),
+        "_ridge_weights": np.stack([one.ridge.weights for one in spaces]),
+        "_ridge_share": balance.ridge_share,
+        "_spread_power": balance.spread_power,
+        "_ridge_power": balance.ridge_power,
+        "_neighbor_share": posterior.neighbor_share,
+    }
+    if posterior.classifier is not None:
+        stored["_classifier"] = posterior.classifier
+    stored["mixing_weights_"] = np.array(posterior.weights)
+    references = [one.references.unsorted() for one in spaces if one.references is not None]
+    if references:
+        stored["_reference_points"] = np.stack([points for points, _ in references])
+        stored["_reference_shares"] = references[0][1]
+    return stored
+
+
+def check_stored(stored: Mapping[str, Any], n_views: int, n_classes: int) -> None:
+    """Raise ValueError where the attributes of a loaded model contradict each other."""
+    sizes, n_labeled = stored["_n_prototypes"].tolist(), stored["_n_labeled"]
+    # Python integers: those of NumPy wrap around.
+    n_nodes, found = sum(sizes) + len(sizes) * n_labeled, len(stored["_nodes"])
+    for name, value, wanted in (
+        ("nodes", found, n_nodes),
+        ("graphs beyond those of whole views", len(sizes) % n_views, 0),
+        ("labeled nodes with ridge weights", stored["_ridge_weights"].shape[1], n_labeled),
+        ("classes with shares", stored["_node_shares"].shape[1], n_classes),
+        ("weights of spread labels and a classifier", len(stored["mixing_weights_"]), 2),
+    ):
+        if value != wanted:
+            raise ValueError(f"it has {value} {name}, and should have {wanted}")
+    if "_classifier" in stored:
+        stored["_classifier"].check()
+    elif stored["mixing_weights_"][1] > 0:
+        raise ValueError("it has a weight of its classifier, but no classifier")
+
+
+def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int) -> Posterior:
+    """Make a posterior of the attributes of a model.
+
+    Parameters
+    ----------
+    stored : mapping
+        As of :func:`store_posterior`, among others.
+    space : Space
+        All views.
+    n_neighbors : int
+    """
+    sizes = stored["_n_prototypes"] + stored["_n_labeled"]
+    parts = zip(
+        split(stored["_nodes"], sizes),
+        stored["_n_prototypes"].tolist(),
+        split(stored["_node_shares"], sizes),
+        split(stored["_settled_shares"], sizes),
+        strict=True,
+    )
+    graphs = [NodeShares(*part) for part in parts]
+    own = space.alone()
+    n_sets = len(graphs) // len(own)
+    balance = Balance(stored["_ridge_share"], stored["_spread_power"], stored["_ridge_power"])
+    points, known = stored.get("_reference_points"), stored.get("_reference_shares")
+    spaces = []
+    for v, one in enumerate(own):
+        sets = tuple(graphs[v * n_sets : (v + 1) * n_sets])
+        nodes, size = sets[0].nodes, sets[0].n_prototypes
+        ridge = KernelRidge(
+            nodes[size:], float(stored["_ridge_widths"][v]), stored["_ridge_weights"][v]
+        )
+        references = None
+        if points is not None and known is not None:
+            references = References.build(points[v], known, nodes[:size])
+        spaces.append(SpacePosterior(one, sets, ridge, balance, references))
+    spread, other = stored["mixing_weights_"].tolist()
+    return Posterior(
+        tuple(spaces),
+        n_neighbors,
+        stored["_neighbor_share"],
+        stored.get("_classifier"),
+        (spread, other),
+    )

@@ -9,18 +9,32 @@ from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
 from daskclust.kernels.noise import noise_whitening
 from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread, unreached
-from daskclust.prototypes.left_out import (
+from daskclust.prototypes.learners import (
+    References,
+    best_share,
+    fit_again,
+    fit_ridge,
+    near_weights,
+)
+from daskclust.prototypes.posterior import (
+    LEAST,
+    MOST,
+    Balance,
+    NodeShares,
+    SpacePosterior,
+    near_values,
+    shares,
+)
+from daskclust.prototypes.spreading import (
+    _travel,
     balance,
     balanced_loss,
     best_power,
     ridge_share,
+    settle,
     spread_left_out,
 )
-from daskclust.prototypes.posterior import LEAST, MOST, Balance, NodeShares, SpacePosterior, shares
-from daskclust.prototypes.references import References, best_share, near_weights
-from daskclust.prototypes.ridge import fit_ridge
-from daskclust.prototypes.row_function import near_values
-from daskclust.prototypes.spreading import settle
+from daskclust.prototypes.state import GraphCounts
 from daskclust.prototypes.views import SampleRows, check_views, find_views
 from daskclust.reduction import RowBlock
 from daskclust.reduction.connectivity import Connectivity
@@ -274,15 +288,47 @@ def test_what_is_timid_but_right_outweighs_what_is_sure_and_wrong() -> None:
     assert best_power([np.full((6, 2), 0.5)], classes) == (1.0, pytest.approx(np.log(2)))
 
 
+def test_without_a_fold_labels_travel_as_if_it_had_none() -> None:
+    rng = np.random.default_rng(0)
+    near = rng.integers(0, 4, (12, 12)).astype(float)
+    near += near.T
+    # A part of the graph that only the fold reaches.
+    near[[5, 11]], near[:, [5, 11]] = 0.0, 0.0
+    near[5, 11] = near[11, 5] = 3.0
+    seeds = np.eye(3)[[0, 1, 2, 1]]
+    rest = seeds * [[1], [1], [1], [0]]
+    counted = rng.integers(0, 2, (8, 3)).astype(float)
+    counted[5] = 0.0
+    for classes in (np.empty((8, 0)), counted):
+        counts = GraphCounts(near, None, classes)
+        whole = _travel(counts, seeds, 8, 0.9, [(classes, rest)])
+        alone = _travel(counts, rest, 8, 0.9, [])
+        assert_allclose(whole.without[0], alone.shares)
+        assert_allclose(whole.without[0][5], 1 / 3)
+        assert whole.shares[5, 1] > 0.9
+        again = settle(near / 40, alone.shares, rest)[0]
+        assert_allclose(settle(near / 40, whole.shares, seeds, [(alone.shares, rest)])[1], again)
+
+
+def test_a_ridge_fitted_again_is_the_same() -> None:
+    rng = np.random.default_rng(0)
+    points, targets = rng.normal(size=(20, 3)), np.eye(2)[rng.integers(0, 2, 20)]
+    weight = rng.uniform(0.5, 2.0, 20)
+    found, _ = fit_ridge(points, targets, weight)
+    again = fit_again(found, points, targets, weight)
+    assert_allclose(again.weights, found.weights, rtol=1e-6, atol=1e-9)
+
+
 def test_what_is_known_settles_by_hand() -> None:
     edge = np.array([[0.0, 1.0], [1.0, 0.0]])
     given = np.array([[0.4, 0.6], [0.5, 0.5]])
     # The second node has a label; (I - S/2)^(-1) is 4/3 on the diagonal, and 2/3.
-    found = settle(edge, given, np.array([[2.0, 0.0]]))
+    (found,) = settle(edge, given, np.array([[2.0, 0.0]]))
     assert_allclose(found, [[0.9 / 1.5, 0.6 / 1.5], [1.2 / 1.5, 0.3 / 1.5]])
     assert_array_equal(given[1], [0.5, 0.5])
     # Alone, a node keeps what it has.
-    assert_allclose(settle(0 * edge, given, np.array([[2.0, 0.0]])), [[0.4, 0.6], [1.0, 0.0]])
+    (found,) = settle(0 * edge, given, np.array([[2.0, 0.0]]))
+    assert_allclose(found, [[0.4, 0.6], [1.0, 0.0]])
 
 
 def test_a_balance_by_hand() -> None:

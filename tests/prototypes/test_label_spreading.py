@@ -111,7 +111,7 @@ def test_on_a_cluster_of_processes(client: object) -> None:
 def test_passes_are_few_and_counted() -> None:
     X, truth = moons()
     scheduler = CountingScheduler()
-    with dask.config.set({"scheduler": scheduler, "daskclust.persist": "never"}):
+    with dask.config.set({"scheduler": scheduler, "daskclust.persist": False}):
         model = LabelSpreading(random_state=0).fit(da.from_array(X, chunks=(200, 2)), few(truth))
     assert scheduler.calls == model.history_[-1]["passes"] == 4
 

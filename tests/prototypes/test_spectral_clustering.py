@@ -95,7 +95,7 @@ def test_passes_are_few_and_counted(linked: bool) -> None:
     X, _ = moons()
     scheduler = CountingScheduler()
     links: dict[str, Any] = {"must_link": [[0, 5]]} if linked else {}
-    with dask.config.set({"scheduler": scheduler, "daskclust.persist": "never"}):
+    with dask.config.set({"scheduler": scheduler, "daskclust.persist": False}):
         model = SpectralClustering(2, random_state=0).fit(
             da.from_array(X, chunks=(200, 2)), **links
         )

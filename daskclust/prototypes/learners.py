@@ -1,0 +1,555 @@
+"""What learns from the labeled rows alone: kernel ridge, nearest rows, and a classifier.
+
+What a classifier of scikit-learn has learned is taken out of it, where its parts are known (trees,
+linear functions of the features): rows are judged by these, in the fit as after loading, so that
+a model needs no pickle and predicts the same bits wherever it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+from sklearn.utils import get_tags
+from sklearn.utils.validation import has_fit_parameter
+
+from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._warnings import warn
+from daskclust.exceptions import ConstraintWarning, ModelFormatError
+from daskclust.kernels.nearest.in_cells import nearest_in_cells
+from daskclust.kernels.nearest.several import nearest_several
+from daskclust.kernels.trees import leaf_shares
+from daskclust.persistence.schema import Array as Stored
+from daskclust.persistence.schema import Entry, Fields, Number, OneOf
+
+__all__ = [
+    "CLASSIFIER",
+    "Foreign",
+    "KernelRidge",
+    "Learned",
+    "Linear",
+    "References",
+    "Trees",
+    "as_classifier",
+    "best_share",
+    "check_classifier",
+    "fit_again",
+    "fit_ridge",
+    "near_weights",
+    "squared_distances",
+    "takes_missing",
+    "teach",
+]
+
+
+#: Squared widths, as multiples of the median squared distance, and ridges that are tried.
+_WIDTHS = 2.0 ** np.arange(-5, 3)
+_RIDGES = 10.0 ** np.arange(-4, 2)
+#: Errors that differ by less, relatively, are the same: the first pair counts.
+_RELATIVE_GAIN = 1e-9
+
+
+def squared_distances(a: Array, b: Array) -> Floats:
+    """Squared distances of all rows of a to all rows of b, by a matrix product.
+
+    Examples
+    --------
+    >>> squared_distances(np.array([[0.0], [3.0]]), np.array([[1.0]]))
+    array([[1.],
+           [4.]])
+    """
+    gaps = (a * a).sum(axis=1)[:, None] - 2.0 * (a @ b.T) + (b * b).sum(axis=1)
+    found: Floats = np.maximum(gaps, 0.0)
+    return found
+
+
+@dataclass(frozen=True)
+class KernelRidge:
+    """Scores of classes as sums of Gaussian bumps.
+
+    Parameters
+    ----------
+    points : ndarray of shape (m, q)
+    width : float
+        The bump of a point is ``exp(-d^2 / width)``.
+    weights : ndarray of shape (m, c)
+    ridge : float
+        By which it was fitted.
+    """
+
+    points: Floats
+    width: float
+    weights: Floats
+    ridge: float = 0.0
+
+    def __call__(self, z: Floats) -> Floats:
+        """Scores of rows, in [0, 1]: near 0 for all classes far from every labeled row."""
+        bumps = squared_distances(z, self.points)
+        bumps /= -self.width
+        scores: Floats = np.exp(bumps, out=bumps) @ self.weights
+        return np.clip(scores, 0.0, 1.0, out=scores)
+
+
+def fit_again(chosen: KernelRidge, points: Floats, targets: Floats, weight: Floats) -> KernelRidge:
+    """Fit to other points, with the width and the ridge of an earlier fit; O(m^3)."""
+    root = np.sqrt(weight / weight.mean())[:, None]
+    system = root * np.exp(-squared_distances(points, points) / chosen.width) * root.T
+    system[np.diag_indices_from(system)] += chosen.ridge
+    weights = root * cho_solve(cho_factor(system), root * targets)
+    return KernelRidge(points, chosen.width, weights, chosen.ridge)
+
+
+def fit_ridge(points: Floats, targets: Floats, weight: Floats) -> tuple[KernelRidge, Floats]:
+    """Fit scores to labeled points.
+
+    Parameters
+    ----------
+    points : ndarray of shape (m, q)
+        Different from each other.
+    targets : ndarray of shape (m, c)
+        Shares of the classes.
+    weight : ndarray of shape (m,)
+        Of the points; positive.
+
+    Returns
+    -------
+    ridge : KernelRidge
+    left_out : ndarray of shape (m, c)
+        Scores of each point when it is left out, in [0, 1].
+
+    Notes
+    -----
+    The squared error on each point left out is known in closed form from one
+    decomposition a width; the pair of width and ridge of least error is taken.  Cost
+    O(m^3), with 8 widths.
+    """
+    root = np.sqrt(weight / weight.mean())[:, None]
+    distances = squared_distances(points, points)
+    apart = distances[np.triu_indices(len(points), 1)]
+    apart = apart[apart > 0]
+    unit = float(np.median(apart)) if len(apart) else 1.0
+    best: tuple[float, float, float, Floats, Floats] | None = None
+    for factor in _WIDTHS:
+        values, vectors = eigh(root * np.exp(-distances / (factor * unit)) * root.T)
+        turned, squares = vectors.T @ (root * targets), vectors**2
+        for ridge in _RIDGES:
+            inverse = 1.0 / (np.maximum(values, 0.0) + ridge)
+            solved = vectors @ (inverse[:, None] * turned)
+            left_out = solved / (squares @ inverse)[:, None]
+            error = float((left_out**2).mean())
+            if best is None or error < best[0] * (1 - _RELATIVE_GAIN):
+                best = error, factor * unit, float(ridge), root * solved, left_out
+    assert best is not None
+    _, width, chosen, weights, left_out = best
+    return KernelRidge(points, width, weights, chosen), np.clip(targets - left_out / root, 0.0, 1.0)
+
+
+#: Labeled neighbors that vote, and cells in which they are looked for.
+_VOTERS, _CELLS = 5, 8
+#: Shares that are tried, and how much of a probability is left to doubt.
+_SHARES = np.linspace(0.0, 1.0, 11)
+_DOUBT = 0.02
+
+
+def near_weights(distances: Floats) -> Floats:
+    """Weights of all neighbors but the last, which they are measured by.
+
+    ``1 - d_j^2 / d_m^2``, scaled to a sum of 1: a neighbor's weight fades to 0 where the
+    next one takes its place, so that nothing jumps.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n, m + 1), float64
+        Squared, ascending.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+
+    Examples
+    --------
+    >>> near_weights(np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]))
+    array([[0.66666667, 0.33333333],
+           [0.5       , 0.5       ]])
+    """
+    present = np.isfinite(distances)
+    # Where there is no next one, the last there is; it counts for nothing then.
+    last = np.where(present, distances, 0.0).max(axis=1, keepdims=True, initial=0.0)
+    near, present = np.where(present, distances, 0.0)[:, :-1], present[:, :-1]
+    share = np.divide(near, last, out=np.zeros_like(near), where=last > 0)
+    weights = np.where(present, 1.0 - share, 0.0)
+    weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, present)
+    total = weights.sum(axis=1, keepdims=True)
+    return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+
+
+@dataclass(frozen=True)
+class References:
+    """Labeled points, sorted by their nearest prototype.
+
+    Parameters
+    ----------
+    points : ndarray of shape (m, q), float64
+    starts : ndarray of shape (prototypes + 1,), int64
+    shares : ndarray of shape (m, c), float64
+        Shares of the classes.
+    order : ndarray of shape (m,), int
+        Number of each point before they were sorted.
+    """
+
+    points: Floats
+    starts: Ints
+    shares: Floats
+    order: NDArray[np.intp]
+
+    @classmethod
+    def build(cls, points: Floats, shares: Floats, prototypes: Floats) -> References:
+        """Sort points by cell."""
+        cell = nearest_several(points, prototypes, 1)[0][:, 0]
+        order = np.argsort(cell, kind="stable")
+        starts = np.searchsorted(cell[order], np.arange(len(prototypes) + 1)).astype(np.int64)
+        return cls(points[order], starts, shares[order], order)
+
+    def unsorted(self) -> tuple[Floats, Floats]:
+        """Return points and shares as they were given to :meth:`build`."""
+        place = np.argsort(self.order)
+        return self.points[place], self.shares[place]
+
+    def posterior(self, z: Floats, prototypes: Floats, own: Ints | None = None) -> Floats:
+        """Shares of the classes among the nearest labeled points of each row.
+
+        Rows without labeled points in the cells around them get zeros.
+
+        Parameters
+        ----------
+        z : ndarray of shape (n, q)
+        prototypes : ndarray of shape (k, q)
+        own : ndarray of shape (n,), int64, optional
+            The point that a row itself is, which does not vote.
+        """
+        cells, _ = nearest_several(z, prototypes, min(_CELLS, len(prototypes)))
+        indices, distances = nearest_in_cells(z, self.points, self.starts, cells, _VOTERS + 1, own)
+        weights = near_weights(distances)
+        votes: Floats = np.einsum("im,imc->ic", weights, self.shares[indices[:, :-1]])
+        return votes
+
+
+def best_share(graph: Floats, neighbors: Floats, classes: Floats) -> float:
+    """Return the share of the nearest neighbors that makes known classes the most likely.
+
+    Parameters
+    ----------
+    graph, neighbors : ndarray of shape (m, c)
+        Probabilities of two classifiers, for rows that neither has seen.
+    classes : ndarray of shape (m, c)
+        Shares of the classes, known.
+
+    Examples
+    --------
+    >>> right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    >>> best_share(wrong, right, right), best_share(right, wrong, right)
+    (1.0, 0.0)
+    """
+    even = _DOUBT / classes.shape[1]
+    losses = []
+    for share in _SHARES:
+        mixed = (1 - share) * graph + share * neighbors
+        losses.append(-(classes * np.log((1 - _DOUBT) * mixed + even)).sum())
+    return float(_SHARES[int(np.argmin(np.round(losses, 9)))])
+
+
+#: Trees of the default.
+_TREES = 100
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class Learned(Protocol):
+    """What a classifier has learned; travels to the workers."""
+
+    def predict_proba(self, X: Array) -> Floats:
+        """Return the probabilities of the model's classes, (n, c)."""
+
+
+@dataclass(frozen=True, repr=False)
+class Trees:
+    """Decision trees, as of :func:`daskclust.kernels.trees.leaf_shares`."""
+
+    roots: NDArray[np.int32]
+    children: NDArray[np.int32]
+    features: NDArray[np.int32]
+    thresholds: NDArray[np.float32]
+    gaps_left: Bools
+    shares: Floats
+
+    @classmethod
+    def of(cls, classifier: Any, columns: Ints, n_classes: int) -> Trees:
+        """Take fitted trees of scikit-learn apart."""
+        trees = [one.tree_ for one in getattr(classifier, "estimators_", [classifier])]
+        sizes = [tree.node_count for tree in trees]
+        starts = np.cumsum([0, *sizes[:-1]])
+        own = np.concatenate([tree.children_left for tree in trees])
+        is_leaf = own < 0
+        found = np.concatenate([tree.value[:, 0] for tree in trees])[is_leaf]
+        # Most leaves are of one class: the same few shares, again and again.
+        table, number = np.unique(found, axis=0, return_inverse=True)
+        shares = np.zeros((len(table), n_classes))
+        shares[:, columns] = table / table.sum(axis=1, keepdims=True)
+        shift = np.repeat(starts, sizes)
+        children = np.column_stack([own, np.concatenate([tree.children_right for tree in trees])])
+        children += shift[:, None]
+        children[is_leaf] = number.reshape(-1, 1)
+        thresholds = np.concatenate([tree.threshold for tree in trees])
+        single = thresholds.astype(np.float32)
+        # The largest number of single precision that is not above: the same rows go left.
+        above = single.astype(np.float64) > thresholds
+        single[above] = np.nextafter(single[above], np.float32(-np.inf))
+        features = np.concatenate([tree.feature for tree in trees])
+        return cls(
+            starts.astype(np.int32),
+            children.astype(np.int32),
+            np.where(is_leaf, -1, features).astype(np.int32),
+            np.where(is_leaf, np.float32(0), single),
+            np.concatenate([tree.missing_go_to_left for tree in trees]).astype(bool),
+            shares,
+        )
+
+    def predict_proba(self, X: Array) -> Floats:
+        """Return the probabilities of the model's classes, (n, c)."""
+        parts = (self.children, self.features, self.thresholds, self.gaps_left, self.shares)
+        return leaf_shares(np.asarray(X), self.roots, *parts)
+
+    def check(self) -> None:
+        """Raise ValueError for what is no tree: a walk must end, and within the arrays."""
+        inner, places = self.features >= 0, np.arange(len(self.features))
+        ends = np.append(self.roots[1:], len(places))
+        if self.roots[0] != 0 or (ends <= self.roots).any():
+            raise ValueError("the trees of its classifier do not follow each other")
+        stop = np.repeat(ends, ends - self.roots)[:, None]
+        if self.children.shape[1] != 2:
+            raise ValueError("the trees of its classifier have branches that are not two")
+        left = self.children[inner]
+        # Children come after their parents, in the same tree.
+        if ((left <= places[inner, None]) | (left >= stop[inner])).any():
+            raise ValueError("the trees of its classifier have branches that lead nowhere")
+        if (self.children[~inner] >= len(self.shares)).any():
+            raise ValueError("the trees of its classifier have leaves without shares")
+
+
+@dataclass(frozen=True, repr=False)
+class Linear:
+    """Probabilities in proportion to the exponentials of linear functions of the features."""
+
+    weights: Floats
+    offsets: Floats
+    columns: Ints
+    n_classes: int
+
+    @classmethod
+    def of(cls, classifier: Any, columns: Ints, n_classes: int) -> Linear:
+        """Take a fitted linear classifier of scikit-learn apart, behind a scaler or not."""
+        last = classifier[-1] if isinstance(classifier, Pipeline) else classifier
+        weights, offsets = np.asarray(last.coef_, float), np.asarray(last.intercept_, float)
+        if last is not classifier:
+            scaler = classifier[0]
+            if scaler.with_std:
+                weights = weights / scaler.scale_
+            if scaler.with_mean:
+                offsets = offsets - weights @ scaler.mean_
+        if len(weights) == 1:
+            # One function tells two classes apart.
+            weights = np.concatenate([np.zeros_like(weights), weights])
+            offsets = np.concatenate([[0.0], offsets])
+        return cls(weights, offsets, columns, n_classes)
+
+    def predict_proba(self, X: Array) -> Floats:
+        """Return the probabilities of the model's classes, (n, c)."""
+        own = softmax(np.asarray(X, np.float64) @ self.weights.T + self.offsets, axis=1)
+        return _placed(own, self.columns, self.n_classes)
+
+    def check(self) -> None:
+        """Raise ValueError where two functions are of one class."""
+        if len(np.unique(self.columns)) < len(self.columns):
+            raise ValueError("its linear classifier has a class twice")
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Any other classifier, as it is."""
+
+    classifier: Any
+    columns: Ints
+    n_classes: int
+
+    def predict_proba(self, X: Array) -> Floats:
+        """Return the probabilities of the model's classes, (n, c)."""
+        found = self.classifier.predict_proba(X)
+        if not np.isfinite(found).all():
+            row = int(np.argmin(np.isfinite(found).all(axis=1)))
+            raise ValueError(
+                f"classifier={self.classifier!r} gives {found[row]} as the probabilities of the "
+                f"row {X[row]}; expected numbers. Scale the features, or use 'trees'."
+            )
+        return _placed(found, self.columns, self.n_classes)
+
+
+def _placed(own: Floats, columns: Ints, n_classes: int) -> Floats:
+    """Put the columns of the classes that a classifier knows in their places."""
+    found = np.zeros((len(own), n_classes))
+    found[:, columns] = own
+    return found
+
+
+@dataclass(frozen=True)
+class _Kept(OneOf):
+    """Of a model: what is known by its parts; anything else is refused with the reason."""
+
+    def store(self, name: str, value: Any) -> tuple[Any, Any]:
+        """Store the parts."""
+        if isinstance(value, Foreign):
+            raise ModelFormatError(
+                f"classifier={value.classifier!r} cannot be saved: a model holds no pickle, and "
+                "the parts of this class are not known. Use classifier='trees', trees or forests, "
+                "LogisticRegression or LinearDiscriminantAnalysis of scikit-learn (the latter "
+                "two also behind a StandardScaler), or None."
+            )
+        return super().store(name, value)
+
+
+#: How :data:`Learned` is kept in a model of c classes and p features.
+CLASSIFIER: Entry = _Kept(
+    {
+        Trees: Fields(
+            {
+                "children": Stored("branches", "two", kind="i", low=0),
+                "roots": Stored("trees", kind="i", low=0, below="branches"),
+                "features": Stored("branches", kind="i", low=-1, below="p"),
+                "thresholds": Stored("branches", high=_LARGEST),
+                "gaps_left": Stored("branches", kind="b"),
+                "shares": Stored("leaves", "c", low=0),
+            }
+        ),
+        Linear: Fields(
+            {
+                "weights": Stored("functions", "p"),
+                "offsets": Stored("functions"),
+                "columns": Stored("functions", kind="i", low=0, below="c"),
+                "n_classes": Number(int, low=1, dim="c"),
+            }
+        ),
+    },
+    optional=True,
+)
+
+
+def check_classifier(classifier: Any) -> None:
+    """Raise ValueError unless it is ``"trees"``, None, or has what a classifier needs."""
+    if classifier is None or (isinstance(classifier, str) and classifier == "trees"):
+        return
+    if isinstance(classifier, str | type) or not hasattr(classifier, "fit"):
+        raise ValueError(
+            f"classifier={classifier!r} is not known; expected 'trees', a classifier of "
+            "scikit-learn (an object, not its class), or None."
+        )
+    if not hasattr(classifier, "predict_proba"):
+        raise ValueError(
+            f"classifier={classifier!r} has no predict_proba, which the mixture with the spread "
+            "labels needs; use 'trees', or wrap it: "
+            "sklearn.calibration.CalibratedClassifierCV(...)."
+        )
+
+
+def as_classifier(classifier: Any, seed: int) -> Any:
+    """Return a classifier that is not fitted, and whose random states all have a seed."""
+    if isinstance(classifier, str):
+        return ExtraTreesClassifier(_TREES, random_state=seed % 2**32)
+    own = clone(classifier)
+    states = {
+        name: seed % 2**32
+        for name, value in own.get_params().items()
+        if value is None and name.rpartition("__")[2] == "random_state"
+    }
+    return own.set_params(**states)
+
+
+def takes_missing(classifier: Any) -> bool:
+    """Whether a classifier takes NaN."""
+    return bool(get_tags(classifier).input_tags.allow_nan)
+
+
+def teach(
+    classifier: Any, x: Array, codes: NDArray[Any], weight: Floats, classes: Array
+) -> tuple[Any, Learned]:
+    """Fit a classifier to labeled rows.
+
+    Parameters
+    ----------
+    classifier : object
+        Of :func:`as_classifier`; a copy of it is fitted.
+    x : ndarray of shape (m, p)
+    codes : ndarray of shape (m,), int
+        Places in ``classes``; two or more different ones.
+    weight : ndarray of shape (m,)
+        Positive.
+    classes : ndarray of shape (c,)
+
+    Returns
+    -------
+    fitted, learned
+        The fitted classifier, and what rows are judged by.
+    """
+    fitted = clone(classifier)
+    options: dict[str, Any] = {}
+    if (weight != weight[0]).any():
+        if has_fit_parameter(fitted, "sample_weight"):
+            options["sample_weight"] = weight
+        else:
+            warn(
+                f"classifier={classifier!r} takes no sample_weight: labeled rows count alike in "
+                "it. Use one that does, such as 'trees'.",
+                ConstraintWarning,
+            )
+    is_trees = type(fitted) in _OF_TREES
+    fitted.fit(np.clip(x, -_LARGEST, _LARGEST) if is_trees else x, classes[codes], **options)
+    columns = np.searchsorted(classes, fitted.classes_).astype(np.int64)
+    if is_trees:
+        return fitted, Trees.of(fitted, columns, len(classes))
+    if _is_linear(fitted):
+        return fitted, Linear.of(fitted, columns, len(classes))
+    return fitted, Foreign(fitted, columns, len(classes))
+
+
+#: Classifiers whose parts are trees.
+_OF_TREES = (
+    ExtraTreesClassifier,
+    RandomForestClassifier,
+    DecisionTreeClassifier,
+    ExtraTreeClassifier,
+)
+
+
+def _is_linear(classifier: Any) -> bool:
+    """Whether probabilities are known to be in proportion to exponentials of linear functions."""
+    if type(classifier) is Pipeline:
+        return (
+            len(classifier) == 2
+            and type(classifier[0]) is StandardScaler
+            and _is_linear(classifier[1])
+        )
+    if type(classifier) is LogisticRegression:
+        # Some of its variants have a sigmoid a class.
+        several = len(classifier.classes_) > 2
+        kind = getattr(classifier, "multi_class", "deprecated")
+        one_by_one = classifier.solver == "liblinear" or kind == "ovr"
+        return not one_by_one if several else kind != "multinomial"
+    return type(classifier) is LinearDiscriminantAnalysis

@@ -1,0 +1,339 @@
+"""A classifier beside the graph: weights from labels left out, kept parts, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from helpers import moons
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.utils import get_tags
+
+import daskclust
+from daskclust import LabelSpreading
+from daskclust.exceptions import ConstraintWarning, ModelFormatError
+from daskclust.prototypes import mixing
+from daskclust.prototypes.asking import Doubt
+from daskclust.prototypes.labeled import LabelPlan
+from daskclust.prototypes.learners import Linear, Trees, as_classifier, teach
+from daskclust.prototypes.posterior import mixed
+
+pytestmark = pytest.mark.filterwarnings("ignore:No label reaches", "ignore:.*no value at all")
+
+
+def noisy(n: int = 400, seed: int = 0, columns: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    """One column that tells three classes apart, among louder ones that do not."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    x = rng.normal(scale=3.0, size=(n, columns))
+    x[:, 0] = y + rng.uniform(-0.4, 0.4, n)
+    return x, y
+
+
+def some(y: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    rows = np.arange(0, len(y), len(y) // count)
+    return rows, y[rows]
+
+
+def test_weights_by_a_search_over_a_grid() -> None:
+    rng = np.random.default_rng(0)
+    known = np.eye(3)[rng.integers(0, 3, 30)]
+    parts = [rng.dirichlet(np.ones(3), 30), 0.5 * known + 0.5 * rng.dirichlet(np.ones(3), 30)]
+    found = mixing.mix(*parts, known, np.ones(30)).weights
+    axis = np.linspace(0, 2, 201)
+
+    def drawn(one: float, other: float) -> float:
+        loss = -np.log((known * mixed((one, other), *parts)).sum(axis=1)).sum()
+        return loss + (0.5 if one > 1 else 8.0) * (one - 1) ** 2 + 8.0 * other**2
+
+    values = np.array([[drawn(one, other) for other in axis] for one in axis])
+    best = np.unravel_index(values.argmin(), values.shape)
+    assert_allclose(found, [axis[best[0]], axis[best[1]]], atol=0.011)
+    assert found[1] > 0.3
+
+
+def test_without_a_classifier_there_is_the_graph_alone() -> None:
+    X, truth = moons()
+    y = (np.array([0, 5, 300, 305]), truth[[0, 5, 300, 305]])
+    model = LabelSpreading(random_state=0, classifier=None).fit(X, y)
+    assert model.classifier_ is None
+    assert model.mixing_weights_.tolist() == [1.0, 0.0]
+    assert np.isnan(list(model.left_out_log_loss_.values())).all()
+    mixture = LabelSpreading(random_state=0).fit(X, y)
+    alone = mixture._posterior()
+    assert alone.spaces[0].graphs[0].settled.tolist() == (
+        model._posterior().spaces[0].graphs[0].settled.tolist()
+    )
+
+
+def test_trees_take_over_where_the_graph_is_blind() -> None:
+    X, truth = noisy(columns=16)
+    y = some(truth, 100)
+    alone = LabelSpreading(random_state=0, classifier=None).fit(X, y)
+    model = LabelSpreading(random_state=0).fit(X, y)
+    assert isinstance(model.classifier_, ExtraTreesClassifier)
+    losses = model.left_out_log_loss_
+    assert losses["mixture"] <= losses["classifier"] < losses["spread"]
+    assert model.mixing_weights_[1] > model.mixing_weights_[0]
+    new, known = noisy(seed=1, columns=16)
+    assert model.score(new, known) > alone.score(new, known) + 0.05
+    last = model.history_[-1]
+    assert last["advice"].startswith("Trees know more here")
+    assert last["mixing_weights"] == model.mixing_weights_.tolist()
+    assert last["left_out_log_loss"] == losses
+
+
+def test_left_out_losses_are_those_of_models_that_never_saw_the_labels() -> None:
+    X, truth = noisy(600)
+    rows, labels = some(truth, 60)
+    model = LabelSpreading(random_state=0).fit(X, (rows, labels))
+    losses = {"spread": [], "classifier": []}
+    for fold in range(4):
+        out = np.arange(len(rows)) % 4 == fold
+        part = LabelSpreading(random_state=0).fit(X, (rows[~out], labels[~out]))
+        alone = LabelSpreading(random_state=0, classifier=None).fit(X, (rows[~out], labels[~out]))
+        for name, found in (
+            ("spread", alone.predict_proba(X[rows[out]])),
+            ("classifier", part.classifier_.predict_proba(X[rows[out]])),
+        ):
+            right = found[np.arange(out.sum()), labels[out]]
+            losses[name].append(-np.log(np.maximum(right, 1e-3)).mean())
+    for name, found in losses.items():
+        assert model.left_out_log_loss_[name] == pytest.approx(np.mean(found), rel=0.25)
+
+
+def test_any_chunks_and_scheduler_give_the_same_mixture() -> None:
+    X, truth = noisy()
+    expected = LabelSpreading(30, random_state=0).fit(X, some(truth, 80))
+    assert expected.mixing_weights_[1] > 0
+    for scheduler, chunks in (("synchronous", (130, 6)), ("threads", (57, 6))):
+        with dask.config.set(scheduler=scheduler):
+            chunked = da.from_array(X, chunks=chunks)
+            model = LabelSpreading(30, random_state=0).fit(chunked, some(truth, 80))
+            assert_array_equal(model.mixing_weights_, expected.mixing_weights_)
+            assert_array_equal(model.predict_proba(chunked).compute(), expected.predict_proba(X))
+
+
+def test_missing_values_are_taken_by_both_parts() -> None:
+    X, truth = noisy()
+    X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+    X[7] = np.nan
+    y = some(truth, 100)
+    model = LabelSpreading(random_state=0).fit(X, y)
+    assert model.mixing_weights_[1] > 0
+    assert_allclose(model.predict_proba(X[7:8]), 1 / 3)
+    assert (model.labels_ == truth).mean() > 0.7
+    with pytest.raises(ValueError, match="does not take NaN"):
+        LabelSpreading(classifier=LogisticRegression()).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        "trees",
+        RandomForestClassifier(10),
+        LogisticRegression(),
+        LinearDiscriminantAnalysis(),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+    ],
+    ids=str,
+)
+def test_a_loaded_model_has_the_bits_of_the_saved_one(classifier: Any, tmp_path: Path) -> None:
+    X, truth = noisy()
+    model = LabelSpreading(30, random_state=0, classifier=classifier).fit(X, some(truth, 80))
+    assert model.mixing_weights_[1] > 0
+    model.save(tmp_path / "m.zarr")
+    if isinstance(classifier, str):
+        loaded = daskclust.load(tmp_path / "m.zarr")
+    else:
+        with pytest.warns(UserWarning, match="classifier"):
+            loaded = daskclust.load(tmp_path / "m.zarr")
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert_array_equal(loaded.mixing_weights_, model.mixing_weights_)
+    assert loaded.left_out_log_loss_ == model.left_out_log_loss_
+    assert_allclose(
+        loaded.classifier_.predict_proba(X), model.classifier_.predict_proba(X), atol=1e-12
+    )
+
+
+def test_a_classifier_of_unknown_parts_is_used_and_not_saved(tmp_path: Path) -> None:
+    X, truth = noisy()
+    model = LabelSpreading(30, random_state=0, classifier=GaussianNB()).fit(X, some(truth, 80))
+    assert model.mixing_weights_[1] > 0
+    with pytest.raises(ModelFormatError, match=r"GaussianNB\(\) cannot be saved: a model holds no"):
+        model.save(tmp_path / "m.zarr")
+    assert not (tmp_path / "m.zarr").exists()
+
+
+class Broken(GaussianNB):
+    """Knows nothing of rows far away."""
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(X[:, :1]) > 90, np.nan, super().predict_proba(X))
+
+
+def test_probabilities_that_are_none_are_an_error() -> None:
+    X, truth = noisy()
+    model = LabelSpreading(30, random_state=0, classifier=Broken()).fit(X, some(truth, 80))
+    assert model.mixing_weights_[1] > 0
+    with pytest.raises(ValueError, match=r"Broken\(\) gives \[nan nan nan\] as the prob"):
+        model.predict(np.full((2, 6), 99.0))
+
+
+def test_tags_tell_whether_values_may_be_missing() -> None:
+    for classifier, taken in (("trees", True), (None, True), (LogisticRegression(), False)):
+        assert get_tags(LabelSpreading(classifier=classifier)).input_tags.allow_nan == taken
+
+
+def test_a_checkpoint_serves_any_classifier(tmp_path: Path) -> None:
+    X, truth = noisy()
+    y = some(truth, 80)
+    path = tmp_path / "fit.npz"
+    LabelSpreading(30, random_state=0, classifier=None, checkpoint=path).fit(X, y)
+    again = LabelSpreading(30, random_state=0, checkpoint=path).fit(X, y)
+    expected = LabelSpreading(30, random_state=0).fit(X, y)
+    assert again.history_[-1]["passes"] == expected.history_[-1]["passes"]
+    assert_array_equal(again.predict_proba(X), expected.predict_proba(X))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_linear_parts_predict_what_scikit_learn_does(several: bool) -> None:
+    X, truth = noisy()
+    truth = truth if several else (truth > 0).astype(int)
+    for one in (
+        LogisticRegression(),
+        LinearDiscriminantAnalysis(),
+        make_pipeline(StandardScaler(with_mean=False), LogisticRegression()),
+    ):
+        fitted, learned = teach(one, X, truth, np.ones(len(X)), np.arange(4))
+        assert isinstance(learned, Linear)
+        known = learned.predict_proba(X)[:, : truth.max() + 1]
+        assert_allclose(known, fitted.predict_proba(X), atol=1e-12)
+    other = LogisticRegression(solver="liblinear")
+    if not several:
+        assert isinstance(teach(other, X, truth, np.ones(len(X)), np.arange(4))[1], Linear)
+
+
+@pytest.mark.parametrize(
+    ("classifier", "message"),
+    [
+        ("forest", "classifier='forest' is not known"),
+        (GaussianNB, "an object, not its class"),
+        (3, "classifier=3 is not known"),
+        (SVC(), "has no predict_proba"),
+    ],
+)
+def test_classifiers_that_cannot_be_used(classifier: Any, message: str) -> None:
+    X, truth = moons()
+    with pytest.raises(ValueError, match=message):
+        LabelSpreading(classifier=classifier).fit(X, some(truth, 10))
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "fitted"),
+    [
+        ([5], [3], False),
+        ([5, 6, 7], [3, 3, 3], False),
+        ([5, 400], [3, 4], True),
+        ([5, 6, 7, 400], [3, 3, 3, 4], True),
+    ],
+    ids=["one label", "one class", "one row a class", "one class of one row"],
+)
+def test_too_few_labels_leave_the_graph_alone(rows: list, labels: list, fitted: bool) -> None:
+    X, _ = moons()
+    model = LabelSpreading(random_state=0).fit(X, (rows, labels))
+    alone = LabelSpreading(random_state=0, classifier=None).fit(X, (rows, labels))
+    assert model.mixing_weights_.tolist() == [1.0, 0.0]
+    assert (model.classifier_ is not None) == fitted
+    assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
+    if fitted:
+        assert model.history_[-1]["advice"].startswith("Too few labels to weigh trees")
+
+
+def test_two_rows_of_each_class_leave_a_fold_of_one_class() -> None:
+    X, truth = moons()
+    y = (np.array([0, 1, 300, 301]), truth[[0, 1, 300, 301]])
+    for classifier in ("trees", LogisticRegression()):
+        model = LabelSpreading(random_state=0, classifier=classifier).fit(X, y)
+        assert np.isfinite(list(model.left_out_log_loss_.values())).all()
+
+
+def test_constant_features_say_nothing() -> None:
+    X, truth = noisy()
+    X[:, 1:] = 7.0
+    model = LabelSpreading(random_state=0).fit(X, some(truth, 40))
+    assert (model.labels_ == truth).mean() > 0.95
+
+
+def test_rows_of_weight_zero_and_their_class_teach_nothing() -> None:
+    X, truth = noisy()
+    rows, labels = some(truth, 80)
+    weight = np.ones(len(X))
+    weight[rows[labels == 1]] = 0
+    with pytest.warns(ConstraintWarning, match="weight 0"):
+        model = LabelSpreading(random_state=0).fit(X, (rows, labels), sample_weight=weight)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.classifier_.classes_.tolist() == [0, 2]
+    assert (model.predict(X) != 1).all()
+
+
+def test_a_number_of_labels_is_drawn_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixing, "TAUGHT", 50)
+    X, truth = noisy()
+    model = LabelSpreading(random_state=0).fit(X, some(truth, 200))
+    assert "Trees were taught by 50 of 200 labels" in model.history_[-1]["advice"]
+    assert len(model.classifier_.estimators_) == 100
+
+
+def test_equal_rows_are_in_one_fold() -> None:
+    X, truth = noisy()
+    rows, labels = some(truth, 40)
+    y = daskclust.estimator.partial_labels.read_labels((rows, labels), len(X))
+    x = np.repeat(X[rows[::2]], 2, axis=0)
+    codes = np.repeat(y.codes[::2], 2)
+    plan = LabelPlan(rows, codes, np.ones(40, bool), None, x=x, weights=np.eye(3)[codes], labels=y)
+    lesson = mixing.Lesson(plan, as_classifier("trees", 0), 0)
+    assert len(lesson.points.x) == 20
+    for fold in lesson.folds:
+        assert_array_equal(fold.rows[::2], fold.rows[1::2])
+    assert sum(fold.rows.astype(int) for fold in lesson.folds).tolist() == [1] * 40
+
+
+def test_questions_go_by_the_margin_of_the_mixture() -> None:
+    X, truth = noisy()
+    model = LabelSpreading(30, random_state=0).fit(X, some(truth, 80))
+    assert model.mixing_weights_[1] > 0
+    assert_allclose(Doubt(model._posterior())(X)[:, 0], 1 - model.margin(X))
+
+
+def test_trees_that_lead_nowhere_are_refused() -> None:
+    X, truth = noisy(60)
+    _, trees = teach(as_classifier("trees", 0), X, truth, np.ones(60), np.arange(3))
+    parts = vars(trees)
+
+    def refused(message: str, **changed: np.ndarray) -> None:
+        with pytest.raises(ValueError, match=message):
+            Trees(**{**parts, **changed}).check()
+
+    loop = trees.children.copy()
+    loop[0] = 0
+    refused("lead nowhere", children=loop)
+    far = trees.children.copy()
+    far[0, 1] = len(far)
+    refused("lead nowhere", children=far)
+    leaf = trees.children.copy()
+    leaf[trees.features < 0] = 99
+    refused("without shares", children=leaf)
+    refused("follow each other", roots=trees.roots[::-1])
+    refused("are not two", children=np.column_stack([trees.children, trees.children[:, 0]]))
