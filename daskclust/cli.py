@@ -30,6 +30,7 @@ _COMMANDS = (
     "daskclust.commands.demo",
     "daskclust.commands.fit",
     "daskclust.commands.predict",
+    "daskclust.commands.explain",
     "daskclust.commands.inspect",
     "daskclust.commands.doctor",
     "daskclust.commands.bench",
@@ -40,10 +41,9 @@ _COMMANDS = (
 #: What data, files and clusters may do to a command: one line says it all.
 _EXPECTED = (DaskclustError, OSError, ValueError, KeyError, ImportError, MemoryError)
 #: Libraries that read data and run tasks: their errors are about stores and clusters, not ours.
-_LIBRARIES = {
-    *("aiohttp", "azure", "botocore", "distributed", "fsspec", "gcsfs", "google", "s3fs"),
-    *("ssl", "urllib3", "yarl", "zarr"),
-}
+_LIBRARIES = set(
+    "aiohttp azure botocore distributed fsspec gcsfs google s3fs ssl urllib3 yarl zarr".split()
+)
 #: More about errors whose own text does not help, by the name of their class.
 _HINTS = {
     "KilledWorker": "Workers died, most likely of memory: see --dry-run, use smaller --chunks or "
@@ -118,7 +118,7 @@ def _run(arguments: list[str], is_program: bool) -> int:
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt as stop:
         return _stopped(stop)
-    except BaseException as error:  # CancelledError is none of Exception's
+    except BaseException as error:  # CancelledError is no Exception
         if not _is_expected(error):
             if not is_program:
                 raise

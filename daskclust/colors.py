@@ -1,16 +1,29 @@
-"""Colors of classes and of scenes, the same in pictures, reports and maps for GIS."""
+"""Names and colors of classes, colors of scenes: the same in pictures, reports and maps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from colorsys import hsv_to_rgb
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats
+from daskclust._types import Array, Floats, Ints
 
-__all__ = ["NODATA_COLOR", "N_DISTINCT", "class_colors", "label_colors", "rgb_bands", "stretch"]
+__all__ = [
+    "NODATA_COLOR",
+    "NOISE_COLOR",
+    "N_DISTINCT",
+    "Legend",
+    "class_colors",
+    "draw_codes",
+    "label_colors",
+    "require_matplotlib",
+    "rgb_bands",
+    "stretch",
+]
 
 # Okabe & Ito's colors, told apart with any color vision; then a few more.
 _COLORS = (
@@ -32,6 +45,8 @@ N_DISTINCT = len(_COLORS)
 #: Of pixels without data or class.
 NODATA_COLOR = "#1a1a1a"
 # Red, green and blue light in nm: what a composite shows if there are wavelengths.
+#: Of rows that belong to no cluster.
+NOISE_COLOR = "#bdbdbd"
 _RGB = (660.0, 550.0, 470.0)
 #: Turn of the color wheel from one further color to the next: never near the last ones.
 _GOLDEN = 0.618034
@@ -71,6 +86,100 @@ def _color(code: int) -> str:
     return f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}"
 
 
+@dataclass(frozen=True)
+class Legend:
+    """The values of a label map, ascending, with a name and a color each.
+
+    Attributes
+    ----------
+    codes : tuple of int
+        Values in the map.
+    names : tuple of str
+    colors : tuple of str
+        As ``#rrggbb``.
+    keys : ndarray or None
+        Labels of the model, ascending; None if they are the values themselves.
+    values : ndarray of int or None
+        Value of each of the `keys`.
+    classes : frozenset of int
+        Values that are classes, or clusters with a name: not mere numbers of clusters.
+    codes_are_given : bool
+        Whether the codes are those of the labels, and not made for classes that are text.
+    noise : int or None
+        Value of rows of no cluster.
+    """
+
+    codes: tuple[int, ...]
+    names: tuple[str, ...]
+    colors: tuple[str, ...]
+    keys: NDArray[Any] | None = None
+    values: Ints | None = None
+    classes: frozenset[int] = frozenset()
+    codes_are_given: bool = True
+    noise: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        codes: Iterable[int],
+        names: Mapping[int, str] | None = None,
+        colors: Mapping[int, str] | None = None,
+        *,
+        kind: str = "cluster",
+    ) -> Legend:
+        """Return the legend of ascending codes, most of which may have no name and no color.
+
+        Examples
+        --------
+        >>> Legend.of([0, 7], {7: "wheat"}).names
+        ('cluster_0', 'wheat')
+        """
+        numbers = tuple(int(code) for code in codes)
+        given, painted = names or {}, {**class_colors(numbers), **(colors or {})}
+        return cls(
+            numbers,
+            tuple(given.get(code, f"{kind}_{code}") for code in numbers),
+            tuple(painted[code] for code in numbers),
+        )
+
+    def of_labels(self, keys: NDArray[Any], values: NDArray[Any]) -> Legend:
+        """Return the same for labels of a model that are not the values themselves."""
+        if np.array_equal(keys, values):
+            return self
+        return replace(self, keys=keys, values=values.astype(np.int64))
+
+    def encode(self, labels: Any) -> Any:
+        """Turn labels of the model into values of the map; lazy for Dask arrays."""
+        if self.keys is None:
+            return labels
+        if hasattr(labels, "map_blocks"):
+            return labels.map_blocks(_looked_up, keys=self.keys, values=self.values, dtype=np.int64)
+        return _looked_up(np.asarray(labels), keys=self.keys, values=self.values)
+
+    @property
+    def is_of_clusters(self) -> bool:
+        """Whether all names are numbers of clusters."""
+        pairs = zip(self.codes, self.names, strict=True)
+        return all(name == f"cluster_{code}" or code == self.noise for code, name in pairs)
+
+    @property
+    def by_code(self) -> dict[int, str]:
+        """Names by value."""
+        return dict(zip(self.codes, self.names, strict=True))
+
+    @property
+    def color_by_code(self) -> dict[int, str]:
+        """Colors by value."""
+        return dict(zip(self.codes, self.colors, strict=True))
+
+
+def _looked_up(labels: NDArray[Any], *, keys: Any, values: Any) -> Ints:
+    if not len(labels):
+        return np.empty(labels.shape, np.int64)
+    found: Ints = values[np.searchsorted(keys, labels)]
+    return found
+
+
 def rgb_bands(n_bands: int, wavelengths: Floats | None) -> NDArray[np.intp]:
     """Return the bands nearest to red, green and blue light, or spread over the cube."""
     if wavelengths is None:
@@ -86,3 +195,33 @@ def stretch(picture: Array) -> Array:
     low, high = np.nanpercentile(values, [2, 98], axis=(0, 1))
     values = np.clip((values - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
     return np.nan_to_num(values, nan=0.1)
+
+
+def require_matplotlib() -> None:
+    """Raise where pictures cannot be drawn.
+
+    Raises
+    ------
+    ImportError
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "Pictures need matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+        ) from error
+
+
+def draw_codes(
+    ax: Any, codes: Array, colors: Sequence[str], *, first: int = 0, extent: Any = None
+) -> Any:
+    """Draw a map of the numbers `first`, `first` + 1, ..., with a color each, on axes."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    return ax.imshow(
+        codes,
+        cmap=ListedColormap(colors),
+        norm=BoundaryNorm(first - 0.5 + np.arange(len(colors) + 1), len(colors)),
+        interpolation="nearest",
+        extent=extent,
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dask.config
 import yaml
+from dask.utils import parse_timedelta
 
-__all__ = ["load_defaults", "setting"]
+__all__ = ["check_settings", "load_defaults", "setting"]
 
 
 def load_defaults() -> None:
@@ -27,3 +29,59 @@ def setting(name: str) -> Any:
     'auto'
     """
     return dask.config.get(f"daskclust.{name}")
+
+
+def check_settings() -> None:
+    """Refuse settings that mean nothing, before anything is computed by them.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> with dask.config.set({"daskclust.persist": "maybe"}):
+    ...     check_settings()
+    Traceback (most recent call last):
+        ...
+    ValueError: daskclust.persist is 'maybe'; expected 'auto' (where it fits), True (always) or ...
+    """
+    for name, (expected, is_valid) in _VALID.items():
+        value = dask.config.get(f"daskclust.{name}", None)
+        try:
+            valid = is_valid(value)
+        except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
+            valid = False
+        if not valid:
+            raise ValueError(f"daskclust.{name} is {value!r}; expected {expected}.")
+
+
+def _is_time(value: Any) -> bool:
+    return value is None or float(parse_timedelta(value)) > 0
+
+
+def _is_count(low: int) -> Callable[[Any], bool]:
+    return lambda value: not isinstance(value, bool) and int(value) == float(value) >= low
+
+
+_TIME = "a time above 0, such as '2 minutes', or null for no limit"
+#: What settings may be: in words, and as a test.
+_VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "persist": (
+        "'auto' (where it fits), True (always) or False (never)",
+        lambda value: isinstance(value, bool) or value == "auto",
+    ),
+    "persist-fraction": ("a number from 0 to 1", lambda value: 0 <= float(value) <= 1),
+    "num-threads": (
+        "a whole number of 1 or more, or null for the usable cores",
+        lambda value: value is None or _is_count(1)(value),
+    ),
+    "init-rows": ("a whole number of 1 or more", _is_count(1)),
+    "worker-timeout": (_TIME, _is_time),
+    "read-retries": ("a whole number of 0 or more", _is_count(0)),
+    "read-backoff": (
+        "a time of 0 or more, such as '100 ms'",
+        lambda value: float(parse_timedelta(value)) >= 0,
+    ),
+    "read-timeout": (_TIME, _is_time),
+}

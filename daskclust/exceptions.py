@@ -21,6 +21,7 @@ __all__ = [
     "ModelFormatError",
     "PerformanceWarning",
     "PrecisionWarning",
+    "QuantizationWarning",
     "ReadError",
     "StoreError",
 ]
@@ -109,3 +110,7 @@ class PerformanceWarning(DaskclustWarning):
 
 class PrecisionWarning(DaskclustWarning):
     """Data so far from 0, relative to their spread, that float64 loses precision."""
+
+
+class QuantizationWarning(DaskclustWarning):
+    """Codes of one byte that nothing says the meaning of, and that are taken for values."""

@@ -10,7 +10,15 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.colors import N_DISTINCT, NODATA_COLOR, label_colors, rgb_bands, stretch
+from daskclust.colors import (
+    N_DISTINCT,
+    NODATA_COLOR,
+    draw_codes,
+    label_colors,
+    require_matplotlib,
+    rgb_bands,
+    stretch,
+)
 from daskclust.metrics import match_labels
 
 __all__ = [
@@ -18,6 +26,7 @@ __all__ = [
     "draw_confusion",
     "draw_history",
     "draw_label_map",
+    "draw_profiles",
     "draw_seconds",
     "draw_selection",
     "draw_sizes",
@@ -29,15 +38,6 @@ __all__ = [
     "rgb_composite",
     "stretch",
 ]
-
-
-def _require_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
-        ) from error
 
 
 def new_figure(**options: Any) -> Any:
@@ -57,7 +57,7 @@ def new_figure(**options: Any) -> Any:
     ImportError
         Without matplotlib.
     """
-    _require_matplotlib()
+    require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -93,20 +93,12 @@ def draw_label_map(
     -------
     matplotlib image
     """
-    _require_matplotlib()
-    from matplotlib.colors import BoundaryNorm, ListedColormap
-
+    require_matplotlib()
     labels = np.asarray(label_map)
     if like is not None:
         labels = _renumbered(labels, np.asarray(like))
     count = max(1, int(labels.max()) + 1, n_labels or 0)
-    colors = [NODATA_COLOR, *label_colors(count)]
-    image = ax.imshow(
-        labels,
-        cmap=ListedColormap(colors),
-        norm=BoundaryNorm(np.arange(-1.5, count), count + 1),
-        interpolation="nearest",
-    )
+    image = draw_codes(ax, labels, [NODATA_COLOR, *label_colors(count)], first=-1)
     _frame(ax, title)
     return image
 
@@ -381,6 +373,54 @@ def draw_confusion(
         ax.set_title(title, loc="left", fontsize="medium")
 
 
+def draw_profiles(
+    ax: Any,
+    differences: ArrayLike,
+    *,
+    features: Sequence[str],
+    clusters: Sequence[str],
+    title: str | None = "Standardized difference from the rest",
+) -> None:
+    """Draw how the features of each cluster differ from those of the rest.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    differences : array of shape (k, p)
+        Standardized.
+    features, clusters : sequence of str
+    title : str, default=None
+    """
+    table = np.asarray(differences, dtype=float).T
+    shown = np.clip(np.nan_to_num(table, posinf=9.0, neginf=-9.0), -3.0, 3.0)
+    ax.imshow(shown, cmap="RdBu_r", vmin=-3.0, vmax=3.0, aspect="auto")
+    if table.size <= 400:
+        for (j, i), value in np.ndenumerate(table):
+            if np.isfinite(value):
+                ax.text(
+                    i,
+                    j,
+                    f"{value:.1f}".replace("-0.0", "0.0"),
+                    ha="center",
+                    va="center",
+                    fontsize="x-small",
+                    color="white" if abs(value) > 2 else "#333333",
+                )
+    long = max(len(name) for name in clusters) > 4
+    ax.set_xticks(
+        range(len(clusters)),
+        [_plain(name) for name in clusters],
+        rotation=45 if long else 0,
+        ha="right" if long else "center",
+    )
+    ax.set_yticks(range(len(features)), [_plain(name) for name in features])
+    ax.set_xlabel("cluster")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    if title is not None:
+        ax.set_title(title, loc="left", fontsize="medium")
+
+
 def _plain(name: object) -> str:
     r"""Return a name as text for matplotlib, which else reads ``$`` as mathematics.
 
@@ -447,3 +487,157 @@ def draw_selection(ax: Any, selection: Any) -> None:
     if np.asarray(grid).dtype.kind in "iu":
         ax.locator_params(axis="x", integer=True)
     ax.legend(frameon=False)
+
+
+def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | None = None) -> Any:
+    """Draw the top of the tree of an ``AgglomerativeClustering``.
+
+    Parameters
+    ----------
+    model : AgglomerativeClustering
+        Fitted.
+    ax : matplotlib Axes, optional
+        A new figure's when omitted.
+    n_leaves : int, default=30
+        Branches that are shown; below them is the number of rows of each.
+    title : str, default=None
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+
+    Examples
+    --------
+    >>> import numpy as np, daskclust
+    >>> model = daskclust.AgglomerativeClustering(2).fit(np.array([[0.0], [1.0], [9.0]]))
+    >>> ax = dendrogram(model)
+    >>> ax.get_ylabel()
+    'height'
+    """
+    from scipy.cluster.hierarchy import dendrogram as layout
+
+    ax = own_axes(ax)
+    tree = np.array(model.linkage_)
+    heights = tree[:, 2]
+    known = np.isfinite(heights)
+    # Merges that are forbidden are drawn above all others.
+    heights[~known] = 1.2 * heights[known].max(initial=1.0)
+    m, shown = len(tree) + 1, min(int(n_leaves), len(tree) + 1)
+    weights = np.concatenate([model.leaf_weights_, np.zeros(m - 1)])
+    for k, (a, b) in enumerate(tree[:, :2].astype(int)):
+        weights[m + k] = weights[a] + weights[b]
+    drawn = layout(tree, p=shown, truncate_mode="lastp", no_plot=True)
+    k = model.n_clusters_
+    cut = heights[m - k] if 1 < k <= m else np.inf
+    for x, y in zip(drawn["icoord"], drawn["dcoord"], strict=True):
+        within = max(y) < cut
+        ax.plot(x, y, color=label_colors(1)[0] if within else "#777777", lw=1.2)
+    if 1 < k < m:
+        ax.axhline((cut + heights[m - k - 1]) / 2, color="#bbbbbb", ls=":", lw=1.2)
+        ax.annotate(
+            f"{k} clusters",
+            (0.99, (cut + heights[m - k - 1]) / 2),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            fontsize="small",
+        )
+    places = 5.0 + 10.0 * np.arange(len(drawn["leaves"]))
+    ax.set_xticks(places, [f"{weights[leaf]:g}" for leaf in drawn["leaves"]], rotation=90)
+    ax.tick_params(axis="x", labelsize="small", length=0)
+    ax.set_xlabel("rows")
+    ax.set_ylabel("height")
+    ax.set_ylim(bottom=0.0)
+    _open_frame(ax, title)
+    return ax
+
+
+def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> Any:
+    """Draw the condensed tree of an ``HDBSCAN``: rows of each cluster by density.
+
+    Parameters
+    ----------
+    model : HDBSCAN
+        Fitted.
+    ax : matplotlib Axes, optional
+        A new figure's when omitted.
+    title : str, default=None
+
+    Returns
+    -------
+    matplotlib Axes
+        Each cluster is as wide as it has rows at a density (1 / distance); chosen ones are in
+        color.
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+    """
+    ax = own_axes(ax)
+    lines = model.condensed_tree_
+    m = len(model.leaf_weights_)
+    finite = lines["lambda_val"][np.isfinite(lines["lambda_val"])]
+    top = finite.max(initial=1.0)
+    births, sizes = {m: 0.0}, {m: float(model.leaf_weights_.sum())}
+    children: dict[int, list[int]] = {}
+    for line in lines[lines["child"] >= m]:
+        births[int(line["child"])] = min(float(line["lambda_val"]), top)
+        sizes[int(line["child"])] = float(line["child_size"])
+        children.setdefault(int(line["parent"]), []).append(int(line["child"]))
+    chosen = _chosen_in(model, lines, m)
+    colors = label_colors(max(model.n_clusters_, 1))
+    left = {m: 0.0}
+    for cluster in sorted(births):
+        at = left[cluster]
+        for child in sorted(children.get(cluster, []), key=lambda c: -sizes[c]):
+            left[child] = at
+            at += sizes[child]
+        own = lines[lines["parent"] == cluster]
+        own = own[np.argsort(own["lambda_val"], kind="stable")]
+        density = np.minimum(np.append(births[cluster], own["lambda_val"]), top)
+        width = sizes[cluster] - np.append(0.0, np.cumsum(own["child_size"]))
+        label = chosen.get(cluster, -1)
+        ax.fill_betweenx(
+            density,
+            left[cluster],
+            left[cluster] + width,
+            step="post",
+            color="#cccccc" if label < 0 else colors[label],
+            lw=0,
+        )
+        if label >= 0:
+            ax.annotate(
+                str(label),
+                (left[cluster] + sizes[cluster] / 2, births[cluster]),
+                ha="center",
+                va="bottom",
+                fontsize="small",
+            )
+    ax.set_ylim(top, 0.0)
+    ax.set_xlabel("rows")
+    ax.set_ylabel("density (1 / distance)")
+    _open_frame(ax, title)
+    return ax
+
+
+def _chosen_in(model: Any, lines: Any, m: int) -> dict[int, int]:
+    """Return the label of each chosen cluster of a condensed tree, and of those below it."""
+    points = lines[lines["child"] < m]
+    found: dict[int, int] = {}
+    parents = {int(c): int(p) for c, p in zip(lines["child"], lines["parent"], strict=True)}
+    births = {int(c): b for c, b in zip(lines["child"], lines["lambda_val"], strict=True)}
+    for child, cluster in zip(points["child"].tolist(), points["parent"].tolist(), strict=True):
+        label = int(model._labels[child])
+        # Upwards, as long as the cluster is within the chosen one.
+        while label >= 0 and cluster not in found:
+            found[cluster] = label
+            if cluster == m or not births[cluster] > model._births[label]:
+                break
+            cluster = parents[cluster]
+    return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
 import glob
+import io
 import json
 import os
 import re
@@ -19,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Ints
-from daskclust.engine import compute, parts_read_again
+from daskclust.engine import compute, number_type, parts_read_again
 from daskclust.exceptions import ReadError
-from daskclust.storage.atomic import discard, hidden_sibling, naming, put_in_place, remove_stale
 from daskclust.storage.files import matching, unanswered, url_options
+from daskclust.storage.outputs import Output, Written
 from daskclust.storage.processes import unseen
 from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
 from daskclust.storage.urls import redact, redact_all
@@ -37,6 +39,22 @@ _OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
 _MOST_SAID = 2**20
 #: Columns that a message names.
 _SHOWN = 30
+#: What stands for no label.
+_NONE = -1
+#: Bytes of a CSV file by which its columns are known.
+_HEAD = 2**20
+#: Words for missing numbers in CSV; in columns that are no features they are text.
+_MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "#N/A", "<NA>")
+#: Labels in CSV that are codes.
+_CODE = re.compile(r"0|[1-9]\d{0,17}")
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """Lists of numbers, all of one length."""
+
+    dtype: np.dtype[Any]
+    size: int
 
 
 @dataclass(frozen=True)
@@ -58,12 +76,23 @@ class Table:
     label_column: str | None = None
     #: Local files that are read; none for URLs and frames.
     files: tuple[Path, ...] = ()
+    #: What is in the lists, where the only column is one of lists.
+    vectors: _Vectors | None = None
+    #: Whether the columns that are no features are text, as of CSV.
+    is_text: bool = False
+
+    @property
+    def n_features(self) -> int:
+        """Number of features: of columns, or of the values of each list."""
+        return len(self.columns) if self.vectors is None else self.vectors.size
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Data type of `samples`."""
-        kinds = [np.dtype(kind) for kind in self.frame[list(self.columns)].dtypes]
-        return np.result_type(np.float32, *kinds)
+        if self.vectors is not None:
+            return self.vectors.dtype
+        kinds = self.frame.dtypes
+        return np.result_type(np.float32, *(number_type(kinds[name]) for name in self.columns))
 
     @property
     def bytes_of_files(self) -> int | None:
@@ -101,12 +130,15 @@ class Table:
     def samples(self) -> Any:
         """The features: a lazy Dask array (n, p), one chunk per partition.
 
-        float32 where all columns are float32 or integers of up to 16 bits, else float64.
+        float32 where all columns are float32 or integers of up to 16 bits, else float64; a
+        column of lists as it is stored.
         """
-        p = len(self.columns)
+        p = self.n_features
         blocks = [
             da.from_delayed(
-                dask.delayed(_values)(part, self.columns, self.dtype, length),
+                dask.delayed(_values)(part, self.columns, self.dtype, length)
+                if self.vectors is None
+                else dask.delayed(_vector_values)(part, self.columns[0], self.vectors, length),
                 (length, p),
                 meta=np.empty((0, p), self.dtype),
             )
@@ -128,6 +160,7 @@ class Table:
         if self.label_column is None:
             raise ValueError("The table has no label column; name one in open_table.")
         column = self.label_column
+        is_text = number_type(self.frame.dtypes[column]) is None
         parts = [
             dask.delayed(_labeled)(part[column], length)
             for part, length in zip(self._parts([column]), self.lengths, strict=True)
@@ -135,7 +168,16 @@ class Table:
         found = compute("the reading of labels", *parts)
         starts = np.cumsum([0, *self.lengths])
         rows = [places + start for (places, _), start in zip(found, starts, strict=False)]
-        return np.concatenate(rows), np.concatenate([values for _, values in found])
+        labels = np.concatenate([values for _, values in found])
+        if is_text and self.is_text and all(map(_CODE.fullmatch, labels.tolist())):
+            # In CSV all is text: codes are what they look like, if all of them do.
+            labels = labels.astype(np.int64)
+        if labels.dtype.kind == "i" and len(labels) and labels.min() < 0:
+            raise ValueError(
+                f"The label column {column!r} holds the class {labels.min()}; expected codes of 0 "
+                "and more, -1 for none."
+            )
+        return np.concatenate(rows), labels
 
     def write_labels(
         self,
@@ -150,8 +192,9 @@ class Table:
 
         Parameters
         ----------
-        labels : dask.array.Array of shape (n,)
-            Chunked like `samples`: ``model.labels_``, ``model.predict(table.samples)``.
+        labels : array of shape (n,)
+            NumPy, or Dask and chunked like `samples`: ``model.labels_``,
+            ``model.predict(table.samples)``.
         path : str or path
             A new folder, which all workers must be able to reach.
         name : str, default="label"
@@ -173,27 +216,33 @@ class Table:
         Notes
         -----
         Cost: one task per partition.  It reads the partition, adds the labels and writes
-        one file.
+        one file.  Columns keep their types, missing values and the index that pandas stored;
+        of CSV, columns that are no features are text, as they are in the file.
         """
-        self.check_target(path, name, overwrite=overwrite)
+        output = self.output(path, name, overwrite=overwrite)
+        output.check()
         said = json.dumps(redact_all({**(attributes or {}), "name": name}))
-        target = Path(path).absolute()
+        if not hasattr(labels, "to_delayed"):
+            labels = np.ma.filled(labels, _NONE) if np.ma.is_masked(labels) else np.asarray(labels)
+            if labels.shape != (sum(self.lengths),):
+                raise ValueError(
+                    f"labels have shape {labels.shape}; expected one label for each of the "
+                    f"{sum(self.lengths)} rows."
+                )
+            labels = da.from_array(labels, chunks=(self.lengths,))
         blocks, parts = labels.to_delayed().ravel().tolist(), self._parts()
         if len(blocks) != len(parts):
             raise ValueError(
                 f"labels have {len(blocks)} chunks, the table has {len(parts)} parts; expected the "
                 "labels of table.samples, in their chunks."
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = hidden_sibling(target, "partial")
-        partial.mkdir()
-        try:
+        with output.new() as partial:
+            partial.mkdir()
             tasks = [
                 dask.delayed(_write_part)(part, block, name, partial / f"part.{k:06d}.parquet")
                 for k, (part, block) in enumerate(zip(parts, blocks, strict=True))
             ]
-            with naming(target):
-                compute("the writing of labels", *tasks)
+            compute("the writing of labels", *tasks)
             missing = len(parts) - len(list(partial.glob("part.*.parquet")))
             if missing:
                 raise ValueError(
@@ -201,51 +250,71 @@ class Table:
                     "every worker must see the same folder under the same path."
                 )
             (partial / _MARK).write_text(f"{_FIRST_LINE}\n{said}\n", encoding="utf-8")
-            # Checked again: writing may have taken hours.
-            self.check_target(path, name, overwrite=overwrite)
-            put_in_place(partial, target)
-            remove_stale(target)
-        finally:
-            discard(partial)
-        return target
+        return Path(path).absolute()
 
-    def check_target(self, path: str | os.PathLike[str], name: str, *, overwrite: bool) -> None:
-        """Raise where :meth:`write_labels` would refuse to write; nothing is computed."""
-        if "://" in os.fspath(path):
-            raise ValueError(
-                f"{redact(path)!r} is a URL; expected a local folder, or one that workers share."
-            )
-        target = Path(path).absolute()
+    def output(
+        self, path: str | os.PathLike[str], name: str, *, overwrite: bool = False
+    ) -> LabelsFolder:
+        """Return the folder that :meth:`write_labels` writes, to be checked."""
         if name in self.frame.columns:
             raise ValueError(f"The table has a column {name!r} already; pass another name=.")
-        if not target.exists():
-            return
-        if not overwrite:
-            raise FileExistsError(
-                f"{str(target)!r} exists already; choose another name or pass overwrite=True "
-                "(--overwrite)."
+        return LabelsFolder(os.fspath(path), name, self.files, overwrite=overwrite)
+
+
+class LabelsFolder(Output):
+    """A folder of Parquet files with a small file of ours.
+
+    Parameters
+    ----------
+    place : str
+    column : str
+        Name of the column of labels.
+    sources : sequence of path, default=()
+        Files of the table, none of which may lie there.
+    overwrite : bool, default=False
+    """
+
+    def __init__(
+        self,
+        place: str,
+        column: str,
+        sources: Sequence[Path] = (),
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        super().__init__(place, "folder of labels", overwrite=overwrite)
+        self.column, self.sources = column, sources
+
+    def check_place(self) -> None:
+        """Refuse URLs."""
+        if "://" in self.place:
+            raise ValueError(
+                f"{redact(self.place)!r} is a URL; expected a local folder, or one that workers "
+                "share."
             )
-        if not (target / _MARK).is_file():
-            raise FileExistsError(
-                f"{str(target)!r} was not written by daskclust; overwrite replaces labels written "
-                "by daskclust only. Choose another name, or remove it yourself."
-            )
-        if any(target in file.absolute().parents for file in self.files):
-            raise FileExistsError(
-                f"{str(target)!r} holds the table itself; write the labels elsewhere."
-            )
-        added = sorted(item.name for item in target.iterdir() if not _OURS.fullmatch(item.name))
-        if added:
-            raise FileExistsError(
-                f"{str(target)!r} also holds {added[0]!r}, which daskclust did not write. Choose "
-                "another name, or remove it yourself."
-            )
+
+    def written(self) -> Written | None:
+        """Return what is kept beside the labels."""
+        attributes = written_labels(self.place)
+        if attributes is None:
+            return None
+        return Written(self.kind, attributes, tuple(filter(_OURS.fullmatch, self.names())))
+
+    def is_of(self, job: str) -> bool:
+        """Whether the job has written labels of this name there."""
+        found = self.written()
+        return super().is_of(job) and found is not None and found.attributes["name"] == self.column
+
+    def problem(self) -> str | None:
+        """Say that the table lies there, too."""
+        holds_table = any(self.path in file.absolute().parents for file in self.sources)
+        return super().problem() or ("holds the table itself" if holds_table else None)
 
 
 def open_table(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Any,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
 ) -> Table:
     """Open a table in Parquet or CSV; only metadata are read.
@@ -253,10 +322,14 @@ def open_table(
     Parameters
     ----------
     source : str, path, list of them, or dask.dataframe.DataFrame
-        Parquet (a file or a folder), or CSV if the name ends in .csv.  May be a pattern
-        with ``*``, or a URL that fsspec supports.
-    columns : sequence of str, default=None
-        Feature columns; None takes all numeric columns except `label_column`.
+        Parquet (a file or a folder), or CSV if the name ends in .csv or .csv.gz: UTF-8,
+        with commas and one header line.  May be a pattern with ``*``, or a URL that fsspec
+        supports.
+    columns : sequence of str or str, default=None
+        Feature columns; None takes all numeric columns except `label_column`.  In CSV those
+        are numeric that hold nothing else within the first MiB.  A column of
+        Parquet whose values are lists of p numbers each (``FixedSizeList``, or lists of one
+        length), named alone, is p features, in the type in which they are stored.
     label_column : str, default=None
 
     Returns
@@ -270,7 +343,8 @@ def open_table(
     KeyError
         A column does not exist.
     ValueError
-        A feature is not numeric, or there is no feature.
+        A feature is not numeric, or there is no feature; lists of several lengths when they are
+        read.
 
     Examples
     --------
@@ -287,9 +361,13 @@ def open_table(
             f"Tables need {error.name or 'dask.dataframe'!r}, which is not installed. Use: "
             "pip install 'daskclust[dataframe]'"
         ) from error
+    if isinstance(columns, str):
+        columns = [columns]
+    lists: _Vectors | None = None
     if hasattr(source, "to_dask_array"):
         frame: Any = source
         files: list[Path] = []
+        is_text = False
     else:
         single = isinstance(source, str | os.PathLike)
         listed: Any = [source] if single else source
@@ -299,19 +377,33 @@ def open_table(
         files = [file for item in names if "://" not in item for file in _files_of(item)]
         given: Any = [file for name in names for file in matching(name)]
         if single and given == names:
-            # As it is: Dask knows folders and local patterns.
-            given = names[0]
-        is_text = names[0].lower().split("?")[0].endswith(".csv")
+            # As it is: Dask knows folders, but not all local patterns.
+            is_pattern = files and not Path(names[0]).exists()
+            given = [str(file) for file in files] if is_pattern else names[0]
+        kind = _kind_of(names[0])
+        is_text = kind != "Parquet"
         for file in files:
             if not is_text and _is_cut_off(file):
                 raise OSError(
                     f"{str(file)!r} cannot be read as Parquet: it does not end as such a file "
                     "does. Is it whole?"
                 )
-        read = dd.read_csv if is_text else dd.read_parquet
+        remote = url_options(names[0]) or None
 
         def opened() -> Any:
-            found = read(given, storage_options=url_options(names[0]) or None)
+            if not is_text:
+                # As Arrow has them: nothing becomes another type on the way.
+                found = dd.read_parquet(given, storage_options=remote, dtype_backend="pyarrow")
+            else:
+                first = given if isinstance(given, str) else given[0]
+                head = _Head.of(str(files[0]) if files else first, remote or {})
+                found = dd.read_csv(
+                    given,
+                    storage_options=remote,
+                    # A block of a compressed file cannot be found.
+                    **({"blocksize": None} if kind.endswith("gz") else {}),
+                    **head.options(columns, label_column),
+                )
             # What it says of its columns and parts is read here, not later.
             _ = found.dtypes, found.npartitions
             return found
@@ -321,8 +413,7 @@ def open_table(
         except ReadError:
             raise
         except (OSError, ValueError) as error:
-            reason = "no answer in time" if unanswered(error) else redact(error)
-            kind = "CSV" if is_text else "Parquet"
+            reason = "no answer in time" if unanswered(error) else redact(error).rstrip(".")
             raise OSError(
                 f"{redact(repr(source))} cannot be read as {kind}: {reason}. Is the file whole?"
             ) from error
@@ -339,9 +430,11 @@ def open_table(
         raise ValueError(f"columns are {', '.join(columns or ())}; expected each one once.")
     kinds = {name: frame.dtypes[name] for name in known}
     if columns is None:
-        columns = [n for n in known if _is_number(kinds[n]) and n != label_column]
+        columns = [n for n in known if number_type(kinds[n]) and n != label_column]
+    if len(columns) == 1 and label_column not in columns:
+        lists = _vectors_of(frame, columns[0], files)
     for name in columns:
-        if not _is_number(kinds[name]):
+        if lists is None and number_type(kinds[name]) is None:
             _check_rows(frame, files)
             raise ValueError(
                 f"The column {name!r} is {kinds[name]}; expected numbers. Leave it out of columns "
@@ -352,7 +445,7 @@ def open_table(
         raise ValueError(f"The table has no columns of numbers among {known}; name some.")
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
-    return Table(frame, tuple(columns), label_column, tuple(files))
+    return Table(frame, tuple(columns), label_column, tuple(files), lists, is_text)
 
 
 def written_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -384,7 +477,8 @@ def _retries_of(files: Sequence[Path]) -> Retries:
 
 def _files_of(path: str) -> list[Path]:
     """Local files that a path or pattern means."""
-    found = sorted(map(Path, glob.glob(path))) if "*" in path else [Path(path)]
+    is_pattern = any(mark in path for mark in "*?[") and not Path(path).exists()
+    found = sorted(map(Path, glob.glob(path))) if is_pattern else [Path(path)]
     if not found or not found[0].exists():
         raise FileNotFoundError(f"There is no file {path!r}; give the path of an existing one.")
     if len(found) == 1 and found[0].is_dir():
@@ -410,8 +504,126 @@ def _check_rows(frame: Any, files: Sequence[Path]) -> None:
         raise ValueError("The table has no rows; expected one at least.")
 
 
-def _is_number(kind: Any) -> bool:
-    return isinstance(kind, np.dtype) and kind.kind in "iufb"
+def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | None:
+    """Return what is in a column of lists of numbers; None for any other column."""
+    arrow = getattr(frame.dtypes[column], "pyarrow_dtype", None)
+    value = getattr(arrow, "value_type", None)
+    if value is None or not hasattr(arrow, "num_fields"):
+        return None
+    dtype = np.dtype(value.to_pandas_dtype())
+    if dtype.kind not in "fiu":
+        raise ValueError(
+            f"The column {column!r} has lists of {value}; expected lists of numbers, as many in "
+            "each row."
+        )
+    size = getattr(arrow, "list_size", None)
+    if size is None:
+
+        def first() -> Any:
+            return frame[[column]].head(1, npartitions=-1)
+
+        head = persistently(first, lambda: "The first row of the table", _retries_of(files))
+        if not len(head):
+            raise ValueError("The table has no rows; expected one at least.")
+        size = len(head[column].iloc[0])
+    if not size:
+        raise ValueError(f"The column {column!r} has empty lists; expected one number at least.")
+    return _Vectors(dtype, int(size))
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The first lines of a CSV file: what its columns are, decided once for all parts."""
+
+    header: list[str]
+    rows: list[list[str]]
+
+    @classmethod
+    def of(cls, place: str, options: Mapping[str, Any]) -> _Head:
+        """Read the first MiB of a file.
+
+        Raises
+        ------
+        ValueError
+            It is no UTF-8, has other separators than commas, or a line with more fields than
+            the header: values would then belong to other columns.
+        """
+        import fsspec
+
+        # The first one of a pattern.
+        with fsspec.open_files(place, "rb", compression="infer", **options)[0] as file:
+            content = file.read(_HEAD)
+        whole = len(content) < _HEAD
+        try:
+            # The last line may be cut off, and so may its last letter.
+            text = (content if whole else content[: content.rindex(b"\n")]).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"the byte {error.start} is no UTF-8. Convert it first, for example with iconv -f "
+                "latin1 -t utf-8"
+            ) from error
+        except ValueError:
+            raise ValueError("its first MiB is one line") from None
+        lines = csv.reader(io.StringIO(text, newline=""))
+        header = next(lines, None)
+        if header is None:
+            raise ValueError("it is empty; expected a header line")
+        if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+            raise ValueError(
+                f"its header is {header[0]!r}, without commas; expected fields separated by commas"
+            )
+        rows = []
+        for row in lines:
+            if len(row) > len(header):
+                raise ValueError(
+                    f"line {lines.line_num} has {len(row)} fields, the header {len(header)}, so "
+                    "which values belong to which columns cannot be told. Remove what is too much "
+                    "(a comma at the end of the line?), or name it in the header"
+                )
+            if row:
+                rows.append(row)
+        return cls(header, rows if whole or len(rows) < 2 else rows[:-1])
+
+    def options(self, columns: Sequence[str] | None, label_column: str | None) -> dict[str, Any]:
+        """Return arguments of pandas' reader: features are float64, all others text as it is."""
+        if columns is None:
+            columns = [
+                name
+                for at, name in enumerate(self.header)
+                if name != label_column
+                and _are_numbers([row[at] for row in self.rows if at < len(row)])
+            ]
+        features = {name for name in columns if name in self.header}
+        return {
+            "dtype": {name: np.float64 if name in features else str for name in self.header},
+            "na_values": {name: _MISSING for name in features},
+            "keep_default_na": False,
+            # Else lines of one field too many make an index of the first column.
+            "index_col": False,
+            "encoding": "utf-8-sig",
+        }
+
+
+def _are_numbers(texts: Sequence[str]) -> bool:
+    """Whether texts are numbers as far as they are anything, and one is at least."""
+    import pandas
+
+    present = [text for text in map(str.strip, texts) if text not in _MISSING]
+    return bool(present) and not np.isnan(pandas.to_numeric(present, errors="coerce")).any()
+
+
+def _kind_of(name: str) -> str:
+    """Tell a format by the ending of a name.
+
+    Examples
+    --------
+    >>> _kind_of("t.csv"), _kind_of("s3://b/t.CSV.gz"), _kind_of("t.parquet")
+    ('CSV', 'CSV in gz', 'Parquet')
+    """
+    plain = name.lower().split("?")[0]
+    if plain.endswith(".csv.gz"):
+        return "CSV in gz"
+    return "CSV" if plain.endswith(".csv") else "Parquet"
 
 
 def _check_length(part: Any, length: int) -> None:
@@ -426,24 +638,59 @@ def _values(
     part: Any, columns: Sequence[str], dtype: np.dtype[Any], length: int
 ) -> NDArray[np.floating[Any]]:
     _check_length(part, length)
-    values: NDArray[Any] = part[list(columns)].to_numpy(dtype=dtype)
+    values = np.empty((length, len(columns)), dtype)
+    for at, name in enumerate(columns):
+        column = part[name]
+        missing = {} if isinstance(column.dtype, np.dtype) else {"na_value": np.nan}
+        values[:, at] = column.to_numpy(dtype=dtype, **missing)
     return values
+
+
+def _vector_values(part: Any, column: str, vectors: _Vectors, length: int) -> NDArray[Any]:
+    """Return the lists of a part as rows, without an object for each."""
+    import pyarrow
+
+    _check_length(part, length)
+    lists = pyarrow.array(part[column])
+    if isinstance(lists, pyarrow.ChunkedArray):
+        lists = lists.combine_chunks()
+    sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
+    whole = sizes == vectors.size  # NaN where there is no list
+    if not whole.all():
+        row = int(np.argmin(whole))
+        raise ValueError(
+            f"The column {column!r} has {'no list' if lists[row].as_py() is None else sizes[row]} "
+            f"in row {row} of a part; expected lists of {vectors.size} numbers. Leave such rows "
+            "out."
+        )
+    flat = lists.flatten()
+    if flat.null_count:
+        raise ValueError(
+            f"The column {column!r} has lists with missing values; expected numbers. Leave such "
+            "rows out."
+        )
+    values: NDArray[Any] = flat.to_numpy(zero_copy_only=False)
+    return values.reshape(length, vectors.size).astype(vectors.dtype, copy=False)
 
 
 def _labeled(part: Any, length: int) -> tuple[Ints, NDArray[Any]]:
     """Places of the labels of a part, and these."""
     _check_length(part, length)
-    known = part.notna().to_numpy()
-    if part.dtype.kind in "iuf":
-        known = known & (part.to_numpy() != -1)
-        values = part.to_numpy()[known].astype(np.int64)
-        if (values != part.to_numpy()[known]).any():
+    places = np.flatnonzero(part.notna().to_numpy(dtype=bool))
+    present = part.iloc[places]
+    kind = number_type(part.dtype)
+    if kind is not None and kind.kind in "iuf":
+        given = present.to_numpy(dtype=kind)
+        shown = ~np.isnan(given) if kind.kind == "f" else np.ones(len(given), bool)
+        values = given[shown].astype(np.int64)
+        if (values != given[shown]).any():
             raise ValueError(f"The label column {part.name!r} holds numbers that are no integers.")
+        places = places[shown]
+        known = values != _NONE
     else:
-        text = part.astype(str).str.strip()
-        known = known & (text != "").to_numpy(dtype=bool)
-        values = text.to_numpy(dtype=object)[known]
-    return np.flatnonzero(known), values
+        values = np.array([str(item).strip() for item in present.to_numpy(dtype=object)], object)
+        known = (values != "") & (values != str(_NONE))
+    return places[known], values[known]
 
 
 def _write_part(part: Any, labels: NDArray[Any], name: str, path: Path) -> None:
@@ -454,4 +701,20 @@ def _write_part(part: Any, labels: NDArray[Any], name: str, path: Path) -> None:
         )
     if not path.parent.is_dir():
         raise unseen(repr(str(path.parent)), who="which the client made")
-    part.assign(**{name: labels}).to_parquet(path, index=False)
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        # With its index, if that is more than the numbers of the rows.
+        table = pyarrow.Table.from_pandas(part.assign(**{name: labels}))
+    except pyarrow.ArrowException as error:
+        raise ValueError(
+            f"A column of the table cannot be written as Parquet: {error}. Leave it out of the "
+            "table, or convert it."
+        ) from error
+    # Pandas cannot read what it says itself of types of Arrow.
+    said = json.loads(table.schema.metadata[b"pandas"])
+    for column in said["columns"]:
+        if column["numpy_type"].endswith("[pyarrow]"):
+            column["numpy_type"] = "object"
+    pyarrow.parquet.write_table(table.replace_schema_metadata({"pandas": json.dumps(said)}), path)

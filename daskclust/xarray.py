@@ -14,17 +14,15 @@ loads no optional package, and the order of imports does not matter.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from typing import Any
 
 try:
     import xarray
 except ImportError as error:
     raise ImportError("xarray is not installed. Use: pip install 'daskclust[xarray]'") from error
-from sklearn.base import is_classifier
 
 from daskclust.cube import Cube, open_cube
+from daskclust.persistence.origin import class_names_of
 
 __all__ = ["ClusterAccessor"]
 
@@ -104,13 +102,8 @@ class ClusterAccessor:
         (True, -1, [10, 40])
         """
         cube = self.cube(**options)
-        meanings = None
-        if y is None:
-            estimator.fit(cube)
-        else:
-            y, meanings = self._labels(cube, y)
-            estimator.fit(cube, y)
-        return self._image(cube, estimator, estimator.labels_, meanings)
+        estimator.fit(cube, *(() if y is None else (y,)))
+        return self._image(cube, estimator, estimator.labels_)
 
     def predict(self, model: Any, **options: Any) -> Any:
         """Predict the label of each valid pixel with a fitted model, and return an image.
@@ -141,33 +134,15 @@ class ClusterAccessor:
         return self._image(cube, model, model.predict(cube))
 
     @staticmethod
-    def _labels(cube: Cube, y: Any) -> tuple[Any, Mapping[int, str] | None]:
-        """Return partial labels of rows, and the names of their codes, as far as stated."""
-        if isinstance(y, tuple):
-            return y, None
-        is_path = isinstance(y, str | os.PathLike)
-        if not is_path and getattr(y, "ndim", 1) != 2:
-            return y, None
-        rows, labels = cube.rows_of(y)
-        is_text = labels.dtype.kind == "U"
-        return (rows, labels), None if is_text else cube.open_map("label_map", y).meanings
-
-    @staticmethod
-    def _image(
-        cube: Cube, model: Any, labels: Any, meanings: Mapping[int, str] | None = None
-    ) -> Any:
+    def _image(cube: Cube, model: Any, labels: Any) -> Any:
         classes = getattr(model, "classes_", None)
         owners = getattr(model, "cluster_classes_", None)
-        names = None
-        if classes is not None:
-            named = [(meanings or {}).get(c, str(c)) for c in classes.tolist()]
-            if owners is not None:
-                # Clusters that are classes are named by them.
-                names = {
-                    cluster: named[owner] if owner >= 0 else f"cluster_{cluster}"
-                    for cluster, owner in enumerate(owners)
-                }
-            elif meanings and is_classifier(model):
-                # Labels are the classes themselves.
-                names = {int(c): name for c, name in zip(classes, named, strict=True)}
-        return cube.label_map(labels, classes=classes, class_names=names).to_xarray()
+        names, _ = class_names_of(model)
+        if classes is not None and owners is not None:
+            # Clusters that are classes are named by them.
+            named = [names.get(c, str(c)) for c in classes.tolist()]
+            names = {
+                cluster: named[owner] if owner >= 0 else f"cluster_{cluster}"
+                for cluster, owner in enumerate(owners)
+            }
+        return cube.label_map(labels, classes=classes, class_names=names or None).to_xarray()

@@ -57,7 +57,7 @@ class KMeans(LloydClusterer):
     n_clusters : int, default=8
         Number of clusters k.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
-array of shape (k, p) or callable, default="k-means||"
+array of shape (k, p), fitted model or callable, default="k-means||"
         How the first centers are found.  ``"k-means||"`` [2]_ draws ``oversampling_factor * k``
         candidates in each of ``init_rounds`` rounds with probability proportional to ``w D^2``
         and clusters the candidates, each weighted by the number of rows nearest to it.
@@ -67,7 +67,8 @@ array of shape (k, p) or callable, default="k-means||"
         density times distance to those taken [4]_; ``"robin"`` rows far from each other whose
         local outlier factor is near 1 [5]_.  The last two compare all rows up to
         ``daskclust.init-rows`` (5000), and a uniform sample of so many beyond that.  A callable
-        is given ``(X, n_clusters, random_state)`` and returns the centers.
+        is given ``(X, n_clusters, random_state)`` and returns the centers.  A fitted model of as
+        many clusters gives its centers, and so its order of the clusters.
     n_init : int or "auto", default="auto"
         Restarts, of which the one of least inertia is kept.  They advance
         together and share every pass over the data.  ``"auto"`` is 10 for

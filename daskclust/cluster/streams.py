@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Floats
-from daskclust.engine import map_rows, open_rows
-from daskclust.estimator.base import output_dtype
+from daskclust.engine import map_rows, open_rows, working_dtype
 from daskclust.estimator.inputs import check_rows, check_weight
 from daskclust.estimator.parameters import is_partial
 from daskclust.estimator.values import check_survey
@@ -115,7 +114,7 @@ def _moved(model: Any, X: Any, sample_weight: Any) -> Any:
         passes += 1
     stats = model._assigned(X, sample_weight)
     centers, counts = followed(model._centers, model.counts_, stats)
-    dtype = output_dtype(X)
+    dtype = working_dtype(X.dtype)
     function = model._row_function(dtype).with_centers(centers, None)
     labels = map_rows(X, function, dtype=np.int32, name="predict")
     inertia = float(stats.inertia.sum())

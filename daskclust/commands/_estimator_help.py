@@ -19,7 +19,7 @@ _ENTRY = re.compile(r"(\w+(?:, \w+)*) ?: ?(.*)")
 _DEFAULT = re.compile(r",? ?default ?= ?.*$")
 #: A description that stands elsewhere.
 _ELSEWHERE = re.compile(r"As in :class:`(?:daskclust\.)?(\w+)`\.")
-#: Numbers whose defaults suit nobody's data: they have to be given.
+#: Numbers without a useful default: they have to be given.
 NEEDED = ("n_clusters", "n_components")
 #: Flags of another name, and those that are explained with the command.
 _NO_FLAG = ("random_state", "checkpoint")

@@ -17,9 +17,14 @@ __all__ = ["add_estimator_arguments", "flags_of", "make_estimator", "takes_label
 #: Parameters that have a flag of another name.
 _RENAMED = {"random_state": "seed"}
 #: Further names of estimators.
-_OTHER_WORDS = {"label-spreading": "LabelSpreading", "spectral": "SpectralClustering"}
+_OTHER_WORDS = {
+    "hierarchical-kmeans": "HierarchicalKMeans",
+    "label-spreading": "LabelSpreading",
+    "spectral": "SpectralClustering",
+    "ward": "AgglomerativeClustering",
+}
 _ABSENT: Any = argparse.SUPPRESS
-#: Parameters whose defaults suit nobody's data, and what to say where they are missing.
+#: Parameters without a useful default, and what to say where they are missing.
 _NEEDED = {
     "n_clusters": "the number of clusters: --n-clusters K, with labels usually their classes",
     "n_components": "the number of components: --n-components K",
@@ -149,6 +154,7 @@ def make_estimator(options: argparse.Namespace) -> Any:
             options.parser.error(str(error))
     for name, why in _NEEDED.items():
         alone = name == "delta" and "n_clusters_hint" in given
+        alone |= name == "n_clusters" and given.get("distance_threshold") is not None
         if name in params and name not in given and not alone:
             options.parser.error(f"{kind.__name__} needs {why}")
     if needs_labels(model) and options.labels is None and options.label_column is None:

@@ -53,7 +53,8 @@ def ask_workers(client: Any) -> dict[str, dict[str, Any]]:
 def look_before_fit(client: Any, progress: Progress) -> None:
     """Say what would spoil a fit on a cluster; never keep it from starting.
 
-    Costs a short call of each worker, all at once.
+    Costs a short call of each worker, all at once.  What is answered late, as by workers that
+    still import, is said then.
     """
     answer: Future[list[str]] = Future()
 
@@ -66,14 +67,31 @@ def look_before_fit(client: Any, progress: Progress) -> None:
 
     # In a thread: a worker that is stopped answers when it goes on, and a fit can wait for that.
     threading.Thread(target=ask, name="daskclust-look", daemon=True).start()
+    late = False
     try:
-        problems = answer.result(_PATIENCE)
-    except Exception as error:
+        answer.result(_PATIENCE)
+    except TimeoutError:
+        late = True
         progress.say(
-            f"warning: the cluster was not examined ({type(error).__name__}); "
-            "daskclust doctor tells more."
+            f"The cluster did not answer for {_PATIENCE:.0f} s; what is wrong with it is said when "
+            "it does."
         )
+    except Exception:  # said below
+        pass
+    answer.add_done_callback(partial(_say_problems, progress, late))
+
+
+def _say_problems(progress: Progress, late: bool, answer: Future[list[str]]) -> None:
+    error = answer.exception()
+    if error is not None:
+        # Late, it is most likely that the command is done.
+        if not late:
+            progress.say(
+                f"warning: the cluster was not examined ({type(error).__name__}); "
+                "daskclust doctor tells more."
+            )
         return
+    problems = answer.result()
     for problem in problems[:_NAMED]:
         progress.say(f"warning: {problem}")
     if len(problems) > _NAMED:

@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from daskclust.commands._cubes import open_classes, store_and_variable
-from daskclust.cube.formats.opening import kind_of
+from daskclust.commands._cubes import integers, open_classes, store_and_variable
 from daskclust.storage.urls import redact
 
-__all__ = ["add_resampling", "check_named", "open_sources", "parts_of", "sources_of"]
+__all__ = [
+    "add_known_classes",
+    "add_resampling",
+    "check_named",
+    "open_sources",
+    "parts_of",
+    "sources_of",
+]
 
 
 def parts_of(text: str) -> list[str]:
@@ -41,6 +47,28 @@ def add_resampling(group: Any, flags: str) -> None:
         "--resample-labels",
         action="store_true",
         help=f"bring {flags} of another grid to that of the cube, by the nearest pixel",
+    )
+
+
+def add_known_classes(group: Any, flags: str) -> None:
+    """Add ``--truth``, and what is said of files of classes, to a group of arguments."""
+    group.add_argument(
+        "--class-column",
+        metavar="NAME",
+        help=f"of {flags} in vector files (GeoJSON, GeoPackage, Shapefile) and CSV",
+    )
+    add_resampling(group, flags)
+    group.add_argument(
+        "--unlabeled",
+        type=integers,
+        default=(-1,),
+        metavar="LIST",
+        help=f"values of {flags} that mean none, besides their nodata (default: -1)",
+    )
+    group.add_argument(
+        "--truth",
+        metavar="STORE[::NAME]",
+        help="map of known classes, only to compare with",
     )
 
 
@@ -84,12 +112,7 @@ def open_sources(
         (redact(part), open_classes(cube, flag, part, column, resample=resample))
         for part, column in zip(parts, columns, strict=True)
     ]
-    features = kind_of(store_and_variable(parts[0])[0]) in ("table", "vector")
-    are_names = features and opened[0][1].meanings is not None
-    if len(opened) == 1 and not (are_names and max(unlabeled) >= 0):
-        return opened[0][1]
-    # Codes of names are given so that none of them means none.
-    return join_labels(opened, cube.chunks, tuple(unlabeled))
+    return opened[0][1] if len(opened) == 1 else join_labels(opened, cube.chunks, tuple(unlabeled))
 
 
 def _column(part: str, class_column: str | None) -> str | None:

@@ -2,56 +2,71 @@
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from daskclust.cube.formats.geotiff import check_cog, is_geotiff, tags_of
-from daskclust.report.written import check_report, report_mark
+from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
+from daskclust.report.written import Report
+from daskclust.storage.outputs import Output
 from daskclust.storage.stores import check_protocol, local_path
-from daskclust.storage.targets import check_target, written_attributes
+from daskclust.storage.targets import Group
 from daskclust.storage.urls import redact
 
-__all__ = ["JOB", "KINDS", "OUTPUTS", "TABLE", "check_outputs", "check_writable"]
+__all__ = ["OUTPUTS", "check_outputs", "check_writable", "job_of", "outputs_of", "places_of"]
 
-#: Attribute of outputs that holds the configuration they were made with.
-JOB = "daskclust_job"
-#: What a flag writes.
-KINDS = {
-    "--output": "label map",
-    "--model": "model",
-    "--report": "report",
-    "--uncertainty": "map of values",
-}
-#: What ``--output`` writes of a table.
-TABLE = "labels of a table"
-#: Those that may be a GeoTIFF.
-_MAPS = ("--output", "--uncertainty")
 #: Options that say where to write, as attributes; the first one given has the checkpoint beside it.
-OUTPUTS = ("output", "model", "report", "uncertainty")
+OUTPUTS = ("output", "model", "report", "uncertainty", "score")
+
+
+def outputs_of(options: argparse.Namespace) -> dict[str, Output]:
+    """Return what the options ask to be written, of a cube."""
+    found: dict[str, Output] = {}
+    for name in OUTPUTS:
+        place = getattr(options, name, None)
+        if place is None:
+            continue
+        if name == "report":
+            output: Output = Report(place)
+        elif name == "model":
+            output = Group(place, "model")
+        else:
+            output = map_at(place, LABEL_MAP if name == "output" else VALUE_MAP)
+        found[f"--{name}"] = output
+    return found
+
+
+def job_of(path: str) -> dict[str, Any]:
+    """Return the job that has saved a model; empty where it does not say."""
+    found = Group(path, "model").written()
+    return {} if found is None else found.job
+
+
+def places_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the outputs that were asked for, as results tell them."""
+    given = {name: getattr(options, name, None) for name in OUTPUTS}
+    return {name: redact(place) for name, place in given.items() if place is not None}
 
 
 def check_outputs(
-    outputs: Mapping[str, str | None],
+    outputs: Mapping[str, Output],
     inputs: Mapping[str, str | None],
     *,
     mark: str,
     overwrite: bool,
-    kinds: Mapping[str, str] = KINDS,
 ) -> dict[str, bool]:
     """Refuse outputs that exist, cannot be written or are inputs.
 
     Parameters
     ----------
-    outputs, inputs : mapping of flag to path or URL
+    outputs : mapping of flag to Output
+    inputs : mapping of flag to path or URL
     mark : str
         Of the job: what an earlier run of the same job has written is its own.
     overwrite : bool
         Replace what this program has written; never anything else.
-    kinds : mapping of flag to str, default=KINDS
-        What flags write.  Whether a target without a kind, or the labels of a table, may be
-        replaced is left to others.
 
     Returns
     -------
@@ -66,9 +81,10 @@ def check_outputs(
     """
     taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
     replace = {}
-    for flag, path in outputs.items():
-        if path is None:
-            continue
+    for flag, output in outputs.items():
+        path = output.place
+        if not path.strip():
+            raise ValueError(f"{flag} is empty; expected a path.")
         place = _place(path)
         for other, name in taken.items():
             if place == other or place in other.parents or other in place.parents:
@@ -78,65 +94,24 @@ def check_outputs(
         taken[place] = flag
         try:
             check_protocol(path)
-        except ValueError as error:
-            raise ValueError(f"{flag} {error}") from error
-        # What is no report cannot have a mark.
-        readable = flag in kinds and not (flag == "--report" and _is_folder(path))
-        replace[flag] = overwrite or (readable and _mark_of(kinds[flag], path) == mark)
-        if kinds.get(flag) in (None, TABLE):
-            pass
-        elif flag == "--report":
-            if _is_folder(path):
-                raise IsADirectoryError(f"--report {path!r} is a folder; expected one HTML file.")
-            try:
-                check_report(path, overwrite=replace[flag])
-            except FileExistsError as error:
-                raise FileExistsError(f"{flag} {error}") from error
-        else:
-            try:
-                if flag in _MAPS and is_geotiff(path):
-                    check_cog(path, kind=kinds[flag], overwrite=replace[flag])
-                else:
-                    check_target(path, kind=kinds[flag], overwrite=replace[flag])
-            except (FileExistsError, ValueError) as error:
-                kind = FileExistsError if isinstance(error, FileExistsError) else ValueError
-                raise kind(f"{flag} {error}") from error
+            output.overwrite = replace[flag] = overwrite or output.is_of(mark)
+            output.check()
+        except (FileExistsError, ValueError) as error:
+            kind = FileExistsError if isinstance(error, FileExistsError) else ValueError
+            raise kind(f"{flag} {error}") from error
         if path.startswith("memory:"):
             raise ValueError(
                 f"{flag} {redact(path)!r} lies in the memory of this process and would end with "
                 "it; give a path or the URL of a store."
             )
-        folder = local_path(path)
-        if folder is not None:
-            check_writable(flag, path, folder)
+        if output.path is not None:
+            check_writable(flag, path, output.path)
     return replace
-
-
-def _is_folder(path: str) -> bool:
-    local = local_path(path)
-    return local is not None and local.is_dir()
 
 
 def _place(path: str) -> Path:
     local = local_path(path)
     return Path(os.path.realpath(local)) if local is not None else Path(path.rstrip("/"))
-
-
-def _mark_of(kind: str, path: str) -> str | None:
-    """Return the mark of the job that has written an output."""
-    if kind == KINDS["--report"]:
-        return report_mark(path)
-    if kind == TABLE:
-        from daskclust.tables import written_labels
-
-        attributes = written_labels(path)
-    elif is_geotiff(path):
-        tags = tags_of(path) if Path(path).is_file() else None
-        attributes = None if tags is None else {JOB: json.loads(tags.get(JOB, "null"))}
-    else:
-        attributes = written_attributes(path)
-    job = None if attributes is None else attributes.get(JOB)
-    return job.get("mark") if isinstance(job, dict) else None
 
 
 def check_writable(flag: str, name: str, path: Path) -> None:

@@ -101,11 +101,16 @@ def make_plan(
     if params is not None:
         passes |= passes_of(params, constrained=constrained)
     passes["write_labels"] = 1
-    passes["write_uncertainty"] = int(getattr(options, "uncertainty", None) is not None)
+    for name in ("uncertainty", "score"):
+        passes[f"write_{name}"] = int(getattr(options, name, None) is not None)
     total = sum(value for value in passes.values() if value is not None)
     reads = total
     if kept and params is not None:
-        reads = counting + 1 + passes["write_labels"] + passes["write_uncertainty"]
+        reads = (
+            counting
+            + 1
+            + sum(passes[f"write_{name}"] for name in ("labels", "uncertainty", "score"))
+        )
     k = 1 if params is None else params.get("n_clusters", params.get("n_components", 8))
     # A block as stored, the same as rows, the next one read ahead, labels and distances.
     block = block_pixels * (
@@ -138,7 +143,7 @@ def check_memory(plan: Mapping[str, Any]) -> None:
     ------
     MemoryPlanError
     """
-    if plan["fits"] is False:
+    if plan.get("fits") is False:
         raise MemoryPlanError(
             f"A worker would need about {format_bytes(plan['peak_memory_a_worker'])} of its "
             f"{format_bytes(plan['memory_a_worker'])}, more than {_SHARE:.0%}. Use smaller blocks "
@@ -154,6 +159,17 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
         for name, count in plan["passes"].items()
         if count != 0
     )
+    if "parts" in plan:
+        size, label = plan["bytes_of_files"], plan["label_column"]
+        return "\n".join(
+            [
+                f"Table     {plan['parts']} parts"
+                + ("" if size is None else f", {format_bytes(size)}"),
+                f"Columns   {', '.join(plan['columns'])} as {plan['dtype']}"
+                + ("" if label is None else f"; labels {label}"),
+                f"Passes    at most {plan['passes_at_most']}: {passes}",
+            ]
+        )
     lines = [
         f"Cube      {plan['pixels']} pixels, {plan['bands']} bands, "
         f"{counted(plan['blocks'], 'block')}, "
@@ -167,5 +183,8 @@ def plan_as_text(plan: Mapping[str, Any]) -> str:
     memory = f"Memory    about {format_bytes(plan['peak_memory_a_worker'])} a worker"
     if plan["workers"]:
         fits = "fits" if plan["fits"] else "does NOT fit"
-        memory += f"; {plan['workers']} workers of {format_bytes(plan['memory_a_worker'])}: {fits}"
+        memory += (
+            f"; {plan['workers']} workers of {format_bytes(plan['memory_a_worker'])} on this "
+            f"machine: {fits}. For another cluster give its --local and --memory-limit"
+        )
     return "\n".join([*lines, memory])

@@ -8,10 +8,16 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from daskclust.report.legend import Legend, n_clusters_of
-from daskclust.report.summary import NothingInCommonError, agreement_of, as_classes
+from daskclust.colors import Legend
+from daskclust.report.legend import n_clusters_of
+from daskclust.report.summary import (
+    NothingInCommonError,
+    agreement_of,
+    compare_classes,
+    known_classes,
+)
 
-__all__ = ["agreements", "classes_as_text", "fit_as_text", "numbers_of"]
+__all__ = ["agreements", "agreements_as_text", "classes_as_text", "fit_as_text", "numbers_of"]
 
 
 def numbers_of(model: Any) -> dict[str, Any]:
@@ -26,6 +32,11 @@ def numbers_of(model: Any) -> dict[str, Any]:
     if history:
         found["passes"] = history[-1].get("passes")
         found["fit_seconds"] = sum(record.get("seconds") or 0.0 for record in history)
+        for name in ("mixing_weights", "left_out_log_loss", "advice"):
+            # No number where too few labels are given: JSON has no NaN.
+            value = history[-1].get(name)
+            if value is not None and not (isinstance(value, dict) and _unknown(value)):
+                found[name] = value
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
         found["features_used"] = int((weights > 0).sum())
@@ -33,6 +44,10 @@ def numbers_of(model: Any) -> dict[str, Any]:
     if violations is not None:
         found["violations"] = len(violations)
     return found
+
+
+def _unknown(values: Mapping[str, float]) -> bool:
+    return any(np.isnan(value) for value in values.values())
 
 
 def agreements(
@@ -62,10 +77,9 @@ def agreements(
         Whether the fit used the partial labels: these pixels are no test of it.
     """
     found: dict[str, Any] = {}
-    named = legend.by_code
     used = None
     for name, opened in maps.items():
-        known = as_classes(opened.values, (*unlabeled, *opened.nodata))
+        known = known_classes(opened, unlabeled)
         if name == "labels":
             used = known if are_used else None
         elif used is not None:
@@ -75,11 +89,7 @@ def agreements(
         except NothingInCommonError:
             # Everything known was told to the fit, or lies where there are no data.
             continue
-        scores["cluster_names"] = [named.get(value, str(value)) for value in scores["clusters"]]
-        if opened.meanings is not None:
-            scores["class_names"] = [
-                opened.meanings.get(value, str(value)) for value in scores["classes"]
-            ]
+        compare_classes(scores, legend, opened)
         scores["used_by_fit"] = name == "labels" and are_used
         found[f"agreement_with_{name}"] = scores
     return found
@@ -99,6 +109,61 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
         + (f"{item['rows']:>9} rows" if "rows" in item else f"{item['pixels']:>9} pixels")
         + (f"  {item['square_meters'] / 1e6:>10.4g} km2" if "square_meters" in item else "")
         for head, item in zip(heads, classes, strict=True)
+    ]
+
+
+def _accuracy(scores: Mapping[str, Any]) -> str:
+    """Write the accuracy, by what it is."""
+    if scores["compared_by"] is None:
+        return ""
+    if scores["compared_by"] == "matching":
+        found = scores["best_matching_accuracy"]
+        return f", best matching of clusters to classes {found:.3f}"
+    low, high = scores["accuracy_interval"]
+    kappa = "" if scores["kappa"] is None else f", kappa {scores['kappa']:.3f}"
+    return (
+        f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f} "
+        f"({low:.3f} to {high:.3f}){kappa}"
+    )
+
+
+def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
+    """Write the agreement with known classes, and accuracies class by class."""
+    lines = []
+    for name in ("truth", "labels"):
+        scores = found.get(f"agreement_with_{name}")
+        if not scores:
+            continue
+        unit = "rows" if "rows" in found else "pixels"
+        lines.append(
+            f"{name.capitalize():<10}ARI {scores['ari']:.3f}, NMI {scores['nmi']:.3f}, "
+            f"pairwise F {scores['pairwise_f']:.3f}{_accuracy(scores)} on "
+            f"{scores['pixels']} {unit}"
+            # A score on what was learned says nothing about the rest of the map.
+            + (" that the fit learned from" if scores.get("used_by_fit") else "")
+        )
+        if "by_class" in scores and not scores.get("used_by_fit"):
+            lines += _by_class_as_text(scores["by_class"])
+    return lines
+
+
+def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
+    width = max(5, *(len(item["class"]) for item in items))
+    head = f"{'':<10}{'class':<{width}}  {'known':>9}  {'found':>9}  producer's  user's     F1"
+    shown = [
+        {
+            key: "-" if item[key] is None else f"{item[key]:.3f}"
+            for key in ("producers", "users", "f1")
+        }
+        for item in items
+    ]
+    return [
+        head,
+        *(
+            f"{'':<10}{item['class']:<{width}}  {item['truth']:>9}  {item['labels']:>9}  "
+            f"{text['producers']:>10}  {text['users']:>6}  {text['f1']:>5}"
+            for item, text in zip(items, shown, strict=True)
+        ),
     ]
 
 
@@ -126,17 +191,10 @@ def fit_as_text(found: Mapping[str, Any]) -> str:
                 if isinstance(value, float)
                 else f"{label:<10}{value}{unit}"
             )
+    if "advice" in found:
+        lines.append(f"Labels    {found['advice']}")
     lines += classes_as_text(found)
-    for name in ("truth", "labels"):
-        scores = found.get(f"agreement_with_{name}")
-        if scores:
-            lines.append(
-                f"{name.capitalize():<10}ARI {scores['ari']:.3f}, NMI {scores['nmi']:.3f}, "
-                f"pairwise F {scores['pairwise_f']:.3f}, accuracy {scores['accuracy']:.3f} on "
-                f"{scores['pixels']} pixels"
-                # A score on what was learned says nothing about the rest of the map.
-                + (" that the fit learned from" if scores.get("used_by_fit") else "")
-            )
+    lines += agreements_as_text(found)
     lines.append(f"Time      {found['seconds']:.1f} s")
     if found["outputs"]:
         lines.append("Written   " + ", ".join(found["outputs"].values()))

@@ -25,29 +25,26 @@ __all__ = ["check_resumable", "checkpoint_path", "job_mark", "resumable"]
 #: Options that decide what a job computes, besides the parameters of the estimator.  How it is
 #: run, told about, and compared with the truth makes it no other.
 _COMPUTED_BY = (
-    *(
-        "cube",
-        "variable",
-        "dims",
-        "nodata",
-        "mask",
-        "bad_bands",
-        "chunks",
-        "scale",
-        "incomplete",
-        "min_observed",
-    ),
-    *(
-        "labels",
-        "class_column",
-        "resample_labels",
-        "unlabeled",
-        "must_link",
-        "must_link_weight",
-        "cannot_link",
-        "cannot_link_weight",
-    ),
-    *("estimator", "seed"),
+    "cube",
+    "variable",
+    "dims",
+    "nodata",
+    "mask",
+    "bad_bands",
+    "chunks",
+    "scale",
+    "incomplete",
+    "min_observed",
+    "labels",
+    "class_column",
+    "resample_labels",
+    "unlabeled",
+    "must_link",
+    "must_link_weight",
+    "cannot_link",
+    "cannot_link_weight",
+    "estimator",
+    "seed",
 )
 _PLACES = ("cube", "mask", "labels", "must_link", "cannot_link")
 
@@ -69,6 +66,8 @@ def job_mark(
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
     # Only of jobs on tables.
     found |= {name: job[name] for name in ("columns", "label_column") if job.get(name)}
+    # Only of maps that are smoothed.
+    found |= {name: job[name] for name in ("smooth", "min_pixels") if job.get(name)}
     for name in _PLACES:
         if job.get(name) is not None:
             given = job[name]

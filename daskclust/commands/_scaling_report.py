@@ -15,7 +15,7 @@ from dask.utils import format_bytes
 from daskclust.commands._cost_model import CostModel
 from daskclust.commands._scaling import centers_of, measure_overhead, measure_scaling, rows_for
 from daskclust.commands.console import Progress, open_client
-from daskclust.storage.atomic import new_file
+from daskclust.storage.atomic import new_place
 
 __all__ = ["draw_scaling", "run_scaling"]
 
@@ -140,7 +140,7 @@ def draw_scaling(found: Mapping[str, Any], path: str | Path) -> None:
     left.set_ylabel("efficiency")
     left.legend(frameon=False, fontsize="small")
     target = Path(path)
-    with new_file(target) as partial:
+    with new_place(target) as partial:
         figure.savefig(partial, format=target.suffix[1:].lower(), dpi=150)
 
 

@@ -158,14 +158,25 @@ def file_system_of(folder: Path) -> str:
     return best[1]
 
 
-def sees(array: StoredArray) -> str | None:
-    """Return why this process does not see an array as the client does, or None."""
+def sees(array: Any) -> str | None:
+    """Return why this process does not see an array as the client does, or None.
+
+    Parameters
+    ----------
+    array : StoredArray or dask.array.Array
+        Of the latter its first block is read.
+    """
     try:
+        if not isinstance(array, StoredArray):
+            array.blocks[(0,) * array.ndim].compute(scheduler="sync")
+            return None
         array.check(again=True)
-        array.array[tuple(slice(0, 1) for _ in array.shape)]
+        lacking = array.compare_chunks()
+        if lacking is None:
+            array.array[tuple(slice(0, 1) for _ in array.shape)]
     except (StoreError, OSError, ValueError, KeyError, ImportError) as error:
-        return " ".join(str(error).split())
-    return None
+        return " ".join(redact(error).split())
+    return lacking
 
 
 def shares_folder(folder: str, token: str) -> str | None:

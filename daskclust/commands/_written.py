@@ -8,59 +8,68 @@ from typing import Any
 
 import dask.array as da
 
+from daskclust.colors import Legend
 from daskclust.commands._cubes import image_of
-from daskclust.commands._data import described
 from daskclust.commands._estimators import takes_labels
-from daskclust.commands._outputs import JOB
 from daskclust.commands._results import agreements
+from daskclust.commands._smoothing import smooth_labels
 from daskclust.commands._uncertainty import margin_kind, margins
 from daskclust.commands.console import Progress
-from daskclust.report.legend import Legend, legend_of
+from daskclust.report.legend import legend_of
 from daskclust.report.summary import summarize
+from daskclust.storage.outputs import JOB
 from daskclust.storage.seen import as_dask
 
 __all__ = [
     "add_classes",
-    "classes_of",
-    "read_legend",
-    "write_map",
+    "add_score_argument",
     "write_outputs",
-    "write_uncertainty",
 ]
 
 
 def write_outputs(
-    options: argparse.Namespace, job: Any, model: Any, found: dict[str, Any], progress: Progress
+    options: argparse.Namespace,
+    job: Any,
+    model: Any,
+    labels: Any,
+    found: dict[str, Any],
+    progress: Progress,
 ) -> None:
-    """Write what was asked for, and add what the label map says to the results."""
+    """Write what was asked for, and add what the label map says to the results.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+    job : Job
+        The model is saved where one of its outputs is.
+    model : estimator
+        Fitted.
+    labels : dask.array.Array of shape (n,)
+        Of the pixels, as the model gives them.
+    found : dict
+    progress : Progress
+    """
     from daskclust.persistence.models import save
 
     cube = job.cube
-    given = job.maps.get("labels")
-    legend = legend_of(
-        model,
-        None if given is None else given.meanings,
-        None if given is None else given.colors,
-    )
+    legend = legend_of(model)
     stored = {
         "mark": job.mark,
         **{key: found[key] for key in ("command", "version", "estimator", "configuration")},
-        "scale": options.scale,
-        "scaling": None if cube.scaling is None else [part.tolist() for part in cube.scaling],
-        "data": described(cube),
-        "classes": classes_of(legend),
     }
-    if options.model is not None:
+    if "--model" in job.replace:
         with progress.task("Model"):
             save(model, options.model, overwrite=job.replace["--model"], attributes={JOB: stored})
-    labels = legend.encode(model.labels_)
+    labels = smooth_labels(options, cube, model, legend.encode(labels))
     if options.output is None:
         image = cube.to_map(labels)
     else:
-        image = write_map(options, cube, labels, legend, stored, job.replace, progress)
+        image = _write_map(options, cube, labels, legend, stored, job.replace, progress)
     uncertainty = None
     if options.uncertainty is not None:
-        uncertainty = write_uncertainty(options, cube, model, stored, job.replace, progress)
+        uncertainty = _write_uncertainty(options, cube, model, stored, job.replace, progress)
+    if options.score is not None:
+        _write_score(options, cube, model, stored, job.replace, progress)
     if options.output is None and options.report is None and not job.maps:
         return
     with progress.task("Summary"):
@@ -69,7 +78,10 @@ def write_outputs(
         are_used = takes_labels(model)
         found.update(
             agreements(
-                *(job.maps, image, cube.blocks, legend),
+                job.maps,
+                image,
+                cube.blocks,
+                legend,
                 unlabeled=options.unlabeled,
                 are_used=are_used,
             )
@@ -97,7 +109,7 @@ def write_outputs(
             )
 
 
-def write_map(
+def _write_map(
     options: argparse.Namespace,
     cube: Any,
     labels: Any,
@@ -120,7 +132,7 @@ def write_map(
     return image
 
 
-def write_uncertainty(
+def _write_uncertainty(
     options: argparse.Namespace,
     cube: Any,
     model: Any,
@@ -141,6 +153,34 @@ def write_uncertainty(
     return da.asarray(cube.open_map("the map written", written).values)
 
 
+def _write_score(
+    options: argparse.Namespace,
+    cube: Any,
+    model: Any,
+    stored: dict[str, Any],
+    replace: dict[str, bool],
+    progress: Progress,
+) -> None:
+    """Write the map of scores: how normal each pixel is."""
+    meaning = (type(model).score_samples.__doc__ or "").partition("\n")[0]
+    with progress.task("Score"):
+        cube.write_map(
+            model.score_samples(cube),
+            options.score,
+            overwrite=replace["--score"],
+            attributes={JOB: stored, "long_name": "score", "description": meaning},
+        )
+
+
+def add_score_argument(parser: Any) -> None:
+    """Add ``--score`` to a parser or a group of one."""
+    parser.add_argument(
+        "--score",
+        metavar="STORE",
+        help="map of how normal each pixel is: higher is more normal",
+    )
+
+
 def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
     """Add the pixels of each class to results, as JSON values."""
     found["sizes"] = summary.sizes.tolist()
@@ -150,22 +190,3 @@ def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
     ]
     for item, area in zip(found["classes"], summary.square_meters or (), strict=False):
         item["square_meters"] = area
-
-
-def classes_of(legend: Legend) -> dict[str, Any]:
-    """Return a legend as JSON values, to be saved with a model."""
-    return {
-        "codes": list(legend.codes),
-        "names": list(legend.names),
-        "colors": list(legend.colors),
-    }
-
-
-def read_legend(job: Any, model: Any) -> Legend:
-    """Return the legend of a model, with the names and colors saved beside it."""
-    said = job.get("classes") if isinstance(job, dict) else None
-    if not isinstance(said, dict):
-        return legend_of(model)
-    names = dict(zip(said["codes"], said["names"], strict=False))
-    colors = dict(zip(said["codes"], said["colors"], strict=False))
-    return legend_of(model, names, colors)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import logging
-import shutil
-import sys
-import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from daskclust._progress import Progress
 from daskclust.commands.signals import deferred
 from daskclust.storage.urls import redact
 
@@ -34,10 +31,6 @@ _TLS = (
     "For tls:// give the certificates in Dask's configuration, distributed.comm.tls (ca-file and "
     "client)."
 )
-#: Seconds between two lines about iterations where stderr is no terminal.
-_QUIET = 2.0
-#: Seconds to wait for a first worker.
-_PATIENCE = 60
 #: Worker processes on one machine: more are a slip of the key.
 _MOST_PROCESSES = 1024
 
@@ -140,12 +133,14 @@ def open_client(
     Raises
     ------
     OSError
-        Nothing answers at the address, or no worker appears.
+        Nothing answers at the address.
+    ClusterError
+        No worker appears within ``daskclust.worker-timeout``.
     """
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
-    from daskclust.engine import on_notice
+    from daskclust.engine import await_workers, on_notice
 
     # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
     # task, or with the connection, is raised here.  After Ctrl-C asyncio would name whatever was
@@ -156,7 +151,7 @@ def open_client(
             logging.getLogger(name).setLevel(logging.CRITICAL)
     if options.scheduler is not None or options.scheduler_file is not None:
         with _connect(options) as client, on_notice(progress.say):
-            _wait_for_workers(client)
+            await_workers(client)
             yield client
         return
     with warnings.catch_warnings(), deferred():
@@ -176,7 +171,7 @@ def open_client(
             Client(cluster, set_as_default=True) as client,
             on_notice(progress.say),
         ):
-            _wait_for_workers(client)
+            await_workers(client)
             yield client
     finally:
         with deferred():
@@ -242,101 +237,8 @@ def _has_certificates() -> bool:
     return Security().get_connection_args("client")["ssl_context"] is not None
 
 
-def _wait_for_workers(client: Any) -> None:
-    try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
-    except TimeoutError as error:
-        raise TimeoutError(
-            f"The scheduler at {client.scheduler.address} has no worker after {_PATIENCE} s; "
-            "start workers, or use --local."
-        ) from error
-
-
 def dashboard_link(client: Any) -> str | None:
     """Address of the cluster's dashboard; None where Bokeh is missing and there is none."""
     if importlib.util.find_spec("bokeh") is None:
         return None
     return client.dashboard_link or None
-
-
-class Progress:
-    """Progress on stderr: one live line on a terminal, plain lines elsewhere.
-
-    Parameters
-    ----------
-    stream : text stream, optional
-        Standard error by default.
-    """
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
-        self._live = self._stream.isatty()
-        self._task = ""
-        self._last = 0.0
-        self._rows: int | None = None
-        self._passes = 0
-
-    @contextmanager
-    def task(self, name: str, *, rows: int | None = None) -> Iterator[None]:
-        """Announce a piece of work, and at its end how long it took.
-
-        With the number of rows that a pass reads, iterations tell how many that is
-        a second.
-        """
-        began = time.perf_counter()
-        self._task, self._last = name, began
-        self._rows, self._passes = rows, 0
-        self.show(f"{name} ...")
-        try:
-            yield
-        except BaseException:
-            self.clear()
-            raise
-        finally:
-            self._task = ""
-        self.say(f"{name}: {time.perf_counter() - began:.1f} s")
-
-    def iteration(self, record: Mapping[str, Any]) -> None:
-        """Show a record of a fit's history; for :func:`daskclust.on_iteration`."""
-        now = time.perf_counter()
-        speed = self._speed(record)
-        if not self._live and now - self._last < _QUIET:
-            return
-        self._last = now
-        where = f"round {record['round']}, " if "round" in record else ""
-        self.show(
-            f"{self._task}: {where}iteration {record['iteration']}, "
-            f"objective {record['objective']:.6g}, pass {record['passes']}{speed}"
-        )
-
-    def _speed(self, record: Mapping[str, Any]) -> str:
-        # Passes before the first iteration took time that its record does not hold.
-        passes = record["passes"] - self._passes if self._passes else 1
-        self._passes = record["passes"]
-        if self._rows is None or not record["seconds"] > 0:
-            return ""
-        return f", {self._rows * max(1, passes) / record['seconds']:.3g} rows/s"
-
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
-        self.clear()
-        self._write(f"{redact(text)}\n")
-
-    def clear(self) -> None:
-        """Remove the live line."""
-        if self._live:
-            self._write("\r\033[K")
-
-    def _write(self, text: str) -> None:
-        # A terminal that was closed is no reason to lose a fit, nor its checkpoint.
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-            self._stream.flush()
-
-    def show(self, text: str) -> None:
-        """Write a line that the next one replaces on a terminal."""
-        if not self._live:
-            self._write(f"{redact(text)}\n")
-            return
-        width = shutil.get_terminal_size().columns - 1
-        self._write(f"\r\033[K{redact(text)[:width]}")

@@ -25,7 +25,7 @@ from daskclust.commands.console import (
 )
 from daskclust.exceptions import ConstraintError
 from daskclust.metrics import agreement_scores
-from daskclust.storage.folders import check_folder, new_folder
+from daskclust.storage.outputs import Output, Written
 
 __all__ = ["add_command", "run_demo"]
 
@@ -164,14 +164,15 @@ def run_demo(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     dict
         JSON values, as in ``report.json``.
     """
-    output = options.output.resolve()
-    check_folder(output, _CONTENTS, overwrite=options.overwrite, is_ours=_is_demo)
+    output = _Folder(options.output.resolve(), "demo", overwrite=options.overwrite)
+    output.check()
     began = time.perf_counter()
-    with new_folder(output, _CONTENTS, overwrite=options.overwrite, is_ours=_is_demo) as folder:
+    with output.new() as folder:
+        folder.mkdir()
         report = _compute(options, folder, progress)
         report = {
             "command": "demo",
-            "output": str(output),
+            "output": str(output.place),
             **report,
             "seconds": time.perf_counter() - began,
         }
@@ -179,13 +180,18 @@ def run_demo(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return report
 
 
-def _is_demo(folder: Path) -> bool:
-    """Whether a folder was written by this command."""
-    try:
-        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(report, dict) and report.get("command") == "demo"
+class _Folder(Output):
+    """A folder that this command has written, by the report in it."""
+
+    takes_empty = True
+
+    def written(self) -> Written | None:
+        try:
+            report = json.loads((self.place / REPORT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        is_ours = isinstance(report, dict) and report.get("command") == "demo"
+        return Written("demo", report, _CONTENTS) if is_ours else None
 
 
 def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[str, Any]:

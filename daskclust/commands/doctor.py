@@ -43,8 +43,10 @@ def add_command(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     client_side = look_around()
-    array = None if options.cube is None else open_cube_of(options, scale="none").stored.array
-    stored = array if isinstance(array, StoredArray) else None
+    stored: Any = None
+    if options.cube is not None:
+        source = open_cube_of(options, scale="none").stored
+        stored = source.values if source.array is None else StoredArray(source.array)
     progress = Progress()
     with (
         progress.task("Cluster"),
@@ -52,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
     ):
         scheduler = client.run_on_scheduler(look_around)
         workers = ask_workers(client)
-        unseen = {} if stored is None else client.run(partial(sees, stored))
+        unseen = {} if stored is None else client.run(partial(sees, stored), on_error="ignore")
         unwritten = who_cannot_write(client, options.output)
         for address, worker in workers.items():
             worker["cube"], worker["output"] = unseen.get(address), unwritten.get(address)

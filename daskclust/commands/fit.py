@@ -14,31 +14,35 @@ import numpy as np
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
-    integers,
     open_cube_of,
     paths_of,
 )
 from daskclust.commands._estimators import (
     add_estimator_arguments,
-    flags_of,
     make_estimator,
     takes_labels,
 )
-from daskclust.commands._examine import look_before_fit
-from daskclust.commands._jobs import add_job_arguments, effective, with_file
-from daskclust.commands._label_sources import add_resampling, check_named, open_sources, sources_of
-from daskclust.commands._outputs import OUTPUTS, check_outputs
+from daskclust.commands._job import run_fit
+from daskclust.commands._jobs import add_job_arguments, with_file
+from daskclust.commands._label_sources import (
+    add_known_classes,
+    check_named,
+    open_sources,
+    sources_of,
+)
+from daskclust.commands._outputs import check_outputs, outputs_of, places_of
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
-from daskclust.commands._results import fit_as_text, numbers_of
-from daskclust.commands._resume import check_resumable, job_mark, resumable
-from daskclust.commands._tables import add_table_arguments, fit_table, is_table, table_as_text
+from daskclust.commands._results import fit_as_text
+from daskclust.commands._resume import check_resumable, job_mark
+from daskclust.commands._smoothing import add_smoothing_arguments, check_smoothing
+from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_fit
 from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
-from daskclust.commands._written import write_outputs
-from daskclust.commands.console import Progress, add_cluster_arguments, counted, open_client
+from daskclust.commands._written import add_score_argument, write_outputs
+from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.cube.formats.classes import check_codes
-from daskclust.storage.urls import redact
+from daskclust.persistence.origin import clusters_are_classes, name_classes
 
-__all__ = ["add_command", "run_fit"]
+__all__ = ["CubeJob", "add_command", "check_report", "open_maps"]
 
 
 _EXAMPLES = """examples:
@@ -75,6 +79,8 @@ def add_command(commands: Any) -> None:
     group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
     group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
     add_uncertainty_argument(group)
+    add_score_argument(group)
+    add_smoothing_arguments(group)
     group.add_argument("--title", metavar="TEXT", help="of the report")
     add_cluster_arguments(parser)
     add_job_arguments(parser).add_argument(
@@ -94,22 +100,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         help="partial labels (raster, polygons, CSV, answered questions; several are joined): for "
         "the estimators that take labels, compared for all",
     )
-    group.add_argument(
-        "--class-column",
-        metavar="NAME",
-        help="of --labels and --truth in vector files (GeoJSON, GeoPackage, Shapefile) and CSV",
-    )
-    add_resampling(group, "--labels and --truth")
-    group.add_argument(
-        "--unlabeled",
-        type=integers,
-        default=(-1,),
-        metavar="LIST",
-        help="values of --labels and --truth that mean none, besides their nodata (default: -1)",
-    )
-    group.add_argument(
-        "--truth", metavar="STORE[::NAME]", help="map of known classes, only to compare with"
-    )
+    add_known_classes(group, "--labels and --truth")
     for name in ("must-link", "cannot-link"):
         group.add_argument(
             f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
@@ -121,50 +112,101 @@ def _run(options: argparse.Namespace) -> int:
     options = with_file(options.parser, options, options.arguments)
     if options.cube is None:
         options.parser.error("no CUBE given, neither on the command line nor in --config")
+    began = time.perf_counter()
     progress = Progress()
     model = make_estimator(options)
+    job: Any
     if is_table(options):
-        pairs = _pairs_of(options, model)
-        found = fit_table(options, model, pairs, progress)
-        print(json.dumps(found, indent=2) if options.json else table_as_text(found))
-        return 0
-    check_margin(options, model)
-    if options.dry_run:
+        job = open_table_to_fit(options, model, _pairs_of(options, model))
+    else:
+        check_margin(options, model)
+        check_smoothing(options, model)
         job = open_job(options, model)
+    if options.dry_run:
         plan = {"command": "fit", "dry_run": True, **job.plan}
         print(json.dumps(plan, indent=2) if options.json else plan_as_text(job.plan))
         return 0
-    found = run_fit(options, model, progress)
+    check_memory(job.plan)
+    if not places_of(options):
+        options.parser.error(
+            "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
+            "--score, or several of them; --dry-run only plans"
+        )
+    found = run_fit(options, model, job, progress, began)
     print(json.dumps(found, indent=2) if options.json else fit_as_text(found))
     return 0
 
 
 @dataclass(frozen=True)
-class Job:
-    """A fit with all of its inputs opened and checked: nothing of them is found out later.
+class CubeJob:
+    """A fit or prediction of a cube, opened and checked: nothing is found out later."""
 
-    Attributes
-    ----------
-    cube : Cube
-    plan : dict
-    pairs : dict
-        Arguments of ``fit`` about pairs of rows.
-    maps : dict of str to Image
-        ``labels`` and ``truth``, if given.
-    mark : str
-    replace : dict of str to bool
-        For each output whether it may be replaced.
-    """
-
+    options: argparse.Namespace
     cube: Any
     plan: dict[str, Any]
     pairs: dict[str, Any]
+    #: ``labels`` and ``truth``, if given.
     maps: dict[str, Any]
     mark: str
+    #: For each output whether it may be replaced.
     replace: dict[str, bool]
 
+    @property
+    def parts(self) -> int:
+        """Blocks."""
+        return int(self.plan["blocks"])
 
-def open_job(options: argparse.Namespace, model: Any) -> Job:
+    @property
+    def data(self) -> Any:
+        """The cube itself, which a model remembers."""
+        return self.cube
+
+    def count(self, progress: Progress) -> int:
+        """Count the valid pixels."""
+        cube = self.cube
+        with progress.task("Valid pixels"):
+            n_valid = int(cube.n_valid)
+        if n_valid == 0:
+            raise ValueError(
+                f"All {cube.n_masked} pixels are masked, by nodata "
+                f"({', '.join(map(str, (*cube.nodata, 'NaN')))}) or "
+                "--mask; check --nodata, --bad-bands and --mask, or use --incomplete keep."
+            )
+        return n_valid
+
+    def labels(self) -> Any:
+        """Read the labels of valid pixels."""
+        given = self.maps.get("labels")
+        if given is None:
+            return None
+        rows, labels = self.cube.rows_of(given, unlabeled=self.options.unlabeled)
+        if not len(rows):
+            raise ValueError(
+                "--labels gives no class to any pixel with data: all its values mean none "
+                "(--unlabeled, nodata), lie on masked pixels, or its polygons cover no center "
+                "of a pixel."
+            )
+        if self.options.output is not None and not given.by_name:
+            check_codes(np.unique(labels).tolist())
+        return rows, labels
+
+    def facts(self, command: str) -> dict[str, Any]:
+        """Return the numbers of pixels, and of bands of a fit."""
+        cube = self.cube
+        found: dict[str, Any] = {"pixels": {"valid": cube.n_valid, "masked": cube.n_masked}}
+        if command == "fit":
+            found["bands"] = {"used": len(cube.bands), "stored": cube.stored.shape[2]}
+        return found
+
+    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
+        """Write maps, model and report."""
+        given = self.maps.get("labels")
+        if given is not None and not given.by_name and clusters_are_classes(model):
+            name_classes(model, given.meanings, given.colors)
+        write_outputs(self.options, self, model, labels, found, progress)
+
+
+def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
     """Open and check whatever a fit will need, from metadata only."""
     params = model.get_params(deep=False)
     check_named(options, "labels", "truth")
@@ -173,9 +215,24 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
     check_resumable(options, mark)
     pairs = _pairs_of(options, model)
     cube = open_cube_of(options)
-    _check_pairs(pairs, cube.shape[0] * cube.shape[1])
-    given = {name: getattr(options, name) for name in ("labels", "truth")}
-    maps = {
+    n_pixels = cube.shape[0] * cube.shape[1]
+    _check_pairs(pairs, n_pixels)
+    n_clusters = params.get("n_clusters", 1)
+    if isinstance(n_clusters, int) and n_clusters > n_pixels:
+        raise ValueError(
+            f"--n-clusters is {n_clusters}, and the image has {n_pixels} pixels; expected as many "
+            "clusters as pixels at most."
+        )
+    maps = open_maps(options, cube, "labels", "truth")
+    constrained = takes_labels(model) and bool(pairs or "labels" in maps)
+    plan = make_plan(cube, options, params, constrained=constrained)
+    return CubeJob(options, cube, plan, pairs, maps, mark, replace)
+
+
+def open_maps(options: argparse.Namespace, cube: Any, *names: str) -> dict[str, Any]:
+    """Open the maps of classes that the options name; nothing is read but metadata."""
+    given = {name: getattr(options, name) for name in names}
+    return {
         name: open_sources(
             cube,
             f"--{name}",
@@ -187,13 +244,17 @@ def open_job(options: argparse.Namespace, model: Any) -> Job:
         for name, text in given.items()
         if text is not None
     }
-    constrained = takes_labels(model) and bool(pairs or "labels" in maps)
-    plan = make_plan(cube, options, params, constrained=constrained)
-    return Job(cube, plan, pairs, maps, mark, replace)
+
+
+def check_report(options: argparse.Namespace) -> None:
+    """Refuse a report where pictures cannot be drawn."""
+    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ImportError(
+            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+        )
 
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
-    outputs = {f"--{name}": getattr(options, name) for name in OUTPUTS}
     inputs: dict[str, str | None] = {**paths_of(options.cube)}
     for name in ("labels", "truth", "mask"):
         given = getattr(options, name)
@@ -201,14 +262,11 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     for name in ("must_link", "cannot_link", "config", "checkpoint"):
         given = getattr(options, name)
         inputs[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
-    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ImportError(
-            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
-        )
+    check_report(options)
     # Labels may lie beside the cube in one store.
     places = {path: flag for flag, path in inputs.items() if path is not None}
     return check_outputs(
-        outputs,
+        outputs_of(options),
         {flag: path for path, flag in places.items()},
         mark=mark,
         overwrite=options.overwrite,
@@ -232,7 +290,7 @@ def _pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
 
 
 def _pairs(flag: str, path: str) -> Any:
-    """Read pairs of row numbers, and refuse whatever is none."""
+    """Read pairs of row numbers, and refuse anything else."""
     try:
         if path.endswith(".npy"):
             pairs = np.load(path, allow_pickle=False)
@@ -268,75 +326,3 @@ def _check_pairs(pairs: dict[str, Any], n_pixels: int) -> None:
                 f"--{kind.replace('_', '-')} names the row {wrong}; expected numbers from 0 to "
                 f"{n_pixels - 1}, for there are {n_pixels} pixels."
             )
-
-
-def run_fit(options: argparse.Namespace, model: Any, progress: Progress) -> dict[str, Any]:
-    """Run a job and return what became of it, as JSON values."""
-    import daskclust
-
-    began = time.perf_counter()
-    job = open_job(options, model)
-    check_memory(job.plan)
-    if all(getattr(options, name) is None for name in OUTPUTS):
-        options.parser.error(
-            "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
-            "or several of them; --dry-run only plans"
-        )
-    cube = job.cube
-    with (
-        open_client(options, useful_workers=job.plan["blocks"], progress=progress) as client,
-        resumable(options, model, job.mark, progress),
-    ):
-        threads = client.nthreads()
-        n_workers, n_threads = len(threads), sum(threads.values())
-        progress.say(f"Cluster: {counted(n_workers, 'worker')}, {counted(n_threads, 'thread')}")
-        look_before_fit(client, progress)
-        with progress.task("Valid pixels"):
-            n_valid = cube.n_valid
-        if n_valid == 0:
-            raise ValueError(
-                f"All {cube.n_masked} pixels are masked, by nodata "
-                f"({', '.join(map(str, (*cube.nodata, 'NaN')))}) or "
-                "--mask; check --nodata, --bad-bands and --mask, or use --incomplete keep."
-            )
-        arguments = dict(job.pairs)
-        if "labels" in job.maps and takes_labels(model):
-            arguments["y"] = cube.rows_of(job.maps["labels"], unlabeled=options.unlabeled)
-            if not len(arguments["y"][0]):
-                raise ValueError(
-                    "--labels gives no class to any pixel with data: all its values mean none "
-                    "(--unlabeled, nodata), lie on masked pixels, or its polygons cover no center "
-                    "of a pixel."
-                )
-            if options.output is not None:
-                check_codes(np.unique(arguments["y"][1]).tolist())
-        elif takes_labels(model):
-            # An estimator that cannot do without labels says so itself.
-            arguments["y"] = None
-        with progress.task(type(model).__name__, rows=n_valid):
-            with daskclust.on_iteration(progress.iteration):
-                model.fit(cube, **arguments)
-        config = effective(options, model.get_params(deep=False), _flags(options))
-        found = {
-            "command": "fit",
-            "version": daskclust.__version__,
-            "estimator": type(model).__name__,
-            "configuration": config,
-            "pixels": {"valid": n_valid, "masked": cube.n_masked},
-            "bands": {"used": len(cube.bands), "stored": cube.stored.shape[2]},
-            "cluster": {"workers": len(threads), "threads": sum(threads.values())},
-            **numbers_of(model),
-        }
-        write_outputs(options, job, model, found, progress)
-    found["seconds"] = time.perf_counter() - began
-    found["outputs"] = {
-        name: redact(getattr(options, name))
-        for name in OUTPUTS
-        if getattr(options, name) is not None
-    }
-    return found
-
-
-def _flags(options: argparse.Namespace) -> set[str]:
-    """Options that are parameters of the estimator, and told as such."""
-    return flags_of(options).keys() - {"checkpoint"}

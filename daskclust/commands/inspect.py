@@ -13,13 +13,15 @@ import zarr
 from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
-from daskclust.commands._outputs import JOB, KINDS
 from daskclust.commands.console import Progress, counted, natural
 from daskclust.cube import open_label_map
 from daskclust.cube.bands import as_ranges
-from daskclust.cube.formats.geotiff import MARK, is_geotiff, tags_of
+from daskclust.cube.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
 from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.raster import envi_data_file
+from daskclust.persistence.origin import scene_of
+from daskclust.report.legend import legend_of
+from daskclust.storage.outputs import JOB
 from daskclust.storage.stores import array_of, local_path, open_store
 
 __all__ = ["add_command", "advice"]
@@ -28,6 +30,8 @@ __all__ = ["add_command", "advice"]
 _SAMPLE = 16
 _SMALL, _LARGE = 2**20, 256 * 2**20
 _MANY_FILES = 100_000
+#: Items of a list that are told as text.
+_LISTED = 20
 
 
 def add_command(commands: Any) -> None:
@@ -62,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
         node = open_store(options.cube)
         attributes = node.attrs.asdict()
     if "daskclust_model" in attributes:
-        found = _model(options.cube)
+        found = _model(options.cube, attributes)
     elif isinstance(node, zarr.Group) and options.variable is None and _holds_labels(node):
         found = _label_map(node, attributes.get(JOB))
     elif _is_label_tif(options.cube):
@@ -73,17 +77,30 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _model(path: str) -> dict[str, Any]:
+def _model(path: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     import daskclust
 
     model = daskclust.load(path)
+    scene = scene_of(model)
     return {
         "kind": "model",
         "estimator": type(model).__name__,
         "n_features": model.n_features_in_,
         "n_iter": getattr(model, "n_iter_", None),
+        "classes": _classes_of(model),
+        "bands": None if scene is None else len(scene["bands"]),
+        "band_names": None if scene is None else scene["band_names"],
+        "wavelengths": None if scene is None else scene["wavelengths"],
+        "columns": (attributes.get(JOB) or {}).get("columns"),
         "parameters": {key: _plain(value) for key, value in model.get_params().items()},
     }
+
+
+def _classes_of(model: Any) -> list[str] | None:
+    """Return the names of a model's classes or named clusters, or their codes as text."""
+    legend = legend_of(model)
+    by_code = legend.by_code
+    return [by_code[code] for code in sorted(legend.classes)] or None
 
 
 def _plain(value: Any) -> Any:
@@ -113,13 +130,12 @@ def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:
 
 def _is_label_tif(path: Any) -> bool:
     """Whether a path is a GeoTIFF that ``Cube.write_labels`` has written."""
-    local = local_path(path) if isinstance(path, str) else None
-    if local is None or not local.is_file() or not is_geotiff(path):
-        return False
-    return (tags_of(path) or {}).get(MARK) == KINDS["--output"]
+    found = GeoTiff(path, LABEL_MAP).written() if is_geotiff(path) else None
+    return found is not None and found.kind == LABEL_MAP
 
 
 def _label_tif(path: str) -> dict[str, Any]:
+    written = GeoTiff(path, LABEL_MAP).written()
     opened = open_label_map(path)
     codes = sorted(opened.names)
     return {
@@ -129,7 +145,7 @@ def _label_tif(path: str) -> dict[str, Any]:
         "flag_values": codes,
         "flag_meanings": " ".join("_".join(opened.name_of(code).split()) for code in codes),
         "crs": opened.grid.crs_name,
-        "job": json.loads((tags_of(path) or {}).get(JOB, "null")),
+        "job": None if written is None else written.attributes[JOB],
     }
 
 
@@ -142,7 +158,7 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
     read = blocks if options.full else min(blocks, options.sample)
     numbers = np.unique(np.linspace(0, blocks - 1, read).astype(np.int64)).tolist()
     with Progress().task(f"Looking at {read} of {blocks} blocks"):
-        valid, empty = cube.look_at(numbers)
+        valid, empty = cube.survey_blocks(numbers)
         pixels = sum(cube.blocks.pixels_of(number) for number in numbers)
     axes = dict(zip(("y", "x", "band"), source.order, strict=True))
     shape = {name: source.shape[place] for place, name in enumerate(axes)}
@@ -286,6 +302,8 @@ def _as_text(found: Mapping[str, Any]) -> str:
             if key == "job" and value is not None:
                 # The whole job is in --json: text tells what people ask for.
                 value = f"{value['command']} of {value['estimator']}, daskclust {value['version']}"
+            if isinstance(value, list) and len(value) > _LISTED:
+                value = f"{value[0]} ... {value[-1]} ({len(value)} in all)"
             if key != "kind":
                 lines.append(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
         return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -11,6 +12,8 @@ from daskclust.storage.urls import redact
 
 __all__ = ["Parser", "did_you_mean", "one_of"]
 
+#: Flags by the names of what they mean in Python.
+_OTHER_NAMES = {"--random-state": "--seed", "--random_state": "--seed"}
 #: Likeness from which a word is taken for a slip of the pen.
 _LIKE = 0.6
 
@@ -58,7 +61,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that knows better than to guess in silence.
+    """A parser that rejects abbreviations and suggests the nearest flag.
 
     Unknown arguments are refused by the parser of the command, with its usage, and with
     the flag that was probably meant.
@@ -84,7 +87,9 @@ class Parser(argparse.ArgumentParser):
             if page is not None:
                 print(page, end="")
                 self.exit(0)
-        found, unknown = super().parse_known_args(args, namespace)
+        # Shells expand what stands alone, not what follows an equals sign.
+        given = [_expanded(word) for word in given] if args is not None else given
+        found, unknown = super().parse_known_args(given if args is not None else args, namespace)
         if unknown:
             self.refuse(unknown)
         return found, []
@@ -92,7 +97,11 @@ class Parser(argparse.ArgumentParser):
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End the program because of arguments that no one expects."""
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
-        hint = did_you_mean(flags[0], self.flags()) if flags else ""
+        hint = ""
+        if flags:
+            known = self.flags()
+            meant = _OTHER_NAMES.get(flags[0])
+            hint = f" Did you mean {meant}?" if meant in known else did_you_mean(flags[0], known)
         if not flags:
             hint = " Give all files side by side, before or behind the options."
         self.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
@@ -104,6 +113,12 @@ class Parser(argparse.ArgumentParser):
     def flags(self) -> list[str]:
         """Return all flags."""
         return [name for action in self._actions for name in action.option_strings]
+
+
+def _expanded(word: str) -> str:
+    flag, mark, path = word.partition("=")
+    is_home = mark and flag.startswith("--") and path.startswith("~")
+    return f"{flag}={os.path.expanduser(path)}" if is_home else word
 
 
 def _usual_help(_: Sequence[str]) -> str | None:

@@ -17,7 +17,6 @@ from daskclust.commands._cubes import (
     paths_of,
     store_and_variable,
 )
-from daskclust.commands._data import bands_of_model, check_same_data, read_scaling
 from daskclust.commands._jobs import add_job_arguments, with_file
 from daskclust.commands._label_sources import (
     add_resampling,
@@ -26,12 +25,13 @@ from daskclust.commands._label_sources import (
     parts_of,
     sources_of,
 )
-from daskclust.commands._outputs import JOB, KINDS, check_outputs
+from daskclust.commands._outputs import check_outputs
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._resume import job_mark
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.persistence.origin import bands_for, check_same_data
+from daskclust.storage.outputs import Output
 from daskclust.storage.stores import local_path
-from daskclust.storage.targets import written_attributes
 from daskclust.storage.urls import redact
 
 __all__ = ["add_command"]
@@ -110,7 +110,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
-    from daskclust.cube.formats.questions import check_questions_file
+    from daskclust.cube.formats.questions import QuestionsFile
+    from daskclust.report.written import Report
 
     if options.report is not None and importlib.util.find_spec("matplotlib") is None:
         raise ImportError(
@@ -127,15 +128,10 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
         "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
         "--config": None if options.config is None else str(options.config),
     }
-    replace = check_outputs(
-        {"--output": options.output, "--report": options.report},
-        inputs,
-        mark=mark,
-        overwrite=options.overwrite,
-        kinds={"--report": KINDS["--report"]},
-    )
-    check_questions_file(options.output, overwrite=options.overwrite)
-    return replace
+    outputs: dict[str, Output] = {"--output": QuestionsFile(options.output)}
+    if options.report is not None:
+        outputs["--report"] = Report(options.report)
+    return check_outputs(outputs, inputs, mark=mark, overwrite=options.overwrite)
 
 
 def _open(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -145,13 +141,9 @@ def _open(options: argparse.Namespace) -> tuple[Any, Any]:
     if options.model is None:
         return None, open_cube_of(options, scale="none")
     model = daskclust.load(options.model)
-    job = (written_attributes(options.model) or {}).get(JOB)
-    cube = open_cube_of(
-        options,
-        scale=read_scaling(job),
-        bands=bands_of_model(job, lambda: open_cube_of(options, scale="none")),
-    )
-    check_same_data(job, cube)
+    bands = bands_for(model, open_cube_of(options, scale="none"))
+    cube = open_cube_of(options, scale="none", bands=bands)
+    check_same_data(model, cube)
     return model, cube
 
 
@@ -163,7 +155,7 @@ def _suggest(
     replace_report: bool,
     mark: str,
 ) -> dict[str, Any]:
-    from daskclust.cube.formats.questions import write_questions
+    from daskclust.cube.formats.questions import QuestionsFile, write_questions
     from daskclust.cube.questions import questions_of
     from daskclust.selection import expected_gain, suggest_labels
 
@@ -182,8 +174,8 @@ def _suggest(
             n_valid = cube.n_valid
         if n_valid == 0:
             raise ValueError(f"All {cube.n_masked} pixels are masked; check --nodata and --mask.")
-        known = None if image is None else _known(options, cube, image)
-        has_labels = known is not None and bool((known[1] >= 0).any())
+        known, n_vain = (None, 0) if image is None else _known(options, cube, image)
+        has_labels = known is not None and len(known[0]) > n_vain
         given = {"y": known, "model": model, "random_state": options.seed}
         gain = None
         with progress.task("Questions", rows=n_valid):
@@ -209,7 +201,7 @@ def _suggest(
                 )
     # At the very end: a command that was killed before finds no questions of its own, which only
     # --overwrite would replace.
-    write_questions(options.output, questions)
+    write_questions(QuestionsFile(options.output, overwrite=options.overwrite), questions)
     found: dict[str, Any] = {
         "command": "suggest",
         "questions": len(rows),
@@ -237,8 +229,8 @@ def _suggest(
     return found
 
 
-def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[Any, Any]:
-    """Labeled rows, and those that were asked about in vain with the label -1."""
+def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
+    """Labeled rows, and those that were asked about in vain with the label -1; how many these."""
     from daskclust.cube.formats.questions import read_pixels
     from daskclust.cube.questions import rows_of_pixels
 
@@ -249,7 +241,9 @@ def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[Any, Any
         if pixels is not None and len(pixels[0]):
             vain.append(rows_of_pixels(cube, *pixels))
     more = np.setdiff1d(np.concatenate(vain), rows)
-    return np.concatenate([rows, more]), np.concatenate([labels, np.full(len(more), -1)])
+    # Among texts it is "-1".
+    none = np.full(len(more), -1).astype(labels.dtype if labels.dtype.kind == "U" else np.int64)
+    return (np.concatenate([rows, more]), np.concatenate([labels, none])), len(more)
 
 
 def _as_text(found: dict[str, Any]) -> str:

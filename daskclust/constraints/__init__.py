@@ -9,7 +9,8 @@ labels imply a pair for every two labeled rows; those are never listed.
 :func:`pairs_from_labels` draws explicit pairs from labels, for experiments.
 """
 
+from daskclust.constraints._checks import check_pairs
 from daskclust.constraints._indexed import VIOLATION_DTYPE, PairwiseConstraints
 from daskclust.constraints._pairs import pairs_from_labels
 
-__all__ = ["VIOLATION_DTYPE", "PairwiseConstraints", "pairs_from_labels"]
+__all__ = ["VIOLATION_DTYPE", "PairwiseConstraints", "check_pairs", "pairs_from_labels"]

@@ -16,7 +16,7 @@ from daskclust.cube._sources import Found, find_cube, open_path
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import arrays_of
 
-__all__ = ["find_clouds", "without_clouds"]
+__all__ = ["as_lazy", "find_clouds", "without_clouds"]
 
 #: Dimensions of an array without names.
 _NAMES = ("time", "y", "x")
@@ -88,7 +88,7 @@ def without_clouds(
             f"mask has the dimensions {clouds.names}; expected time, y and x. Rename them."
         )
     axes, names = find_dimensions(clouds.names, "mask", clouds.array.shape)
-    image, mask = _lazy(array).transpose(order), _lazy(clouds.array).transpose(axes)
+    image, mask = as_lazy(array).transpose(order), as_lazy(clouds.array).transpose(axes)
     if mask.dtype != bool:
         raise ValueError(
             f"mask has dtype {mask.dtype}; expected bool, True where a pixel is under clouds."
@@ -109,7 +109,8 @@ def without_clouds(
     return da.ma.masked_array(image, mask=mask)
 
 
-def _lazy(array: Any) -> da.Array:
+def as_lazy(array: Any) -> da.Array:
+    """Return an array of whatever kind as a Dask array."""
     if isinstance(array, da.Array):
         return array
     if isinstance(array, zarr.Array):

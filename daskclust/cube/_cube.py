@@ -1,30 +1,53 @@
-"""An open cube: its rows, maps and picture, and images of the same size."""
+"""An open cube: its pixels as rows, values of rows back on the image, and images of its size."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, Self
 
+import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from daskclust._types import Ints
+from daskclust._types import Floats, Ints
+from daskclust._warnings import warn
 from daskclust.cube import _blocks
+from daskclust.cube._description import StoredCube
+from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import cube_html
 from daskclust.cube._images import Image, are_features, open_image, read_image
+from daskclust.cube._labels import align, as_codes, as_numbers, with_room
+from daskclust.cube._metadata import Names, as_names
+from daskclust.cube._pixels import whitened
+from daskclust.cube._reading import CubeSource
 from daskclust.cube._resampling import resampled
-from daskclust.cube._row_maps import MappedRows
+from daskclust.cube._scaling import Scaling
+from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
+from daskclust.cube._writing import write_labels, write_values
+from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.vector import PixelGrid
-from daskclust.cube.layout import flatten
+from daskclust.cube.label_map import LabelMap, as_data_array
+from daskclust.cube.layout import BlockGrid, flatten, unflatten
 from daskclust.cube.pictures import plot_cube
-from daskclust.engine import compute
+from daskclust.cube.smoothing import smoothed
+from daskclust.engine import compute, read_again
+from daskclust.exceptions import DaskclustWarning
+from daskclust.storage.seen import as_dask
+from daskclust.storage.stores import stamp, stamp_files
 
-__all__ = ["Cube"]
+__all__ = ["Cube", "Scale"]
+
+#: How samples are scaled: by name, or as another cube's.
+Scale = Literal["none", "standard", "unit", "whitened"] | Scaling
 
 
-class Cube(MappedRows):
+class Cube:
     """An image cube as rows for clustering; made by :func:`daskclust.open_cube`.
 
     Attributes
@@ -51,6 +74,331 @@ class Cube(MappedRows):
     without any data.  They are then removed from `shape`, `bands`, `wavelengths` and
     `samples`, and a warning names them.
     """
+
+    def __init__(
+        self,
+        source: CubeSource,
+        *,
+        pixels: da.Array | None,
+        excluded: da.Array | None,
+        scale: Scale,
+        wavelengths: Floats | None,
+        place: Georeference,
+        attributes: Mapping[str, Any],
+        dimension_names: tuple[str, str],
+        dtype: np.dtype[Any] | None = None,
+        bands_are_fixed: bool = False,
+        files: Sequence[Path] = (),
+    ) -> None:
+        self._source = source
+        self._grid = source.grid
+        self._pixels = None if pixels is None else read_again(pixels)
+        self._excluded = None if excluded is None else read_again(excluded)
+        self._scale: Scale = scale
+        self._stamp: str | None = None
+        self._place = place
+        self.wavelengths = wavelengths
+        self.dimension_names = dimension_names
+        self._dtype = sample_dtype(source.dtype) if dtype is None else dtype
+        self._bands_are_fixed = bands_are_fixed
+        self._files = tuple(files)
+        self.chunks = source.grid.chunks
+        self.attributes: dict[str, Any] = dict(attributes)
+        self.nodata = source.nodata
+
+    def __repr__(self) -> str:
+        y, x, p = self.shape
+        down, across = self._grid.numblocks
+        return f"<Cube {y} x {x} pixels, {p} bands, {down} x {across} blocks>"
+
+    # How it is stored and where it lies
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, bands kept)."""
+        return (*self._grid.shape, self._source.n_bands)
+
+    @property
+    def bands(self) -> NDArray[np.intp]:
+        """Numbers of the bands kept."""
+        kept = self._source.bands
+        return np.arange(self._source.n_stored) if kept is None else kept
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """`scale_factor` and `add_offset`, if any, that convert stored numbers to samples."""
+        return self._source.meaning.described()
+
+    @property
+    def blocks(self) -> BlockGrid:
+        """The spatial blocks: their number, sizes and positions, in the order of the rows."""
+        return self._grid
+
+    @property
+    def georeference(self) -> Georeference:
+        """Coordinate system and position, as stored."""
+        return self._place
+
+    @property
+    def stored(self) -> StoredCube:
+        """How the values are stored."""
+        source = self._source
+        values = self._pixels if source.array is None else as_dask(source.array)
+        assert values is not None
+        return StoredCube(
+            array=None if source.array is None else source.array.array,
+            order=source.order,
+            shape=(*self._grid.shape, source.n_stored),
+            dtype=source.dtype,
+            values=values,
+            may_be_masked=not source.is_complete or self._excluded is not None,
+        )
+
+    def stored_bands(self, bands: Sequence[int]) -> da.Array:
+        """Return bands as stored, by their stored numbers: lazy, (y, x, len(bands))."""
+        if self._source.array is None:
+            assert self._pixels is not None
+            images = [unflatten(self._pixels[:, int(band)], self._grid) for band in bands]
+        else:
+            whole = as_dask(self._source.array).transpose(self._source.order)
+            images = [whole[:, :, int(band)] for band in bands]
+        meaning = self._source.meaning
+        stacked = da.stack(images, axis=2)
+        if meaning.dtype is None:
+            return stacked
+        return da.map_blocks(
+            meaning.view, stacked, dtype=meaning.dtype, meta=np.empty((0, 0, 0), meaning.dtype)
+        )
+
+    def count_valid(self, blocks: Sequence[int]) -> int:
+        """Count the valid pixels of some blocks, which are read; bands empty there are left out."""
+        return self.survey_blocks(blocks)[0]
+
+    def survey_blocks(self, blocks: Sequence[int]) -> tuple[int, NDArray[np.intp]]:
+        """Count the valid pixels of some blocks, and find the bands without data in any of them.
+
+        Parameters
+        ----------
+        blocks : sequence of int
+            Their numbers; they are read, unless nothing stored can mean "no data".
+
+        Returns
+        -------
+        valid : int
+        empty : ndarray of int
+            Stored numbers of the bands kept that hold no data there; `valid` does without them.
+        """
+        p = self._source.n_bands
+        surveys = self._per_block(
+            _blocks.block_survey,
+            sizes=(1,) * self._grid.count,
+            width=2 + p,
+            dtype=np.float64,
+            token="daskclust-count",
+            moments=False,
+        )
+        some = surveys.blocks[[int(number) for number in blocks]]
+        (found,) = compute("the count of pixels", some)
+        keep = self._source.keep_incomplete
+        (merged,) = _blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)
+        return int(merged[0]), self.bands[merged[2 : 2 + p] == 0]
+
+    # What is in the blocks
+
+    @cached_property
+    def _survey(self) -> Surveyed:
+        """Valid pixels per block, the scaling, and bands without data; at most one pass."""
+        # What is read from here on has to be what is written about in the end.
+        self._stamp = self._stamp_now()
+        if self._scale == "whitened":
+            counted = self._counted("none")
+            scaling = whitened(self, sum(counted.counts), counted.scaling)
+            return replace(counted, scaling=scaling)
+        return self._counted(self._scale)
+
+    def _counted(self, scale: Scale) -> Surveyed:
+        """Count valid pixels per block, and find a scaling without neighbors; at most one pass."""
+        if scale != "standard" and self._source.is_complete and self._excluded is None:
+            scaling = scale if isinstance(scale, Scaling) else Scaling(scale, self._dtype)
+            return Surveyed(self._grid.pixels, scaling, np.empty(0, np.intp))
+        found = take_survey(self._per_block, self._source, scale, self._dtype)
+        if len(found.empty):
+            self._leave_out(found.empty)
+        return found
+
+    def _leave_out(self, empty: NDArray[np.intp]) -> None:
+        """Go on without bands that hold no data."""
+        numbers = self.bands[empty]
+        text = as_ranges(numbers)
+        if self._bands_are_fixed:
+            raise ValueError(
+                f"Bands {text} hold no data in any pixel, but bands= asks for them; expected "
+                "data in every band that a model was fitted to. Fit the model without them."
+            )
+        warn(
+            f"Bands {text} hold no data in any pixel and are left out: "
+            f"{self.shape[2] - len(empty)} of {self._source.n_stored} bands are used. Name them "
+            "in bad_bands (--bad-bands) to do without this warning.",
+            DaskclustWarning,
+        )
+        self._source = replace(self._source, bands=np.delete(self.bands, empty))
+        if self.wavelengths is not None:
+            self.wavelengths = np.delete(self.wavelengths, empty)
+
+    @property
+    def sample_scaling(self) -> Scaling:
+        """How valid pixels become `samples`."""
+        return self._survey.scaling
+
+    def scaled_as(self, scaling: Scaling) -> Self:
+        """Return the same cube with the samples of another one's scaling.
+
+        Parameters
+        ----------
+        scaling : Scaling
+            The scaling of a cube with as many bands, as a fitted model stores it.
+
+        Raises
+        ------
+        ValueError
+            The number of bands differs.
+        """
+        counted = self._survey
+        needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
+        if any(getattr(scaling, name) is None for name in needs[scaling.kind]):
+            raise ValueError(f"The scaling {scaling.kind!r} lacks one of {needs[scaling.kind]}.")
+        for values in (scaling.mean, scaling.matrix):
+            if values is not None and len(values) != self._source.n_bands:
+                raise ValueError(
+                    f"The cube has {self._source.n_bands} bands; the model was fitted on one of "
+                    f"{len(values)}. Keep the same bands."
+                )
+        other = copy(self)
+        other.__dict__.pop("samples", None)
+        other._scale = replace(scaling, dtype=self._dtype)
+        # What was counted stays as it is: no pass is made again.
+        other.__dict__["_survey"] = replace(counted, scaling=other._scale)
+        return other
+
+    def _stamp_now(self) -> str | None:
+        if self._source.array is None:
+            return stamp_files(self._files) if self._files else None
+        return stamp(self._source.array.array)
+
+    @property
+    def block_counts(self) -> tuple[int, ...]:
+        """Valid pixels of each block, in the order of the rows."""
+        return self._survey.counts
+
+    @property
+    def n_valid(self) -> int:
+        """Number of valid pixels, the rows of `samples`."""
+        return sum(self.block_counts)
+
+    @property
+    def n_masked(self) -> int:
+        """Number of pixels that are not valid, for any reason."""
+        return self.shape[0] * self.shape[1] - self.n_valid
+
+    @property
+    def scaling(self) -> tuple[Floats, Floats] | None:
+        """Mean and standard deviation that ``scale="standard"`` uses; None for other scales.
+
+        Pass it as `scale` when you open another cube for prediction, so that both cubes
+        are scaled alike.
+        """
+        found = self._survey.scaling
+        if found.mean is None or found.std is None:
+            return None
+        return found.mean, found.std
+
+    @cached_property
+    def samples(self) -> da.Array:
+        """Valid pixels as rows: lazy, (n_valid, bands), one row block per spatial block.
+
+        float32 for float32 and for integers of up to 16 bits, else float64.
+        """
+        counts, scaling = self._survey.counts, self._survey.scaling
+        return self._per_block(
+            _blocks.block_samples,
+            sizes=counts,
+            width=self._source.n_bands,
+            dtype=scaling.dtype,
+            token="daskclust-samples",
+            scaling=scaling,
+        )
+
+    @cached_property
+    def valid(self) -> da.Array:
+        """Which pixels are rows of `samples`: lazy, (y, x), bool."""
+        flat = self._per_block(
+            _blocks.block_valid, sizes=self._grid.pixels, dtype=bool, token="daskclust-valid"
+        )
+        return unflatten(flat, self._grid)
+
+    def _per_block(
+        self,
+        function: Callable[..., Any],
+        *labels: da.Array,
+        sizes: Sequence[float],
+        dtype: Any,
+        token: str,
+        width: int | None = None,
+        **options: Any,
+    ) -> da.Array:
+        """Run ``function(ids, *labels, [excluded])`` on every block; `sizes` rows come out."""
+        pairs: list[Any] = [da.from_array(np.arange(self._grid.count), chunks=1), "i"]
+        if self._pixels is not None:
+            pairs += [self._pixels, "ib"]
+            function = partial(_blocks.with_held, function=function)
+        for array in (*labels, *([] if self._excluded is None else [self._excluded])):
+            pairs += [array, "ik"[: array.ndim]]
+        out = "i" if width is None else "ip"
+        # Not aligned: block i of every array belongs together though lengths differ.
+        return da.blockwise(
+            function,
+            out,
+            *pairs,
+            new_axes=None if width is None else {"p": width},
+            adjust_chunks={"i": tuple(sizes)},
+            align_arrays=False,
+            # Blocks hold all bands: put together, they would be copied.
+            concatenate=False,
+            dtype=dtype,
+            meta=np.empty((0,) * len(out), dtype=dtype),
+            token=token,
+            source=self._source,
+            **options,
+        )
+
+    # Values of rows, block by block
+
+    def _align(self, labels: Any) -> da.Array:
+        return align(labels, self.block_counts)
+
+    def _image(self, labels: Any, fill_value: float) -> da.Array:
+        """Put one value per row back onto the image; lazy, (y, x)."""
+        aligned = with_room(self._align(labels), fill_value)
+        flat = self._per_block(
+            _blocks.expand_block,
+            aligned,
+            sizes=self._grid.pixels,
+            dtype=aligned.dtype,
+            token="daskclust-map",
+            fill_value=fill_value,
+        )
+        return unflatten(flat, self._grid)
+
+    def _check_unchanged(self) -> None:
+        """Raise where the cube is no longer what its labels were made of."""
+        if self._stamp != self._stamp_now():
+            raise ValueError(
+                "The store of the cube was written to since it was read first, so labels may "
+                "belong to other values; expected a store that stays as it is. Nothing was "
+                "written. Open the cube again, fit again, and write then."
+            )
+
+    # Images of its size
 
     def _repr_html_(self) -> str:
         # Nothing is counted for a look.
@@ -192,16 +540,23 @@ class Cube(MappedRows):
         rows : ndarray of shape (m,), int64
             Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
         labels : ndarray of shape (m,), int64 or str
-            Class names, if `label_map` is the path of a vector or CSV file whose classes
-            are text; the ``classes_`` of a model fitted to them are these names.
-            Otherwise codes, even if an image opened by :meth:`open_map` has names for
-            them.
+            Class names, if `label_map` is a vector or CSV file whose classes are text; the
+            ``classes_`` of a model fitted to them are these names.  Otherwise codes, even
+            if the map has names for them.
 
         Raises
         ------
+        TypeError
+            `unlabeled` is no whole number.
         ValueError
             The map has another shape than the cube, its values are not integers, or it
-            states another coordinate system or position than the cube.
+            states another coordinate system or position than the cube; features give one
+            pixel different classes.
+
+        Warns
+        -----
+        DaskclustWarning
+            A class of a vector or CSV file labels no pixel with data.
 
         Notes
         -----
@@ -228,10 +583,11 @@ class Cube(MappedRows):
         if image.dtype.kind not in "iub":
             raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
         values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
+        if not all(isinstance(value, int | np.integer) for value in values):
+            raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")
         values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
-        names = opened.meanings if are_features(label_map) else None
+        names = opened.meanings if opened.by_name else None
         if names is not None:
-            # Their codes are nobody's: no value of the user's can mean one of them.
             values = opened.nodata
         rows_of = self._per_block(
             _blocks.block_rows_of,
@@ -245,6 +601,369 @@ class Cube(MappedRows):
         offsets = accumulate(self.block_counts, initial=0)
         rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
         labels = np.concatenate([block[1] for block in found])
+        gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
+        if gone and len(labels):
+            shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
+            warn(
+                f"Of {len(gone)} of the {len(opened.stated)} classes no pixel with data is labeled "
+                f"({shown}): all that they label lies outside the image, on masked pixels, or is "
+                "smaller than a pixel.",
+                DaskclustWarning,
+            )
         if names is not None:
-            labels = np.array([names[code] for code in range(len(names))])[labels]
+            known = np.array(sorted(names))
+            texts = np.array([names[code] for code in known.tolist()])
+            labels = texts[np.searchsorted(known, labels)]
         return np.concatenate(rows), labels
+
+    # Values of rows on the image
+
+    def to_map(
+        self, labels: Any, *, fill_value: float = -1, classes: ArrayLike | None = None
+    ) -> da.Array:
+        """Put one value per row back onto the image.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,)
+            NumPy, or Dask with the chunks of `samples` (other chunks are rechunked).
+            Numbers, or text, which `classes` turns into codes.
+        fill_value : number, default=-1
+            Value of masked pixels, and of pixels whose label is masked.
+        classes : array of shape (k,), default=None
+            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
+            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
+            text needs `classes`.
+
+        Returns
+        -------
+        dask.array.Array of shape (y, x)
+            Lazy, with the blocks of the cube as chunks.  The dtype is that of the labels
+            if it can hold `fill_value`.  Otherwise unsigned labels become int64 (negative
+            `fill_value`), and integers become float64 (`fill_value` NaN or not an
+            integer).
+
+        Raises
+        ------
+        ValueError
+            The number of labels is not `n_valid`, or labels are lazy text without
+            `classes`.
+
+        Notes
+        -----
+        Blocks with masked pixels are read again to find these pixels.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
+        [[5, -1], [6, 7]]
+        """
+        return self._image(as_numbers(labels, classes)[0], fill_value)
+
+    def smooth(
+        self, labels: Any, proba: Any = None, *, strength: float = 0.5, min_pixels: int = 0
+    ) -> da.Array:
+        """Smooth labels where neighboring spectra are alike, and sieve small regions.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,), integer or text
+            One label per valid pixel, such as ``model.predict(cube)``; -1 means "no label".
+        proba : array of shape (n_valid, k), float, default=None
+            Posteriors, such as ``model.predict_proba(cube)``.  None: only the sieve.
+        strength : float, default=0.5
+            How much a neighbor with the same spectrum counts, beside the logarithm of the
+            posteriors (a Potts model).  0 is off.  More than 1 removes fields of few pixels
+            from scenes that have such.
+        min_pixels : int, default=0
+            Regions of fewer pixels (with four neighbors) become their largest neighbor, as
+            of ``gdal_sieve``.  A region among small ones follows these; one that
+            touches nothing else stays.
+
+        Returns
+        -------
+        dask.array.Array of shape (n_valid,)
+            Lazy, of the dtype of the labels, in the order of `samples`.  The same whatever
+            the chunks.  Rows without a label, or without finite posteriors, stay as they are.
+
+        Raises
+        ------
+        ValueError
+            `strength` or `min_pixels` is out of range.  `labels` or `proba` does not have
+            `n_valid` rows.  `labels` and `proba` are not of one model (found when computed).
+            `labels` are lazy text without `proba`.
+
+        Notes
+        -----
+        Ten sweeps of mean field over even and odd pixels, in blocks with 20 more pixels on
+        each side.  A neighbor at the distance d of spectra counts ``exp(-d**2 / (2 m))``; m is
+        the median of d**2 in a sample, for which one pass is made at once.  Before the sieve,
+        the whole map is held by the workers, as 8 bytes a pixel; one task merges the regions
+        at edges of blocks.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> cube = open_cube(zarr.ones(shape=(2, 3, 1)), dims=("y", "x", "band"))
+        >>> labels = np.array([0, 0, 0, 0, 1, 0])
+        >>> cube.smooth(labels, min_pixels=2).compute().tolist()
+        [0, 0, 0, 0, 0, 0]
+        >>> proba = np.array([[0.9, 0.1]] * 4 + [[0.45, 0.55], [0.9, 0.1]])
+        >>> cube.smooth(labels, proba).compute().tolist()
+        [0, 0, 0, 0, 0, 0]
+        """
+        return smoothed(self, labels, proba, strength, min_pixels)
+
+    def label_map(
+        self,
+        labels: Any,
+        *,
+        classes: ArrayLike | None = None,
+        class_names: Sequence[str] | Mapping[int, str] | None = None,
+    ) -> LabelMap:
+        """Make a map of labels to look at, with names, colors and areas of its classes.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,)
+            One label per valid pixel, in the order of `samples`.  NumPy, or Dask with the
+            chunks of `samples`.  Numbers, or text, which `classes` turns into codes.
+        classes : array of shape (k,), default=None
+            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
+            other text -1.  These texts are the names in the map.  None takes the sorted
+            distinct names in a NumPy array; lazy text needs `classes`.
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label.
+
+        Returns
+        -------
+        LabelMap
+            Lazy.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> cube.label_map(np.array([1, 0, 1]), class_names=["wheat", "water"]).area()[1].pixels
+        2
+        """
+        codes, names = as_codes(labels, classes, class_names)
+        return LabelMap(
+            self.to_map(codes),
+            names=names,
+            place=self.georeference,
+            dimension_names=self.dimension_names,
+        )
+
+    def to_xarray(
+        self,
+        labels: Any,
+        *,
+        fill_value: float = -1,
+        name: str = "labels",
+        classes: ArrayLike | None = None,
+        class_names: Names | None = None,
+    ) -> Any:
+        """Put one value per row back onto the image, as an ``xarray.DataArray``.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,)
+            One label per valid pixel, in the order of `samples`.  NumPy, or Dask with the
+            chunks of `samples`.  Numbers, or text, which `classes` turns into codes.
+        fill_value : number, default=-1
+            Value of masked pixels.
+        name : str, default="labels"
+        classes : array of shape (k,), default=None
+            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
+            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
+            text needs `classes`.
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label, for the attributes ``flag_values`` and
+            ``flag_meanings``.
+
+        Returns
+        -------
+        xarray.DataArray of shape (y, x)
+            Lazy, with the cube's coordinates and georeference.
+
+        Raises
+        ------
+        ImportError
+            xarray is not installed.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> cube.to_xarray(np.array([5, 6, 7])).dims
+        ('y', 'x')
+        """
+        codes, names = as_numbers(labels, classes)
+        return as_data_array(
+            self.to_map(codes, fill_value=fill_value),
+            self._place,
+            self.dimension_names,
+            fill_value=fill_value,
+            name=name,
+            class_names=class_names if names is None else {**names, **as_names(class_names)},
+        )
+
+    def write_labels(
+        self,
+        labels: Any,
+        store: Any,
+        *,
+        overwrite: bool = False,
+        n_clusters: int | None = None,
+        classes: ArrayLike | None = None,
+        class_names: Names | None = None,
+        class_colors: Mapping[int, str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Write labels as an image into a new Zarr group, or a GeoTIFF.
+
+        Parameters
+        ----------
+        labels : array of shape (n_valid,), integer or text
+            NumPy, or Dask with the chunks of `samples`; -1 means "no label".  `classes`
+            turns text into codes, and the text becomes the names of the classes.
+        store : str, path or zarr store
+            The target.  The workers of a distributed cluster must be able to reach it.
+            If the name ends in .tif, the client writes a cloud-optimized GeoTIFF with
+            colors, class names, nodata value and coordinate system.
+        overwrite : bool, default=False
+            Replace a label map that daskclust has written; nothing else is ever replaced.
+        n_clusters : int, default=None
+            Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
+        classes : array of shape (k,), default=None
+            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
+            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
+            text needs `classes`.
+        class_names : sequence of str or mapping of int to str, default=None
+            Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
+        class_colors : mapping of int to str, default=None
+            Colors by label, as ``#rrggbb``; distinct colors by default.
+        attributes : mapping, default=None
+            More attributes of the group, such as the origin of the labels.  JSON values;
+            credentials in URLs are not stored.
+
+        Returns
+        -------
+        zarr.Group or Path
+            The path of a GeoTIFF, else the group, open for reading.  Its array ``labels``
+            (y, x) is int16 or int32 with ``_FillValue = -1``.  CF ``flag_values`` and
+            ``flag_meanings`` list the known clusters and all labels that occur.  The
+            georeference of the cube (attributes, coordinates, grid mapping) is copied
+            unchanged.
+
+        Raises
+        ------
+        FileExistsError
+            The target exists and `overwrite` is False, or daskclust has not written it.
+        StoreError
+            A worker cannot reach the cube or the target, or blocks of the target are
+            missing.
+        ValueError
+            The target is the cube's own store or contains it.  The number of labels is
+            not `n_valid`, or a label is less than -1 or too large for the dtype.  The
+            local files of the cube were changed after its valid pixels were counted.
+
+        Notes
+        -----
+        One task per block writes one chunk, on the active Dask scheduler.  A local target
+        appears under its name only when it is complete.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> written = cube.write_labels(np.array([0, 0, 1]), zarr.storage.MemoryStore())
+        >>> written["labels"][:].tolist(), written["labels"].attrs["flag_meanings"]
+        ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
+        """
+        codes, names = as_numbers(labels, classes)
+        return write_labels(
+            self,
+            codes,
+            store,
+            overwrite=overwrite,
+            n_clusters=n_clusters,
+            class_names=class_names if names is None else {**names, **as_names(class_names)},
+            class_colors=class_colors,
+            attributes=attributes,
+        )
+
+    def write_map(
+        self,
+        values: Any,
+        store: Any,
+        *,
+        overwrite: bool = False,
+        names: Iterable[Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Write numbers of the rows, such as margins or probabilities, as an image.
+
+        Parameters
+        ----------
+        values : array of shape (n_valid,) or (n_valid, m), float
+            NumPy, or Dask with the chunks of `samples`.  float64 is kept; other types
+            become float32.
+        store : str or path
+            The target.  If the name ends in .tif, a cloud-optimized GeoTIFF of m bands;
+            otherwise a Zarr group with the array ``values``, (y, x) or (band, y, x).
+        overwrite : bool, default=False
+            Replace a map of values that daskclust has written; nothing else is ever
+            replaced.
+        names : iterable, default=None
+            Names of the m bands, such as ``model.classes_``; converted by ``str``.
+        attributes : mapping, default=None
+            More attributes; JSON values.
+
+        Returns
+        -------
+        zarr.Group or Path
+
+        Raises
+        ------
+        FileExistsError
+            The target exists and `overwrite` is False, or it is not a map of values that
+            daskclust has written.
+        ValueError
+            `values` does not have `n_valid` rows, or there are not m names.
+
+        Notes
+        -----
+        Masked pixels are NaN.  The client writes a GeoTIFF, one row of blocks at a time.
+        A Zarr group is written by one task per block.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> from daskclust import open_cube
+        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
+        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> written = cube.write_map(np.array([0.5, 0.25, 1.0]), zarr.storage.MemoryStore())
+        >>> written["values"][:].tolist()
+        [[0.5, nan], [0.25, 1.0]]
+        """
+        return write_values(
+            self,
+            values,
+            store,
+            overwrite=overwrite,
+            names=None if names is None else [str(name) for name in names],
+            attributes=attributes,
+        )

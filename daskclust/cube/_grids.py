@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from daskclust.cube._georeference import Georeference
-from daskclust.cube.formats.vector import PixelGrid
+from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 from daskclust.storage.seen import values_of
 
-__all__ = ["IDENTITY", "pixel_grid"]
+__all__ = ["pixel_grid"]
 
-#: Rows and columns themselves: an image that does not say where it lies.
-IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 #: Steps of a regular coordinate differ by no more, as a share of a step.
 _UNEVEN = 1e-3
 
@@ -44,7 +42,21 @@ def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, st
     """
     facts = place.facts()
     found = _stated(facts) or _of_coordinates(place, names) or IDENTITY
-    return PixelGrid((int(shape[0]), int(shape[1])), found, place.crs_text())
+    system = place.crs_text()
+    if system is None and found != IDENTITY and _are_degrees(place, names):
+        # CF's coordinates alone, as most climate data have them; the ellipsoid is not stated.
+        system = "EPSG:4326"
+    return PixelGrid((int(shape[0]), int(shape[1])), found, system)
+
+
+def _are_degrees(place: Georeference, names: tuple[str, str]) -> bool:
+    """Whether the coordinates are latitude and longitude, by their units."""
+    units = [
+        str(place.coordinates[name].attributes.get("units", "")).lower()
+        for name in names
+        if name in place.coordinates
+    ]
+    return len(units) == 2 and all(map(str.startswith, units, ("degrees_n", "degrees_e")))
 
 
 def _stated(facts: Mapping[str, Any]) -> tuple[float, ...] | None:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from daskclust.cube._grids import IDENTITY, pixel_grid
-from daskclust.cube.formats.vector import PixelGrid
-
-if TYPE_CHECKING:
-    from daskclust.cube._cube import Cube
-    from daskclust.cube.label_map import LabelMap
+from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 
 __all__ = ["cube_html", "label_map_html"]
 
@@ -21,7 +16,7 @@ _MOST_CLASSES = 60
 _STEPS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-def cube_html(cube: Cube, n_valid: int | None) -> str:
+def cube_html(cube: Any, n_valid: int | None) -> str:
     """Describe a cube; `n_valid` where it is known."""
     height, width, n_bands = cube.shape
     stored = cube.stored
@@ -40,12 +35,12 @@ def cube_html(cube: Cube, n_valid: int | None) -> str:
         ),
         "No data": ", ".join(f"{value:g}" for value in cube.nodata),
         "Valid pixels": "not counted yet" if n_valid is None else str(n_valid),
-        **_place(pixel_grid(cube.georeference, cube.shape[:2], cube.dimension_names)),
+        **_place(cube.pixel_grid),
     }
     return _table("daskclust.Cube", facts)
 
 
-def label_map_html(label_map: LabelMap) -> str:
+def label_map_html(label_map: Any) -> str:
     """Describe a label map, with its classes."""
     height, width = label_map.shape
     facts = {

@@ -55,6 +55,11 @@ class Image:
         Colors of the values, as ``#rrggbb``, as far as they are stated.
     names : tuple of str
         Of the dimensions y and x.
+    stated : tuple of int
+        Codes that features have, though they may label no pixel.
+    by_name : bool
+        Whether names are the classes, and their codes only ours: no value of the user's can
+        mean one of them.
     """
 
     values: Any
@@ -63,6 +68,8 @@ class Image:
     meanings: dict[int, str] | None = None
     colors: dict[int, str] | None = None
     names: tuple[str, str] = ("y", "x")
+    stated: tuple[int, ...] = ()
+    by_name: bool = False
 
 
 def open_image(
@@ -237,7 +244,9 @@ def _from_features(
         values: Any = points_image(rows, columns, classes.codes, cut)
     else:
         values, classes = rasterize_file(path, grid, cut, class_column=class_column)
-    return Image(values, (-1,), NOWHERE, classes.names)
+    stated = tuple(np.unique(classes.codes[classes.codes >= 0]).tolist())
+    is_named = classes.names is not None
+    return Image(values, (-1,), NOWHERE, classes.names, stated=stated, by_name=is_named)
 
 
 def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Array:
@@ -277,13 +286,22 @@ def _from_zarr(array: zarr.Array, group: zarr.Group | None) -> Image:
 
 def _from_xarray(name: str, array: Any) -> Image:
     if array.ndim == 3:
-        # A raster file of one band.
+        # A raster file of one band, beside which an alpha band may lie.
+        bad = array.attrs.get("bad_bands")
+        band = next((dim for dim in array.dims if role_of(dim) == "band"), None)
+        if band is not None and bad is not None and len(bad) == array.sizes[band]:
+            array = array.isel({band: np.flatnonzero(~np.asarray(bad, bool))})
+        if band is not None and array.sizes[band] > 1:
+            raise ValueError(
+                f"{name} has {array.sizes[band]} bands; expected one, of labels. Take one of them, "
+                "for example with gdal_translate -b 1."
+            )
         single = [str(dim) for dim in array.dims if array.sizes[dim] == 1]
         array = array.squeeze(next((d for d in single if role_of(d) == "band"), None), drop=True)
     names = tuple(map(str, array.dims))
     values = _plain(name, _upright(array.data, names))
     if values.dtype.kind == "f" and np.dtype(array.encoding.get("dtype", float)).kind in "iu":
-        # xarray makes integers with a _FillValue floats with NaN.
+        # xarray makes integers with a _FillValue, or a mask, floats with NaN.
         missing = array.isnull().data
         values = (
             da.where(missing, -1, values)

@@ -69,7 +69,7 @@ def as_codes(
     ----------
     labels : array of shape (n,)
         Integers stay what they are.  Text becomes the number of its class, -1 where it
-        is none of them, or masked.
+        is another word, or masked.
     classes : array of shape (k,) or None
         None takes the sorted names of a NumPy array.
     names : sequence of str, mapping of int to str, or None
@@ -102,7 +102,7 @@ def as_numbers(labels: Any, classes: ArrayLike | None) -> tuple[Any, dict[int, s
     ----------
     labels : array of shape (n,)
     classes : array of shape (k,) or None
-        As of :func:`as_codes`.
+        See :func:`as_codes`.
 
     Raises
     ------

@@ -11,7 +11,7 @@ import zarr
 
 from daskclust._types import Floats
 from daskclust._warnings import warn
-from daskclust.colors import class_colors
+from daskclust.colors import Legend
 from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.wavelengths import in_nm
 from daskclust.exceptions import PerformanceWarning
@@ -184,16 +184,15 @@ def flags(
 ) -> dict[str, Any]:
     """Return the attributes that tell what labels mean, by CF and as they were given."""
     given = as_names(names)
-    values = [int(code) for code in codes]
-    meanings = [given.get(k, f"cluster_{k}") for k in values]
+    legend = Legend.of(codes, given, colors)
     found: dict[str, Any] = {
-        "flag_values": values,
+        "flag_values": list(legend.codes),
         # CF separates meanings by blanks, hence none inside.
-        "flag_meanings": " ".join("_".join(meaning.split()) or "_" for meaning in meanings),
-        "flag_colors": " ".join({**class_colors(values), **(colors or {})}[k] for k in values),
+        "flag_meanings": " ".join("_".join(name.split()) or "_" for name in legend.names),
+        "flag_colors": " ".join(legend.colors),
     }
     if given:
-        found["class_names"] = dict(zip(map(str, values), meanings, strict=True))
+        found["class_names"] = {str(code): name for code, name in legend.by_code.items()}
     return found
 
 
@@ -213,7 +212,7 @@ def read_meanings(attributes: Mapping[str, Any]) -> dict[int, str] | None:
 
 
 def read_colors(attributes: Mapping[str, Any]) -> dict[int, str]:
-    """Return the colors of labels by number, as ``#rrggbb``; black, which is no data, is none."""
+    """Return the colors of labels by number, as ``#rrggbb``; black means no data."""
     found = attributes.get("flag_colors")
     try:
         if isinstance(found, Mapping):  # a color table

@@ -21,16 +21,20 @@ from daskclust.cube._metadata import (
     find_dimensions,
     find_wavelengths,
 )
+from daskclust.cube._quantization import NO_CODE, chosen_quantization, with_scales
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.cube._sources import find_cube
 from daskclust.cube._survey import sample_dtype
-from daskclust.cube._values import meaning_of, nodata_values
+from daskclust.cube._values import NODATA_ATTRIBUTES, Meaning, meaning_of, nodata_values
 from daskclust.cube.bands import chosen_bands, kept_bands
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.storage.seen import StoredArray
 
 __all__ = ["open_cube"]
+
+#: Attributes that are about codes, not about what becomes of them.
+_OF_CODES = (*NODATA_ATTRIBUTES, "valid_min", "valid_max", "valid_range", "_Unsigned")
 
 
 def open_cube(
@@ -47,6 +51,8 @@ def open_cube(
     incomplete: Literal["mask", "keep"] = "mask",
     min_observed: float = 0.0,
     chunks: tuple[int, int] | None = None,
+    quantization: Literal["auto", "alphaearth", "tessera"] | None = "auto",
+    scales: Any = None,
 ) -> Cube:
     """Open an image cube in a file or store, or one that xarray or Dask holds.
 
@@ -100,6 +106,12 @@ def open_cube(
     chunks : tuple of int, default=None
         Rows and columns of a block; None takes those of the store (its shards, if
         it has any).  Row numbers depend on it.
+    quantization : {"auto", "alphaearth", "tessera"} or None, default="auto"
+        What codes of int8 mean.  ``"alphaearth"``: ``sign(q) (q / 127.5)^2`` of 64 bands, -128
+        for "no data"; ``"tessera"``: q times the scale of the pixel.  ``"auto"`` knows AlphaEarth
+        by its bands ``A00`` to ``A63`` and its "no data", and TESSERA by `scales`.  None: values.
+    scales : array of shape (y, x), store or path, default=None
+        One float a pixel, of TESSERA.
 
     Returns
     -------
@@ -122,6 +134,8 @@ def open_cube(
     PerformanceWarning
         Blocks of the store are too large to hold all bands at once and get divided,
         so that its chunks are read several times.
+    QuantizationWarning
+        The cube holds int8, and nothing says what these codes mean.
 
     Notes
     -----
@@ -162,6 +176,19 @@ def open_cube(
     if clouds is not None:
         array = without_clouds(array, order, clouds, place)
         mask, order = None, (0, 1, 2)
+    coded = chosen_quantization(
+        quantization,
+        scales,
+        array.dtype,
+        _band_names(store, found, order),
+        n_bands,
+        found.attributes,
+    )
+    attributes = found.attributes
+    if coded == "tessera":
+        codes = nodata_values(attributes, array.dtype, nodata)
+        array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
+        attributes = {name: attributes[name] for name in attributes if name not in _OF_CODES}
     wavelengths = find_wavelengths(found.wavelengths, n_bands)
     if bands is None:
         kept = kept_bands(bad_bands, n_bands, found.attributes, wavelengths)
@@ -170,15 +197,19 @@ def open_cube(
     grid = BlockGrid(
         (height, width), choose_block((height, width, n_bands), unit, array.dtype, chunks)
     )
-    meaning = meaning_of(found.attributes, array.dtype, n_bands, found.title)
+    meaning = meaning_of(attributes, array.dtype, n_bands, found.title)
     dtype = array.dtype if meaning.dtype is None else meaning.dtype
+    no_data = nodata_values(attributes, dtype, nodata)
+    if coded == "alphaearth":
+        meaning = Meaning(curved=True)
+        no_data = (NO_CODE,) if nodata == "auto" else no_data
     source = CubeSource(
         array=StoredArray(array) if isinstance(array, zarr.Array) else None,
         order=order,
         dtype=dtype,
         n_stored=n_bands,
         bands=kept,
-        nodata=nodata_values(found.attributes, dtype, nodata),
+        nodata=no_data,
         keep_incomplete=incomplete == "keep",
         min_observed=float(min_observed),
         grid=grid,
@@ -189,7 +220,7 @@ def open_cube(
         wavelengths = wavelengths[kept]
     samples = sample_dtype(dtype)
     if dtype == np.float64 and found.encoded is not None and found.encoded.kind in "iu":
-        # Decoded by xarray: the same samples as of the numbers that are stored.
+        # Decoded by xarray: the same samples as from the stored numbers.
         samples = sample_dtype(found.encoded)
     return Cube(
         source,
@@ -204,6 +235,16 @@ def open_cube(
         bands_are_fixed=bands is not None,
         files=found.files,
     )
+
+
+def _band_names(store: Any, found: Any, order: tuple[int, ...]) -> list[str]:
+    """Return the names of the bands, as far as the source has some."""
+    names = found.attributes.get("band_names")
+    if isinstance(names, list | tuple):
+        return [str(name) for name in names]
+    known = getattr(store, "coords", {})
+    dimension = None if found.names is None else found.names[order[2]]
+    return [str(name) for name in np.asarray(known[dimension])] if dimension in known else []
 
 
 def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scaling:

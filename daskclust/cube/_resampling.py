@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from daskclust._types import Floats, Ints
 from daskclust.cube._georeference import NOWHERE
-from daskclust.cube._grids import IDENTITY, pixel_grid
+from daskclust.cube._grids import pixel_grid
 from daskclust.cube._images import Image
 from daskclust.cube.formats.found import needs_extra
-from daskclust.cube.formats.vector import PixelGrid
+from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 
 __all__ = ["resampled"]
 

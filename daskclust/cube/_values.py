@@ -35,6 +35,8 @@ class Meaning:
         A sample is ``stored * scale + offset``; None where both are trivial.
     low, high : number or None
         Valid stored numbers, both included.
+    curved : bool, default=False
+        Whether a sample is ``sign(stored) (stored / 127.5)^2``, as of AlphaEarth.
     """
 
     dtype: np.dtype[Any] | None = None
@@ -42,6 +44,7 @@ class Meaning:
     offset: Floats | None = None
     low: float | None = None
     high: float | None = None
+    curved: bool = False
 
     @property
     def has_range(self) -> bool:
@@ -51,7 +54,7 @@ class Meaning:
     @property
     def is_scaled(self) -> bool:
         """Whether samples are other numbers than those stored."""
-        return self.scale is not None
+        return self.curved or self.scale is not None
 
     def view(self, values: Array) -> Array:
         """Return stored numbers with the sign that is meant."""
@@ -71,6 +74,11 @@ class Meaning:
 
     def scaled(self, rows: Array, bands: NDArray[np.intp] | None) -> Array:
         """Make samples (n, bands kept) of stored numbers, in float64."""
+        if self.curved:
+            wide = rows.astype(np.float64)
+            wide /= 127.5
+            wide *= np.abs(wide)
+            return wide
         if self.scale is None:
             return rows
         assert self.offset is not None
@@ -85,6 +93,8 @@ class Meaning:
 
     def described(self) -> dict[str, Any]:
         """Return the scaling as JSON values: one number, or one a stored band."""
+        if self.curved:
+            return {"quantization": "alphaearth"}
         if self.scale is None or self.offset is None:
             return {}
         parts = {"scale_factor": self.scale, "add_offset": self.offset}

@@ -1,31 +1,33 @@
-"""Writing values of rows as an image, to Zarr or GeoTIFF."""
+"""Values of rows written as an image: a Zarr group by tasks, a GeoTIFF strip by strip."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from numpy.typing import NDArray
 
+from daskclust.colors import Legend
 from daskclust.cube import _blocks
-from daskclust.cube._label_maps import LABEL_MAP, VALUE_MAP, write_label_map, write_value_map
-from daskclust.cube._metadata import Names, as_names
-from daskclust.cube._pixel_rows import PixelRows
-from daskclust.cube._tif_maps import write_label_tif, write_value_tif
+from daskclust.cube._metadata import Names, as_names, flags, label_dtype
+from daskclust.cube._zarr_images import new_image
 from daskclust.cube.formats.classes import check_codes
-from daskclust.cube.formats.geotiff import is_geotiff
+from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.engine import compute
 from daskclust.storage.seen import StoredArray
-from daskclust.storage.stores import local_path
-from daskclust.storage.urls import redact
+from daskclust.storage.stores import local_path, open_store
+from daskclust.storage.targets import check_written, new_group
+from daskclust.storage.urls import redact, redact_all
 
 __all__ = ["write_labels", "write_values"]
 
 
 def write_labels(
-    cube: PixelRows,
+    cube: Any,
     labels: Any,
     store: Any,
     *,
@@ -40,59 +42,114 @@ def write_labels(
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
         shown = np.ma.compressed(labels)
         largest = int(shown.max()) if len(shown) else -1
+    named = as_names(class_names)
     # Where they are known before anything is computed.
-    check_codes([-1 if largest is None else largest, *as_names(class_names), (n_clusters or 0) - 1])
+    check_codes([-1 if largest is None else largest, *named, (n_clusters or 0) - 1])
     aligned = cube._align(labels)
-    if is_geotiff(store):
-        if aligned.dtype.kind not in "iu":
-            raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
-        write_label_tif(
-            cube._image(aligned, -1),
+    if aligned.dtype.kind not in "iu":
+        raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
+    output = map_at(store, LABEL_MAP, overwrite=overwrite)
+    if isinstance(output, GeoTiff):
+        return _write_label_tif(cube, aligned, output, n_clusters, named, class_colors, attributes)
+    _check_target(cube, store)
+    ends = [1 + code for code in (*named, largest) if code is not None]
+    ends += [] if n_clusters is None else [n_clusters]
+    known = max(ends, default=None)
+    with new_group(
+        store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
+    ) as group:
+        target = new_image(
+            group,
+            "labels",
             cube.georeference,
             cube.dimension_names,
-            store,
-            kind=LABEL_MAP,
-            overwrite=overwrite,
-            n_clusters=n_clusters,
-            class_names=class_names,
-            class_colors=class_colors,
-            attributes=attributes,
-            check=cube._check_unchanged,
+            shape=cube.blocks.shape,
+            chunks=cube.blocks.block,
+            dtype=label_dtype(aligned.dtype, known),
+            fill_value=-1,
+            attributes={"long_name": "cluster"},
         )
-        return Path(store)
-    _check_target(cube, store)
-
-    def write_blocks(target: StoredArray) -> list[int]:
+        group.attrs.update(redact_all(attributes or {}))
         written = cube._per_block(
             _blocks.write_block,
             aligned,
             sizes=(1,) * cube.blocks.count,
             dtype=object,
             token="daskclust-write",
-            target=target,
+            target=StoredArray(target),
         )
         (found,) = compute("the writing of the label map", written)
         cube._check_unchanged()
-        return sorted({int(code) for codes in found for code in codes})
+        check_written(target)
+        present = (int(code) for codes in found for code in codes)
+        codes = sorted({*named, *range(n_clusters or 0), *present})
+        target.attrs.update({"_FillValue": -1, **flags(codes, named, class_colors)})
+    return open_store(store)
 
-    return write_label_map(
-        cube.blocks,
-        cube.georeference,
-        cube.dimension_names,
-        write_blocks,
-        aligned.dtype,
-        store,
-        overwrite=overwrite,
-        n_clusters=n_clusters,
-        largest=largest,
-        class_names=class_names,
-        class_colors=class_colors,
+
+def _write_label_tif(
+    cube: Any,
+    labels: da.Array,
+    output: GeoTiff,
+    n_clusters: int | None,
+    named: dict[int, str],
+    class_colors: Mapping[int, str] | None,
+    attributes: Mapping[str, Any] | None,
+) -> Path:
+    """Write labels, -1 for none, as 8 or 16 bits with a color table, else as 32.
+
+    Without `n_clusters`, up to 65 535 are written.
+    """
+    output.check()
+    image = cube._image(labels, -1)
+    ends = [1 + code for code in named] + ([] if n_clusters is None else [n_clusters])
+    # One value more than labels, for none.
+    room = max(ends, default=2**8)
+    dtype: np.dtype[Any] = np.dtype(
+        np.uint8 if room < 2**8 else np.uint16 if room < 2**16 else np.int32
+    )
+    limit = int(np.iinfo(dtype).max) - 1
+    nodata = -1 if dtype.kind == "i" else limit + 1
+    found: set[int] = {*named, *range(n_clusters or 0)}
+
+    def convert(labels: NDArray[Any]) -> NDArray[Any]:
+        codes = np.unique(labels)
+        if len(codes) and (codes[0] < -1 or codes[-1] > limit):
+            raise ValueError(
+                f"Labels run from {codes[0]} to {codes[-1]}; expected -1 to {limit} ({dtype}). "
+                "For more clusters pass n_clusters= to write_labels."
+            )
+        found.update(codes[codes >= 0].tolist())
+        return np.where(labels < 0, nodata, labels).astype(dtype)
+
+    def legend() -> Legend:
+        return Legend.of(sorted(found), named, class_colors)
+
+    return write_cog(
+        output,
+        _strips(image, convert),
+        cube.pixel_grid,
+        dtype=dtype,
+        nodata=nodata,
+        legend=legend,
         attributes=attributes,
+        check=cube._check_unchanged,
     )
 
 
+def _strips(
+    image: da.Array, convert: Callable[[NDArray[Any]], NDArray[Any]]
+) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
+    """Compute an image (y, x) or (m, y, x) by rows of blocks: what the client holds at once."""
+    ends = np.concatenate([[0], np.cumsum(image.chunks[-2])]).tolist()
+    columns = slice(0, image.shape[-1])
+    for start, stop in pairwise(ends):
+        (strip,) = compute("the writing of the map", image[..., start:stop, :])
+        yield slice(start, stop), columns, convert(strip)
+
+
 def write_values(
-    cube: PixelRows,
+    cube: Any,
     values: Any,
     store: Any,
     *,
@@ -115,33 +172,51 @@ def write_values(
     dtype = np.float64 if values.dtype == np.float64 else np.float32
     images = [cube._image(column.astype(dtype), np.nan) for column in columns]
     image = images[0] if values.ndim == 1 else da.stack(images)
-    if is_geotiff(store):
-        write_value_tif(
-            image,
-            cube.georeference,
-            cube.dimension_names,
-            store,
-            kind=VALUE_MAP,
-            overwrite=overwrite,
+    output = map_at(store, VALUE_MAP, overwrite=overwrite)
+    if isinstance(output, GeoTiff):
+        output.check()
+        return write_cog(
+            output,
+            _strips(image, lambda values: values),
+            cube.pixel_grid,
+            dtype=dtype,
+            count=len(columns),
+            nodata=float("nan"),
             band_names=names,
             attributes=attributes,
             check=cube._check_unchanged,
         )
-        return Path(store)
     _check_target(cube, store)
-    return write_value_map(
-        image,
-        cube.georeference,
-        cube.dimension_names,
-        store,
-        overwrite=overwrite,
-        band_names=names,
-        attributes=attributes,
-        check=cube._check_unchanged,
-    )
+    with new_group(
+        store, kind=VALUE_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
+    ) as group:
+        target = new_image(
+            group,
+            "values",
+            cube.georeference,
+            cube.dimension_names,
+            shape=image.shape,
+            chunks=tuple(max(sizes) for sizes in image.chunks),
+            dtype=image.dtype,
+            fill_value=np.nan,
+            attributes={},
+        )
+        if names is not None:
+            target.attrs["band_names"] = list(names)
+        group.attrs.update(redact_all(attributes or {}))
+        stored = da.store(
+            image,
+            StoredArray(target),  # type: ignore[arg-type]
+            lock=False,
+            compute=False,
+        )
+        compute("the writing of the map", stored)
+        check_written(target)
+        cube._check_unchanged()
+    return open_store(store)
 
 
-def _check_target(cube: PixelRows, store: Any) -> None:
+def _check_target(cube: Any, store: Any) -> None:
     """Refuse to write over the cube itself."""
     array = cube.stored.array
     if array is None:

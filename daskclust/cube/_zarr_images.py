@@ -17,7 +17,8 @@ import zarr
 from numcodecs import Zlib
 
 from daskclust.cube._georeference import Coordinate, Georeference
-from daskclust.cube._grids import IDENTITY, pixel_grid
+from daskclust.cube._grids import pixel_grid
+from daskclust.cube.formats.vector import IDENTITY
 from daskclust.storage.seen import values_of
 
 __all__ = ["new_image"]

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
-from daskclust.cube._grids import IDENTITY
 from daskclust.cube.formats.found import needs_extra
-from daskclust.cube.formats.vector import PixelGrid
+from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 from daskclust.engine import compute
-from daskclust.storage.atomic import new_file
+from daskclust.storage.atomic import new_place
+from daskclust.storage.outputs import exists_already
 
 if TYPE_CHECKING:
     from daskclust.cube.label_map import LabelMap
@@ -149,11 +149,9 @@ class AreaTable(Sequence[ClassArea]):
         """
         target = Path(path)
         if target.exists() and not overwrite:
-            raise FileExistsError(
-                f"{str(target)!r} exists already; choose another name or pass overwrite=True."
-            )
+            raise exists_already(target)
         names = ("code", "name", "color", "pixels", "share", "square_meters", "square_kilometers")
-        with new_file(target) as partial:
+        with new_place(target) as partial:
             with partial.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, names)
                 writer.writeheader()

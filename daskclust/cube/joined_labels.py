@@ -29,8 +29,7 @@ def join_labels(
     chunks : tuple of tuples
         Blocks of the result.
     unlabeled : sequence of int
-        Values that mean no class in maps of codes, besides their nodata.  Codes that are
-        given to names are none of them.
+        Values that mean no class in maps of codes, besides their nodata.
 
     Returns
     -------
@@ -60,11 +59,10 @@ def join_labels(
             "(attributes flag_values and flag_meanings)."
         )
     texts = sorted({t for _, image in sources for t in (image.meanings or {}).values()})
-    free = (code for code in range(len(texts) + len(unlabeled)) if code not in set(unlabeled))
-    codes = dict(zip(texts, free, strict=False))
+    codes = {text: code for code, text in enumerate(texts)}
     parts = []
     for _, image in sources:
-        none = [*image.nodata, *(unlabeled if image.meanings is None else ()), _NONE]
+        none = [*image.nodata, *(() if image.by_name else unlabeled), _NONE]
         table = None
         if image.meanings is not None:
             known = {value: text for value, text in image.meanings.items() if value not in none}
@@ -90,7 +88,14 @@ def join_labels(
         meta=np.empty((0, 0), np.int64),
     )
     meanings = {code: text for text, code in codes.items()} if named else None
-    return Image(joined, (_NONE,), meanings=meanings)
+    stated = {
+        code if image.meanings is None else codes[image.meanings[code]]
+        for _, image in sources
+        for code in image.stated
+    }
+    return Image(
+        joined, (_NONE,), meanings=meanings, stated=tuple(sorted(stated)), by_name=bool(named)
+    )
 
 
 def _known(values: Array, *, none: Array, table: Any) -> Ints:

@@ -14,13 +14,14 @@ from daskclust.cube._georeference import NOWHERE, Georeference
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import label_map_html
 from daskclust.cube._images import read_image
-from daskclust.cube._label_maps import as_data_array
+from daskclust.cube._metadata import Names, as_names, flags
 from daskclust.cube.areas import AreaTable, areas_of
 from daskclust.cube.formats.vector import PixelGrid
 from daskclust.cube.pictures import plot_label_map
+from daskclust.storage.seen import values_of
 from daskclust.storage.stores import local_path
 
-__all__ = ["LabelMap", "area_table", "open_label_map", "signed_codes"]
+__all__ = ["LabelMap", "area_table", "as_data_array", "open_label_map", "signed_codes"]
 
 
 class LabelMap:
@@ -291,3 +292,37 @@ def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -
     codes = codes.astype(to)
     codes[none] = -1
     return codes
+
+
+def as_data_array(
+    image: da.Array,
+    place: Georeference,
+    names: tuple[str, str],
+    *,
+    fill_value: float,
+    name: str,
+    class_names: Names | None,
+    class_colors: Mapping[int, str] | None = None,
+) -> Any:
+    """Wrap a label map with the cube's coordinates; see :meth:`daskclust.Cube.to_xarray`."""
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError(
+            "xarray is not installed. Use: pip install 'daskclust[xarray]', or to_map."
+        ) from error
+    coordinates = {
+        key: (found.dims, values_of(found.values), dict(found.attributes))
+        for key, found in place.coordinates.items()
+    }
+    attributes = {"long_name": "cluster", **place.group_attributes, **place.attributes}
+    # Where xarray wants it: in the attributes it would be refused when written.
+    encoding = {"_FillValue": fill_value}
+    mapping = attributes.pop("grid_mapping", None)
+    if mapping is not None:
+        encoding["grid_mapping"] = mapping
+    if class_names is not None:
+        attributes.update(flags(as_names(class_names), class_names, class_colors))
+    out = xarray.DataArray(image, coordinates, names, name, attributes)
+    out.encoding.update(encoding)
+    return out

@@ -135,7 +135,7 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
 
 
 def _fold(pixels: NDArray[Any], *, height: int) -> NDArray[Any]:
-    return pixels.reshape(height, -1)
+    return pixels.reshape(height, -1, *pixels.shape[1:])
 
 
 def unflatten(flat: da.Array, grid: BlockGrid) -> da.Array:
@@ -153,9 +153,9 @@ def unflatten(flat: da.Array, grid: BlockGrid) -> da.Array:
                 flat[ends[first] : ends[last]],
                 height=height,
                 new_axis=0,
-                chunks=((height,), grid.chunks[1]),
+                chunks=((height,), grid.chunks[1], *flat.chunks[1:]),
                 dtype=flat.dtype,
-                meta=np.empty((0, 0), dtype=flat.dtype),
+                meta=np.empty((0,) * (flat.ndim + 1), dtype=flat.dtype),
             )
         )
     return da.concatenate(strips, axis=0)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from daskclust._types import Floats
-from daskclust.colors import NODATA_COLOR, rgb_bands, stretch
-from daskclust.cube._grids import IDENTITY
-from daskclust.cube.formats.vector import PixelGrid
+from daskclust.colors import NODATA_COLOR, draw_codes, require_matplotlib, rgb_bands, stretch
+from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 from daskclust.engine import compute
-
-if TYPE_CHECKING:
-    from daskclust.cube._cube import Cube
-    from daskclust.cube.label_map import LabelMap
 
 __all__ = ["plot_cube", "plot_label_map"]
 
@@ -27,7 +22,7 @@ _MOST_CLASSES = 40
 
 
 def plot_cube(
-    cube: Cube,
+    cube: Any,
     bands: int | Sequence[int] | None = None,
     *,
     ax: Any = None,
@@ -41,7 +36,7 @@ def plot_cube(
     for value in cube.nodata:
         picture[picture == float(value)] = np.nan
     ax = _axes(ax)
-    grid = _grid_of(cube)
+    grid = cube.pixel_grid
     extent = _extent(grid)
     if single:
         shown = ax.imshow(picture[:, :, 0], cmap="viridis", interpolation="nearest", extent=extent)
@@ -59,9 +54,9 @@ def plot_cube(
     return ax
 
 
-def plot_label_map(label_map: LabelMap, *, ax: Any = None, title: str | None = None) -> Any:
+def plot_label_map(label_map: Any, *, ax: Any = None, title: str | None = None) -> Any:
     """Draw a label map with a legend; see :meth:`daskclust.cube.LabelMap.plot`."""
-    from matplotlib.colors import BoundaryNorm, ListedColormap
+    ax = _axes(ax)
     from matplotlib.patches import Patch
 
     step = _step(label_map.shape)
@@ -69,15 +64,8 @@ def plot_label_map(label_map: LabelMap, *, ax: Any = None, title: str | None = N
     present = np.unique(codes)
     shown = np.unique([-1, *present.tolist()])
     colors = [NODATA_COLOR if code < 0 else label_map.color_of(int(code)) for code in shown]
-    ax = _axes(ax)
     grid = label_map.grid
-    ax.imshow(
-        np.searchsorted(shown, codes),
-        cmap=ListedColormap(colors),
-        norm=BoundaryNorm(np.arange(len(shown) + 1) - 0.5, len(shown)),
-        interpolation="nearest",
-        extent=_extent(grid),
-    )
+    draw_codes(ax, np.searchsorted(shown, codes), colors, extent=_extent(grid))
     _label_axes(ax, grid, title if title is not None else label_map.title)
     # Classes that the picture is too coarse for are in the legend all the same.
     classes = sorted({*label_map.names, *(int(code) for code in present if code >= 0)})
@@ -100,7 +88,7 @@ def plot_label_map(label_map: LabelMap, *, ax: Any = None, title: str | None = N
     return ax
 
 
-def _chosen(cube: Cube, bands: int | Sequence[int] | None) -> tuple[list[int], bool]:
+def _chosen(cube: Any, bands: int | Sequence[int] | None) -> tuple[list[int], bool]:
     """Return the stored numbers of the bands to draw, and whether it is one."""
     if bands is None:
         if cube.shape[2] < 3:
@@ -117,7 +105,7 @@ def _chosen(cube: Cube, bands: int | Sequence[int] | None) -> tuple[list[int], b
     return numbers, single or len(numbers) == 1
 
 
-def _band_name(cube: Cube, band: int) -> str:
+def _band_name(cube: Any, band: int) -> str:
     place = np.flatnonzero(cube.bands == band)
     if cube.wavelengths is not None and len(place):
         return f"{cube.wavelengths[place[0]]:.4g} nm"
@@ -139,19 +127,10 @@ def _step(shape: Sequence[int]) -> int:
 
 
 def _axes(ax: Any) -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
-        ) from error
+    require_matplotlib()
+    import matplotlib.pyplot as plt
+
     return plt.subplots(layout="constrained")[1] if ax is None else ax
-
-
-def _grid_of(cube: Cube) -> PixelGrid:
-    from daskclust.cube._grids import pixel_grid
-
-    return pixel_grid(cube.georeference, cube.shape[:2], cube.dimension_names)
 
 
 def _extent(grid: PixelGrid) -> tuple[float, float, float, float] | None:
@@ -165,36 +144,13 @@ def _extent(grid: PixelGrid) -> tuple[float, float, float, float] | None:
 
 def _label_axes(ax: Any, grid: PixelGrid, title: str) -> None:
     ax.set_title(title, loc="left", fontsize="medium")
-    extent = _extent(grid)
+    axes, extent = grid.axes, _extent(grid)
+    ax.set_xlabel(axes.x_name.lower().removesuffix(" (pixel)"))
+    ax.set_ylabel(axes.y_name.lower().removesuffix(" (pixel)"))
     if extent is None:
-        ax.set_xlabel("column")
-        ax.set_ylabel("row")
         return
-    names = _axis_names(grid.crs)
-    ax.set_xlabel(names[0])
-    ax.set_ylabel(names[1])
-    if names[1].startswith("latitude"):
+    if axes.x_name.startswith("Longitude"):
         middle = math.radians((extent[2] + extent[3]) / 2)
         ax.set_aspect(1 / max(0.1, math.cos(middle)))
     ax.ticklabel_format(useOffset=False, style="plain")
     ax.tick_params(labelsize="small")
-
-
-def _axis_names(crs: str | None) -> tuple[str, str]:
-    """Names of x and y with their units."""
-    if crs is None:
-        return "x", "y"
-    try:
-        from pyproj import CRS
-        from pyproj.exceptions import CRSError
-
-        found = CRS.from_user_input(crs)
-    except ImportError:
-        return "x", "y"
-    except CRSError:
-        return "x", "y"
-    if found.is_geographic:
-        return "longitude (degrees)", "latitude (degrees)"
-    unit = found.axis_info[0].unit_name if found.axis_info else ""
-    unit = {"metre": "m"}.get(unit, unit)
-    return (f"easting ({unit})", f"northing ({unit})") if unit else ("x", "y")

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.cube._grids import pixel_grid
 from daskclust.cube._pixels import one_object
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
@@ -31,8 +30,8 @@ class Questions:
     lines, columns : ndarray of shape (n,), int64
         Pixels, from 0.
     x, y : ndarray of shape (n,), float64
-        Centers of the pixels in the scene's coordinate system; columns and lines if there
-        is none.
+        Centers of the pixels in the scene's coordinate system; columns and lines if it
+        has no coordinate system.
     crs : str or None
     spectra : ndarray of shape (n, bands)
         Stored values, with scale factor and offset applied.
@@ -125,7 +124,7 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
     if len(concerned):
         lines[order], columns[order] = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
         spectra[order] = np.concatenate([p[2] for p in parts])
-    grid = pixel_grid(cube.georeference, cube.shape[:2], cube.dimension_names)
+    grid = cube.pixel_grid
     a, b, c, d, e, f = grid.transform
     east, south = columns + 0.5, lines + 0.5
     if cube.wavelengths is None:

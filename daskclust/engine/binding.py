@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -15,12 +16,20 @@ import psutil
 from dask.system import CPU_COUNT
 
 from daskclust._warnings import warn
-from daskclust.engine.blocks import Block, Group, joined_ranges, share_out
+from daskclust.engine.blocks import (
+    Block,
+    Group,
+    LazyChunk,
+    joined_ranges,
+    share_out,
+    tile_bytes,
+)
 from daskclust.engine.dask_surface import (
     client_behind,
     scheduler_of,
     sending_once,
     submit_graph,
+    task,
 )
 from daskclust.engine.executors import (
     ClusterExecutor,
@@ -28,6 +37,7 @@ from daskclust.engine.executors import (
     GraphExecutor,
     LocalExecutor,
     bind_group,
+    bind_packs,
 )
 from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
 from daskclust.engine.memory import (
@@ -39,29 +49,23 @@ from daskclust.engine.memory import (
     measure,
 )
 from daskclust.engine.placement import by_location, deal_out
-from daskclust.engine.tasks import Crew, Slot, Task, arrive, discard, gather, gather_futures
-from daskclust.engine.workers import workers_of
+from daskclust.engine.tasks import Slot, Task, WorkerSlots, arrive, discard, gather_futures
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.storage.reads import Retries, is_passing
 
-__all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "room_here", "working_dtype"]
+__all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "room_here"]
 
 #: Groups a thread, for input that is read on the way: evens out slow reads.
 _LAZY_GROUPS = 2
+#: Chunks that are kept are read by tasks of several, of so many bytes at most, and so many
+#: tasks a thread at least: each task costs client and scheduler a millisecond or two.
+_PACK_BYTES = 2**24
+_PACKS = 16
 
 
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask array."""
     return isinstance(X, da.Array)
-
-
-def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the precision for distances: float32 where it holds the input exactly."""
-    if dtype.kind == "f" and dtype.itemsize <= 4:
-        return np.dtype(np.float32)
-    if dtype.kind in "iu" and dtype.itemsize <= 2:
-        return np.dtype(np.float32)
-    return np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,6 @@ class Bound:
 def _blocks(lengths: tuple[int, ...]) -> list[Block]:
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(int)
     return [Block(int(s), int(n), None) for s, n in zip(starts, lengths, strict=True)]
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def fetch_chunks(array: Any, what: str) -> list[Any]:
@@ -164,11 +164,6 @@ def _is_kept(n_bytes: float, free: float, every_pass_sends: bool) -> bool:
     setting = dask.config.get("daskclust.persist")
     if isinstance(setting, bool):
         return setting
-    if setting != "auto":
-        raise ValueError(
-            f"daskclust.persist is {setting!r}; expected 'auto' (where it fits), True (always) or "
-            "False (never)."
-        )
     if every_pass_sends:
         return False
     return n_bytes <= float(dask.config.get("daskclust.persist-fraction")) * free
@@ -271,6 +266,36 @@ def _kept(behind: ArrayGraph, client: Any) -> list[Any]:
     return submit_graph(client, behind.whole(), behind.keys)
 
 
+def _pack(blocks: list[Block], row_bytes: int, n_threads: int) -> list[list[int]]:
+    """Return runs of consecutive blocks, by number, that one task may read and keep."""
+    whole = sum(block.size for block in blocks) * row_bytes
+    most = min(_PACK_BYTES, whole / (_PACKS * max(1, n_threads)))
+    packs: list[list[int]] = []
+    room = 0.0
+    for number, block in enumerate(blocks):
+        room -= block.size * row_bytes
+        if room < 0 or not packs:
+            packs.append([])
+            room = most - block.size * row_bytes
+        packs[-1].append(number)
+    return packs
+
+
+def _load_pack(chunks: list[Any]) -> list[Any]:
+    return [chunk.load() if isinstance(chunk, LazyChunk) else chunk for chunk in chunks]
+
+
+def _kept_packs(chunks: Sequence[Any], packs: list[list[int]], client: Any) -> list[Any]:
+    """Let a cluster compute chunks and keep them, several by each task."""
+    token = uuid4().hex
+    graph = {
+        (f"daskclust-pack-{token}", i): task(partial(_load_pack, [chunks[j] for j in pack]))
+        for i, pack in enumerate(packs)
+    }
+    with sending_once():
+        return submit_graph(client, graph, list(graph))
+
+
 def _bind_cluster(
     X: Any,
     behind: ArrayGraph,
@@ -282,21 +307,29 @@ def _bind_cluster(
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return gather_futures(client, "the binding of the data", submit_graph(client, graph, keys))
 
-    threads = workers_of(client)
-    if not threads:
-        # Adaptive clusters start workers for tasks that wait.
-        gather(client, "the start", [Task("hello", _same, (None,)).submit(client)])
-        threads = workers_of(client)
-    rooms = measure(client, threads)
+    threads, rooms = measure(client)
     check_workers(rooms)
     free = free_memory(rooms)
     room = float(dask.config.get("daskclust.persist-fraction")) * free
 
+    present = [i for i, n in enumerate(lengths) if n]
+    blocks = [block for block in _blocks(lengths) if block.size]
+    packs = [[i] for i in range(len(blocks))]
     futures, chunks = behind.futures, None
-    if futures is None and (behind.in_memory or _is_kept(n_bytes, free, False)):
+    if futures is not None:
+        futures = [futures[i] for i in present]
+    elif behind.in_memory or _is_kept(n_bytes, free, False):
         # The client's own memory goes to the workers once, not in every pass.
-        futures = _kept(behind, client)
-    if futures is None:
+        fewer = _pack(blocks, X.shape[1] * X.dtype.itemsize, sum(threads.values()))
+        if 2 * len(fewer) <= len(packs):
+            chunks = behind.values() if behind.in_memory else cut(behind, compute)
+        if chunks is None:
+            every = _kept(behind, client)
+            futures = [every[i] for i in present]
+        else:
+            packs = fewer
+            futures = _kept_packs([chunks[i] for i in present], packs, client)
+    else:
         chunks = cut(behind, compute)
     weight_futures = None
     if weight is not None:
@@ -309,47 +342,53 @@ def _bind_cluster(
             keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weight_futures))]
             named = ArrayGraph(keys, dict(zip(keys, weight_futures, strict=True)))
         largest, n_present = max(lengths, default=0), sum(1 for n in lengths if n)
-        itemsize = working_dtype(X.dtype).itemsize
-        read = largest_read([behind.graph])
-        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, itemsize, n_present, read)
+        read, tile = largest_read([behind.graph]), tile_bytes(X.dtype, largest, X.shape[1])
+        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, tile, n_present, read)
         return Bound(_whole_graph(behind, named, lengths, client.get, client), lengths, room)
 
-    present = [i for i, n in enumerate(lengths) if n]
-    blocks = [block for block in _blocks(lengths) if block.size]
     held: list[Any]
     if futures is not None:
-        held = [futures[i] for i in present]
+        held = futures
         try:
             _arrived(client, held)
         except BaseException:
             if behind.futures is None:
                 discard(client, futures)
             raise
-        parts = by_location(blocks, held, client.who_has(held), threads)
+        wholes = [
+            Block(blocks[pack[0]].start, sum(blocks[i].size for i in pack), None) for pack in packs
+        ]
+        parts = by_location(wholes, held, client.who_has(held), threads)
     else:
         held = [chunks[i] for i in present]  # type: ignore[index]
-        addresses = [address for address, n in threads.items() for _ in range(n)]
-        dealt = deal_out(blocks, _LAZY_GROUPS * max(1, len(addresses)))
+        addresses: list[str | None] = [a for a, n in threads.items() for _ in range(n)] or [None]
+        dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
         parts = [(addresses[i % len(addresses)], part) for i, part in enumerate(dealt)]
-        itemsize = working_dtype(X.dtype).itemsize
         largest = max(lengths, default=0)
+        tile = tile_bytes(X.dtype, largest, X.shape[1])
         read = largest_read([chunk.graph for chunk in chunks])  # type: ignore[union-attr]
-        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, itemsize, len(parts), read)
+        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, tile, len(parts), read)
 
-    position = {block.start: i for i, block in enumerate(blocks)}
+    position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
+    packed = len(packs) < len(blocks)
     groups, ranges = [], []
     for worker, part in parts:
         at = [position[block.start] for block in part]
+        inside = [i for number in at for i in packs[number]]
+        own = [blocks[i] for i in inside]
         values = [held[i] for i in at]
-        weights = None if weight_futures is None else [weight_futures[present[i]] for i in at]
+        weights = None if weight_futures is None else [weight_futures[present[i]] for i in inside]
         slot = Slot(sum(block.size for block in part), worker)
-        groups.append(Task("bind", bind_group, (part, values, weights), slot).submit(client))
+        bind = bind_packs if packed else bind_group
+        groups.append(Task("bind", bind, (own, values, weights), slot).submit(client))
         ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
-    crew = Crew(client, [group.slot for group in groups if group.slot is not None], threads)
+    worker_slots = WorkerSlots(
+        client, [group.slot for group in groups if group.slot is not None], threads
+    )
     # Kept blocks are counted with the memory that is taken.
     block = 0 if futures is not None else max(lengths) * X.shape[1] * X.dtype.itemsize
     plan = MemoryPlan(rooms, len(groups), block)
-    return Bound(ClusterExecutor(crew, groups, ranges, plan), lengths, room)
+    return Bound(ClusterExecutor(worker_slots, groups, ranges, plan), lengths, room)
 
 
 def _arrived(client: Any, futures: list[Any]) -> None:

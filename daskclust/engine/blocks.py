@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine.shelf import Shelf
+from daskclust.engine.block_cache import BlockCache
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.scratch import recycle, spare
@@ -42,6 +42,9 @@ __all__ = [
     "over_blocks",
     "overlap",
     "share_out",
+    "tile_bytes",
+    "tiles_of",
+    "working_dtype",
 ]
 
 #: Kinds of types that are numbers, or may hold such (objects).
@@ -50,6 +53,53 @@ _NUMBERS = "fiubO"
 #: Blocks of fewer rows are joined with their neighbors, up to so many rows.
 _TINY = 512
 _JOINED = 4096
+
+#: Values of a tile: rows that are stored in another type are converted so many at a time.
+_TILE = 2**20
+
+
+def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the precision for distances: float32 where it holds the input exactly.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> working_dtype(np.dtype(np.int8)), working_dtype(np.dtype(np.int32))
+    (dtype('float32'), dtype('float64'))
+    """
+    if dtype.kind == "f" and dtype.itemsize <= 4:
+        return np.dtype(np.float32)
+    if dtype.kind in "iu" and dtype.itemsize <= 2:
+        return np.dtype(np.float32)
+    return np.dtype(np.float64)
+
+
+def tile_bytes(dtype: np.dtype[Any], n_rows: int, n_columns: int) -> int:
+    """Return the bytes of the largest tile of a block; 0 where rows are worked on as they are."""
+    worked = working_dtype(dtype)
+    return 0 if worked == dtype else worked.itemsize * n_columns * min(n_rows, _step(n_columns))
+
+
+def _step(n_columns: int) -> int:
+    return SEGMENT * max(1, _TILE // (SEGMENT * max(1, n_columns)))
+
+
+def tiles_of(start: int, size: int, n_columns: int) -> Iterator[tuple[int, int]]:
+    """Yield the first row of each tile of a block, and the row after its last, by local number.
+
+    Tiles end at multiples of ``SEGMENT`` global rows, where sums do not show a cut.
+
+    Examples
+    --------
+    >>> list(tiles_of(4000, 5000, 768))
+    [(0, 96), (96, 4192), (4192, 5000)]
+    """
+    step = _step(n_columns)
+    low = 0
+    while low < size:
+        high = min(size, low + step - (start + low) % step)
+        yield low, high
+        low = high
 
 
 @dataclass(frozen=True)
@@ -103,9 +153,18 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
 def _plain(x: Any, dtype: np.dtype[Any]) -> Any:
     """Refuse sparse matrices, and write NaN where values are masked."""
     _check_dense(x)
+    _check_array(x)
     if np.ma.is_masked(x):
         x = np.ma.filled(x.astype(dtype), np.nan)
     return x
+
+
+def _check_array(x: Any) -> None:
+    if not hasattr(x, "dtype"):
+        raise ChunkError(
+            f"A block is a {type(x).__name__}; its metadata promised an array. Use "
+            "X.map_blocks(numpy.asarray)."
+        )
 
 
 def _check_dense(x: Any) -> None:
@@ -202,11 +261,10 @@ class Block:
     weight: Any = None
     skip: NDArray[np.intp] | None = None
 
-    def load(self, prepare: Prepare) -> RowBlock:
-        """Fetch the rows."""
+    def fetch(self, prepare: Prepare) -> Block:
+        """Return the block with its values in memory, in the type in which they are stored."""
         x = self.x.load() if isinstance(self.x, LazyChunk) else self.x
         check_shape(x, self.start, prepare.n_columns, self.size)
-        x = prepare(x)
         weight = self.weight.load() if isinstance(self.weight, LazyChunk) else self.weight
         if weight is not None:
             check_vector(weight, "sample_weight")
@@ -224,7 +282,21 @@ class Block:
         if self.skip is not None and len(self.skip):
             weight = np.ones(self.size) if weight is None else weight.copy()
             weight[self.skip] = 0.0
-        return RowBlock(x, weight, ((self.start, self.size),))
+        return Block(self.start, self.size, x, weight)
+
+    def tiles(self, prepare: Prepare) -> Iterator[RowBlock]:
+        """Yield the rows of a block in memory as kernels take them.
+
+        All at once, where they are stored so; else a tile at a time, so that no copy of the
+        whole block is made.
+        """
+        _check_array(self.x)
+        if self.x.dtype == prepare.dtype:
+            yield RowBlock(prepare(self.x), self.weight, ((self.start, self.size),))
+            return
+        for low, high in tiles_of(self.start, self.size, self.x.shape[1]):
+            weight = None if self.weight is None else self.weight[low:high]
+            yield RowBlock(prepare(self.x[low:high]), weight, ((self.start + low, high - low),))
 
     def _check_weights(self, weight: Any) -> None:
         if weight is not None and len(weight) != self.size:
@@ -252,7 +324,7 @@ class Group:
     """Blocks that are handled together, in row order, and what was kept of them."""
 
     blocks: list[Block] = field(default_factory=list)
-    shelf: Shelf = field(default_factory=Shelf, compare=False, repr=False)
+    cache: BlockCache = field(default_factory=BlockCache, compare=False, repr=False)
 
     def excluding(self, rows: Ints) -> Group:
         """Return the same group with some (sorted, global) rows left out of sums."""
@@ -286,18 +358,18 @@ class Group:
     def _load_each(self, prepare: Prepare) -> Iterator[RowBlock]:
         if len(self.blocks) < 2 or not any(isinstance(b.x, LazyChunk) for b in self.blocks):
             for block in self.blocks:
-                yield block.load(prepare)
+                yield from block.fetch(prepare).tiles(prepare)
             return
         # Blocks come and go: their memory is used again, in place of pages that the operating
         # system would have to clear.
         with ThreadPoolExecutor(1, "daskclust-read-ahead", initializer=recycle) as reader:
-            coming = reader.submit(self.blocks[0].load, prepare)
+            coming = reader.submit(self.blocks[0].fetch, prepare)
             for following in self.blocks[1:]:
-                rows = coming.result()
-                coming = reader.submit(following.load, prepare)
-                yield rows
-                del rows
-            yield coming.result()
+                block = coming.result()
+                coming = reader.submit(following.fetch, prepare)
+                yield from block.tiles(prepare)
+                del block
+            yield from coming.result().tiles(prepare)
 
 
 @sizeof.register(Group)
@@ -343,9 +415,9 @@ def fold(
     for position, rows in enumerate(group.load(prepare)):
         if reduction.keeps is not None:
             name = reduction.keeps(state)
-            held = group.shelf.take(name, position)
+            held = group.cache.take(name, position)
             partial, held = reduction.step(partial, rows, state, held)
-            group.shelf.put(name, position, held)
+            group.cache.put(name, position, held)
             continue
         held = None if carry is None else carry[position]
         partial, held = reduction.step(partial, rows, state, held)
@@ -372,12 +444,10 @@ def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Arra
             # Chunks without a wanted row are not even read.
             continue
         wanted = rows[first:last]
-        loaded = replace(block, skip=None).load(prepare)
+        loaded, at = replace(block, skip=None).fetch(prepare), wanted - block.start
         found.append(wanted)
-        values.append(loaded.x[wanted - block.start])
-        weights.append(
-            np.ones(len(wanted)) if loaded.weight is None else loaded.weight[wanted - block.start]
-        )
+        values.append(prepare(loaded.x[at]))
+        weights.append(np.ones(len(at)) if loaded.weight is None else loaded.weight[at])
     if not found:
         return rows[:0], np.empty((0, 0)), np.empty(0)
     return np.concatenate(found), np.concatenate(values), np.concatenate(weights)

@@ -24,7 +24,7 @@ from daskclust.engine.start_log import LoopRecord, PassRecord, StartLog
 from daskclust.engine.states import Fitted, StateError, pack_state, unpack_state
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import Survey
-from daskclust.storage.atomic import new_file, remove_stale
+from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.urls import redact
 
 __all__ = ["Checkpoint", "Fingerprint"]
@@ -106,8 +106,9 @@ class Fingerprint:
 
     def sizes(self) -> dict[str, int]:
         """Return the lengths of axes that follow from parameters."""
-        counts = [int(self.params[name]) for name in _COUNTS if name in self.params]
-        return {"k": counts[0]} if counts else {}
+        counts = [self.params[name] for name in _COUNTS if name in self.params]
+        # Those of several levels are no length of an axis.
+        return {"k": int(counts[0])} if counts and not isinstance(counts[0], tuple | list) else {}
 
 
 class Checkpoint:
@@ -121,7 +122,10 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: Fingerprint) -> None:
-        target = Path(path)
+        if not os.fspath(path):
+            raise CheckpointError("checkpoint is an empty path; give a file or folder, or None.")
+        # Of a link, what it points to: a rename would put a file in its place.
+        target = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
         _refuse_url(path)
         self.path = target / _FILE if target.is_dir() else target
         self.fingerprint = fingerprint
@@ -263,7 +267,7 @@ def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
     meta = json.loads(json.dumps(meta))
     meta["seal"] = _seal(meta, arrays)
     text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-    with new_file(path) as scratch, scratch.open("wb") as file:
+    with new_place(path) as scratch, scratch.open("wb") as file:
         np.savez(file, meta=text, **arrays)  # type: ignore[arg-type]
 
 

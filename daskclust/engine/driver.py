@@ -10,7 +10,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from daskclust.engine.bars import advance, showing
+import dask
+
+from daskclust._progress import advance, showing
 from daskclust.engine.checkpoint import Checkpoint
 from daskclust.engine.rows import Rows
 from daskclust.engine.start_log import LoopKeeper
@@ -210,16 +212,16 @@ def on_iteration(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def showing_progress(estimator: Any, rows: Callable[[], Rows | None]) -> Iterator[None]:
-    """Show a progress bar while an estimator is fitted, unless there is a listener.
+    """Show the progress while an estimator is fitted, unless there is a listener.
 
     Parameters
     ----------
     estimator
-        Its ``max_iter``, if any, is the length of the bar.
+        Its ``max_iter``, if any, is the most iterations.
     rows : callable() -> Rows or None
         Gives the number of passes and the address of the dashboard.
     """
-    if _listeners.get():
+    if _listeners.get() or not dask.config.get("daskclust.progress"):
         yield
         return
 

@@ -21,7 +21,7 @@ from daskclust._types import Ints
 from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
 from daskclust.engine.dask_surface import sending_once, submit_graph, task
 from daskclust.engine.memory import MemoryPlan
-from daskclust.engine.tasks import Crew, Slot, Task, gather, gather_futures
+from daskclust.engine.tasks import Slot, Task, WorkerSlots, gather, gather_futures
 from daskclust.engine.threads import side_by_side
 from daskclust.reduction import Partial, Reduction
 
@@ -36,7 +36,7 @@ _SENT_ONCE = 2**20
 class Executor(ABC):
     """Bound groups and the way to run functions over them."""
 
-    #: Whether a group is the same object in each pass, so that its shelf is found again.
+    #: Whether a group is the same object in each pass, so that its cache is found again.
     remembers: bool = True
 
     @abstractmethod
@@ -286,6 +286,11 @@ def bind_group(blocks: list[Block], chunks: list[Any], weights: list[Any] | None
     )
 
 
+def bind_packs(blocks: list[Block], packs: list[list[Any]], weights: list[Any] | None) -> Group:
+    """Join blocks whose values a worker holds several together."""
+    return bind_group(blocks, [chunk for pack in packs for chunk in pack], weights)
+
+
 def _exclude(group: Group, rows: Ints) -> Group:
     return group.excluding(rows)
 
@@ -322,12 +327,12 @@ class ClusterExecutor(Executor):
 
     def __init__(
         self,
-        crew: Crew,
+        worker_slots: WorkerSlots,
         groups: list[Task],
         ranges: Sequence[Sequence[Range]],
         plan: MemoryPlan | None = None,
     ) -> None:
-        self.crew = crew
+        self.worker_slots = worker_slots
         self.plan = plan
         self.groups = groups
         #: Rows of each group.
@@ -336,7 +341,7 @@ class ClusterExecutor(Executor):
     @property
     def client(self) -> Any:
         """The client that submits the tasks."""
-        return self.crew.client
+        return self.worker_slots.client
 
     @property
     def workers(self) -> list[str | None]:
@@ -349,7 +354,7 @@ class ClusterExecutor(Executor):
         return Task(name, function, arguments, slot).submit(self.client)
 
     def _gather(self, name: str, tasks: list[Task], watched: Sequence[Task] = ()) -> list[Any]:
-        return gather(self.client, f"the pass {name!r}", tasks, watched, self.crew.slots)
+        return gather(self.client, f"the pass {name!r}", tasks, watched, self.worker_slots.slots)
 
     def _to_send(self, value: Any) -> Any:
         """Return what tasks are given for a value that all of them need."""
@@ -361,7 +366,7 @@ class ClusterExecutor(Executor):
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Run one task a group and gather the results."""
-        self.crew.settle(self.groups)
+        self.worker_slots.settle(self.groups)
         arguments = tuple(self._to_send(argument) for argument in arguments)
         tasks = [
             self._submit(name, function, group, *arguments, slot=group.slot)
@@ -377,7 +382,7 @@ class ClusterExecutor(Executor):
             size = reduction.nbytes(state)
             if size > _SENT_ONCE:
                 self.plan.check(reduction.name, size, _n_bytes(state))
-        self.crew.settle(self.groups)
+        self.worker_slots.settle(self.groups)
         sent = self._to_send(state)
         folded = [
             self._submit(
@@ -409,20 +414,20 @@ class ClusterExecutor(Executor):
 
     def excluding(self, rows: Ints) -> ClusterExecutor:
         """Leave some rows out of sums; the blocks stay where they are."""
-        self.crew.settle(self.groups)
+        self.worker_slots.settle(self.groups)
         rows = self._to_send(rows)
         groups = [
             self._submit("bind", _exclude, group, rows, slot=group.slot) for group in self.groups
         ]
-        return ClusterExecutor(self.crew, groups, self.ranges, self.plan)
+        return ClusterExecutor(self.worker_slots, groups, self.ranges, self.plan)
 
     def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
         """Keep some rows; only groups that hold some of them are asked from now on."""
-        self.crew.settle(self.groups)
+        self.worker_slots.settle(self.groups)
         kept = [
             group
             for group, held in zip(self.groups, self.ranges, strict=True)
             if overlap(held, ranges)
         ]
         groups = [self._submit("bind", _only, group, ranges, slot=group.slot) for group in kept]
-        return ClusterExecutor(self.crew, groups, [list(ranges) for _ in kept], self.plan)
+        return ClusterExecutor(self.worker_slots, groups, [list(ranges) for _ in kept], self.plan)

@@ -12,7 +12,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from daskclust._types import Array
+from daskclust._types import Array, Bools
 from daskclust.engine.blocks import as_matrix, check_shape, check_vector
 from daskclust.engine.rows import Rows, is_dask, open_rows, unwrap, working_dtype
 from daskclust.exceptions import ChunkError
@@ -23,10 +23,11 @@ _NONE = -1
 __all__ = ["as_label_vector", "open_label_pairs", "open_labeled_rows"]
 
 
-def as_label_vector(labels: Any, name: str) -> Any:
+def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
     """Return labels as a one-dimensional NumPy or Dask array of numbers, -1 where masked.
 
-    NumPy labels of any sortable type are numbered; Dask labels must be numbers.
+    NumPy labels of any sortable type are numbered; Dask labels must be numbers.  Unless
+    `masked`, labels that are hidden by a mask are refused: -1 would be a class like others.
     """
     labels = unwrap(labels)
     if not is_dask(labels):
@@ -38,24 +39,36 @@ def as_label_vector(labels: Any, name: str) -> Any:
             f"{name}.ravel() for a map of labels."
         )
     if labels.dtype.kind in "iubf":
-        return labels if is_dask(labels) else _whole(labels, name, np.dtype(np.int64))
+        return labels if is_dask(labels) else _whole(labels, name, np.dtype(np.int64), masked)
     if is_dask(labels):
         raise TypeError(
             f"{name} is a Dask array of dtype {labels.dtype}; expected integer labels. Number the "
             "classes first."
         )
-    there = ~np.ma.getmaskarray(labels)
+    there = _shown(labels, name, masked)
     numbers = np.full(len(labels), _NONE)
     numbers[there] = np.unique(np.asarray(labels)[there], return_inverse=True)[1]
     return numbers
 
 
-def _whole(labels: Array, name: str, dtype: np.dtype[Any]) -> Array:
+def _shown(labels: Array, name: str, masked: bool) -> Bools:
+    """Where labels are not hidden by a mask, which is refused if it may not hide any."""
+    hidden = np.ma.getmaskarray(labels)
+    if not masked and hidden.any():
+        raise ValueError(
+            f"{name} is a masked array with masked labels ({int(hidden.sum())} of "
+            f"{len(labels)} here); expected a label a row. Use ignore_masked=True to leave out "
+            "such rows, where there is this argument, or leave them out before."
+        )
+    return ~hidden
+
+
+def _whole(labels: Array, name: str, dtype: np.dtype[Any], masked: bool) -> Array:
     """Return labels as whole numbers of ``dtype``, -1 where masked, or say that they are none."""
     if np.ma.is_masked(labels):
-        there = ~np.ma.getmaskarray(labels)
+        there = _shown(labels, name, masked)
         out = np.full(len(labels), _NONE, dtype)
-        out[there] = _whole(np.asarray(labels)[there], name, dtype)
+        out[there] = _whole(np.asarray(labels)[there], name, dtype, masked)
         return out
     labels = np.asarray(labels)
     whole = np.isfinite(labels) & (labels == np.floor(labels))
@@ -79,7 +92,9 @@ def _whole(labels: Array, name: str, dtype: np.dtype[Any]) -> Array:
     return out
 
 
-def _columns(first: Any, labels: Array, width: int | None, name: str, dtype: Any) -> Array:
+def _columns(
+    first: Any, labels: Array, width: int | None, name: str, dtype: Any, masked: bool
+) -> Array:
     """Put labels in a column beside a block of rows, of some width, or of other labels."""
     if width is None:
         check_vector(first, "labels_true")
@@ -93,8 +108,11 @@ def _columns(first: Any, labels: Array, width: int | None, name: str, dtype: Any
             f"A block of {len(first)} rows has {len(labels)} {name}: the arrays are of different "
             "length, or cut differently. Give both the same chunks."
         )
-    first = _whole(first, "labels_true", dtype) if width is None else as_matrix(first, dtype)
-    return np.column_stack([first, _whole(labels, name, dtype)])
+    if width is None:
+        first = _whole(first, "labels_true", dtype, masked)
+    else:
+        first = as_matrix(first, dtype)
+    return np.column_stack([first, _whole(labels, name, dtype, masked)])
 
 
 def _aligned(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:
@@ -132,14 +150,16 @@ def _like(array: Array, other: Any, names: tuple[str, str]) -> Any:
     return da.from_array(array, chunks=(other.chunks[0], *((-1,) * (array.ndim - 1))))
 
 
-def _beside(first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[Any]) -> Any:
+def _beside(
+    first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[Any], masked: bool
+) -> Any:
     width = None if first.ndim == 1 else first.shape[1]
     if not is_dask(first):
-        return _columns(first, labels, width, name, dtype)
+        return _columns(first, labels, width, name, dtype, masked)
     if first.ndim == 2 and first.numblocks[1] > 1:
         first = first.rechunk({1: -1})
     return da.blockwise(
-        partial(_columns, width=width, name=name, dtype=dtype),
+        partial(_columns, width=width, name=name, dtype=dtype, masked=masked),
         "ik",
         first,
         "ij" if first.ndim == 2 else "i",
@@ -155,13 +175,15 @@ def _beside(first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[
     )
 
 
-def open_label_pairs(labels_true: Any, labels_pred: Any) -> Rows:
+def open_label_pairs(labels_true: Any, labels_pred: Any, *, masked: bool = False) -> Rows:
     """Bind two label vectors as the two columns of rows.
 
     Parameters
     ----------
     labels_true, labels_pred : array of shape (n,)
         Of :func:`as_label_vector`; Dask arrays with other chunks are rechunked.
+    masked : bool, default=False
+        Whether masks of Dask arrays may hide labels.
 
     Raises
     ------
@@ -171,10 +193,12 @@ def open_label_pairs(labels_true: Any, labels_pred: Any) -> Rows:
         Chunks have unknown lengths and cannot be matched.
     """
     first, second = _aligned(labels_true, labels_pred, ("labels_true", "labels_pred"))
-    return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64)))
+    return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64), masked))
 
 
-def open_labeled_rows(X: Any, labels: Any, sample_weight: Any = None) -> Rows:
+def open_labeled_rows(
+    X: Any, labels: Any, sample_weight: Any = None, *, masked: bool = False
+) -> Rows:
     """Bind rows with their labels in one more, last column.
 
     Parameters
@@ -183,6 +207,8 @@ def open_labeled_rows(X: Any, labels: Any, sample_weight: Any = None) -> Rows:
     labels : array of shape (n,)
         Of :func:`as_label_vector`.
     sample_weight : array of shape (n,), optional
+    masked : bool, default=False
+        As of :func:`open_label_pairs`.
 
     Raises
     ------
@@ -191,4 +217,4 @@ def open_labeled_rows(X: Any, labels: Any, sample_weight: Any = None) -> Rows:
     """
     X, labels = _aligned(X, labels, ("X", "labels"))
     dtype = working_dtype(X.dtype)
-    return open_rows(_beside(X, labels, X.shape[1] + 1, "labels", dtype), sample_weight)
+    return open_rows(_beside(X, labels, X.shape[1] + 1, "labels", dtype, masked), sample_weight)

@@ -14,17 +14,19 @@ from numpy.typing import NDArray
 
 from daskclust._types import Ints
 from daskclust.engine.binding import fetch_chunks
-from daskclust.engine.blocks import check_shape, check_vector
+from daskclust.engine.blocks import check_shape, check_vector, tiles_of, working_dtype
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.engine.graphs import read_again
 from daskclust.engine.rows import is_dask
 from daskclust.engine.threads import THREADING_SIZE, side_by_side
 
-__all__ = ["labeled_rows", "map_rows", "pair_rows"]
+__all__ = ["labeled_rows", "make_rows", "map_rows", "pair_rows"]
 
 
 #: Rows of an array in memory that a thread works on at a time.
 _ROWS = 2**16
+#: Bytes of a function from which on it is in a graph once.
+_LARGE = 2**20
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,32 @@ def _patches(lengths: tuple[int, ...], rows: Ints, values: NDArray[Any]) -> list
     ]
 
 
+def _by_tiles(x: NDArray[Any], start: int, function: Callable[..., Any]) -> Any:
+    """Apply a function to rows; to a tile at a time where they are stored in a smaller type."""
+    if x.dtype.itemsize >= working_dtype(x.dtype).itemsize:
+        return function(x, start)
+    out: Any = None
+    for low, high in tiles_of(start, len(x), x.shape[1]):
+        found = function(x[low:high], start + low)
+        if out is None:
+            out = np.empty((len(x), *found.shape[1:]), found.dtype)
+        out[low:high] = found
+    return function(x, start) if out is None else out
+
+
 def _labels_of(x: NDArray[Any], patch: _Patch, function: Callable[..., Any], width: int) -> Any:
     check_shape(x, patch.start, width, None if patch.n_rows < 0 else patch.n_rows)
-    out = function(x, patch.start)
+    out = _by_tiles(x, patch.start, function)
     patch.put(out)
     return out
+
+
+def _labels_shared(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, width: int) -> Any:
+    return _labels_of(x, patch, function, width)
+
+
+def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _labels_by(
@@ -102,14 +125,14 @@ def _map_array(
 ) -> NDArray[Any]:
     """Apply a function to an array, on threads where these pay."""
     if X.size < THREADING_SIZE:
-        whole: NDArray[Any] = function(X, 0)
+        whole: NDArray[Any] = _by_tiles(X, 0, function)
         return whole
     out = np.empty((len(X),) if n_columns is None else (len(X), n_columns), dtype)
 
     def put(start: int) -> None:
         # Of a few rows at a time: what is not put yet is held beside the result.
         rows = slice(start, start + _ROWS)
-        np.copyto(out[rows], function(X[rows], start), casting="equiv")
+        np.copyto(out[rows], _by_tiles(X[rows], start, function), casting="equiv")
 
     side_by_side([partial(put, start) for start in range(0, len(X), _ROWS)])
     return out
@@ -132,7 +155,8 @@ def map_rows(
     X : ndarray or dask.array.Array of shape (n, p)
     function : callable(x, start) -> ndarray
         Returns one result per row; picklable.  ``start`` is the number of the block's
-        first row (0 if chunk lengths are unknown and `patch` is not given).
+        first row (0 if chunk lengths are unknown and `patch` is not given).  One that says by
+        ``nbytes`` that it is large is in the graph once, not in each task.
     dtype : dtype
         Of the result.
     n_columns : int, optional
@@ -165,19 +189,49 @@ def map_rows(
     if patch is None:
         patch = (np.empty(0, np.int64), np.empty(0, dtype))
     patches, label = _patches(lengths, *patch), partial(_labels_of, function=function)
+    layer: dict[Any, Any]
     if hasattr(X, "expr"):
         return _blockwise(X, patches, function, dtype, n_columns, name)
     # A patch inside its task, not beside it: then tasks have one input, the read, and are
     # fused with it.
     names = f"daskclust-{name}-{uuid4().hex}"
     last = () if n_columns is None else (0,)
-    layer = {
-        (names, i, *last): task(partial(label, patch=own, width=X.shape[1]), (X.name, i, 0))
-        for i, own in enumerate(patches)
-    }
+    if getattr(function, "nbytes", 0) < _LARGE:
+        layer = {
+            (names, i, *last): task(partial(label, patch=own, width=X.shape[1]), (X.name, i, 0))
+            for i, own in enumerate(patches)
+        }
+    else:
+        shared = f"{names}-function"
+        layer = {
+            (names, i, *last): task(
+                partial(_labels_shared, patch=own, width=X.shape[1]), (X.name, i, 0), shared
+            )
+            for i, own in enumerate(patches)
+        }
+        layer[shared] = task(partial(_shared, function))
     graph = on_top_of(X, names, layer)
     chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
     return da.Array(graph, names, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
+
+
+def make_rows(
+    lengths: tuple[int, ...],
+    function: Callable[[NDArray[Any], int], NDArray[Any]],
+    *,
+    dtype: Any,
+    name: str,
+) -> da.Array:
+    """Return lazy results of rows whose values are not read, in chunks of these lengths.
+
+    Parameters
+    ----------
+    lengths : tuple of int
+    function, dtype, name
+        As of :func:`map_rows`; blocks have no columns.
+    """
+    blank = da.zeros((sum(lengths), 0), chunks=(lengths, (0,)))
+    return map_rows(blank, function, dtype=dtype, name=name)
 
 
 def _blockwise(

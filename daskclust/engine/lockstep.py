@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine.rows import Ledger, Rows
+from daskclust.engine.rows import PassRecord, Rows
 from daskclust.reduction import Reduction, RowBlock
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.views import Transformed, View, WithoutRows, digest
@@ -82,7 +82,7 @@ class _SharedRows(Rows):
         base: Rows,
         ask: Callable[[Any], Any],
         views: tuple[View, ...],
-        ledger: Ledger | None = None,
+        pass_record: PassRecord | None = None,
     ) -> None:
         self._base = base
         self._ask = ask
@@ -90,7 +90,7 @@ class _SharedRows(Rows):
         self.lengths = base.lengths
         self.n_rows = base.n_rows
         self.n_features = base.n_features
-        self.ledger = Ledger() if ledger is None else ledger
+        self.pass_record = PassRecord() if pass_record is None else pass_record
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -109,14 +109,14 @@ class _SharedRows(Rows):
         """Make one pass, with the others."""
         if carry is not None:
             raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
-        self.ledger.passes += 1
+        self.pass_record.passes += 1
         if reduction.holds:
             reduction = reduction.without_carry()
         return self._ask(Request(reduction, state, self._views)), None
 
     def map(self, name: str, function: Callable[[RowBlock], Array]) -> Array:
         """Make one pass for one result a row; only equal ones are shared."""
-        self.ledger.passes += 1
+        self.pass_record.passes += 1
         found: Array = self._ask(_Map(name, _Through(self._views, function)))
         return found
 
@@ -129,7 +129,7 @@ class _SharedRows(Rows):
 
     def take(self, rows: Ints) -> tuple[Array, Floats]:
         """Fetch rows by number; only equal ones are shared."""
-        self.ledger.passes += 1
+        self.pass_record.passes += 1
         values, weight = self._ask(_Take(np.asarray(rows, dtype=np.int64), self._views))
         return values, weight
 
@@ -142,7 +142,7 @@ class _SharedRows(Rows):
         return self if transform is None else self._seen_through(Transformed(transform))
 
     def _seen_through(self, view: View) -> Rows:
-        rows = _SharedRows(self._base, self._ask, (*self._views, view), self.ledger)
+        rows = _SharedRows(self._base, self._ask, (*self._views, view), self.pass_record)
         rows.n_features = getattr(getattr(view, "function", None), "n_columns", self.n_features)
         return rows
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from daskclust.engine.blocks import Block, Group, Prepare, fold
 from daskclust.engine.executors import ClusterExecutor
-from daskclust.engine.rows import BoundRows
-from daskclust.engine.tasks import Crew, Slot, Task
+from daskclust.engine.rows import OpenRows
+from daskclust.engine.tasks import Slot, Task, WorkerSlots
 from daskclust.engine.workers import workers_of
 from daskclust.reduction import Reduction
 
@@ -36,7 +36,7 @@ def _fold_again(
     return seconds
 
 
-class MadeRows(BoundRows):
+class MadeRows(OpenRows):
     """Noise in float32 that lies with given workers of a cluster, a group of one block each.
 
     Parameters
@@ -66,7 +66,7 @@ class MadeRows(BoundRows):
             arguments = (i * size, size, n_features)
             groups.append(Task("make", _make, arguments, slot).submit(client))
             ranges.append([(i * size, (i + 1) * size)])
-        executor = ClusterExecutor(Crew(client, slots, workers_of(client)), groups, ranges)
+        executor = ClusterExecutor(WorkerSlots(client, slots, workers_of(client)), groups, ranges)
         prepare = Prepare(np.dtype(np.float32), n_columns=n_features)
         super().__init__(executor, prepare, (size,) * len(slots), n_features)
 

@@ -16,6 +16,7 @@ from dask.utils import format_bytes
 
 from daskclust.engine.dask_surface import WorkerInfo, worker_infos
 from daskclust.engine.tasks import Slot, Task, gather
+from daskclust.engine.workers import workers_of
 from daskclust.exceptions import MemoryPlanError
 
 __all__ = [
@@ -35,6 +36,8 @@ _DEADLY = 0.95
 #: Bytes by which a worker grows when it first runs kernels: they are loaded, and compiled where
 #: no cache has them, and neither is ever given back.  Measured: 60 MiB and 130.
 _KERNELS = 2**27
+#: Times that new workers are measured before a fit begins without.
+_ROUNDS = 3
 
 
 @cache
@@ -100,6 +103,7 @@ class _Process:
     To find this class, it has imported the package with all that it needs.
     """
 
+    address: str
     pid: int
     used: int
     at_first: int
@@ -108,36 +112,57 @@ class _Process:
 
     @classmethod
     def here(cls) -> _Process:
+        from distributed import get_worker
+
         shares = {
             name: float(dask.config.get(f"{_SHARES}.{name}", False) or 0.0)
             for name in ("target", "spill", "pause", "terminate")
         }
         first, used = _at_first(), int(psutil.Process().memory_info().rss)
-        return cls(os.getpid(), used, first, psutil.virtual_memory().available, shares)
+        address = str(get_worker().address)
+        return cls(address, os.getpid(), used, first, psutil.virtual_memory().available, shares)
 
 
-def measure(client: Any, threads: Mapping[str, int]) -> list[Room]:
+def measure(client: Any) -> tuple[dict[str, int], list[Room]]:
     """Measure what each worker really has left: one small task on each.
+
+    A cluster without workers starts some for the first of these tasks, or is waited for.
 
     Parameters
     ----------
     client : distributed.Client
-    threads : mapping of str to int
-        Of each worker.
+
+    Returns
+    -------
+    threads : dict of str to int
+        Of each worker that is there now.
+    rooms : list of Room
+        Of those that answered.
     """
-    slots = [Slot(1, address) for address in threads]
-    tasks = [Task("memory", _Process.here, (), slot).submit(client) for slot in slots]
-    # Without slots to move: a worker that goes now is not measured where another is.
-    found: list[_Process] = gather(client, "the measuring of memory", tasks)
+    found: dict[str, _Process] = {}
+    threads = workers_of(client)
+    # Each worker that goes meanwhile is started again under another address, or is not.
+    for _ in range(_ROUNDS):
+        slots = [Slot(1, address) for address in threads if address not in found]
+        if threads and not slots:
+            break
+        tasks = [
+            Task("memory", _Process.here, (), slot).submit(client)
+            for slot in slots or [Slot(1, None)]
+        ]
+        answers: list[_Process] = gather(client, "the measuring of memory", tasks)
+        found.update((process.address, process) for process in answers)
+        threads = workers_of(client)
     infos = worker_infos(client)
     rooms, seen = [], set()
-    shared = sum(1 for address in threads if address in infos and not infos[address].limit)
-    for address, process in zip(threads, found, strict=True):
-        info = infos.get(address)
-        if info is not None:
-            rooms.append(_room(address, info, process, max(1, shared), process.pid in seen))
-            seen.add(process.pid)
-    return rooms
+    measured = [address for address in threads if address in found and address in infos]
+    shared = sum(1 for address in measured if not infos[address].limit)
+    for address in measured:
+        process = found[address]
+        again = process.pid in seen
+        rooms.append(_room(address, infos[address], process, max(1, shared), again))
+        seen.add(process.pid)
+    return threads, rooms
 
 
 def _room(address: str, info: WorkerInfo, process: _Process, shared: int, again: bool) -> Room:
@@ -186,14 +211,14 @@ def check_blocks(
     n_rows: int,
     n_columns: int,
     stored: int,
-    worked: int,
+    tile: int,
     n_groups: int,
     read: int = 0,
 ) -> None:
     """Raise where the blocks that are in memory at the same time do not fit.
 
-    Each thread works on a block while the next is read: one as it is stored, and
-    both in the precision of the distance work, where that is another.  Anything
+    Each thread works on a block while the next is read: both as they are stored, and a tile
+    of the one in the precision of the distance work, where that is another.  Anything
     else a pass needs comes on top, so nothing is refused that could have worked.
 
     Parameters
@@ -201,8 +226,10 @@ def check_blocks(
     rooms : list of Room
     n_rows, n_columns : int
         Of the largest block.
-    stored, worked : int
-        Bytes of a value as it is read, and as it is worked on.
+    stored : int
+        Bytes of a value as it is read.
+    tile : int
+        Bytes of the tile of a block that is converted at a time; 0 where none is.
     n_groups : int
         Tasks of a pass.
     read : int
@@ -212,13 +239,13 @@ def check_blocks(
     ------
     MemoryPlanError
     """
-    row = n_columns * (2 * stored if stored == worked else stored + 2 * worked)
+    row = 2 * n_columns * stored
     # What is cut into blocks is read as a whole.
     more = max(0, read - n_rows * n_columns * stored)
     most = math.ceil(n_groups / max(1, len(rooms)))
     for room in sorted(rooms, key=lambda room: room.free / max(1, room.n_threads)):
         busy = max(1, min(room.n_threads, most))
-        need = busy * (n_rows * row + more)
+        need = busy * (n_rows * row + more + tile)
         if need <= room.free or not room.strict:
             continue
         if busy * more > room.free // 2:
@@ -229,7 +256,7 @@ def check_blocks(
                 "rechunk does not help: use smaller chunks in the store, or "
                 f"{'; or '.join(_remedies(room, need, busy))}."
             )
-        fitting = room.free // (busy * row)
+        fitting = (room.free // busy - tile) // row
         advice = _remedies(room, need, busy)
         if fitting >= 1:
             advice.insert(0, f"X = X.rechunk({{0: {fitting}}}), or smaller chunks in the store")

@@ -15,8 +15,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._progress import begin_pass
 from daskclust._types import Floats, Ints
-from daskclust.engine.binding import bind, is_dask, room_here, working_dtype
+from daskclust.config import check_settings
+from daskclust.engine.binding import bind, is_dask, room_here
 from daskclust.engine.blocks import (
     Block,
     Group,
@@ -26,6 +28,7 @@ from daskclust.engine.blocks import (
     joined_ranges,
     over_blocks,
     share_out,
+    working_dtype,
 )
 from daskclust.engine.executors import Executor, ThreadExecutor
 from daskclust.engine.identity import content_hash
@@ -35,10 +38,11 @@ from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction, RowBlock
 
 __all__ = [
-    "BoundRows",
-    "Ledger",
+    "OpenRows",
+    "PassRecord",
     "Rows",
     "is_dask",
+    "number_type",
     "open_blank",
     "open_rows",
     "unwrap",
@@ -47,14 +51,10 @@ __all__ = [
 
 
 @dataclass
-class Ledger:
-    """What all views of the same data share: the count of passes, and where they are kept.
+class PassRecord:
+    """Count and log of the passes over the same data, shared by all views of them.
 
-    Attributes
-    ----------
-    passes : int
-    log : StartLog, optional
-        Keeps the passes that are made, and answers those that an earlier process made.
+    ``log`` keeps the passes that are made, and answers those that an earlier process made.
     """
 
     passes: int = 0
@@ -69,10 +69,10 @@ class Rows(ABC):
     lengths : tuple of int
         Rows of each chunk, empty chunks included.
     n_rows, n_features : int
-    ledger : Ledger
+    pass_record : PassRecord
     """
 
-    ledger: Ledger
+    pass_record: PassRecord
     lengths: tuple[int, ...]
     n_rows: int
     n_features: int
@@ -90,16 +90,16 @@ class Rows(ABC):
     @property
     def passes(self) -> int:
         """Passes over the data so far, by all views of them."""
-        return self.ledger.passes
+        return self.pass_record.passes
 
     @passes.setter
     def passes(self, count: int) -> None:
-        self.ledger.passes = count
+        self.pass_record.passes = count
 
     @property
     def log(self) -> StartLog | None:
         """What keeps the passes at present, if anything."""
-        return self.ledger.log
+        return self.pass_record.log
 
     @contextmanager
     def logged(self, log: StartLog | None) -> Iterator[None]:
@@ -107,11 +107,11 @@ class Rows(ABC):
 
         Reductions only: what else passes bring home is as long as the data decide.
         """
-        before, self.ledger.log = self.ledger.log, log
+        before, self.pass_record.log = self.pass_record.log, log
         try:
             yield
         finally:
-            self.ledger.log = before
+            self.pass_record.log = before
 
     def kept(
         self,
@@ -130,7 +130,7 @@ class Rows(ABC):
         shapes : mapping of str to tuple of int
             Of all arrays, which are float64; None for a length that the data decide.
         """
-        log = self.ledger.log
+        log = self.pass_record.log
         if log is None:
             return make()
         name = content_hash(question)
@@ -199,16 +199,42 @@ T = TypeVar("T")
 _THREADING_WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
 
 
+def number_type(kind: Any) -> np.dtype[Any] | None:
+    """Return the type of the numbers of a column, missing ones as NaN; None if it has no numbers.
+
+    Parameters
+    ----------
+    kind : numpy.dtype or ExtensionDtype of pandas
+        The latter of nullable and Arrow columns, which may lack values.
+    """
+    if not isinstance(kind, np.dtype):
+        from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+        if not (is_numeric_dtype(kind) or is_bool_dtype(kind)):
+            return None
+        kind = getattr(kind, "numpy_dtype", kind)
+        if not isinstance(kind, np.dtype) or kind.kind not in "iufb":
+            return np.dtype(np.float64)  # decimals
+    return kind if kind.kind in "iufb" else None
+
+
 def unwrap(X: Any) -> Any:
     """Return the array of a Dask DataFrame or Series, or of an xarray object."""
     if hasattr(X, "to_dask_array"):
+        kinds = list(X.dtypes) if X.ndim == 2 else []  # a Series has columns, too
+        plain = all(isinstance(kind, np.dtype) for kind in kinds)
+        if not plain or len({kind.kind == "b" for kind in kinds}) > 1:
+            # Of these pandas makes objects.
+            numbers = [number_type(kind) for kind in kinds]
+            if all(number is not None for number in numbers):
+                X = X.astype(np.result_type(np.float32, *numbers))
         return X.to_dask_array()
     if hasattr(X, "dims") and hasattr(X, "data"):
         return X.data
     return X
 
 
-class BoundRows(Rows):
+class OpenRows(Rows):
     """Row blocks of a data set, bound to where their passes run."""
 
     def __init__(
@@ -217,7 +243,7 @@ class BoundRows(Rows):
         prepare: Prepare,
         lengths: tuple[int, ...],
         n_features: int,
-        ledger: Ledger | None = None,
+        pass_record: PassRecord | None = None,
         room: float = np.inf,
     ) -> None:
         self._executor = executor
@@ -225,7 +251,7 @@ class BoundRows(Rows):
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features
-        self.ledger = Ledger() if ledger is None else ledger
+        self.pass_record = PassRecord() if pass_record is None else pass_record
         self._room = room
 
     @property
@@ -256,10 +282,14 @@ class BoundRows(Rows):
         """
         return self._executor.remembers and 4 * bytes_a_row * self.n_rows <= self._room
 
+    def _begin(self, name: str) -> None:
+        self.pass_record.passes += 1
+        begin_pass(name, self.pass_record.passes)
+
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
         """Make one pass with what each block kept from the last; return (result, carry)."""
-        self.ledger.passes += 1
-        log = self.ledger.log
+        self._begin(reduction.name)
+        log = self.pass_record.log
         known = None if log is None else log.recall(reduction, state)
         if known is not None:
             return reduction.finalize(known, state), None
@@ -270,7 +300,7 @@ class BoundRows(Rows):
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
         """Make one pass and return one result a row, in row order."""
-        self.ledger.passes += 1
+        self._begin(name)
         return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
 
     def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
@@ -279,7 +309,7 @@ class BoundRows(Rows):
         One pass that reads only the chunks concerned (all of them where blocks
         share costly tasks); cost of the client: ``len(rows) x p``.
         """
-        self.ledger.passes += 1
+        self._begin("take")
         parts = self._executor.map("take", collect_rows, self._prepare, rows)
         parts = [part for part in parts if len(part[0])]
         if not parts:
@@ -333,15 +363,17 @@ class BoundRows(Rows):
         ranges = joined_ranges([known[block] for block in wanted])
         lengths = tuple(known[block][1] - known[block][0] for block in wanted)
         executor = self._executor.only(ranges)
-        return BoundRows(executor, self._prepare, lengths, self.n_features, self.ledger, self._room)
+        return OpenRows(
+            executor, self._prepare, lengths, self.n_features, self.pass_record, self._room
+        )
 
     def excluding(self, rows: Ints) -> Rows:
         """Return the same data with some (sorted, unique) rows left out of sums."""
         if not len(rows):
             return self
         executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
-        return BoundRows(
-            executor, self._prepare, self.lengths, self.n_features, self.ledger, self._room
+        return OpenRows(
+            executor, self._prepare, self.lengths, self.n_features, self.pass_record, self._room
         )
 
     def transformed(self, transform: Any) -> Rows:
@@ -351,22 +383,24 @@ class BoundRows(Rows):
         """
         prepare = replace(self._prepare, transform=transform)
         n_features = getattr(transform, "n_columns", self.n_features)
-        return BoundRows(self._executor, prepare, self.lengths, n_features, self.ledger, self._room)
+        return OpenRows(
+            self._executor, prepare, self.lengths, n_features, self.pass_record, self._room
+        )
 
 
-def _open_numpy(X: NDArray[Any], weight: Floats | None, threads_pay: bool) -> BoundRows:
+def _open_numpy(X: NDArray[Any], weight: Floats | None, threads_pay: bool) -> OpenRows:
     n, p = X.shape
     prepare = Prepare(working_dtype(X.dtype), n_columns=p)
     block = Block(0, n, X, weight)
     n_threads = cpu_threads() if threads_pay else 1
     groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
-    return BoundRows(ThreadExecutor(groups), prepare, (n,), p, room=room_here())
+    return OpenRows(ThreadExecutor(groups), prepare, (n,), p, room=room_here())
 
 
-def _open_dask(X: Any, weight: Any) -> BoundRows:
+def _open_dask(X: Any, weight: Any) -> OpenRows:
     bound = bind(X, weight)
     prepare = Prepare(working_dtype(X.dtype), n_columns=X.shape[1])
-    return BoundRows(bound.executor, prepare, bound.lengths, X.shape[1], room=bound.room)
+    return OpenRows(bound.executor, prepare, bound.lengths, X.shape[1], room=bound.room)
 
 
 def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
@@ -393,6 +427,7 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     than ``daskclust.persist-fraction`` of what is free, and is otherwise read
     again in every pass, one block a thread at a time.
     """
+    check_settings()
     if is_dask(X):
         return _open_dask(X, sample_weight)
     if n_clusters is None:
@@ -424,5 +459,5 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
         blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
     else:
         blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p >= THREADING_SIZE)
-    rows = BoundRows(blank._executor, blank._prepare, blank.lengths, p, room=blank._room)
+    rows = OpenRows(blank._executor, blank._prepare, blank.lengths, p, room=blank._room)
     return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

@@ -19,9 +19,18 @@ from typing import Any
 from uuid import uuid4
 
 from daskclust.engine.placement import resettle
-from daskclust.engine.workers import Vigil, scheduler_lost, workers_die, workers_of
+from daskclust.engine.workers import ClusterWait, scheduler_lost, workers_die, workers_of
 
-__all__ = ["Crew", "Slot", "Task", "arrive", "discard", "gather", "gather_futures"]
+__all__ = [
+    "Slot",
+    "Task",
+    "WorkerSlots",
+    "arrive",
+    "await_workers",
+    "discard",
+    "gather",
+    "gather_futures",
+]
 
 #: Seconds between two looks at the workers while tasks are waited for.
 _LOOK = 1.0
@@ -143,15 +152,10 @@ def _sent(argument: Any) -> Any:
     return argument
 
 
-class Crew:
+class WorkerSlots:
     """The workers of a cluster and the slots that are dealt out to them.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    slots : sequence of Slot
-    threads : mapping of str to int
-        Of each worker, when the slots were dealt out.
+    ``threads`` holds the threads of each worker when the slots were dealt out.
     """
 
     def __init__(self, client: Any, slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
@@ -196,7 +200,8 @@ def gather(
     watched : sequence of Task, optional
         Whose ends count as progress; ``tasks`` by default.
     slots : sequence of Slot, optional
-        All that share the workers, so that what moves is dealt out evenly.
+        All that share the workers, so that what moves is dealt out evenly; those of ``tasks`` by
+        default.
 
     Raises
     ------
@@ -206,6 +211,7 @@ def gather(
     Exception
         Of the first task that failed.
     """
+    slots = slots or [task.slot for task in tasks if task.slot is not None]
 
     def lost(present: Mapping[str, int]) -> set[str]:
         waiting = (task.at for task in (*watched, *tasks) if not task.done)
@@ -237,6 +243,22 @@ def gather(
         for task in (*tasks, *watched):
             task.release()
         raise
+
+
+def await_workers(client: Any) -> None:
+    """Wait until a cluster has workers; one that starts them on demand is given a task.
+
+    Raises
+    ------
+    ClusterError
+        There were none for ``daskclust.worker-timeout``.
+    """
+    if not workers_of(client):
+        gather(client, "the start", [Task("hello", _nothing, ()).submit(client)])
+
+
+def _nothing() -> None:
+    pass
 
 
 def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
@@ -371,7 +393,9 @@ def _wait_aside(
     wait_for: Callable[[Any, Sequence[Any]], Any],
 ) -> list[Any]:
     waiting = wait_for(client, futures())
-    vigil: Vigil | None = None
+    wait: ClusterWait | None = None
+    # Workers that are gone, and whose tasks have been submitted again.
+    noted: set[str] = set()
     try:
         while True:
             try:
@@ -384,15 +408,17 @@ def _wait_aside(
                 if not _answers(client):
                     raise scheduler_lost(client) from error
                 raise
-            vigil = Vigil(client, what) if vigil is None else vigil
+            wait = ClusterWait(client, what) if wait is None else wait
             present = workers_of(client)
-            vigil.progressed(n_done())
-            vigil.look(present)
+            wait.progressed(n_done())
+            wait.look(present)
             if not present:
                 continue
-            gone = lost(present)
+            noted -= present.keys()
+            gone = lost(present) - noted
             if gone and renew is not None:
-                vigil.lost(gone)
+                noted |= gone
+                wait.lost(gone)
                 renew(present)
                 waiting = wait_for(client, futures())
     except Exception as error:

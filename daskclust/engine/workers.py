@@ -15,7 +15,7 @@ from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.progress import notify
 from daskclust.exceptions import ClusterError
 
-__all__ = ["Vigil", "workers_of"]
+__all__ = ["ClusterWait", "workers_of"]
 
 #: Seconds without a worker after which that is said, and after which it is said again.
 _SAID_AFTER = 15.0
@@ -93,14 +93,10 @@ def scheduler_lost(client: Any) -> ClusterError:
     )
 
 
-class Vigil:
-    """Waiting for a cluster: what is said meanwhile, and when it is given up.
+class ClusterWait:
+    """Wait for a cluster: its messages, and its end after ``daskclust.worker-timeout``.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    what : str
-        What is waited for.
+    ``what`` names in messages the work that waits.
     """
 
     def __init__(self, client: Any, what: str) -> None:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats
 from daskclust._warnings import warn
-from daskclust.engine import as_matrix, map_rows, open_rows
+from daskclust.engine import as_matrix, map_rows, open_rows, working_dtype
 from daskclust.estimator.inputs import Data, check_rows, check_weight
 from daskclust.estimator.parameters import is_partial
 from daskclust.estimator.spaces import METRICS, Metric
@@ -33,7 +33,8 @@ from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 
 __all__ = [
     "BaseClusterer",
-    "output_dtype",
+    "CenterSpace",
+    "center_space",
     "warn_few_distinct",
 ]
 
@@ -48,13 +49,14 @@ class RowFunction:
     dtype: np.dtype[Any]
     distances: bool = False
     missing: bool = False
+    nearest_only: bool = False
 
     def with_centers(self, centers: Floats, feature_weights: Floats | None) -> RowFunction:
         """Return the same function for other centers and weights."""
         return replace(self, centers=centers, feature_weights=feature_weights)
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Labels of the rows, or their distances to all centers."""
+        """Labels of the rows, or their distances to all centers, or minus the least."""
         x = as_matrix(x, self.dtype)
         check_block(x, start, missing=self.missing)
         x = self.metric(x)
@@ -62,6 +64,8 @@ class RowFunction:
         if not self.distances:
             labels, squared = measure(x, self.centers, feature_weights=self.feature_weights)
             self._check_squares(squared, start)
+            if self.nearest_only:
+                return np.where(labels < 0, np.nan, -np.sqrt(squared)).astype(self.dtype)
             return self.metric.break_ties(x, labels)
         out = np.empty((len(x), len(self.centers)), dtype=self.dtype)
         for k in range(len(self.centers)):
@@ -81,6 +85,31 @@ class RowFunction:
                 f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
                 "values that stand for missing data, else rescale the features."
             )
+
+
+@dataclass(frozen=True)
+class CenterSpace:
+    """Where a model compares rows with its centers.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (k, q)
+    metric : Metric or None
+        Takes rows into the space; None where they stay as they are.
+    feature_weights : ndarray of shape (q,), optional
+    """
+
+    centers: Floats
+    metric: Metric | None
+    feature_weights: Floats | None
+
+
+def center_space(model: Any) -> CenterSpace | None:
+    """Return where a fitted model compares rows with its centers; None if it does not."""
+    if not isinstance(model, BaseClusterer):
+        return None
+    metric = None if model._metric.is_identity else model._metric
+    return CenterSpace(model._centers, metric, model._prediction_weights())
 
 
 def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
@@ -178,7 +207,9 @@ class BaseClusterer(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        return map_rows(X, self._row_function(output_dtype(X)), dtype=np.int32, name="predict")
+        return map_rows(
+            X, self._row_function(working_dtype(X.dtype)), dtype=np.int32, name="predict"
+        )
 
     def transform(self, X: Any) -> Any:
         """Distance of each row to each center, in the metric of the fit.
@@ -192,11 +223,12 @@ class BaseClusterer(
         Returns
         -------
         distances : ndarray or dask.array.Array of shape (n_samples, n_clusters)
-            float32 for float32 input, else float64.
+            float32 for float32 input and for what it holds exactly (float16 and integers of
+            one or two bytes), else float64.
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        dtype = output_dtype(X)
+        dtype = working_dtype(X.dtype)
         return map_rows(
             X,
             self._row_function(dtype, distances=True),
@@ -204,6 +236,33 @@ class BaseClusterer(
             n_columns=len(self._centers),
             name="transform",
         )
+
+    def score_samples(self, X: Any) -> Any:
+        """Minus the distance of each row to its nearest center, in the metric of the fit.
+
+        The higher, the more normal; 0 on a center.  Distances are not divided by the spread of
+        the cluster, which models do not keep: rows of wide clusters score lower.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        scores : ndarray or dask.array.Array of shape (n_samples,)
+            float32 for float32 input, else float64.  Lazy, and chunked like X, for a Dask
+            array.  NaN for a row without any value.
+
+        Raises
+        ------
+        ValueError
+            As of ``predict``.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        dtype = working_dtype(X.dtype)
+        function = replace(self._row_function(dtype), nearest_only=True)
+        return map_rows(X, function, dtype=dtype, name="score_samples")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the sum of squared distances of rows to their nearest center.
@@ -253,8 +312,3 @@ class BaseClusterer(
         tags.input_tags.allow_nan = is_partial(self)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def output_dtype(X: Any) -> np.dtype[Any]:
-    """Return the precision of what is made of rows: float32 for float32 rows, else float64."""
-    return np.dtype(np.float32) if X.dtype in (np.float32, np.float16) else np.dtype(np.float64)

@@ -29,9 +29,10 @@ from daskclust.engine import (
     map_rows,
     showing_progress,
 )
-from daskclust.estimator.inputs import Data, check_data, labels_for
+from daskclust.estimator.inputs import ORIGIN, Data, check_data, labels_for
 from daskclust.estimator.parameters import is_partial
 from daskclust.estimator.values import check_partial_survey, check_survey
+from daskclust.persistence.origin import clusters_are_classes, name_classes
 from daskclust.reduction import SURVEY, Reduction, RowLabels, Survey, SurveyRequest
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY, PartialSurvey
 
@@ -49,6 +50,7 @@ __all__ = [
     "observing",
     "open_checkpoint",
     "row_labels",
+    "settled",
 ]
 
 
@@ -210,9 +212,12 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     draft = _draft(estimator)
     draft._check_parameters()
     data = check_data(X, sample_weight, draft)
+    opened = None
     if "y" in given:
-        given["y"] = labels_for(X, given["y"])
+        given["y"], opened = labels_for(X, given["y"])
     _fit(draft, data, given)
+    if opened is not None and not opened.by_name and clusters_are_classes(draft):
+        name_classes(draft, opened.meanings, opened.colors)
     _adopt(estimator, draft)
     return estimator
 
@@ -223,9 +228,9 @@ def fit_opened(estimator: E, data: Data, **given: Any) -> E:
     draft._check_parameters()
     fitted = vars(draft)
     fitted["n_features_in_"] = data.n_features
-    fitted.pop("feature_names_in_", None)
-    if data.feature_names is not None:
-        fitted["feature_names_in_"] = data.feature_names
+    for name in ORIGIN:
+        fitted.pop(name, None)
+    fitted.update(data.origin)
     _fit(draft, data, given)
     _adopt(estimator, draft)
     return estimator
@@ -246,6 +251,7 @@ def _adopt(estimator: Fittable, draft: Fittable) -> None:
 
 
 def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
+    name_classes(draft, None)
     with showing_progress(draft, lambda: data.opened):
         _fit_in_steps(draft, data, given)
 
@@ -274,6 +280,22 @@ def _fit_in_steps(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None
         sizes=problem.sizes,
     )
     draft._finish(opened, problem, fitted.state, fitted.history)
+
+
+def settled(estimator: Any, data: Data) -> Any:
+    """Fit an estimator to rows in memory, quietly, as part of another fit; return its state.
+
+    No progress, no history, no checkpoint: the iterations are those of :func:`fit`.
+    """
+    first = estimator._first_pass(data, None)
+    problem = estimator._problem(_look(data, first, hashed=False), None)
+    state = problem.begin()
+    for _ in range(problem.max_iter):
+        step = problem.step(state)
+        state = step.state
+        if step.finished:
+            break
+    return state
 
 
 def _look(data: Data, first: FirstPass, *, hashed: bool) -> OpenData:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +18,10 @@ from sklearn.utils.validation import validate_data
 from daskclust._types import Floats
 from daskclust.engine import Rows, compute, is_dask, open_rows, unwrap
 from daskclust.exceptions import ConstraintError
+from daskclust.persistence.origin import check_same_data, described
 
 __all__ = [
+    "ORIGIN",
     "Data",
     "as_cube",
     "as_labels",
@@ -53,8 +56,8 @@ def unmasked(y: Any) -> Any:
     return np.ma.getdata(y)  # refused for its type
 
 
-def labels_for(X: Any, y: Any) -> Any:
-    """Return partial labels as they are; of a cube a label map as ``(rows, labels)``.
+def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return partial labels as they are, and of a label map ``(rows, labels)`` and itself.
 
     Parameters
     ----------
@@ -63,6 +66,12 @@ def labels_for(X: Any, y: Any) -> Any:
         A label map is what :meth:`daskclust.Cube.rows_of` takes: of shape (y, x), or a
         path or group of one.
 
+    Returns
+    -------
+    labels : array-like or (rows, labels)
+    opened : Image or None
+        The label map, which may name its codes.
+
     Raises
     ------
     ValueError
@@ -70,10 +79,13 @@ def labels_for(X: Any, y: Any) -> Any:
     """
     cube = as_cube(X)
     if cube is None or y is None or isinstance(y, tuple | list | numbers.Number):
-        return y
+        return y, None
     n_dims = len(getattr(y, "shape", ())) or None
     is_map = n_dims == 2 and (y.shape[1] != 1 or cube.shape[1] == 1)
-    return cube.rows_of(y) if n_dims is None or is_map else y
+    if n_dims is not None and not is_map:
+        return y, None
+    opened = cube.open_map("label_map", y)
+    return cube.rows_of(opened), opened
 
 
 def as_labels(y: Any) -> Any:
@@ -109,10 +121,18 @@ def as_labels(y: Any) -> Any:
 
 
 def _check_dask(X: Any) -> Any:
+    if X.ndim > 2:
+        # To reshape an image of (band, y, x) would mix bands and pixels.
+        raise ValueError(
+            f"Expected a Dask array of 2 dimensions (rows, features), got {X.ndim} of shape "
+            f"{X.shape}. For an image use daskclust.open_cube(X, dims=...).samples, which knows "
+            "the order of its axes; for other data bring the features to the last axis, then "
+            "X.reshape(-1, X.shape[-1])."
+        )
     if X.ndim != 2:
         raise ValueError(
             f"Expected a Dask array of 2 dimensions (rows, features), got {X.ndim} of shape "
-            f"{X.shape}. Use X.reshape(-1, n_features), or X[:, None] for a single feature."
+            f"{X.shape}. Use X[:, None] for a single feature."
         )
     if X.dtype.kind not in "fiub":
         raise ValueError(
@@ -120,6 +140,11 @@ def _check_dask(X: Any) -> Any:
             "its values are numbers."
         )
     n, p = X.shape
+    if np.isnan(p):
+        raise ValueError(
+            "X is a Dask array of an unknown number of columns; expected a known one. Use "
+            "X.compute_chunk_sizes(), or give blocks of a known shape to map_blocks (chunks=)."
+        )
     for size, unit in ((n, "sample(s)"), (p, "feature(s)")):
         if size == 0:
             raise ValueError(
@@ -128,28 +153,43 @@ def _check_dask(X: Any) -> Any:
     return X
 
 
-#: What an estimator keeps of its cube's scaling, by attribute.
+#: Types of values that stay as they are; of others float64 is made.
+_KEPT = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16]
+
+#: What an estimator keeps of its cube: how it describes itself, and its scaling, by attribute.
+_SCENE = "_cube_data"
 _SCALING = {
     "_cube_scale": "kind",
     "_cube_mean": "mean",
     "_cube_std": "std",
     "_cube_matrix": "matrix",
 }
+#: All that an estimator remembers of X besides the number of features.
+ORIGIN = ("feature_names_in_", _SCENE, *_SCALING)
 
 
 def cube_of_fit(estimator: Any, cube: Any) -> Any:
-    """Return a cube with its samples scaled as those that the estimator was fitted on."""
+    """Return a cube with its samples scaled as those that the estimator was fitted on.
+
+    Raises
+    ------
+    ValueError
+        For other bands, or another order of them, and for other units.
+    """
     if not hasattr(estimator, "_cube_scale"):
         return cube
+    # Bands without any data are left out when pixels are counted.
+    scaling = cube.sample_scaling
+    check_same_data(estimator, cube)
     known = {field: getattr(estimator, name, None) for name, field in _SCALING.items()}
-    return cube.scaled_as(replace(cube.sample_scaling, **known))
+    return cube.scaled_as(replace(scaling, **known))
 
 
 def _samples(estimator: Any, X: Any, cube: Any, reset: bool) -> Any:
     """Return the samples of a cube, scaled as those that the estimator was fitted on."""
     if not reset:
         return cube_of_fit(estimator, cube).samples
-    for name in _SCALING:
+    for name in (_SCENE, *_SCALING):
         vars(estimator).pop(name, None)
     if cube is None:
         return X
@@ -157,6 +197,7 @@ def _samples(estimator: Any, X: Any, cube: Any, reset: bool) -> Any:
         value = getattr(cube.sample_scaling, field)
         if value is not None:
             setattr(estimator, name, value)
+    setattr(estimator, _SCENE, described(cube))
     return cube.samples
 
 
@@ -216,7 +257,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         estimator,
         X if data is X else data,
         reset=reset,
-        dtype=[np.float64, np.float32],
+        dtype=_KEPT,
         order="C",
         ensure_all_finite=False,
     )
@@ -287,8 +328,8 @@ class Data:
     X : ndarray or dask.array.Array of shape (n, p)
         As checked; what lazy results refer to.
     weight : ndarray or dask.array.Array of shape (n,), or None
-    feature_names : ndarray of shape (p,), or None
-        ``feature_names_in_``.
+    origin : mapping of str to value, optional
+        What an estimator remembers of X: ``feature_names_in_``, and bands and scaling of a cube.
     rows : Rows, optional
         X, where it is bound already.
     """
@@ -297,10 +338,10 @@ class Data:
         self,
         X: Any,
         weight: Any = None,
-        feature_names: NDArray[Any] | None = None,
+        origin: Mapping[str, Any] | None = None,
         rows: Rows | None = None,
     ) -> None:
-        self.X, self.weight, self.feature_names = X, weight, feature_names
+        self.X, self.weight, self.origin = X, weight, dict(origin or {})
         self._rows = rows
 
     @property
@@ -320,7 +361,7 @@ class Data:
 
     def through(self, rows: Rows) -> Data:
         """Return the same data, read through another handle."""
-        return Data(self.X, self.weight, self.feature_names, rows)
+        return Data(self.X, self.weight, self.origin, rows)
 
     @property
     def n_rows(self) -> float:
@@ -350,4 +391,6 @@ def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | Non
     """
     estimator = BaseEstimator() if estimator is None else estimator
     X = check_rows(estimator, X, reset=True)
-    return Data(X, check_weight(sample_weight, X), getattr(estimator, "feature_names_in_", None))
+    known = vars(estimator)
+    origin = {name: known[name] for name in ORIGIN if name in known}
+    return Data(X, check_weight(sample_weight, X), origin)

@@ -30,6 +30,8 @@ _COMPLETE_STARTS = ("dkm++", "robin")
 
 def check_integer(value: Any, name: str, minimum: int) -> None:
     """Raise unless ``value`` is an integer of at least ``minimum``."""
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}={value!r}; expected a whole number of {minimum} or more.")
     check_scalar(value, name, numbers.Integral, min_val=minimum)
 
 
@@ -84,7 +86,18 @@ def check_missing(estimator: Any) -> None:
 
 
 def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
-    """Return starting centers as float64 after checking their shape and values."""
+    """Return starting centers as float64 after checking their shape and values.
+
+    A fitted model stands for its centers.
+    """
+    if hasattr(init, "get_params"):
+        kind = type(init).__name__
+        init = getattr(init, "cluster_centers_", getattr(init, "means_", None))
+        if init is None:
+            raise ValueError(
+                f"init is a {kind} without centers; expected a fitted model that has "
+                "cluster_centers_ (clones of models are not fitted), or an array."
+            )
     centers = np.array(without_mask(init, "init"), dtype=np.float64, order="C")
     if centers.shape != (n_clusters, n_features):
         raise ValueError(

@@ -6,6 +6,12 @@ known (``centers``), else one more to find them.  NumPy and Dask arrays may be
 mixed; nothing as long as the data reaches the client.
 """
 
+from daskclust.metrics._accuracy import (
+    AccuracyReport,
+    accuracy_of_counts,
+    accuracy_report,
+    wilson_interval,
+)
 from daskclust.metrics._agreement import (
     adjusted_rand_score,
     agreement_scores,
@@ -25,7 +31,10 @@ from daskclust.metrics._centroid import (
 )
 
 __all__ = [
+    "AccuracyReport",
     "CentroidScores",
+    "accuracy_of_counts",
+    "accuracy_report",
     "adjusted_rand_score",
     "agreement_scores",
     "ari_of_table",
@@ -38,4 +47,5 @@ __all__ = [
     "normalized_mutual_info_score",
     "pairwise_f_score",
     "silhouette_score",
+    "wilson_interval",
 ]

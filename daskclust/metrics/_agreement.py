@@ -60,8 +60,8 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     Raises
     ------
     ValueError
-        For vectors of different length, labels that are no whole numbers, and
-        where every row is masked.
+        For vectors of different length, labels that are no whole numbers, masked arrays
+        that hide labels unless ``ignore_masked=True``, and where every row is masked.
     ChunkError
         For chunks of unknown length that cannot be matched.
 
@@ -76,10 +76,12 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
            [1, 7, 1]])
     """
     _check_flag(ignore_masked)
-    truth = as_label_vector(labels_true, "labels_true")
-    found = as_label_vector(labels_pred, "labels_pred")
+    truth = as_label_vector(labels_true, "labels_true", masked=ignore_masked)
+    found = as_label_vector(labels_pred, "labels_pred", masked=ignore_masked)
     if is_dask(truth) or is_dask(found):
-        table: Counts = open_label_pairs(truth, found).reduce(CONTINGENCY, None)
+        table: Counts = open_label_pairs(truth, found, masked=ignore_masked).reduce(
+            CONTINGENCY, None
+        )
     elif len(truth) != len(found):
         raise ValueError(
             f"labels_true has {len(truth)} rows, labels_pred has {len(found)}; they must be of the "
@@ -298,7 +300,9 @@ def clustering_accuracy(
     Clusters and classes are matched one to one so that most rows agree, in memory of
     the pairs that occur where these are few out of many.  Where
     there are more clusters than classes, or fewer, the surplus is matched with
-    nothing and its rows count as wrong.
+    nothing and its rows count as wrong.  Labels that mean the same in both need no
+    matching: their accuracy is the share of rows where they are equal.  The matching is
+    made on the client, and takes seconds for 2e4 classes and a minute for 1e5.
 
     Parameters
     ----------

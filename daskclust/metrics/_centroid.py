@@ -10,7 +10,14 @@ import numpy as np
 import sklearn.metrics
 
 from daskclust._types import Floats, Ints
-from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, unwrap
+from daskclust.engine import (
+    Rows,
+    as_label_vector,
+    is_dask,
+    open_labeled_rows,
+    unwrap,
+    working_dtype,
+)
 from daskclust.estimator.inputs import check_weight
 from daskclust.estimator.parameters import check_choice, without_mask
 from daskclust.kernels.label_moments import LabelMoments
@@ -136,8 +143,8 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
         # As of Dask arrays: the first pass refuses it where the row counts.
         sample_weight = np.ma.filled(sample_weight.astype(np.float64), np.nan)
     sample_weight = check_weight(sample_weight, X)
-    labels = as_label_vector(labels, "labels")
-    return open_labeled_rows(X, labels, sample_weight)
+    labels = as_label_vector(labels, "labels", masked=bool(ignore_masked))
+    return open_labeled_rows(X, labels, sample_weight, masked=bool(ignore_masked))
 
 
 def _find_moments(rows: Rows, ignore_masked: bool) -> LabelMoments:
@@ -283,10 +290,11 @@ def silhouette_score(
             "method='exact' compares all pairs of rows of a NumPy array, without centers and "
             "sample_weight. Use method='centroid', or compute a sample of the rows."
         )
-    labels = as_label_vector(labels, "labels")
+    labels = as_label_vector(labels, "labels", masked=ignore_masked)
     keep = labels != _MASKED if ignore_masked else np.ones(len(labels), bool)
     X = np.asanyarray(X)
     X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
+    X = X.astype(working_dtype(X.dtype), copy=False)
     return float(sklearn.metrics.silhouette_score(X[keep], labels[keep]))
 
 

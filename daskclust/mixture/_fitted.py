@@ -11,8 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats, Ints
-from daskclust.engine import Rows, as_matrix, map_rows, open_rows
-from daskclust.estimator.base import output_dtype
+from daskclust.engine import Rows, as_matrix, map_rows, open_rows, working_dtype
 from daskclust.estimator.inputs import check_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.values import check_block, infinite_message
@@ -22,7 +21,7 @@ from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 from daskclust.reduction.survey import SurveyRequest
 
-__all__ = ["FittedMixture"]
+__all__ = ["FittedMixture", "MixtureFunction"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class MixtureFunction:
     mixtures : Mixtures
     shift : ndarray of shape (p,), float64
     output : {"labels", "posteriors", "likelihood", "imputed"}
+        The likelihood is the mean of the models' log-likelihoods.
     dtype : dtype
         That rows are converted to.
     """
@@ -52,7 +52,7 @@ class MixtureFunction:
         shares, total = posteriors(x, self.mixtures, self.shift)
         if self.output == "labels":
             return np.argmax(shares, axis=0).astype(np.int32)
-        return shares.T.astype(self.dtype) if self.output == "posteriors" else total[0]
+        return shares.T.astype(self.dtype) if self.output == "posteriors" else total.mean(axis=0)
 
 
 class FittedMixture:
@@ -89,7 +89,7 @@ class FittedMixture:
     def _map(self, X: Any, output: str, dtype: Any = None, n_columns: int | None = None) -> Any:
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        working = output_dtype(X)
+        working = working_dtype(X.dtype)
         return map_rows(
             X,
             self._function(output, working),
@@ -135,6 +135,8 @@ class FittedMixture:
 
     def score_samples(self, X: Any) -> Any:
         """Log-likelihood of the values that are there of each row.
+
+        The higher, the more normal; rows that miss values are compared by those they have.
 
         Parameters
         ----------

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import Fitted, is_dask, map_rows, pair_rows
-from daskclust.estimator.base import output_dtype
+from daskclust.engine import Fitted, is_dask, map_rows, pair_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, open_checkpoint
 from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
@@ -25,6 +24,7 @@ from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.mixture._em import Floor
 from daskclust.mixture._embedding import Embedding, Kernel
 from daskclust.mixture._ensemble import Member, Pool, draw_pool, train_members
+from daskclust.mixture._fitted import MixtureFunction
 from daskclust.mixture._incomplete import observed_pass
 from daskclust.mixture._spectrum import (
     OVERSAMPLING,
@@ -366,7 +366,7 @@ class PCKID(
         self._basis = state.basis / np.sqrt(len(state.sizes))
         self._single = problem.dtype == np.float32
         self.eigenvalues_ = state.values
-        embed = self._embedding(output_dtype(data.X))
+        embed = self._embedding(working_dtype(data.X.dtype))
         if is_dask(data.X):
             # K-means keeps it in memory while it goes over it; what users get needs no client.
             self.embedding_ = map_rows(
@@ -427,7 +427,7 @@ class PCKID(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        embed = self._embedding(output_dtype(X))
+        embed = self._embedding(working_dtype(X.dtype))
         return map_rows(
             X, embed, dtype=embed.row_dtype, n_columns=self._n_features_out, name="transform"
         )
@@ -461,8 +461,29 @@ class PCKID(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        function = self._embedding(output_dtype(X), self.cluster_centers_)
+        function = self._embedding(working_dtype(X.dtype), self.cluster_centers_)
         return map_rows(X, function, dtype=np.int32, name="predict")
+
+    def score_samples(self, X: Any) -> Any:
+        """Mean log-likelihood of the values that are there of each row, over the ensemble.
+
+        The higher, the more normal.
+
+        Parameters
+        ----------
+        X : array-like or dask.array.Array of shape (n_samples, n_features)
+            NaN where a value is missing.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_samples,), float64
+            Lazy, and chunked like X, for a Dask array.
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        working = working_dtype(X.dtype)
+        function = MixtureFunction(self.ensemble_, self._shift, "likelihood", working)
+        return map_rows(X, function, dtype=np.float64, name="score_samples")
 
     def kernel(self, X: Any, Y: Any = None) -> Any:
         """Kernel between rows (Eq. 6), in [0, 1].

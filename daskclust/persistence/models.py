@@ -71,6 +71,9 @@ def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
     for name, value in model.get_params(deep=False).items():
         if name in _NEVER_SAVED:
             continue
+        if name == "init" and hasattr(value, "get_params"):
+            # A model that a fit began with stands for its centers.
+            value = np.asarray(getattr(value, "cluster_centers_", getattr(value, "means_", None)))
         if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
             arrays[_PARAMS + name] = value
             continue

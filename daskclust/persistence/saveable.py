@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from daskclust.persistence.origin import ENTRIES
 from daskclust.persistence.schema import Array, Choice, Entry, Names, Number
 
 __all__ = ["Saveable"]
@@ -21,6 +22,7 @@ class Saveable:
         "_cube_mean": Array("p", optional=True),
         "_cube_std": Array("p", optional=True),
         "_cube_matrix": Array("p", "p", optional=True),
+        **ENTRIES,
     }
     #: Parameters that may differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ()

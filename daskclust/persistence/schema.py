@@ -205,7 +205,8 @@ class Array(Entry):
         if self.low is not None and array.size:
             _check(not (array < self.low).any(), name, f"holds values below {self.low}")
         if self.finite and self.kind != "b":
-            _check(not (np.abs(array) > self.high).any(), name, f"holds values beyond {self.high}")
+            beyond = np.abs(array) > np.float64(self.high)  # which float32 may not hold
+            _check(not beyond.any(), name, f"holds values beyond {self.high}")
         if self.total is not None:
             wanted = sizes[self.total]
             # Python integers: those of NumPy wrap around.
@@ -470,8 +471,8 @@ VIOLATIONS = Records((("i", "<i8"), ("j", "<i8"), ("kind", "<U11")))
 
 
 def saved_entries(estimator: type) -> dict[str, Entry]:
-    """Collect ``_saved_state`` of a class and its bases."""
-    entries: dict[str, Entry] = {}
+    """Collect ``_saved_state`` of a class and its bases; None takes an entry of a base away."""
+    entries: dict[str, Entry | None] = {}
     for base in reversed(estimator.__mro__):
         entries.update(base.__dict__.get("_saved_state", {}))
-    return entries
+    return {name: entry for name, entry in entries.items() if entry is not None}

@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from daskclust import plotting
 from daskclust._types import Array, Floats
-from daskclust.engine import compute
+from daskclust.colors import Legend
 from daskclust.report._page import Page, escape
-from daskclust.report._pictures import map_png, photo_jpeg
-from daskclust.report._places import MapAxes
-from daskclust.report.legend import Legend
+from daskclust.report._pictures import map_png, photo_jpeg, photo_of
 from daskclust.report.summary import MapSummary
 
 __all__ = ["add_map", "packed"]
@@ -25,9 +22,7 @@ __all__ = ["add_map", "packed"]
 _ROOM = 3_000_000
 #: Pixels along the longer side of the plain picture, and of the scene.
 _SMALL, _PHOTO = 600, 1000
-#: Stored bytes up to which a cube is read once more, for a color picture of the scene.
-_PHOTO_BYTES = 512 * 2**20
-#: Steps of a margin; the highest number is none.
+#: Steps of a margin; the highest number means no margin.
 _MARGIN_STEPS, _NO_MARGIN = 100, 255
 
 
@@ -48,7 +43,7 @@ def packed(summary: MapSummary, n_codes: int) -> dict[str, Any]:
     -------
     dict
         ``width``, ``height``, ``step`` (pixels of the map for one that is shown),
-        ``bytes`` of a label, ``labels`` (0 is none), and ``margins`` if there are any, in
+        ``bytes`` of a label, ``labels`` (0 means no label), and ``margins`` if there are any, in
         hundredths, 255 for none.
     """
     size = 1 if n_codes < 2**8 else 2
@@ -77,14 +72,16 @@ def add_map(
     cube: Any,
     summary: MapSummary,
     legend: Legend,
-    axes: MapAxes,
     *,
     mostly: Mapping[int, str],
     uncertainty_is: str | None,
 ) -> None:
     """Add the map with its layers and its legend."""
+    axes = cube.pixel_grid.axes
     layers = packed(summary, len(legend.codes))
-    photo = _photo(cube, summary)
+    thin = max(1, -(-max(summary.preview.shape) // _PHOTO))
+    picture_of_scene = photo_of(cube, summary.step * thin, summary.preview[::thin, ::thin] >= 0)
+    photo = None if picture_of_scene is None else photo_jpeg(picture_of_scene)
     step = layers["step"]
     shown = "every pixel" if step == 1 else f"one of {step} x {step} pixels"
     data = {
@@ -212,16 +209,3 @@ def _mean_margins(summary: MapSummary, n_codes: int) -> Floats | None:
     counts = np.bincount(labels, minlength=n_codes)
     found: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     return found
-
-
-def _photo(cube: Any, summary: MapSummary) -> str | None:
-    """Read a small color picture of a scene that is not too large."""
-    if cube.stored.nbytes > _PHOTO_BYTES:
-        return None
-    thin = max(1, -(-max(summary.preview.shape) // _PHOTO))
-    step = summary.step * thin
-    bands = cube.bands[plotting.rgb_bands(cube.shape[2], cube.wavelengths)]
-    (shown,) = compute("a picture of the scene", cube.stored_bands(bands.tolist())[::step, ::step])
-    picture = np.ma.getdata(shown).astype(float)
-    picture[summary.preview[::thin, ::thin] < 0] = np.nan
-    return photo_jpeg(plotting.stretch(picture))

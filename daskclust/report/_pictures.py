@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 
 from daskclust import plotting
-from daskclust._types import Array
-from daskclust.colors import NODATA_COLOR
+from daskclust._types import Array, Floats
+from daskclust.colors import NODATA_COLOR, rgb_bands, stretch
+from daskclust.engine import compute
 
-__all__ = ["map_png", "photo_jpeg", "svg"]
+__all__ = ["map_png", "photo_jpeg", "photo_of", "svg"]
+
+#: Stored bytes up to which a cube is read once more, for a color picture of the scene.
+_PHOTO_BYTES = 512 * 2**20
 
 
 def svg(
@@ -69,6 +73,26 @@ def map_png(label_map: Array, colors: Sequence[str]) -> str:
     image = Image.fromarray(shown)
     image.putpalette([part for color in palette for part in color])
     return _address(image, "PNG", optimize=True)
+
+
+def photo_of(cube: Any, step: int, shown: Any) -> Floats | None:
+    """Read every `step`-th pixel of a scene in colors; None of a scene that is too large.
+
+    Parameters
+    ----------
+    cube : Cube
+    step : int
+    shown : array of shape (rows, columns), bool
+        Pixels read that have data; may be lazy.
+    """
+    if cube.stored.nbytes > _PHOTO_BYTES:
+        return None
+    bands = cube.bands[rgb_bands(cube.shape[2], cube.wavelengths)]
+    small = cube.stored_bands(bands.tolist())[::step, ::step]
+    found, kept = compute("a picture of the scene", small, shown)
+    picture = np.ma.getdata(found).astype(float)
+    picture[~kept] = np.nan
+    return stretch(picture)
 
 
 def photo_jpeg(picture: Array) -> str:

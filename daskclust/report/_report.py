@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,22 @@ from typing import Any
 import numpy as np
 
 from daskclust import plotting
+from daskclust._types import Floats
+from daskclust.colors import Legend
 from daskclust.report._map import add_map
-from daskclust.report._page import Page
+from daskclust.report._page import Page, escape
 from daskclust.report._pictures import svg
-from daskclust.report._places import map_axes, spectrum_axes
 from daskclust.report._tables import add_agreement, add_violations, mostly_of
-from daskclust.report.legend import Legend, legend_of
-from daskclust.report.summary import MapSummary, agreement_of, as_classes, summarize
-from daskclust.report.written import check_report
+from daskclust.report.legend import legend_of
+from daskclust.report.summary import (
+    MapSummary,
+    agreement_of,
+    compare_classes,
+    known_classes,
+    summarize,
+)
+from daskclust.report.written import Report
 from daskclust.storage.files import write_whole
-from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
 __all__ = ["write_report"]
@@ -33,6 +40,8 @@ _ROUNDS = (
     "only. A jump at a dotted line, up or down, is no gain and no loss. Rounds end when the "
     "weights change no more."
 )
+#: Wavelengths from which micrometers read better than nanometers.
+_LONG = 3000.0
 _PACKAGES = ("daskclust", "dask", "distributed", "numpy", "numba", "scipy", "scikit-learn", "zarr")
 
 
@@ -119,7 +128,8 @@ def write_report(
     >>> write_report(tempfile.mkdtemp() + "/report.html", cube=cube, model=model).stat().st_size > 0
     True
     """
-    check_report(path, overwrite=overwrite)
+    output = Report(path, overwrite=overwrite)
+    output.check()
     if legend is None:
         by_code = class_names if isinstance(class_names, Mapping) else None
         if class_names is not None and by_code is None:
@@ -133,9 +143,10 @@ def write_report(
         if truth is not None and agreement is None:
             none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
             opened = cube.open_map("truth", truth)
-            known = as_classes(opened.values, (*none, *opened.nodata))
-            agreement = {"truth": agreement_of(image, known, cube.blocks)}
-    k = len(legend.codes)
+            compared = agreement_of(image, known_classes(opened, none), cube.blocks)
+            compare_classes(compared, legend, opened)
+            agreement = {"truth": compared}
+    k = len(legend.codes) - (legend.noise is not None)
     plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"
     page = Page(redact(title or plain))
     kind = "clusters" if legend.is_of_clusters else "classes"
@@ -144,12 +155,19 @@ def write_report(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
     )
     page.facts(_facts(cube, model, agreement))
+    advice = (getattr(model, "history_", None) or [{}])[-1].get("advice")
+    if advice:
+        page.section("Labels", f"<p>{escape(advice)}</p>")
     add_map(
-        *(page, cube, summary, legend, map_axes(cube)),
+        page,
+        cube,
+        summary,
+        legend,
         mostly=mostly_of(agreement) if legend.is_of_clusters else {},
         uncertainty_is=uncertainty_is,
     )
     _add_spectra(page, cube, model, legend)
+    _add_tree(page, model)
     _add_history(page, model)
     for key, found in (agreement or {}).items():
         add_agreement(page, key, found, legend)
@@ -159,12 +177,8 @@ def write_report(
     page.details("Cube", _rows_of(_cube_facts(cube)))
     versions = {"python": platform.python_version(), **{n: _version(n) for n in _PACKAGES}}
     page.details("Versions", _rows_of(versions))
-    write_whole(
-        path,
-        page.html(job).encode("utf-8"),
-        check=lambda: check_report(path, overwrite=overwrite),
-    )
-    return path if local_path(path) is None else Path(path)
+    write_whole(path, page.html(job).encode("utf-8"), check=output.check)
+    return path if output.path is None else Path(path)
 
 
 def _version(name: str) -> str:
@@ -195,7 +209,8 @@ def _facts(cube: Any, model: Any, agreement: Any) -> list[tuple[str, str]]:
     history = getattr(model, "history_", None) or []
     if history:
         seconds = sum(record.get("seconds") or 0.0 for record in history)
-        found.append((f"{len(history)}", "iterations"))
+        # As everywhere: records of rounds are more than their number.
+        found.append((f"{getattr(model, 'n_iter_', len(history))}", "iterations"))
         found.append((f"{history[-1].get('passes', '?')}", "passes over the data"))
         found.append((f"{seconds:.1f} s", "in iterations"))
     for key, scores in (agreement or {}).items():
@@ -204,6 +219,40 @@ def _facts(cube: Any, model: Any, agreement: Any) -> list[tuple[str, str]]:
     if violations is not None:
         found.append((f"{len(violations)}", "pairs violated"))
     return found
+
+
+@dataclass(frozen=True)
+class SpectrumAxes:
+    """Axes of spectra.
+
+    Attributes
+    ----------
+    wavelengths : ndarray of shape (bands,) or None
+        In the unit that `x_name` states.
+    x_name, y_name : str
+    """
+
+    wavelengths: Floats | None
+    x_name: str
+    y_name: str
+
+
+def spectrum_axes(cube: Any) -> SpectrumAxes:
+    """Return the axes of a cube's spectra, with the units that its attributes state."""
+    said = cube.attributes
+    name = next((said[key] for key in ("long_name", "standard_name") if key in said), "value")
+    unit = said.get("units")
+    shown = str(name).replace("_", " ")
+    if isinstance(unit, str) and unit.strip() not in ("", "1"):
+        shown = f"{shown} ({unit})"
+    if cube.sample_scaling.kind == "unit":
+        shown = "share of the spectrum's length"
+    where = cube.wavelengths
+    if where is None:
+        return SpectrumAxes(None, "band", shown)
+    if np.max(where) >= _LONG:
+        return SpectrumAxes(where / 1000.0, "wavelength (\N{MICRO SIGN}m)", shown)
+    return SpectrumAxes(where, "wavelength (nm)", shown)
 
 
 def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
@@ -227,7 +276,8 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
 
     def draw(ax: Any, below: Any = None) -> None:
         plotting.draw_spectra(
-            *(ax, centers),
+            ax,
+            centers,
             wavelengths=axes.wavelengths,
             bands=cube.bands,
             names=names,
@@ -253,6 +303,26 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
     page.section(heading, f'<figure class="wide">{picture}</figure>')
 
 
+def _add_tree(page: Page, model: Any) -> None:
+    if hasattr(model, "cut_table"):
+        cuts = model.cut_table()
+        if not cuts:
+            return
+        what = f"Tree of {model.n_leaves_} leaves, cut at {model.n_clusters_} clusters"
+        picture = svg(lambda ax: plotting.dendrogram(model, ax), (11, 4.2), name=what)
+        rows = "".join(
+            f'<tr><td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'
+            f'<td class="n">{cut.smallest:g}</td></tr>'
+            for cut in cuts
+        )
+        head = "<tr><th>clusters</th><th>height</th><th>pixels of the smallest</th></tr>"
+        page.section("Tree", f'<figure class="wide">{picture}</figure><table>{head}{rows}</table>')
+    elif hasattr(model, "condensed_tree_"):
+        what = f"Condensed tree, {model.n_clusters_} clusters chosen"
+        picture = svg(lambda ax: plotting.condensed_tree(model, ax), (11, 4.2), name=what)
+        page.section("Condensed tree", f'<figure class="wide">{picture}</figure>')
+
+
 def _add_history(page: Page, model: Any) -> None:
     history = getattr(model, "history_", None)
     if not history or len(history) == 1:
@@ -264,18 +334,18 @@ def _add_history(page: Page, model: Any) -> None:
     objective = svg(
         lambda ax: plotting.draw_history(ax, history),
         (5.4, 3.2),
-        name=f"Objective of {len(history)} iterations{course}",
+        name=f"Objective of {len(history)} steps{course}",
     )
     times = svg(
         lambda ax: plotting.draw_seconds(ax, history),
         (5.4, 3.2),
-        name=f"Time of {len(history)} iterations, {seconds:.1f} s in all",
+        name=f"Time of {len(history)} steps, {seconds:.1f} s in all",
     )
     rounds = {record["round"] for record in history if "round" in record}
     said = f"<figcaption>{_ROUNDS}</figcaption>" if len(rounds) > 1 else ""
     page.pair(
-        ("Objective of each iteration", f"<figure>{objective}{said}</figure>"),
-        ("Time of each iteration", f"<figure>{times}</figure>"),
+        ("Objective of each step", f"<figure>{objective}{said}</figure>"),
+        ("Time of each step", f"<figure>{times}</figure>"),
     )
 
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
+from daskclust.colors import Legend
 from daskclust.report._page import Page, escape
-from daskclust.report.legend import Legend
 
 __all__ = ["add_agreement", "add_violations", "mostly_of"]
 
@@ -23,8 +22,15 @@ def add_agreement(page: Page, key: str, found: Mapping[str, Any], legend: Legend
         "Adjusted Rand index": found["ari"],
         "Normalized mutual information": found["nmi"],
         "Pairwise F-score": found["pairwise_f"],
-        "Accuracy of the best matching": found["accuracy"],
     }
+    by = found["compared_by"]
+    if by == "matching":
+        scores["Best matching of clusters to classes"] = found["best_matching_accuracy"]
+    elif by is not None:
+        scores[f"Accuracy, classes compared by {by}"] = found["accuracy"]
+        scores["95 % interval, from"], scores["to"] = found["accuracy_interval"]
+        if found["kappa"] is not None:
+            scores["Cohen's kappa"] = found["kappa"]
     rows = "".join(
         f'<tr><th scope="row">{name}</th><td class="n">{value:.4f}</td></tr>'
         for name, value in scores.items()
@@ -39,7 +45,32 @@ def add_agreement(page: Page, key: str, found: Mapping[str, Any], legend: Legend
         f"Agreement with {key}",
         f"{learned}"
         f'<div class="agreement"><div class="wide">{_confusion(found, legend)}</div>'
-        f"<table>{rows}</table></div>",
+        f"<table>{rows}</table></div>{_by_class(found)}",
+    )
+
+
+def _by_class(found: Mapping[str, Any]) -> str:
+    """Write producer's and user's accuracy, where classes are compared by name or code."""
+    items = found.get("by_class")
+    if not items:
+        return ""
+    heads = ("known", "found", "producer's accuracy", "user's accuracy", "F1")
+    rows = "".join(
+        f'<tr><th scope="row">{escape(item["class"])}</th>'
+        f'<td class="n">{item["truth"]:,}</td><td class="n">{item["labels"]:,}</td>'
+        + "".join(
+            f'<td class="n">{"" if item[key] is None else format(item[key], ".3f")}</td>'
+            for key in ("producers", "users", "f1")
+        )
+        + "</tr>"
+        for item in items
+    )
+    return (
+        '<div class="wide"><table><caption>Accuracy by class: of the pixels known as a class, the '
+        "share found as it (producer's); of those found, the share known as it (user's)</caption>"
+        '<thead><tr><th scope="col">class</th>'
+        + "".join(f'<th scope="col" class="n">{head}</th>' for head in heads)
+        + f"</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -48,9 +79,9 @@ def _confusion(found: Mapping[str, Any], legend: Legend) -> str:
     classes = found.get("class_names") or found["classes"]
     named = legend.by_code
     colors = legend.color_by_code
-    matched_rows, matched = linear_sum_assignment(counts, maximize=True)
-    others = sorted(set(range(counts.shape[1])) - set(matched))
-    order = [*matched[np.argsort(matched_rows)], *others]
+    # On the diagonal what is the same class, or is matched with it.
+    matched = [at for at in found["matched"] if at >= 0]
+    order = [*matched, *sorted(set(range(counts.shape[1])) - set(matched))]
     codes = [found["clusters"][at] for at in order]
     heads = "".join(
         f'<th scope="col"><i class="chip" style="background:{colors.get(code, "none")}"></i>'

@@ -3,75 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import is_classifier
 
-from daskclust._types import Ints
-from daskclust.colors import class_colors
+from daskclust.colors import NOISE_COLOR, Legend
+from daskclust.persistence.origin import class_names_of, clusters_are_classes
 
-__all__ = ["Legend", "legend_of"]
-
-
-@dataclass(frozen=True)
-class Legend:
-    """The values of a label map, ascending, with a name and a color each.
-
-    Attributes
-    ----------
-    codes : tuple of int
-        Values in the map.
-    names : tuple of str
-    colors : tuple of str
-        As ``#rrggbb``.
-    keys : ndarray or None
-        Labels of the model, ascending; None if they are the values themselves.
-    values : ndarray of int or None
-        Value of each of the `keys`.
-    """
-
-    codes: tuple[int, ...]
-    names: tuple[str, ...]
-    colors: tuple[str, ...]
-    keys: NDArray[Any] | None = None
-    values: Ints | None = None
-
-    def encode(self, labels: Any) -> Any:
-        """Turn labels of the model into values of the map; lazy for Dask arrays."""
-        if self.keys is None:
-            return labels
-        if isinstance(labels, da.Array):
-            return da.map_blocks(
-                _looked_up, labels, keys=self.keys, values=self.values, dtype=np.int64
-            )
-        return _looked_up(np.asarray(labels), keys=self.keys, values=self.values)
-
-    @property
-    def is_of_clusters(self) -> bool:
-        """Whether all names are numbers of clusters."""
-        pairs = zip(self.codes, self.names, strict=True)
-        return all(name == f"cluster_{code}" for code, name in pairs)
-
-    @property
-    def by_code(self) -> dict[int, str]:
-        """Names by value."""
-        return dict(zip(self.codes, self.names, strict=True))
-
-    @property
-    def color_by_code(self) -> dict[int, str]:
-        """Colors by value."""
-        return dict(zip(self.codes, self.colors, strict=True))
-
-
-def _looked_up(labels: NDArray[Any], *, keys: Any, values: Any) -> Ints:
-    if not len(labels):
-        return np.empty(labels.shape, np.int64)
-    found: Ints = values[np.searchsorted(keys, labels)]
-    return found
+__all__ = ["legend_of", "n_clusters_of"]
 
 
 def legend_of(
@@ -86,7 +26,8 @@ def legend_of(
     model : estimator
         Fitted.
     names, colors : mapping of int to str, optional
-        By class code; or by cluster number, if clusters are not classes.
+        By class code; or by cluster number, if clusters are not classes.  Of those that are
+        missing, what the model remembers.
 
     Returns
     -------
@@ -94,7 +35,8 @@ def legend_of(
         For a classifier, and for clusters that are classes, the values are the codes of
         the classes (0, 1, ... if classes are text).  Clusters of the same class share a
         value.  Clusters without a class get values above the largest code.  For all other
-        estimators the values are the numbers of the clusters.
+        estimators the values are the numbers of the clusters; noise, where there may be any,
+        follows them.
 
     Examples
     --------
@@ -106,18 +48,27 @@ def legend_of(
     >>> legend.encode(model.labels_).tolist(), legend.names
     ([3, 3, 7], ('water', 'wheat'))
     """
-    classes = getattr(model, "classes_", None)
-    owners = getattr(model, "cluster_classes_", None)
-    if classes is None or not (is_classifier(model) or owners is not None):
+    remembered = class_names_of(model)
+    names, colors = {**remembered[0], **(names or {})}, {**remembered[1], **(colors or {})}
+    if not clusters_are_classes(model):
         k = n_clusters_of(model)
-        return _named(range(k), names, colors, "cluster")
+        if getattr(model, "_finds_noise", False):
+            # A class of its own, after the clusters: -1 in a map is a pixel without data.
+            legend = Legend.of(range(k + 1), {k: "noise", **names}, {k: NOISE_COLOR, **colors})
+            legend = legend.of_labels(np.arange(-1, k), np.append(k, np.arange(k)))
+            legend = replace(legend, noise=k)
+        else:
+            legend = Legend.of(range(k), names, colors)
+        return replace(legend, classes=frozenset(names) & frozenset(legend.codes))
+    classes, owners = model.classes_, getattr(model, "cluster_classes_", None)
     is_text = classes.dtype.kind not in "iub"
     codes = np.arange(len(classes)) if is_text else classes.astype(np.int64)
     known = {int(c): str(v) for c, v in zip(codes, classes, strict=True)} if is_text else {}
-    known |= {int(code): str(name) for code, name in (names or {}).items()}
+    known |= {int(code): str(name) for code, name in names.items()}
     if owners is None:
-        legend = _named(codes.tolist(), known, colors, "class")
-        return _keyed(legend, classes, codes) if is_text else legend
+        legend = Legend.of(codes.tolist(), known, colors, kind="class")
+        legend = replace(legend, classes=frozenset(legend.codes), codes_are_given=not is_text)
+        return legend.of_labels(classes, codes) if is_text else legend
     owners = np.asarray(owners)
     values = np.zeros(len(owners), dtype=np.int64)
     free = owners < 0
@@ -125,8 +76,10 @@ def legend_of(
     values[free] = (codes.max() if len(codes) else -1) + 1 + np.arange(free.sum())
     for code in values[free].tolist():
         known.setdefault(code, f"cluster_{code}")
-    legend = _named(np.unique(values).tolist(), known, colors, "class")
-    return _keyed(legend, np.arange(len(values)), values)
+    legend = Legend.of(np.unique(values).tolist(), known, colors, kind="class")
+    said = frozenset(codes.tolist())
+    legend = replace(legend, classes=said, codes_are_given=not is_text)
+    return legend.of_labels(np.arange(len(values)), values)
 
 
 def n_clusters_of(model: Any) -> int:
@@ -135,25 +88,7 @@ def n_clusters_of(model: Any) -> int:
         centers = getattr(model, name, None)
         if centers is not None:
             return len(centers)
-    if not hasattr(model, "n_clusters"):
-        return len(model.classes_)
-    return int(getattr(model, "n_clusters_", None) or model.n_clusters)
-
-
-def _named(
-    codes: Any, names: Mapping[int, str] | None, colors: Mapping[int, str] | None, kind: str
-) -> Legend:
-    numbers = tuple(int(code) for code in codes)
-    given = names or {}
-    painted = {**class_colors(numbers), **(colors or {})}
-    return Legend(
-        numbers,
-        tuple(given.get(code, f"{kind}_{code}") for code in numbers),
-        tuple(painted[code] for code in numbers),
-    )
-
-
-def _keyed(legend: Legend, keys: NDArray[Any], values: NDArray[Any]) -> Legend:
-    if np.array_equal(keys, values):
-        return legend
-    return Legend(legend.codes, legend.names, legend.colors, keys, values.astype(np.int64))
+    found = getattr(model, "n_clusters_", None)
+    if found is None:
+        found = model.n_clusters if hasattr(model, "n_clusters") else len(model.classes_)
+    return int(found)

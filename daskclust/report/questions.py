@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from daskclust import plotting
-from daskclust._types import Array
-from daskclust.engine import compute
 from daskclust.report._page import Page, escape
-from daskclust.report._pictures import svg
-from daskclust.report.written import report_mark
-from daskclust.storage.atomic import new_file
+from daskclust.report._pictures import photo_of, svg
+from daskclust.report.written import Report
 from daskclust.storage.urls import redact
 
 __all__ = ["write_questions_report"]
 
-#: Stored bytes up to which the scene is read for a picture, and its longer side at most.
-_PHOTO_BYTES, _SIDE = 512 * 2**20, 800
+#: Pixels along the longer side of the picture.
+_SIDE = 800
 
 
 def write_questions_report(
@@ -58,11 +54,8 @@ def write_questions_report(
     -----
     For the picture, three bands of a scene of up to 512 MiB are read once more.
     """
-    target = Path(path)
-    if target.exists() and (not overwrite or report_mark(target) is None):
-        raise FileExistsError(
-            f"{str(target)!r} exists already and is not to be replaced; choose another name."
-        )
+    output = Report(path, overwrite=overwrite)
+    output.check()
     n = len(questions.rows)
     page = Page(redact(title or f"{n} pixels to be labeled"))
     page.lead(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. Number 1 should help most.")
@@ -87,27 +80,15 @@ def write_questions_report(
             "hold four fifths of the draws. A flat curve near 0: more labels would change little."
             "</figcaption></figure>",
         )
-    with new_file(target) as partial:
+    with output.new() as partial:
         partial.write_text(page.html(job), encoding="utf-8")
-    return target
-
-
-def _photo(cube: Any) -> tuple[Array | None, int]:
-    height, width, n_bands = cube.shape
-    step = -(-max(height, width) // _SIDE)
-    if cube.stored.nbytes > _PHOTO_BYTES:
-        return None, step
-    bands = cube.bands[plotting.rgb_bands(n_bands, cube.wavelengths)]
-    small = cube.stored_bands(bands.tolist())[::step, ::step]
-    shown, valid = compute("a picture of the scene", small, cube.valid[::step, ::step])
-    picture = np.ma.getdata(shown).astype(float)
-    picture[~valid] = np.nan
-    return plotting.stretch(picture), step
+    return Path(path)
 
 
 def _map(cube: Any, questions: Any) -> str:
     height, width, _ = cube.shape
-    photo, _ = _photo(cube)
+    step = -(-max(height, width) // _SIDE)
+    photo = photo_of(cube, step, cube.valid[::step, ::step])
 
     def draw(ax: Any) -> None:
         if photo is not None:

@@ -9,14 +9,25 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from daskclust._types import Ints
+from daskclust._warnings import warn
+from daskclust.colors import Legend
 from daskclust.cube import LabelMap, area_table
 from daskclust.cube.label_map import signed_codes
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.engine import compute
+from daskclust.exceptions import DaskclustWarning
 
-__all__ = ["MapSummary", "NothingInCommonError", "agreement_of", "as_classes", "summarize"]
+__all__ = [
+    "MapSummary",
+    "NothingInCommonError",
+    "agreement_of",
+    "compare_classes",
+    "known_classes",
+    "summarize",
+]
 
 #: Pixels along the longer side of the small map.
 _SIDE = 2500
@@ -109,13 +120,14 @@ def _areas(image: da.Array, cube: Any, codes: Sequence[int]) -> tuple[float, ...
     return None if None in areas else tuple(float(area or 0.0) for area in areas)
 
 
-def as_classes(values: Any, none: tuple[int, ...]) -> da.Array:
-    """Return a map of classes with -1 where there is none."""
-    return signed_codes(da.asarray(values), none)
+def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
+    """Return the values of an opened map of classes, -1 where there is none."""
+    none = () if opened.by_name else tuple(unlabeled)
+    return signed_codes(da.asarray(opened.values), (*none, *opened.nodata))
 
 
 def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str, Any]:
-    """Compare a label map with a map of known classes, -1 = none.
+    """Count the pixels of each known class, -1 = none, in each cluster or class of a map.
 
     Parameters
     ----------
@@ -125,8 +137,8 @@ def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str,
     Returns
     -------
     dict
-        Scores, ``pixels`` compared, and the confusion matrix: ``classes``, ``clusters``
-        and ``counts``.
+        Scores that need no names, ``pixels`` compared, and the confusion matrix: ``classes``,
+        ``clusters`` and ``counts``.
 
     Raises
     ------
@@ -144,10 +156,132 @@ def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str,
     clusters, columns = np.unique(table[:, 1], return_inverse=True)
     counts = np.zeros((len(classes), len(clusters)), dtype=np.int64)
     counts[rows, columns] = table[:, 2]
+    scores = agreement_scores(known, found, ignore_masked=True)
     return {
-        **agreement_scores(known, found, ignore_masked=True),
+        **{name: scores[name] for name in ("ari", "nmi", "pairwise_f")},
         "pixels": int(counts.sum()),
         "classes": classes.tolist(),
         "clusters": clusters.tolist(),
         "counts": counts.tolist(),
     }
+
+
+def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
+    """Add to the counts of :func:`agreement_of` which classes are the same, and the accuracy.
+
+    Parameters
+    ----------
+    found : dict
+        ``cluster_names`` and ``class_names`` are added; ``compared_by``: ``"name"`` where
+        both sides have names, ``"code"`` where both have codes of their own, and then
+        ``accuracy``, the share of the pixels of the right class, its Wilson interval
+        ``accuracy_interval``, ``kappa``, and ``by_class``, a list with ``producers``,
+        ``users`` and ``f1`` of each class.  Where clusters have no
+        names, ``"matching"`` and ``best_matching_accuracy``, the share under the one-to-one
+        matching of clusters to classes that fits best.  None where nothing can be told.
+        ``matched`` are the places of the cluster of each class, -1 for none.
+    legend : Legend
+        Of the label map.
+    truth : Image
+        The known classes.
+
+    Warns
+    -----
+    DaskclustWarning
+        Map and truth have classes, but none in common.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> legend = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))
+    >>> counts = {"classes": [0, 1], "clusters": [0, 1], "counts": [[0, 5], [5, 0]]}
+    >>> exchanged = SimpleNamespace(meanings={0: "wheat", 1: "water"}, by_name=True)
+    >>> compare_classes(counts, legend, exchanged)
+    >>> counts["accuracy"], counts["compared_by"]
+    (1.0, 'name')
+    >>> compare_classes(counts, legend, SimpleNamespace(meanings=None, by_name=False))
+    >>> counts["accuracy"], counts["compared_by"]
+    (0.0, 'code')
+    """
+    codes, clusters = found["classes"], found["clusters"]
+    counts = np.asarray(found["counts"])
+    found["cluster_names"] = [legend.by_code.get(code, str(code)) for code in clusters]
+    meanings = truth.meanings
+    names = codes
+    if meanings is not None:
+        names = found["class_names"] = [meanings.get(code, str(code)) for code in codes]
+    for key in ("accuracy", "best_matching_accuracy"):
+        found.pop(key, None)
+    if not legend.classes:
+        rows, columns = linear_sum_assignment(counts, maximize=True)
+        found["compared_by"], key = "matching", "best_matching_accuracy"
+    else:
+        key = "accuracy"
+        mine = {code: legend.by_code[code] for code in legend.classes}
+        by_name = meanings is not None and not all(
+            name == f"class_{code}" for code, name in mine.items()
+        )
+        if by_name:
+            known: list[Any] = names
+            # Attributes of CF have no blanks in names.
+            texts = {"_".join(name.split()): code for code, name in mine.items()}
+            wanted = [texts.get("_".join(name.split())) for name in names]
+        else:
+            known = codes
+            wanted = [code if code in mine else None for code in codes]
+        told = (by_name or (legend.codes_are_given and not truth.by_name)) and any(
+            code is not None for code in wanted
+        )
+        found["compared_by"] = ("name" if by_name else "code") if told else None
+        if not told:
+            warn(
+                f"The known classes are {known[:10]}, those of the map "
+                f"{sorted(mine.values())[:10]}: none in common, so no accuracy is told. Use the "
+                "same names, or codes, in both.",
+                DaskclustWarning,
+            )
+            wanted = [None] * len(codes)
+        pairs = [(i, clusters.index(c)) for i, c in enumerate(wanted) if c in clusters]
+        rows, columns = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    places = np.full(len(codes), -1)
+    places[rows] = columns
+    found["matched"] = places.tolist()
+    if found["compared_by"] is not None:
+        found[key] = float(counts[rows, columns].sum() / max(1, counts.sum()))
+    for name in ("accuracy_interval", "kappa", "by_class"):
+        found.pop(name, None)
+    if key == "accuracy" and found["compared_by"] is not None:
+        found.update(_by_class(counts, places, names, found["cluster_names"]))
+
+
+def _by_class(
+    counts: Ints, places: Ints, classes: Sequence[Any], clusters: Sequence[str]
+) -> dict[str, Any]:
+    """Accuracy of each class, from a table whose columns are matched with its rows."""
+    from daskclust.metrics import accuracy_of_counts
+
+    others = sorted(set(range(counts.shape[1])) - set(places.tolist()))
+    names = [*map(str, classes), *(clusters[at] for at in others)]
+    square = np.zeros((len(names), len(names)), np.int64)
+    square[: len(counts), len(counts) :] = counts[:, others]
+    there = np.flatnonzero(places >= 0)
+    square[: len(counts), there] = counts[:, places[there]]
+    report = accuracy_of_counts(square, names)
+    lines = zip(
+        names,
+        square.sum(axis=1).tolist(),
+        square.sum(axis=0).tolist(),
+        *(_numbers(part) for part in (report.producers, report.users, report.f1)),
+        strict=True,
+    )
+    keys = ("class", "truth", "labels", "producers", "users", "f1")
+    return {
+        "accuracy_interval": report.overall_interval.tolist(),
+        "kappa": _numbers(np.array([report.kappa]))[0],
+        "by_class": [dict(zip(keys, line, strict=True)) for line in lines],
+    }
+
+
+def _numbers(values: NDArray[Any]) -> list[float | None]:
+    """Return numbers for JSON, which has no NaN."""
+    return [None if np.isnan(value) else float(value) for value in values]

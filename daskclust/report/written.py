@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from daskclust.storage.files import is_folder_at_url, read_start
-from daskclust.storage.stores import check_protocol
+from daskclust.storage.outputs import JOB, Output, Written
 from daskclust.storage.urls import redact
 
-__all__ = ["START", "check_report", "mark_tag", "report_mark"]
+__all__ = ["START", "Report", "mark_tag"]
 
 #: How every report begins; no configuration file can.
 START = (
@@ -24,58 +24,39 @@ def mark_tag(mark: str) -> str:
     return f'<meta name="daskclust-job" content="{mark}">\n'
 
 
-def report_mark(place: Any) -> str | None:
-    """Return the mark of the job that has written a report; None for any other file.
+class Report(Output):
+    """One HTML file; its head says that it is ours, and of which job."""
 
-    Parameters
-    ----------
-    place : path or URL
+    def __init__(self, place: Any, *, overwrite: bool = False) -> None:
+        super().__init__(place, "report", overwrite=overwrite)
 
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "job.yaml"
-    >>> _ = path.write_text("title: by daskclust")
-    >>> report_mark(path) is None
-    True
-    """
-    try:
-        start = read_start(place, len(START) + 200)
-    except (IsADirectoryError, NotADirectoryError, PermissionError):
-        return None
-    return None if start is None else _mark_in(start)
-
-
-def _mark_in(start: bytes) -> str | None:
-    head = start.decode("utf-8", errors="replace")
-    if not head.startswith(START):
-        return None
-    found = _MARK.match(head, len(START))
-    return None if found is None else found.group(1)
-
-
-def check_report(place: Any, *, overwrite: bool) -> None:
-    """Refuse a place that holds something, unless it is a report that may be replaced.
-
-    Raises
-    ------
-    FileExistsError
-    ValueError
-        It is at a web server, which is only read from.
-    """
-    check_protocol(place)
-    start, shown = read_start(place, len(START) + 200), redact(place)
-    if start is None:
-        if is_folder_at_url(place):
+    def check_place(self) -> None:
+        """Refuse web servers and folders."""
+        super().check_place()
+        is_folder = is_folder_at_url(self.place) if self.path is None else self.path.is_dir()
+        if is_folder:
             # Some file systems would let the report hide what is below.
-            raise FileExistsError(f"{shown!r} is a folder; expected the name of a file.")
-        return
-    if not overwrite:
-        raise FileExistsError(
-            f"{shown!r} exists already; choose another or overwrite=True (--overwrite)."
-        )
-    if _mark_in(start) is None:
-        raise FileExistsError(
-            f"{shown!r} was not written by daskclust; overwrite replaces its reports only. Choose "
-            "another name."
-        )
+            raise FileExistsError(f"{redact(self.place)!r} is a folder; expected one HTML file.")
+
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        return read_start(self.place, 0) is not None
+
+    def written(self) -> Written | None:
+        """Return the job of the report.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "job.yaml"
+        >>> _ = path.write_text("title: by daskclust")
+        >>> Report(path).written() is None
+        True
+        """
+        try:
+            start = read_start(self.place, len(START) + 200)
+        except (IsADirectoryError, NotADirectoryError, PermissionError):
+            return None
+        head = (start or b"").decode("utf-8", errors="replace")
+        found = _MARK.match(head, len(START)) if head.startswith(START) else None
+        return None if found is None else Written(self.kind, {JOB: {"mark": found.group(1)}})

@@ -10,8 +10,7 @@ import numpy as np
 from daskclust._types import Floats, Ints
 from daskclust.estimator.parameters import check_integer
 from daskclust.exceptions import ConstraintError
-from daskclust.prototypes.asking import DOUBTS
-from daskclust.prototypes.foresight import foresee, influence
+from daskclust.prototypes.asking import DOUBTS, foresee, influence
 from daskclust.prototypes.graph import normalized
 from daskclust.prototypes.posterior import shares
 from daskclust.selection._labels import Questions, ask

@@ -23,10 +23,10 @@ __all__ = [
     "Grid",
     "check_references",
     "fit_references",
-    "look_at",
     "open_grid",
     "overrides",
     "run_grid",
+    "survey_job",
 ]
 
 
@@ -145,15 +145,15 @@ def run_grid(rows: Rows, jobs: Sequence[Job], silent: type[Warning] | tuple[()] 
         return run_together(rows, jobs)
 
 
-def look_at(grid: Grid, n_picks: int = 0) -> Job:
+def survey_job(grid: Grid, n_picks: int = 0) -> Job:
     """Return a job that makes the first pass, and draws rows from it."""
     request = SurveyRequest(grid.data.n_features, (grid.seed,), n_picks)
 
-    def look(rows: Rows) -> Survey:
-        survey: Survey = rows.reduce(SURVEY, request)
-        return survey
+    def survey(rows: Rows) -> Survey:
+        found: Survey = rows.reduce(SURVEY, request)
+        return found
 
-    return Job(look)
+    return Job(survey)
 
 
 def fit_references(
@@ -184,7 +184,7 @@ def fit_references(
     Reads nothing.  ``_TOGETHER`` fits advance together.
     """
     blank, stand_in = open_blank(grid.data.X, grid.data.rows)
-    made = Data(stand_in, feature_names=grid.data.feature_names)
+    made = Data(stand_in, origin=grid.data.origin)
 
     # One view a reference, so that fits which share it are recognized.
     views = [view(number) for number in range(n_references)]

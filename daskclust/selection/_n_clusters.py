@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from functools import partial
 from typing import Any, Literal
 
@@ -21,12 +22,13 @@ from daskclust.selection._grid import (
     Grid,
     check_references,
     fit_references,
-    look_at,
     open_grid,
     overrides,
+    survey_job,
 )
 from daskclust.selection._halves import fit_halves
 from daskclust.selection._result import Selection, one_standard_error
+from daskclust.selection._tree import choose_cut
 
 __all__ = ["choose_n_clusters"]
 
@@ -50,9 +52,11 @@ def choose_n_clusters(
     X: Any,
     ks: Any,
     *,
+    method: Literal["fits", "tree"] = "fits",
     criterion: Literal[
-        "silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", "stability"
-    ] = "silhouette",
+        "silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", "stability", "height"
+    ]
+    | None = None,
     n_references: int = 10,
     random_state: Any = None,
 ) -> Selection:
@@ -66,17 +70,24 @@ def choose_n_clusters(
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
     ks : array-like of int
         Numbers to try, ``1 <= k <= n``.
+    method : {"fits", "tree"}, default="fits"
+        ``"fits"``: a fit for each k.  ``"tree"``: one fit of an
+        :class:`~daskclust.AgglomerativeClustering`, whose tree is cut at each k.
     criterion : {"silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", \
-"stability"}, default="silhouette"
+"stability", "height"}, default=None
+        ``"silhouette"`` when omitted, of a tree ``"height"``.
         The first three as in :mod:`daskclust.metrics`, centroid-based, in the
         metric and under the feature weights of the estimator; NaN for a single
         cluster.  ``"gap"``: ``mean_b log W_b(k) - log W(k)`` of [1]_, with W the
         ``inertia_`` on the data and W_b that on data drawn uniformly from their
         bounding box.  ``"bic"``: the estimator's ``bic``, for mixtures.  ``"stability"``:
         mean adjusted Rand index between the fit and fits to random halves of the rows
-        (:func:`stability`), for any estimator with ``predict``; NaN for a single cluster.
+        (:func:`stability`), for any estimator with ``predict``; NaN for a single cluster.  Of a
+        tree ``"height"``: by how much the merge to k - 1 clusters is higher than that to k, as
+        a logarithm; ``"stability"``: mean adjusted Rand index, by weight, between the cut and
+        that of trees of random halves of the leaves.
     n_references : int, default=10
-        Draws from the box, for ``"gap"``; halves, for ``"stability"``.
+        Draws from the box, for ``"gap"``; halves, for ``"stability"`` and of trees.
     random_state : int, RandomState, Generator or None, default=None
         With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
@@ -127,8 +138,15 @@ def choose_n_clusters(
     >>> choose_n_clusters(daskclust.KMeans(), X, range(1, 6), random_state=0).best
     3
     """
-    check_choice(criterion, "criterion", (*_CENTROID, "gap", "bic", "stability"))
+    check_choice(method, "method", ("fits", "tree"))
     check_integer(n_references, "n_references", 2)
+    if method == "tree":
+        of_tree: Any = "height" if criterion is None else criterion
+        return choose_cut(
+            estimator, X, _check_ks(ks, sys.maxsize), of_tree, int(n_references), random_state
+        )
+    criterion = "silhouette" if criterion is None else criterion
+    check_choice(criterion, "criterion", (*_CENTROID, "gap", "bic", "stability"))
     parameter = "n_components" if hasattr(estimator, "n_components") else "n_clusters"
     _check_fit(estimator, criterion)
     grid = open_grid(estimator, X, parameter, random_state)
@@ -219,7 +237,7 @@ def _by_gap(grid: Grid, values: Ints, n_references: int) -> Selection:
     check_references(grid)
     rows = grid.data.rows
     survey, *models = grid.run(
-        [look_at(grid), *(Job(partial(grid.fit, k)) for k in values.tolist())]
+        [survey_job(grid), *(Job(partial(grid.fit, k)) for k in values.tolist())]
     )
     box = partial(UniformBox, survey.low, survey.high, rows.dtype, grid.seed)
     reference = fit_references(grid, values.tolist(), n_references, box, _log_inertia)

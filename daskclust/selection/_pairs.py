@@ -14,10 +14,16 @@ from daskclust._types import Floats, Ints
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.fitting import draw_seeds
 from daskclust.estimator.parameters import check_integer
-from daskclust.prototypes.asking import Cells, find_cells, open_for_questions
+from daskclust.prototypes.asking import (
+    Answers,
+    Cells,
+    find_cells,
+    first_pairs,
+    normalized_uncertainty,
+    open_for_questions,
+    spread_out,
+)
 from daskclust.prototypes.graph import normalized, spread
-from daskclust.prototypes.pair_questions import Answers, first_pairs, normalized_uncertainty
-from daskclust.prototypes.picks import spread_out
 from daskclust.prototypes.posterior import shares
 
 __all__ = ["suggest_pairs"]

@@ -20,8 +20,8 @@ from daskclust.selection._grid import (
     Grid,
     check_references,
     fit_references,
-    look_at,
     open_grid,
+    survey_job,
 )
 from daskclust.selection._result import Selection, one_standard_error
 
@@ -166,7 +166,7 @@ def _by_gap(grid: Grid, values: Floats, n_references: int) -> Selection:
     check_references(grid)
     rows = grid.data.rows
     n_pool = max(rows.n_features, _POOL_BYTES // (rows.dtype.itemsize * rows.n_features))
-    jobs = [look_at(grid, min(n_pool, rows.n_rows))]
+    jobs = [survey_job(grid, min(n_pool, rows.n_rows))]
     jobs += [Job(partial(grid.fit, value)) for value in values.tolist()]
     survey, *models = grid.run(jobs)
     pool = _pool(survey, rows.dtype)

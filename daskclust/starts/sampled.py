@@ -263,7 +263,8 @@ class _Rounds:
             tuple(self.candidates),
             self._seeds,
             self.made,
-            n_picks,
+            # No more than there are: room is made for all of them.
+            min(n_picks, self._rows.n_rows),
             shift=self._shift,
             missing=self._missing,
         )

@@ -18,7 +18,7 @@ import psutil
 
 from daskclust.storage.urls import redact
 
-__all__ = ["discard", "hidden_sibling", "naming", "new_file", "put_in_place", "remove_stale"]
+__all__ = ["discard", "hidden_sibling", "naming", "new_place", "put_in_place", "remove_stale"]
 
 #: Errors of a disk that takes no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -147,16 +147,16 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def new_file(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
+def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure.
 
-    The content is on the disk before the rename: a crash leaves the old file or the
-    new one.
+    The content of a file is on the disk before the rename: a crash leaves the old file
+    or the new one.
 
     Parameters
     ----------
     path : Path
-        In an existing folder, or one that can be made.
+        Of a file or folder, in an existing folder, or one that can be made.
     check : callable, optional
         Called right before the rename; may refuse it.
 
@@ -172,10 +172,11 @@ def new_file(path: Path, *, check: Callable[[], None] | None = None) -> Iterator
     try:
         with naming(path):
             yield partial
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())
+            if not partial.is_dir():
+                with partial.open("rb") as file:
+                    os.fsync(file.fileno())
         if check is not None:
             check()
         put_in_place(partial, path)
     finally:
-        partial.unlink(missing_ok=True)
+        discard(partial)

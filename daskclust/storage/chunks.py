@@ -27,9 +27,11 @@ from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
 from daskclust.exceptions import StoreError
 from daskclust.kernels.scratch import spare
 
-__all__ = ["DirectArray", "read_chunks"]
+__all__ = ["DirectArray", "absent_chunks", "read_chunks", "stored_chunks"]
 
 Bytes = NDArray[np.uint8]
+#: Chunks of an array up to which the client takes down which of them there are.
+_MOST_LISTED = 2**20
 #: Bytes in whose multiples memory for encoded chunks is taken.
 _STEP = 2**20
 
@@ -126,6 +128,80 @@ def _ranges(selection: Any, shape: tuple[int, ...]) -> list[range] | None:
     parts += (slice(None),) * (len(shape) - len(parts))
     found = [range(*part.indices(size)) for part, size in zip(parts, shape, strict=True)]
     return found if all(one.step == 1 and len(one) for one in found) else None
+
+
+def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
+    """Return the folder of an array's files, what one of them holds, and how many there may be."""
+    root = _folder(array.store)
+    try:
+        sizes = tuple(int(size) for size in array.shards or array.chunks)
+    except (NotImplementedError, TypeError):  # no regular grid
+        return None
+    if root is None or not all(sizes):
+        return None
+    counts = tuple(-(-n // size) for n, size in zip(array.shape, sizes, strict=True))
+    return os.path.join(root, array.path), sizes, counts
+
+
+def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
+    """Return which chunks (shards, where there are) of an array in a local folder have a file.
+
+    Chunks without a file hold the fill value.  Cost: a list of the folder's files.
+
+    Parameters
+    ----------
+    array : zarr.Array
+
+    Returns
+    -------
+    ndarray of bool or None
+        In the order of the grid; None for another store, and for more than a million chunks.
+
+    Examples
+    --------
+    >>> stored_chunks(zarr.zeros((2,), store=zarr.storage.MemoryStore())) is None
+    True
+    """
+    grid = _grid(array)
+    if grid is None or np.prod(grid[2], dtype=float) > _MOST_LISTED:
+        return None
+    folder, _, counts = grid
+    found: set[str] = set()
+    for place, _, files in os.walk(folder):
+        inside = os.path.relpath(place, folder)
+        head = "" if inside == "." else f"{inside}{os.sep}".replace(os.sep, "/")
+        found.update(head + name for name in files)
+    key = array.metadata.encode_chunk_key
+    places = product(*map(range, counts))
+    return np.fromiter((key(place) in found for place in places), bool, int(np.prod(counts)))
+
+
+def absent_chunks(array: zarr.Array, selection: Any) -> list[tuple[int, str]]:
+    """Return the chunks of a part that this process finds no file of, by number and file.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        In a local folder.
+    selection : slice or tuple of slices
+    """
+    grid, wanted = _grid(array), _ranges(selection, array.shape)
+    if grid is None or wanted is None:
+        return []
+    folder, sizes, counts = grid
+    touched = [
+        range(one.start // size, -(-one.stop // size))
+        for one, size in zip(wanted, sizes, strict=True)
+    ]
+    files = (
+        (place, os.path.join(folder, array.metadata.encode_chunk_key(place)))
+        for place in product(*touched)
+    )
+    return [
+        (int(np.ravel_multi_index(place, counts)) if place else 0, file)
+        for place, file in files
+        if not os.path.exists(file)
+    ]
 
 
 def _read_file(name: str) -> Bytes:

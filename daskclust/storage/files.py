@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from daskclust.exceptions import ReadError
-from daskclust.storage.atomic import new_file, remove_stale
+from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.stores import check_protocol, local_path, opening_errors
 from daskclust.storage.urls import redact
@@ -16,8 +16,10 @@ from daskclust.storage.urls import redact
 __all__ = [
     "is_folder_at_url",
     "matching",
+    "read_range",
     "read_start",
     "remove",
+    "remove_folder",
     "unanswered",
     "url_options",
     "write_whole",
@@ -106,8 +108,40 @@ def read_start(place: Any, size: int) -> bytes | None:
         return None
 
 
+def read_range(place: Any, start: int, size: int) -> bytes:
+    """Return bytes from the middle of a file; fewer where it ends before.
+
+    Parameters
+    ----------
+    place : str or path
+        A local path, or a URL that fsspec knows.
+    start, size : int
+
+    Raises
+    ------
+    FileNotFoundError
+
+    Examples
+    --------
+    >>> write_whole("memory://middle.txt", b"abcde", check=lambda: None)
+    >>> read_range("memory://middle.txt", 1, 3)
+    b'bcd'
+    """
+    path = local_path(place)
+    if path is not None:
+        with path.open("rb", buffering=0) as file:
+            file.seek(start)
+            content = bytearray(size)
+            view, done = memoryview(content), 0
+            while count := file.readinto(view[done:]):
+                done += count
+        return bytes(content) if done == size else bytes(view[:done])
+    file_system, inner = _at_url(place)
+    return bytes(_again(place, lambda: file_system.cat_file(inner, start, start + size)))
+
+
 def is_folder_at_url(place: Any) -> bool:
-    """Whether there are objects below a URL, as of a store; False for local paths.
+    """Whether there are objects below a URL, such as a store; False for local paths.
 
     Examples
     --------
@@ -182,7 +216,7 @@ def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> Non
     """
     path = local_path(place)
     if path is not None:
-        with new_file(path, check=check) as partial:
+        with new_place(path, check=check) as partial:
             partial.write_bytes(content)
         remove_stale(path)
         return
@@ -197,3 +231,10 @@ def remove(place: str) -> None:
     file_system, inner = _at_url(place)
     with suppress(FileNotFoundError):
         _again(place, lambda: file_system.rm_file(inner), unwritten, "removed")
+
+
+def remove_folder(place: str) -> None:
+    """Remove all objects below a URL; none that is not there."""
+    file_system, inner = _at_url(place)
+    with suppress(FileNotFoundError):
+        _again(place, lambda: file_system.rm(inner, recursive=True), unwritten, "removed")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import dask
 from dask.utils import parse_timedelta
 
+from daskclust.config import check_settings
 from daskclust.exceptions import DaskclustError, ReadError, StoreError
 from daskclust.storage.processes import on_worker, this_process, unseen
 from daskclust.storage.urls import redact
@@ -64,7 +65,7 @@ _LASTING_NUMBERS = {
 _TRY_AGAIN = (408, 425, 429)
 #: Share of the time limit after which an error counts as no answer: clocks differ.
 _ABOUT = 0.9
-#: Seconds that nobody waits longer than between two tries.
+#: Longest pause between two tries, in seconds.
 _LONGEST = 30.0
 
 
@@ -109,16 +110,11 @@ class Retries:
     @classmethod
     def configured(cls) -> Retries:
         """Return what ``daskclust.read-retries``, ``read-backoff`` and ``read-timeout`` say."""
+        check_settings()
         count = int(dask.config.get("daskclust.read-retries"))
         backoff = float(parse_timedelta(dask.config.get("daskclust.read-backoff")))
         patience = dask.config.get("daskclust.read-timeout")
         timeout = None if patience is None else float(parse_timedelta(patience))
-        if count < 0 or backoff < 0 or (timeout is not None and timeout <= 0):
-            raise ValueError(
-                f"daskclust.read-retries is {count}, daskclust.read-backoff is {backoff} s and "
-                f"daskclust.read-timeout is {timeout} s; expected numbers that are not negative, "
-                "and a time above 0, or null for no limit."
-            )
         return cls(count, backoff, timeout)
 
     def pauses(self) -> Iterable[float]:

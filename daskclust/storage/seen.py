@@ -4,12 +4,17 @@ Zarr answers with fill values where files are absent, and creates folders where 
 writes, so that a worker without the store reads and writes something else in
 silence.  An array that travels to workers is therefore wrapped: before its first
 read in a process, and before every write, its metadata must be those that the
-client saw.
+client saw.  A copy of the store may have these and lack chunks: where a chunk has no
+file, the client must have seen none either.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import zlib
+from collections.abc import Iterable
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -23,23 +28,37 @@ from zarr.core.buffer.cpu import NDBuffer
 from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
-from daskclust.storage.chunks import read_chunks
+from daskclust.storage.chunks import absent_chunks, read_chunks, stored_chunks
 from daskclust.storage.processes import unseen
 from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.urls import redact
 
-__all__ = ["MOST_CHUNKS", "StoredArray", "as_dask", "metadata_digest", "values_of"]
+__all__ = [
+    "MOST_CHUNKS",
+    "SeenFiles",
+    "StoredArray",
+    "as_dask",
+    "metadata_digest",
+    "values_of",
+]
 
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
+#: Bytes of a list of chunks that travels with an array; where it is longer, none does.
+_MOST_LISTED = 2**16
 #: Bytes of metadata that are believed to be metadata.
 _MOST_METADATA = 2**26
 #: Chunks of an array beyond which no graph of theirs fits in memory.
 MOST_CHUNKS = 2**24
-#: What readers and codecs raise about bytes that make no sense; `ValueError` says it by itself.
+#: Errors of readers and codecs about bytes that make no sense; `ValueError` says it by itself.
 _DAMAGED = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError),
-    *(RecursionError, TypeError),
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
 )
 _METADATA = {2: (".zarray",), 3: ("zarr.json",)}
 
@@ -73,6 +92,53 @@ def metadata_digest(array: zarr.Array) -> str | None:
     return found.hexdigest()
 
 
+class SeenFiles:
+    """Local files as the client saw them, for tasks that read them under the same paths.
+
+    Parameters
+    ----------
+    paths : iterable of str or path
+        Those that are no files of this machine are left out.
+
+    Notes
+    -----
+    Sizes are compared, once in each process: a copy that was cut off is shorter.  Times are not:
+    copies have their own.
+    """
+
+    def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        self._sizes = {
+            str(path): os.stat(path).st_size for path in sorted(map(str, paths)) if _is_file(path)
+        }
+        self._key = hashlib.sha256(repr(self._sizes).encode()).hexdigest()
+        _seen.add(self._key)
+
+    def check(self) -> None:
+        """Raise where this process sees other files.
+
+        Raises
+        ------
+        StoreError
+        OSError
+            There is no such file, or it may not be read.
+        """
+        if self._key in _seen:
+            return
+        for path, size in self._sizes.items():
+            here = os.stat(path).st_size
+            if here != size:
+                raise unseen(
+                    repr(path),
+                    verb=f"sees {here} bytes at",
+                    who=f"of which the client opened {size}",
+                )
+        _seen.add(self._key)
+
+
+def _is_file(path: str | os.PathLike[str]) -> bool:
+    return os.path.isabs(path) and os.path.isfile(path)
+
+
 class StoredArray:
     """A Zarr array, for tasks: reads and writes of another store are errors.
 
@@ -88,7 +154,9 @@ class StoredArray:
     -----
     Opening costs one read of metadata on the client and one in each process that
     reads, whatever the number of blocks; a block that holds nothing but the fill
-    value, and every block written, cost one more each.
+    value, and every block written, cost one more each.  An array in a local folder
+    that travels to other processes costs a list of the folder's files, once, and each
+    chunk without a file one look.
     """
 
     def __init__(self, array: zarr.Array) -> None:
@@ -102,6 +170,56 @@ class StoredArray:
         )
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
+        #: In a process that it travelled to: which chunks the client saw, packed.
+        self._listed: bytes | None = None
+        archive = getattr(array.store, "path", "")
+        self._files = SeenFiles([archive] if type(array.store) is zarr.storage.ZipStore else [])
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in self.__dict__.items() if name != "_list"}
+        return {**state, "_listed": self._list}
+
+    @cached_property
+    def _list(self) -> bytes | None:
+        """Which chunks have a file, packed, as the client sees it."""
+        if self._listed is not None:
+            return self._listed
+        found = stored_chunks(self.array)
+        if found is None:
+            return None
+        packed = zlib.compress(np.packbits(found).tobytes())
+        return packed if len(packed) <= _MOST_LISTED else None
+
+    def _seen_chunks(self) -> NDArray[np.uint8] | None:
+        if self._listed is None:
+            return None
+        return np.unpackbits(np.frombuffer(zlib.decompress(self._listed), np.uint8))
+
+    def compare_chunks(self) -> str | None:
+        """Say which chunks this process lacks of those that the client has, or None.
+
+        Costs a list of the folder's files.
+        """
+        mine, theirs = stored_chunks(self.array), self._seen_chunks()
+        if mine is None or theirs is None:
+            return None
+        lacking = theirs[: len(mine)].astype(bool) & ~mine
+        if not lacking.any():
+            return None
+        return (
+            f"it lacks {lacking.sum()} of the {theirs.sum()} stored chunks of {self.name!r}, and "
+            "would read fill values there: copy the store again, or use a shared file system"
+        )
+
+    def _check_chunks(self, selection: Any) -> None:
+        """Raise where chunks of a part have no file here, and have one where the client is."""
+        if self._listed is None:
+            return
+        absent = absent_chunks(self.array, selection)
+        seen = self._seen_chunks() if absent else None
+        for number, file in absent:
+            if seen is not None and seen[number]:
+                raise unseen(f"the chunk {file!r} of {self.name!r}", who="which the client has")
 
     def __repr__(self) -> str:
         # Dask logs the arguments of tasks that fail.
@@ -158,6 +276,7 @@ class StoredArray:
 
     def _read(self, selection: Any, out: NDArray[Any] | None) -> NDArray[Any]:
         self.check()
+        self._files.check()
         try:
             found = read_chunks(self.array, selection, out)
             if found is not None:
@@ -179,6 +298,9 @@ class StoredArray:
                 f"{redact(error)}): its data or metadata are damaged, or of a format that this "
                 "version of Zarr does not know. Copy or write them again."
             ) from error
+        if found is None:
+            # Zarr fills what is absent.
+            self._check_chunks(selection)
         if self._is_empty(values):
             # What a store that is gone since would answer.
             self.check(again=True)

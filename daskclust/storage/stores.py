@@ -189,9 +189,17 @@ def opening_errors(store: Any) -> Iterator[None]:
             raise ValueError(f"{shown!r} cannot be opened: {redact(error)}. {_NEEDS}") from error
         raise _damaged(shown, error) from error
     except (
-        *(TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, MemoryError),
+        TypeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        AssertionError,
+        MemoryError,
         # Of recursion, of what zip files are not known to do, and of codecs.
-        *(RuntimeError, EOFError, struct.error, zlib.error),
+        RuntimeError,
+        EOFError,
+        struct.error,
+        zlib.error,
     ) as error:
         raise _damaged(shown, error) from error
 
@@ -298,7 +306,7 @@ def decode_fill_value(value: Any) -> float | int:
     Raises
     ------
     ValueError
-        The attribute is none of these.
+        The attribute is something else.
 
     Examples
     --------

@@ -14,131 +14,85 @@ from zarr.abc.store import Store
 from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
-from daskclust.storage.atomic import (
-    discard,
-    hidden_sibling,
-    naming,
-    put_in_place,
-    remove_stale,
-)
+from daskclust.storage.outputs import Output, Written
 from daskclust.storage.retrying import retrying
-from daskclust.storage.stores import INCOMPLETE, check_protocol, local_path, opening_errors
+from daskclust.storage.stores import INCOMPLETE, opening_errors
 from daskclust.storage.urls import redact
 
-__all__ = ["WRITTEN", "check_target", "check_written", "new_group", "resolve", "written_attributes"]
+__all__ = ["Group", "check_written", "new_group", "resolve"]
 
 #: Attribute of every group that daskclust writes: its kind and the names inside.
-WRITTEN = "daskclust_written"
-#: Files of a group itself, in versions 3 and 2.
-#: Endings of files that nobody would look for a Zarr store behind.
+_WRITTEN = "daskclust_written"
+#: Endings of files behind which nobody looks for a Zarr store.
 _FOREIGN = frozenset(
     ".bmp .bil .bsq .cdf .csv .dat .gif .gpkg .h5 .hdf5 .hdr .html .img .jp2 .jpeg .jpg .json "
     ".nc .nc4 .npy .npz .parquet .pdf .pkl .png .shp .svg .tif .tiff .txt .vrt".split()
 )
+#: Files of a group itself, in versions 3 and 2.
 _METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
 
 
-def check_target(target: Any, *, kind: str, overwrite: bool) -> None:
-    """Refuse a target that holds something, unless it may be replaced.
+class Group(Output):
+    """A Zarr group, on this machine, at a URL or in a store."""
 
-    Parameters
-    ----------
-    target : str, path or zarr store
-    kind : str
-        What would be written, such as ``"label map"``.
-    overwrite : bool
-        Replace what daskclust has written of the same kind; never anything else.
+    takes_empty = True
 
-    Raises
-    ------
-    FileExistsError
-    ValueError
-        The target is a ``.zip`` file, which several tasks cannot write at once, its name is
-        that of a file of another format, or it is at a web server.
-    """
-    check_protocol(target)
-    path = _local_target(target)
-    shown = redact(target)
-    if path is not None:
+    def __init__(self, place: Any, kind: str, *, overwrite: bool = False) -> None:
+        super().__init__(place, kind, overwrite=overwrite)
+        if (
+            isinstance(place, zarr.storage.LocalStore)
+            and type(place) is not zarr.storage.LocalStore
+        ):
+            # A subclass may do more than write files: it stays what it is.
+            self.path = None
+
+    def check_place(self) -> None:
+        """Refuse ``.zip`` files, which several tasks cannot write at once, and names of files."""
+        super().check_place()
+        path, shown = self.path, redact(self.place)
+        if path is None:
+            return
         if path.suffix.lower() in _FOREIGN and not path.exists():
-            tif = " or a GeoTIFF (.tif)" if "map" in kind else ""
+            tif = " or a GeoTIFF (.tif)" if "map" in self.kind else ""
             raise ValueError(
-                f"{shown!r} ends like a file of another format; a {kind} is written as a Zarr "
-                f"store, which is a folder (for example .zarr){tif}. Choose another name."
+                f"{shown!r} ends like a file of another format; a {self.kind} is written as a "
+                f"Zarr store, which is a folder (for example .zarr){tif}. Choose another name."
             )
         if path.suffix.lower() == ".zip":
             raise ValueError(
                 f"{shown!r}: a zip store cannot be written by several tasks at once. "
                 "Write a folder (for example .zarr) and zip it afterwards."
             )
-        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-            if path.exists() and not overwrite:
-                raise _exists(shown)
-            return
-    else:
-        store, inner = resolve(target)
-        if sync(store.is_empty(inner)):
-            return
-    if not overwrite:
-        raise _exists(shown)
-    problem = _foreign(target, path, kind)
-    if problem is not None:
-        raise FileExistsError(
-            f"{shown!r} {problem}; overwrite replaces a {kind} written by daskclust only. "
-            "Choose another name, or remove it yourself."
-        )
 
+    def exists(self) -> bool:
+        """Whether there is a file, a folder, or an object."""
+        if self.path is not None:
+            return super().exists()
+        store, inner = resolve(self.place)
+        return not sync(store.is_empty(inner))
 
-def _exists(shown: str) -> FileExistsError:
-    return FileExistsError(
-        f"{shown!r} exists already; choose another name or pass overwrite=True (--overwrite)."
-    )
+    def names(self) -> set[str]:
+        """Return the names inside."""
+        if self.path is not None:
+            return super().names()
+        return set(sync(_names(*resolve(self.place))))
 
-
-def written_attributes(target: Any) -> dict[str, Any] | None:
-    """Return the attributes of a group that daskclust has written; None for anything else."""
-    path = _local_target(target)
-    try:
-        if path is not None:
-            group = zarr.open_group(str(path), mode="r", use_consolidated=False)
-        else:
-            store, inner = resolve(target)
+    def written(self) -> Written | None:
+        """Return the attributes of the group, and the names of its arrays."""
+        try:
+            store, inner = resolve(self.place) if self.path is None else (str(self.path), "")
             group = zarr.open_group(store, path=inner, mode="r", use_consolidated=False)
-        attributes = group.attrs.asdict()
-    except Exception:  # whatever it is, it is none of ours
-        return None
-    mark = attributes.get(WRITTEN)
-    if not isinstance(mark, dict) or not isinstance(mark.get("members"), list):
-        return None
-    return attributes
-
-
-def _foreign(target: Any, path: Path | None, kind: str) -> str | None:
-    """Say why a target is not ours to replace; None if it is."""
-    attributes = written_attributes(target)
-    if attributes is None:
-        return "was not written by daskclust"
-    mark = attributes[WRITTEN]
-    if mark.get("kind") != kind:
-        return f"is a {mark.get('kind')}"
-    if path is not None:
-        names = {item.name for item in path.iterdir()}
-    else:
-        store, inner = resolve(target)
-        names = set(sync(_names(store, inner)))
-    added = sorted(names - {*_METADATA, *mark["members"]})
-    return f"also holds {added[0]!r}, which daskclust did not write" if added else None
+            attributes = group.attrs.asdict()
+        except Exception:  # whatever it is, it is not ours
+            return None
+        mark = attributes.get(_WRITTEN)
+        if not isinstance(mark, dict) or not isinstance(mark.get("members"), list):
+            return None
+        return Written(str(mark.get("kind")), attributes, (*_METADATA, *mark["members"]))
 
 
 async def _names(store: Store, inner: str) -> list[str]:
     return [name.rstrip("/") async for name in store.list_dir(inner)]
-
-
-def _local_target(target: Any) -> Path | None:
-    # A subclass may do more than write files: it stays what it is.
-    if isinstance(target, zarr.storage.LocalStore) and type(target) is not zarr.storage.LocalStore:
-        return None
-    return local_path(target)
 
 
 def resolve(target: Any) -> tuple[Store, str]:
@@ -198,30 +152,21 @@ def new_group(
     ValueError
         The target is a ``.zip`` file, which several tasks cannot write at once.
     """
-    check_target(target, kind=kind, overwrite=overwrite)
-    path = _local_target(target)
-    if path is None:
+    output = Group(target, kind, overwrite=overwrite)
+    if output.path is None:
+        output.check()
         store, inner = resolve(target)
         with _marked_group(
             store, inner, kind=kind, consolidated=consolidated, zarr_format=zarr_format
         ) as group:
             yield group
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = hidden_sibling(path, "partial")
-    try:
-        with naming(path):
-            group = zarr.open_group(str(partial), mode="w-", zarr_format=zarr_format)
-            yield group
-            _sign(group, kind)
-            if consolidated:
-                _consolidate(group.store, group.path, zarr_format)
-        # Checked again: writing may have taken hours.
-        check_target(target, kind=kind, overwrite=overwrite)
-        put_in_place(partial, path)
-        remove_stale(path)
-    finally:
-        discard(partial)
+    with output.new() as partial:
+        group = zarr.open_group(str(partial), mode="w-", zarr_format=zarr_format)
+        yield group
+        _sign(group, kind)
+        if consolidated:
+            _consolidate(group.store, group.path, zarr_format)
 
 
 @contextmanager
@@ -251,7 +196,7 @@ def _consolidate(store: Store, inner: str, zarr_format: Literal[2, 3]) -> None:
 
 
 def _sign(group: zarr.Group, kind: str) -> None:
-    group.attrs[WRITTEN] = {"kind": kind, "members": sorted(group.keys())}
+    group.attrs[_WRITTEN] = {"kind": kind, "members": sorted(group.keys())}
 
 
 def check_written(array: zarr.Array) -> None:

@@ -13,12 +13,22 @@ __all__ = ["redact", "redact_all"]
 _HIDDEN = "***"
 #: ``scheme://`` up to a blank, a quote or a bracket that ends the URL in a sentence.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]{0,40}://)([^\s'\"<>]*)")
-#: Values in a query or fragment: any may be a signature.
+#: Values in a query or fragment: any may be a signature, also one without a name.
 _VALUES = re.compile(r"([?&#;][^=?&#;\s'\"]*=)[^&#;\s'\"<>)]*")
-#: Queries whose URL was cut off, and options written out: ``secret=...``, ``'token': '...'``.
+_BARE = re.compile(r"([?#])(?!\*\*\*)[\w%+/.~\-]{12,}(?=[#\s'\"<>),]|$)")
+#: Options and headers that are written out, and queries whose URL was cut off: ``secret=...``,
+#: ``'token': b'...'``, ``auth=('name', '...')``, ``Authorization: Bearer ...``.  What begins with
+#: a brace is looked into instead.
+_NAME = (
+    r"(?is)((?:secret(?!ar)|passw(?:or)?d|passphrase|\bpwd|signature|token(?!i[sz]|s\b)|credential"
+    r"|authorization|\bauth\b|(?:api|access|account|private|shared)[_\-]?key)"
+    r"[\w.\-]{0,200}['\"]?\s{0,60}[=:]\s{0,60}"
+)
+_QUOTED = re.compile(_NAME + r"b?(['\"]))(?:(?!\2).){0,5000}\2")
+_PAIR = re.compile(_NAME + r")\([^()]{0,1000}\)")
 _NAMED = re.compile(
-    r"(?i)((?:secret|password|passwd|signature|token|credential|api_?key|access_?key)"
-    r"[\w.\-]{0,200}['\"]?\s{0,60}[=:]\s{0,60}['\"]?)(?!\*\*\*)[^\s'\"&,;})]+"
+    _NAME + r"['\"]?)(?!\*\*\*|b['\"]|(?:None|True|False|null)\b)"
+    r"(?:(?:bearer|basic|digest|negotiate|token)\s{1,60})?[^\s'\"&,;})({\[]+"
 )
 _QUERY = re.compile(r"(?i)([?&](?:sig|key|auth|sv|se|sp)=)(?!\*\*\*)[^\s'\"&]+")
 #: User information of a URL whose scheme was cut off: ``user:secret@host``.
@@ -35,7 +45,8 @@ def _without_secrets(match: re.Match[str]) -> str:
     elif not _PORT.fullmatch(authority) and "@" in rest:
         # A secret that should have been quoted holds a slash: user:sec/ret@host.
         rest = f"{_HIDDEN}@{rest[rest.rindex('@') + 1 :]}"
-    return scheme + _VALUES.sub(rf"\g<1>{_HIDDEN}", rest)
+    rest = _VALUES.sub(rf"\g<1>{_HIDDEN}", rest)
+    return scheme + _BARE.sub(rf"\g<1>{_HIDDEN}", rest)
 
 
 def redact(text: object) -> str:
@@ -62,6 +73,8 @@ def redact(text: object) -> str:
     """
     found = _URL.sub(_without_secrets, str(text))
     found = _USER.sub(f"{_HIDDEN}@", found)
+    found = _QUOTED.sub(rf"\g<1>{_HIDDEN}\g<2>", found)
+    found = _PAIR.sub(rf"\g<1>({_HIDDEN})", found)
     found = _NAMED.sub(rf"\g<1>{_HIDDEN}", found)
     return _QUERY.sub(rf"\g<1>{_HIDDEN}", found)
 

@@ -111,7 +111,7 @@ def read_classes(values: Any, source: str) -> Classes:
         raise ValueError(f"{source} has no item with a class; expected at least one.")
     present = items[known]
     if all(isinstance(item, str) for item in present):
-        numbers = _whole_numbers(present)
+        numbers = _whole_numbers(present, source)
         if numbers is None:
             names, places = np.unique(present.astype(str), return_inverse=True)
             codes[known] = places
@@ -145,8 +145,21 @@ def _is_class(item: Any) -> bool:
     return not (isinstance(item, str) and not item.strip())
 
 
-def _whole_numbers(texts: Array) -> Ints | None:
+def _whole_numbers(texts: Array, source: str) -> Ints | None:
+    """Return codes that are written as text; None if some text is no number."""
+    # Tools that know one type of numbers write 3.0.
+    plain = [text.strip().removesuffix(".0") for text in texts]
     try:
-        return np.array([int(text) for text in texts], dtype=np.int64)
+        return np.array([int(text) for text in plain], dtype=np.int64)
+    except ValueError:
+        pass
+    try:
+        floats = np.array([float(text) for text in texts])
     except ValueError:
         return None
+    if not np.isfinite(floats).all():
+        return None
+    raise ValueError(
+        f"{source} has classes that are no whole numbers, such as "
+        f"{texts[floats != np.floor(floats)][:1].tolist()}; expected codes or names."
+    )

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from daskclust._types import Array
+from daskclust.colors import Legend
 from daskclust.cube.formats.found import maybe_unplaced, needs_extra
-from daskclust.cube.formats.vector import PixelGrid
-from daskclust.storage.atomic import hidden_sibling, naming, put_in_place, remove_stale
-from daskclust.storage.urls import redact
+from daskclust.cube.formats.vector import IDENTITY, PixelGrid
+from daskclust.storage.atomic import hidden_sibling
+from daskclust.storage.outputs import JOB, Output, Written
+from daskclust.storage.targets import Group
+from daskclust.storage.urls import redact, redact_all
 
-__all__ = ["GEOTIFF_ENDINGS", "MARK", "Legend", "check_cog", "is_geotiff", "tags_of", "write_cog"]
+__all__ = [
+    "GEOTIFF_ENDINGS",
+    "LABEL_MAP",
+    "VALUE_MAP",
+    "GeoTiff",
+    "is_geotiff",
+    "map_at",
+    "write_cog",
+]
 
 _TILE = 512
 #: GDAL's color tables belong to bytes and 16-bit numbers without sign.
@@ -29,23 +40,9 @@ Block = tuple[slice, slice, Array]
 #: Endings of names that ask for a GeoTIFF.
 GEOTIFF_ENDINGS = (".tif", ".tiff")
 #: Tag of the files that daskclust writes: what they are.
-MARK = "daskclust"
-
-
-@dataclass(frozen=True)
-class Legend:
-    """What the values of a map mean.
-
-    Attributes
-    ----------
-    names : mapping of int to str
-        Written as the raster's categories, which GIS show as a legend.
-    colors : mapping of int to (red, green, blue)
-        Color table; only for bytes and 16-bit numbers.
-    """
-
-    names: Mapping[int, str] = field(default_factory=dict)
-    colors: Mapping[int, Sequence[int]] = field(default_factory=dict)
+_MARK = "daskclust"
+#: Kinds of maps.
+LABEL_MAP, VALUE_MAP = "label map", "map of values"
 
 
 def is_geotiff(path: object) -> bool:
@@ -59,49 +56,47 @@ def is_geotiff(path: object) -> bool:
     return isinstance(path, str | os.PathLike) and os.fspath(path).lower().endswith(GEOTIFF_ENDINGS)
 
 
-def tags_of(path: str | os.PathLike[str]) -> dict[str, str] | None:
-    """Return the tags of a file that daskclust has written; None for anything else."""
-    with needs_extra(f"{str(path)!r}"):
-        import rasterio
-    try:
-        with maybe_unplaced(), rasterio.open(path) as file:
-            tags: dict[str, str] = file.tags()
-    except rasterio.errors.RasterioIOError:
-        return None
-    return tags if MARK in tags else None
+class GeoTiff(Output):
+    """A cloud-optimized GeoTIFF with a tag of ours."""
+
+    def check_place(self) -> None:
+        """Refuse URLs, and any place while rasterio is missing."""
+        if "://" in os.fspath(self.place):
+            raise ValueError(
+                f"{redact(self.place)!r} is a URL; a GeoTIFF is written to a local path."
+            )
+        with needs_extra(f"{os.fspath(self.place)!r}"):
+            import rasterio  # noqa: F401
+
+    def written(self) -> Written | None:
+        """Return the tags of the file: a job is kept as JSON."""
+        with needs_extra(f"{str(self.place)!r}"):
+            import rasterio
+        if self.path is None or not self.path.is_file():
+            return None
+        try:
+            with maybe_unplaced(), rasterio.open(self.path) as file:
+                tags: dict[str, Any] = file.tags()
+        except rasterio.errors.RasterioIOError:
+            return None
+        if _MARK not in tags:
+            return None
+        return Written(tags[_MARK], {**tags, JOB: json.loads(tags.get(JOB, "null"))})
 
 
-def check_cog(path: str | os.PathLike[str], *, kind: str, overwrite: bool) -> None:
-    """Refuse a target that exists, unless it is a map of daskclust that may be replaced.
+def map_at(place: Any, kind: str, *, overwrite: bool = False) -> Output:
+    """Return the output of a map: a GeoTIFF by the ending of its name, or a Zarr group.
 
-    Raises
-    ------
-    FileExistsError
-    ValueError
-        The target is a URL.
+    Examples
+    --------
+    >>> type(map_at("map.tif", "label map")).__name__, type(map_at("map", "label map")).__name__
+    ('GeoTiff', 'Group')
     """
-    name = os.fspath(path)
-    if "://" in name:
-        raise ValueError(f"{redact(name)!r} is a URL; a GeoTIFF is written to a local path.")
-    with needs_extra(f"{name!r}"):
-        import rasterio  # noqa: F401
-    if not Path(name).exists():
-        return
-    if not overwrite:
-        raise FileExistsError(
-            f"{name!r} exists already; choose another name or pass overwrite=True (--overwrite)."
-        )
-    tags = tags_of(name) if Path(name).is_file() else None
-    if tags is None or tags[MARK] != kind:
-        what = "was not written by daskclust" if tags is None else f"is a {tags[MARK]}"
-        raise FileExistsError(
-            f"{name!r} {what}; overwrite replaces a {kind} written by daskclust only. Choose "
-            "another name, or remove it yourself."
-        )
+    return (GeoTiff if is_geotiff(place) else Group)(place, kind, overwrite=overwrite)
 
 
 def write_cog(
-    path: str | os.PathLike[str],
+    output: GeoTiff,
     blocks: Iterable[Block],
     grid: PixelGrid,
     *,
@@ -109,16 +104,15 @@ def write_cog(
     count: int = 1,
     nodata: float,
     legend: Callable[[], Legend] | None = None,
-    tags: Mapping[str, str] | None = None,
+    attributes: Mapping[str, Any] | None = None,
     band_names: Sequence[str] | None = None,
     check: Callable[[], None] | None = None,
-) -> None:
+) -> Path:
     """Write a map as a cloud-optimized GeoTIFF that is whole or absent.
 
     Parameters
     ----------
-    path : str or path
-        Of the file; it must not exist.
+    output : GeoTiff
     blocks : iterable of (rows, columns, values)
         Disjoint windows that together cover the image; values of shape (rows, columns)
         or (bands, rows, columns).
@@ -130,8 +124,8 @@ def write_cog(
     nodata : float
     legend : callable() -> Legend, optional
         Called when all blocks are written: what their values mean.
-    tags : mapping of str to str, optional
-        More metadata of the file.
+    attributes : mapping, optional
+        JSON values, kept as tags.  Credentials of URLs in them are replaced by ``***``.
     band_names : sequence of str, optional
     check : callable(), optional
         Called before the file gets its name; raises where the map must not be kept.
@@ -148,13 +142,13 @@ def write_cog(
     neighbor for classes).  GDAL forgets errors of its cache: the copy is read again, and
     compared with what was written by a checksum of each block.
     """
-    with needs_extra(f"{str(path)!r}"):
-        import rasterio
-        from affine import Affine
-        from rasterio.shutil import copy
-        from rasterio.windows import Window
-    target = Path(path)
-    plain, whole = hidden_sibling(target, "partial"), hidden_sibling(target, "partial")
+    import rasterio
+    from affine import Affine
+    from rasterio.shutil import copy
+    from rasterio.windows import Window
+
+    target = Path(output.place)
+    plain = hidden_sibling(target, "partial")
     written: list[tuple[Any, int]] = []
     profile: dict[str, Any] = {
         "driver": "GTiff",
@@ -172,58 +166,65 @@ def write_cog(
     }
     if grid.crs is not None:
         profile["crs"] = grid.crs
+    if grid.crs is not None or grid.transform != IDENTITY:
+        # Where pixels lie is known without the system in which it is told.
         profile["transform"] = Affine(*grid.transform)
-    try:
-        with _errors_of_writing(path), maybe_unplaced():
-            opened = rasterio.open(plain, "w", **profile)
-        with _errors_of_writing(path), opened as file:
-            for rows, cols, values in blocks:
-                window = Window.from_slices(rows, cols)
-                bands = (values if values.ndim == 3 else values[None]).astype(dtype, copy=False)
-                file.write(bands, window=window)
-                written.append((window, _checksum(bands)))
-            file.update_tags(**dict(tags or {}))
-            for number, name in enumerate(band_names or (), start=1):
-                file.set_band_description(number, name)
-            said = Legend() if legend is None else legend()
-            names, colors = said.names, said.colors
-            if names:
-                file.update_tags(
-                    1,
-                    flag_values=",".join(map(str, names)),
-                    flag_meanings=" ".join("_".join(name.split()) for name in names.values()),
-                )
-            if colors and max(colors) <= _MOST_COLORS and np.dtype(dtype).kind == "u":
-                file.write_colormap(1, {int(k): (*map(int, c[:3]), 255) for k, c in colors.items()})
-        if names and 0 <= min(names) and max(names) <= _MOST_COLORS:
-            with naming(target):
+    said = redact_all(dict(attributes or {}))
+    tags = {_MARK: output.kind, **{key: json.dumps(value) for key, value in said.items()}}
+    with output.new() as whole:
+        try:
+            with _errors_of_writing(target), maybe_unplaced():
+                opened = rasterio.open(plain, "w", **profile)
+            with _errors_of_writing(target), opened as file:
+                for rows, cols, values in blocks:
+                    window = Window.from_slices(rows, cols)
+                    bands = (values if values.ndim == 3 else values[None]).astype(dtype, copy=False)
+                    file.write(bands, window=window)
+                    written.append((window, _checksum(bands)))
+                file.update_tags(**tags)
+                for number, name in enumerate(band_names or (), start=1):
+                    file.set_band_description(number, name)
+                means = Legend((), (), ()) if legend is None else legend()
+                names = means.by_code
+                if names:
+                    file.update_tags(
+                        1,
+                        flag_values=",".join(map(str, names)),
+                        flag_meanings=" ".join("_".join(name.split()) for name in names.values()),
+                        # As they are: meanings have no blanks, and two may become one.
+                        class_names=json.dumps({str(code): name for code, name in names.items()}),
+                    )
+                if names and max(names) <= _MOST_COLORS and np.dtype(dtype).kind == "u":
+                    colors = means.color_by_code.items()
+                    table = {code: (*bytes.fromhex(color[1:]), 255) for code, color in colors}
+                    file.write_colormap(1, table)
+            if names and 0 <= min(names) and max(names) <= _MOST_COLORS:
                 _write_categories(plain, names)
-        kind = "nearest" if np.dtype(dtype).kind in "iu" else "average"
-        with _errors_of_writing(path), maybe_unplaced():
-            copy(
-                str(plain),
-                str(whole),
-                driver="COG",
-                COMPRESS="DEFLATE",
-                BLOCKSIZE=_TILE,
-                OVERVIEW_RESAMPLING=kind,
-                BIGTIFF="IF_SAFER",
-            )
-            with rasterio.open(whole) as file:
-                if any(_checksum(file.read(window=at)) != value for at, value in written):
-                    raise _unwritten(path, "it does not hold what was written to it")
-        if check is not None:
-            check()
-        categories = whole.with_name(whole.name + _BESIDE)
-        if categories.exists():
-            # First, so that a map is never there without its classes.
-            categories.replace(target.with_name(target.name + _BESIDE))
-        put_in_place(whole, target)
-        remove_stale(target)
-    finally:
-        for scratch in (plain, whole):
-            for left in scratch.parent.glob(scratch.name + "*"):
-                left.unlink(missing_ok=True)
+            kind = "nearest" if np.dtype(dtype).kind in "iu" else "average"
+            with _errors_of_writing(target), maybe_unplaced():
+                copy(
+                    str(plain),
+                    str(whole),
+                    driver="COG",
+                    COMPRESS="DEFLATE",
+                    BLOCKSIZE=_TILE,
+                    OVERVIEW_RESAMPLING=kind,
+                    BIGTIFF="IF_SAFER",
+                )
+                with rasterio.open(whole) as file:
+                    if any(_checksum(file.read(window=at)) != value for at, value in written):
+                        raise _unwritten(target, "it does not hold what was written to it")
+            if check is not None:
+                check()
+            categories = whole.with_name(whole.name + _BESIDE)
+            if categories.exists():
+                # First, so that a map is never there without its classes.
+                categories.replace(target.with_name(target.name + _BESIDE))
+        finally:
+            for scratch in (plain.name, whole.name + _BESIDE):
+                for left in whole.parent.glob(scratch + "*"):
+                    left.unlink(missing_ok=True)
+    return target
 
 
 def _checksum(bands: Array) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+from itertools import zip_longest
 from typing import Any
 
 import dask.array as da
@@ -11,12 +13,13 @@ import numpy as np
 
 from daskclust._types import Floats, Ints
 from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
-from daskclust.cube.formats.found import needs_extra
 from daskclust.cube.formats.vector import PixelGrid
 from daskclust.storage.urls import redact
 
 __all__ = ["points_image", "read_points", "says_pixels"]
 
+#: Columns by name.
+_Table = dict[str, list[Any]]
 _ROW = ("row", "line", "pixel_row")
 _COLUMN = ("column", "col", "sample", "pixel_column")
 _X = ("x", "easting", "lon", "longitude")
@@ -69,27 +72,24 @@ def read_points(
         No such columns, a pixel outside the image (naming the line), or one pixel with
         two classes.
     """
-    with needs_extra(f"{str(path)!r}"):
-        import pandas
     name = os.fspath(path)
     if "://" not in name and not os.path.exists(name):
         raise FileNotFoundError(f"There is no file {name!r}; give the path of an existing one.")
     features, place = _features(name), name
     name = redact(name)  # as it is shown
-    try:
-        if features is not None:
-            table = pandas.DataFrame(features)
-        else:
-            table = pandas.read_csv(place, skipinitialspace=True)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name!r} cannot be read as CSV: {redact(error)}") from error
+    if features is not None:
+        keys = list(dict.fromkeys(key for item in features for key in item))
+        table: _Table = {key: [item.get(key) for item in features] for key in keys}
+    else:
+        try:
+            table = _read_csv(place)
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{name!r} cannot be read as CSV: {redact(error)}") from error
     rows, cols, used = _pixels(table, grid, name)
-    rest = [str(column) for column in table.columns if column not in used]
+    rest = [column for column in table if column not in used]
     if not rest:
         raise ValueError(f"{name!r} has no column with classes beside {used}.")
-    classes = read_classes(
-        table[class_column_of(rest, class_column, f"{name!r}")].to_numpy(), f"{name!r}"
-    )
+    classes = read_classes(table[class_column_of(rest, class_column, f"{name!r}")], f"{name!r}")
     known = classes.codes != -1
     rows, cols, codes = rows[known], cols[known], classes.codes[known]
     outside = (rows < 0) | (rows >= grid.shape[0]) | (cols < 0) | (cols >= grid.shape[1])
@@ -103,6 +103,30 @@ def read_points(
         )
     _refuse_contradictions(rows, cols, codes, grid, name)
     return rows, cols, Classes(codes, classes.names)
+
+
+def _read_csv(place: str) -> _Table:
+    """Read all as text: nothing is guessed, and only an empty field is missing."""
+    import fsspec
+
+    with fsspec.open(place, "r", encoding="utf-8-sig", newline="") as file:
+        lines = csv.reader(file, skipinitialspace=True)
+        header = [field.strip() for field in next(lines, [])]
+        if not header:
+            raise ValueError("it is empty; expected a header line.")
+        if len(set(header)) < len(header):
+            raise ValueError(f"its columns are {header}; expected each name once.")
+        table: _Table = {key: [] for key in header}
+        for row in lines:
+            if len(row) > len(header):
+                raise ValueError(
+                    f"line {lines.line_num} has {len(row)} fields, the header {len(header)}; "
+                    "expected as many. Remove what is too much (a comma at the end of the line?)."
+                )
+            if row:
+                for key, field in zip_longest(header, row, fillvalue=""):
+                    table[key].append(field)
+    return table
 
 
 class _Points:
@@ -143,11 +167,11 @@ def points_image(
     return da.from_array(held, chunks=chunks, asarray=False, fancy=False, meta=meta)
 
 
-def _find(table: Any, names: tuple[str, ...]) -> str | None:
-    return next((str(c) for c in table.columns if str(c).strip().lower() in names), None)
+def _find(table: _Table, names: tuple[str, ...]) -> str | None:
+    return next((c for c in table if c.strip().lower() in names), None)
 
 
-def _pixels(table: Any, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list[str]]:
+def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list[str]]:
     row, column = _find(table, _ROW), _find(table, _COLUMN)
     if row is not None and column is not None:
         found = [_numbers(table[key], key, name, whole=True) for key in (row, column)]
@@ -156,28 +180,32 @@ def _pixels(table: Any, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list[st
     x, y = _find(table, _X), _find(table, _Y)
     if x is None or y is None:
         raise ValueError(
-            f"{name!r} has the columns {list(map(str, table.columns))}; expected row and column, "
+            f"{name!r} has the columns {list(table)}; expected row and column, "
             "or x and y, or lon and lat, and a class."
         )
     a, b, c, d, e, f = grid.transform
     east, north = _numbers(table[x], x, name), _numbers(table[y], y, name)
     if {x.strip().lower(), y.strip().lower()} <= _DEGREES:
+        if grid.crs is None:
+            raise ValueError(
+                f"{name!r} has degrees ({x}, {y}), and the image states no coordinate system, so "
+                "which pixels are meant cannot be told. Assign one to the image, or give row and "
+                "column."
+            )
         east, north = _of_degrees(east, north, grid)
     east, north = east - c, north - f
     cols, rows = np.linalg.solve([[a, b], [d, e]], np.stack([east, north]))
     return np.floor(rows).astype(np.int64), np.floor(cols).astype(np.int64), [x, y]
 
 
-def _numbers(column: Any, key: str, name: str, *, whole: bool = False) -> Floats:
-    import pandas
-
-    found = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+def _numbers(column: list[Any], key: str, name: str, *, whole: bool = False) -> Floats:
+    found = np.array([_number(item) for item in column], dtype=np.float64)
     good = np.isfinite(found)
     if whole:
         good &= np.floor(found) == found
     if not good.all():
         bad = int(np.flatnonzero(~good)[0])
-        said = column.tolist()[bad]
+        said = column[bad]
         raise ValueError(
             f"{name!r}, line {bad + 2}: {key} is {said!r}; expected a "
             f"{'whole number' if whole else 'number'}."
@@ -185,11 +213,18 @@ def _numbers(column: Any, key: str, name: str, *, whole: bool = False) -> Floats
     return found
 
 
+def _number(item: Any) -> float:
+    try:
+        return float(item)
+    except (TypeError, ValueError):
+        return np.nan
+
+
 def _of_degrees(east: Floats, north: Floats, grid: PixelGrid) -> tuple[Floats, Floats]:
     """Bring longitudes and latitudes to the coordinate system of an image in meters."""
     from pyproj import CRS, Transformer
 
-    if grid.crs is None or CRS.from_user_input(grid.crs).is_geographic:
+    if CRS.from_user_input(grid.crs).is_geographic:
         return east, north
     to_grid = Transformer.from_crs("EPSG:4326", grid.crs, always_xy=True)
     return to_grid.transform(east, north)

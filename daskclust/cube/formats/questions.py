@@ -12,10 +12,10 @@ import numpy as np
 
 from daskclust._types import Ints
 from daskclust.cube.formats.found import needs_extra
-from daskclust.storage.atomic import new_file
+from daskclust.storage.outputs import Output, Written
 from daskclust.storage.urls import redact
 
-__all__ = ["KINDS", "check_questions_file", "read_pixels", "write_questions"]
+__all__ = ["KINDS", "QuestionsFile", "read_pixels", "write_questions"]
 
 #: Endings of the files that are written.
 KINDS = (".geojson", ".json", ".csv")
@@ -24,48 +24,47 @@ _FIELDS = ("order", "row", "column", "x", "y", "class")
 _MARK = "daskclust_questions"
 
 
-def check_questions_file(path: str, *, overwrite: bool) -> None:
-    """Refuse a target that is no GeoJSON or CSV, exists, or holds answers.
+class QuestionsFile(Output):
+    """GeoJSON or CSV; answers in it are never deleted."""
 
-    Raises
-    ------
-    ValueError, FileExistsError
-    """
-    if "://" in path:
-        raise ValueError(f"{redact(path)!r} is a URL; questions are written to a local path.")
-    place, path = Path(path), redact(path)
-    if place.suffix.lower() not in KINDS:
-        raise ValueError(f"{path!r} must end in one of {', '.join(KINDS)}.")
-    if not place.exists():
-        return
-    if not overwrite:
-        raise FileExistsError(f"{path!r} exists already; choose another name or --overwrite.")
-    try:
-        answered = sum(has_class for _, _, has_class in _items(place))
-    except (ValueError, KeyError) as error:
-        raise FileExistsError(
-            f"{path!r} was not written by daskclust suggest; --overwrite replaces its files "
-            "only. Choose another name."
-        ) from error
-    if answered:
-        raise FileExistsError(
-            f"{path!r} holds {answered} answers, which --overwrite does not delete. Choose "
-            "another name, and give this file to --labels."
-        )
+    def __init__(self, place: str, *, overwrite: bool = False) -> None:
+        super().__init__(place, "file of questions", overwrite=overwrite)
+
+    def check_place(self) -> None:
+        """Refuse URLs and other endings."""
+        shown = redact(self.place)
+        if "://" in self.place:
+            raise ValueError(f"{shown!r} is a URL; questions are written to a local path.")
+        if Path(self.place).suffix.lower() not in KINDS:
+            raise ValueError(f"{shown!r} must end in one of {', '.join(KINDS)}.")
+
+    def written(self) -> Written | None:
+        """Return how many questions have an answer."""
+        try:
+            answers = sum(has_class for _, _, has_class in _items(Path(self.place)))
+        except (ValueError, KeyError, TypeError, AttributeError, OSError):
+            return None
+        return Written(self.kind, {"answers": answers})
+
+    def problem(self) -> str | None:
+        """Say that there are answers, too."""
+        found = self.written()
+        if found is not None and found.attributes["answers"]:
+            return f"holds {found.attributes['answers']} answers (give it to --labels)"
+        return super().problem()
 
 
-def write_questions(path: str, questions: Any) -> None:
+def write_questions(output: QuestionsFile, questions: Any) -> None:
     """Write points with an empty column ``class``; the file is whole or absent.
 
     Parameters
     ----------
-    path : str
-        Its ending decides: GeoJSON, or CSV.
+    output : QuestionsFile
+        The ending decides: GeoJSON, or CSV.
     questions : daskclust.cube.questions.Questions
     """
-    target = Path(path)
-    with new_file(target, check=lambda: None) as partial:
-        if target.suffix.lower() == ".csv":
+    with output.new() as partial:
+        if output.place.lower().endswith(".csv"):
             with partial.open("w", encoding="utf-8", newline="") as file:
                 out = csv.writer(file)
                 out.writerow([*_FIELDS, *questions.bands])

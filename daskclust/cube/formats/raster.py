@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import html
+import json
 import math
 import os
+import re
 import zipfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
+from daskclust._warnings import warn
 from daskclust.cube.formats.found import (
     BAD_BANDS,
     BAND_NAMES,
@@ -22,9 +26,11 @@ from daskclust.cube.formats.found import (
     maybe_unplaced,
     needs_extra,
 )
-from daskclust.cube.formats.wavelengths import in_nm, truth_values
+from daskclust.cube.formats.wavelengths import in_descriptions, in_nm, truth_values
 from daskclust.cube.formats.whole import check_whole
+from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.reads import Retries, patience_of_gdal, reason_of
+from daskclust.storage.seen import SeenFiles
 from daskclust.storage.stores import opening_errors
 from daskclust.storage.urls import redact
 
@@ -36,6 +42,8 @@ _ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 _ZIPPED = (".tif", ".tiff", ".jp2")
 #: Of decoded blocks that GDAL keeps in a process.
 _CACHE_BYTES = 2**26
+#: Where GDAL keeps what a format has no place for, and bytes of it that are read.
+_BESIDE, _MOST_BESIDE = ".aux.xml", 2**24
 _CENTER_UM = "CENTRAL_WAVELENGTH_UM"
 _WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
 _UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavelength units")
@@ -104,7 +112,7 @@ def _centers(file: Any) -> Any:
         found = None if values is None else in_nm(values, unit, n)
         if found is not None:
             return found
-    return None
+    return in_descriptions(file.descriptions)
 
 
 def _one_or_all(values: Sequence[Any]) -> Any:
@@ -114,6 +122,8 @@ def _one_or_all(values: Sequence[Any]) -> Any:
 
 def _attributes(file: Any) -> dict[str, Any]:
     """Collect what the file says about its values, band by band."""
+    from rasterio.enums import ColorInterp
+
     n = file.count
     found: dict[str, Any] = {}
     nodata = list(file.nodatavals)
@@ -136,11 +146,43 @@ def _attributes(file: Any) -> dict[str, Any]:
     colors = _colormap(file)
     if colors:
         found["flag_colors"] = colors
-    names = file.tags(1).get("flag_meanings"), file.tags(1).get("flag_values")
+    alpha = [kind == ColorInterp.alpha for kind in file.colorinterp]
+    if any(alpha) and not all(alpha):
+        # What it hides is masked; it is no feature.
+        known = found.get(BAD_BANDS, [False] * n)
+        found[BAD_BANDS] = [bad or hides for bad, hides in zip(known, alpha, strict=True)]
+    tags = file.tags(1)
+    if "class_names" in tags:
+        with suppress(ValueError, RecursionError):
+            found["class_names"] = json.loads(tags["class_names"])
+    elif (categories := _categories(file)) is not None:
+        found["class_names"] = categories
+    names = tags.get("flag_meanings"), tags.get("flag_values")
     if all(names):
         found["flag_meanings"] = names[0]
         found["flag_values"] = [int(value) for value in names[1].strip("[]").split(",")]
     return found
+
+
+def _categories(file: Any) -> dict[str, str] | None:
+    """Return the category names that GDAL keeps beside a file of one band, by value."""
+    beside = Path(f"{file.name}{_BESIDE}")
+    if file.count != 1 or not beside.is_file() or beside.stat().st_size > _MOST_BESIDE:
+        return None
+    text = beside.read_text(encoding="utf-8", errors="replace")
+    listed = re.search("<CategoryNames>(.*?)</CategoryNames>", text, flags=re.DOTALL)
+    if listed is None:
+        return None
+    names = re.findall("<Category>(.*?)</Category>|<Category */>", listed[1], flags=re.DOTALL)
+    found = {str(code): html.unescape(name).strip() for code, name in enumerate(names)}
+    return {code: name for code, name in found.items() if name} or None
+
+
+def _hides_pixels(file: Any) -> bool:
+    """Whether a mask, inside the file or beside it, or an alpha band hides pixels."""
+    from rasterio.enums import MaskFlags
+
+    return any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums)
 
 
 def _colormap(file: Any) -> dict[str, list[int]] | None:
@@ -206,10 +248,22 @@ def _open(name: str, shown: str) -> Any:
                 )
             attributes = _attributes(file)
             centers = _centers(file)
-            size = np.dtype(file.dtypes[0]).itemsize * file.count
+            # Of the file: rioxarray would make floats where a mask hides pixels.
+            dtype = np.dtype(file.dtypes[0])
+            size = dtype.itemsize * file.count
             rows, cols = block_of(file.block_shapes[0], file.shape, size)
             check_whole(file, name)
             still = file.transform.is_identity
+            hidden = _hides_pixels(file)
+            if still and file.crs is None and file.gcps[0]:
+                warn(
+                    f"{shown!r} lies where its {len(file.gcps[0])} ground control points say, "
+                    "which no map of it will: maps will have rows and columns alone. Warp it to a "
+                    "grid first, for example with gdalwarp.",
+                    DaskclustWarning,
+                )
+            # Of an archive, the archive; of a mosaic, its sources too.
+            files = SeenFiles([*file.files, name.removeprefix("zip://").partition("!/")[0]])
             unplaced = file.crs is None and still
     except rasterio.errors.RasterioIOError as error:
         raise OSError(
@@ -218,14 +272,17 @@ def _open(name: str, shown: str) -> Any:
         ) from error
     # Without a lock: each thread opens the file for itself.
     array: Any = rioxarray.open_rasterio(name, lock=False, masked=False, cache=False)
-    array = array.copy(data=_in_chunks(array, name, (rows, cols), still))
+    array = array.copy(
+        data=_in_chunks(array.shape, dtype, name, (rows, cols), still, files, hidden)
+    )
     keep = {key: array.coords[key] for key in ("y", "x", "spatial_ref") if key in array.coords}
     if unplaced:
         keep = {}
     encoding = {key: v for key, v in array.encoding.items() if key == "grid_mapping" and keep}
     array = array.drop_vars(list(array.coords)).assign_coords(keep)
     array.attrs = attributes
-    array.encoding = encoding
+    # xarray makes NaN of what a mask hides; labels stay the integers that they were.
+    array.encoding = {**encoding, "dtype": dtype.name} if hidden else encoding
     array.name = Path(name).stem
     if centers is not None:
         array = array.assign_coords(wavelength=("band", centers, {"units": "nm"}))
@@ -240,8 +297,15 @@ class _Bands:
     """
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], unplaced: bool
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        unplaced: bool,
+        files: SeenFiles,
+        hidden: bool,
     ) -> None:
+        self._files, self.hidden = files, hidden
         self.name, self.shape, self.dtype, self.ndim = name, shape, dtype, len(shape)
         # Filters of warnings belong to all threads: they are left alone where nothing warns.
         self._quiet = maybe_unplaced if unplaced else nullcontext
@@ -258,9 +322,11 @@ class _Bands:
             rest.append(slice(None, None, places.step) if isinstance(part, slice) else 0)
         bands, *area = spans
         if any(low == high for low, high in spans):
-            return np.empty([high - low for low, high in spans], self.dtype)[tuple(rest)]
+            empty = np.empty([high - low for low, high in spans], self.dtype)
+            return (np.ma.masked_array(empty) if self.hidden else empty)[tuple(rest)]
         # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
         # more than a worker may have.
+        self._files.check()
         bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
         failed: Exception | None = None
         try:
@@ -269,9 +335,14 @@ class _Bands:
                 rasterio.Env(**bound),
                 rasterio.open(self.name, sharing=False) as file,
             ):
+                window = Window.from_slices(*area)
                 found: np.ndarray[Any, Any] = file.read(
-                    list(range(bands[0] + 1, bands[1] + 1)), window=Window.from_slices(*area)
+                    list(range(bands[0] + 1, bands[1] + 1)), window=window
                 )
+                if self.hidden:
+                    # As GDAL shows the image: 0 is no data.
+                    none = file.dataset_mask(window=window) == 0
+                    found = np.ma.masked_array(found, np.broadcast_to(none, found.shape))
             return found[tuple(rest)]
         except Exception as error:
             if type(error).__module__.split(".")[0] != "rasterio":
@@ -291,16 +362,24 @@ class _Bands:
         return OSError(f"{redact(self.name)!r}: {reason_of(error)}")
 
 
-def _in_chunks(array: Any, name: str, block: tuple[int, int], unplaced: bool) -> da.Array:
+def _in_chunks(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    name: str,
+    block: tuple[int, int],
+    unplaced: bool,
+    files: SeenFiles,
+    hidden: bool,
+) -> da.Array:
     """Return the lazy pixels of an opened file, of all bands together."""
     changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
     return da.from_array(
-        _Bands(name, array.shape, array.dtype, unplaced),
+        _Bands(name, shape, dtype, unplaced, files, hidden),
         chunks=(-1, *block),
         name=f"raster-{tokenize(name, changed, block)}",
         asarray=False,
         fancy=False,
-        meta=np.empty((0, 0, 0), array.dtype),
+        meta=(np.ma.empty if hidden else np.empty)((0, 0, 0), dtype),
     )
 
 

@@ -16,10 +16,48 @@ from daskclust.cube.formats.classes import Classes, class_column_of, read_classe
 from daskclust.cube.formats.found import needs_extra
 from daskclust.storage.urls import redact
 
-__all__ = ["PixelGrid", "rasterize_file"]
+__all__ = ["IDENTITY", "MapAxes", "PixelGrid", "rasterize_file"]
 
+#: Rows and columns themselves: an image that does not say where it lies.
+IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+_UNITS = {"metre": "m", "meter": "m", "degree": "\N{DEGREE SIGN}", "kilometre": "km"}
+#: Degrees of longitude; and how far the middle of an edge may lie off, as a share of its length.
+_HALF_TURN, _BENT = 180.0, 0.25
 #: What a pixel without a class holds.
 NO_CLASS = -1
+
+
+@dataclass(frozen=True)
+class MapAxes:
+    """Where columns and rows lie: ``x = left + across * column``, ``y = top + down * row``.
+
+    Attributes
+    ----------
+    left, across, top, down : float
+        Of pixel edges.
+    x_name, y_name : str
+        What the axes are, with their unit.
+    unit : str
+        ``"pixel"`` where nothing is known.
+    system : str or None
+        Name of the coordinate system.
+    """
+
+    left: float
+    across: float
+    top: float
+    down: float
+    x_name: str
+    y_name: str
+    unit: str
+    system: str | None
+
+    @property
+    def pixel(self) -> str:
+        """Size of a pixel, as text."""
+        if self.unit == "pixel":
+            return ""
+        return f"{abs(self.across):g} x {abs(self.down):g} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +89,35 @@ class PixelGrid:
         """
         return None if self.crs is None else system_name(self.crs)
 
+    @property
+    def axes(self) -> MapAxes:
+        """The axes of a picture; rows and columns where the image is turned."""
+        a, b, c, d, e, f = self.transform
+        if b != 0 or d != 0 or self.transform == IDENTITY:
+            return MapAxes(0.0, 1.0, 0.0, 1.0, "Column (pixel)", "Row (pixel)", "pixel", None)
+        return MapAxes(c, a, f, e, *_names_of(self.crs))
+
+
+def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
+    """Return names of x and y, their unit, and the name of a coordinate system."""
+    unknown = ("x", "y", "units", None)
+    if text is None:
+        return unknown
+    try:
+        from pyproj import CRS
+        from pyproj.exceptions import CRSError
+    except ImportError:
+        return unknown
+    try:
+        system = CRS.from_user_input(text)
+    except CRSError:
+        return unknown
+    axes = {axis.direction: axis for axis in system.axis_info}
+    unit = next((axis.unit_name for axis in axes.values()), "units")
+    unit = _UNITS.get(unit, unit)
+    x_name, y_name = ("Longitude", "Latitude") if system.is_geographic else ("Easting", "Northing")
+    return f"{x_name} ({unit})", f"{y_name} ({unit})", unit, str(system.name)
+
 
 def rasterize_file(
     path: str | os.PathLike[str],
@@ -78,7 +145,8 @@ def rasterize_file(
     Returns
     -------
     values : dask.array.Array of shape (y, x), int32
-        Lazy; -1 where there is no class.  Of features that overlap, the last counts.
+        Lazy; -1 where there is no class.  Computing it is an error where features give one
+        pixel different classes.
     classes : Classes
         Of the features.
 
@@ -86,7 +154,8 @@ def rasterize_file(
     ------
     ValueError
         No features, none inside the image, no way to tell where the features or the
-        image lie, or class codes that do not fit 32 bits.
+        image lie, features that the image's coordinate system cuts, or class codes that do
+        not fit 32 bits.
     """
     with needs_extra(f"{str(path)!r}"):
         import pyogrio.raw
@@ -113,8 +182,7 @@ def rasterize_file(
             "be told. Assign one, for example with ogr2ogr -a_srs, or rioxarray's write_crs."
         )
     if pyproj.CRS.from_user_input(meta["crs"]) != pyproj.CRS.from_user_input(grid.crs):
-        to_grid = pyproj.Transformer.from_crs(meta["crs"], grid.crs, always_xy=True)
-        shapes = shapely.transform(shapes, lambda xy: np.stack(to_grid.transform(*xy.T), axis=1))
+        shapes = _on_grid(shapes, meta["crs"], grid.crs, shown)
     usable = (classes.codes != NO_CLASS) & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
     shapes, codes = shapes[usable], classes.codes[usable]
     inside = shapely.intersects(shapes, _outline(grid))
@@ -124,8 +192,89 @@ def rasterize_file(
             f"None of the {len(shapes)} features of {shown} lies in the image: in its coordinate "
             f"system they span {bounds}, the image {list(_outline(grid).bounds)}."
         )
-    burnt = _lazy(shapely.to_wkb(shapes[inside]), codes[inside], grid, chunks, all_touched)
-    return burnt, classes
+    wkb, some = shapely.to_wkb(shapes[inside]), codes[inside]
+    return _lazy(wkb, some, grid, chunks, all_touched, classes.names, shown), classes
+
+
+def _on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
+    """Bring geometries to another coordinate system; those beyond its bounds become empty.
+
+    Raises
+    ------
+    ValueError
+        Coordinates that are no degrees though the file means degrees, and geometries that
+        the edge of the system cuts: their corners would be joined around the globe.
+    """
+    import pyproj
+    import shapely
+
+    there = pyproj.CRS.from_user_input(source)
+    to_grid = pyproj.Transformer.from_crs(source, target, always_xy=True)
+    span = np.abs(shapely.get_coordinates(shapes)).max(axis=0, initial=0.0)
+    if there.is_geographic and there.axis_info[0].unit_name == "degree" and (span > 360).any():
+        raise ValueError(
+            f"{shown} is in {system_name(source)}, in degrees, but its coordinates go up to "
+            f"{span.round(3).tolist()}; expected coordinates of its own system. Assign the right "
+            "one, for example with ogr2ogr -a_srs."
+        )
+
+    def moved(xy: Any) -> Any:
+        return np.stack(to_grid.transform(*xy.T), axis=1)
+
+    out = shapely.transform(shapes, moved)
+    corners = shapely.get_coordinates(out)
+    finite = shapely.get_coordinates(out, return_index=True)[1][~np.isfinite(corners).all(axis=1)]
+    out[np.unique(finite)] = shapely.Point()
+    if pyproj.CRS.from_user_input(target).is_geographic and not there.is_geographic:
+        return np.array([_around(shape) for shape in out], dtype=object)
+    _refuse_cut(shapes, out, moved, shown, target)
+    return out
+
+
+def _around(shape: Any) -> Any:
+    """Put parts that cross the seam of longitudes together, on both sides of it.
+
+    Examples
+    --------
+    >>> import shapely
+    >>> _around(shapely.box(-179.5, 0, 179.5, 1)).area
+    2.0
+    """
+    import shapely
+
+    parts = []
+    for part in shapely.get_parts(shape):
+        west, _, east, _ = part.bounds if not part.is_empty else (0.0,) * 4
+        if east - west <= _HALF_TURN:
+            parts.append(part)
+            continue
+        # No feature spans half the globe: its corners lie on two sides of the seam.
+        whole = shapely.transform(
+            part, lambda xy: np.stack([xy[:, 0] % (2 * _HALF_TURN), xy[:, 1]], axis=1)
+        )
+        parts += [whole, shapely.transform(whole, lambda xy: xy - [2 * _HALF_TURN, 0.0])]
+    return shape if len(parts) == len(shapely.get_parts(shape)) else shapely.union_all(parts)
+
+
+def _refuse_cut(shapes: Any, moved: Any, to_grid: Any, shown: str, target: str) -> None:
+    """Refuse rings an edge of which has its middle elsewhere than between its ends."""
+    import shapely
+
+    for number, shape in enumerate(shapes):
+        if shapely.is_empty(moved[number]) or shapely.is_missing(shape):
+            continue
+        for ring in shapely.get_rings(shapely.get_parts(shape)):
+            xy = shapely.get_coordinates(ring)
+            ends = to_grid(xy)
+            lengths = np.linalg.norm(np.diff(ends, axis=0), axis=1)
+            middles = to_grid((xy[1:] + xy[:-1]) / 2)
+            off = np.linalg.norm(middles - (ends[1:] + ends[:-1]) / 2, axis=1)
+            if not (off <= _BENT * lengths + 1e-9 * np.abs(ends).max()).all():
+                raise ValueError(
+                    f"Feature {number} of {shown} crosses an edge of {system_name(target)}, the "
+                    "system of the image, so its corners would be joined around the globe. Cut it "
+                    "there, for example with ogr2ogr -wrapdateline, or give it in that system."
+                )
 
 
 def _outline(grid: PixelGrid) -> Any:
@@ -143,6 +292,8 @@ def _lazy(
     grid: PixelGrid,
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
     all_touched: bool,
+    names: dict[int, str] | None,
+    shown: str,
 ) -> da.Array:
     starts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in chunks]
     corners = np.stack(np.meshgrid(*starts, indexing="ij"), axis=-1).astype(np.int64)
@@ -155,6 +306,8 @@ def _lazy(
         codes=codes.tolist(),
         transform=grid.transform,
         all_touched=all_touched,
+        names=names,
+        shown=shown,
         drop_axis=2,
         chunks=chunks,
         dtype=np.int32,
@@ -169,6 +322,8 @@ def _burn(
     codes: list[int],
     transform: tuple[float, ...],
     all_touched: bool,
+    names: dict[int, str] | None,
+    shown: str,
 ) -> NDArray[np.int32]:
     """Burn all features into one block of the image."""
     import shapely
@@ -176,15 +331,31 @@ def _burn(
     from rasterio.features import rasterize
 
     top, left, height, width = window[0, 0].tolist()
+    order = np.argsort(codes, kind="stable")
     a, b, c, d, e, f = transform
     here = Affine(a, b, a * left + b * top + c, d, e, d * left + e * top + f)
     pairs = [(shapely.from_wkb(shape), code) for shape, code in zip(shapes, codes, strict=True)]
-    burnt: NDArray[np.int32] = rasterize(
-        pairs,
-        out_shape=(height, width),
-        fill=NO_CLASS,
-        transform=here,
-        all_touched=all_touched,
-        dtype=np.int32,
-    )
-    return burnt
+    found: list[NDArray[np.int32]] = [
+        rasterize(
+            [pairs[at] for at in some],
+            out_shape=(height, width),
+            fill=NO_CLASS,
+            transform=here,
+            all_touched=all_touched,
+            dtype=np.int32,
+        )
+        # The last counts: the largest code of each pixel, and the smallest.
+        for some in (order, order[::-1])
+    ]
+    highest, lowest = found
+    if (highest != lowest).any():
+        row, column = (int(axis[0]) for axis in np.nonzero(highest != lowest))
+        classes = [
+            (names or {}).get(int(image[row, column]), int(image[row, column])) for image in found
+        ]
+        raise ValueError(
+            f"{shown} gives the pixel (row {top + row}, column {left + column}) the classes "
+            f"{classes[1]!r} and {classes[0]!r}; expected one a pixel. Correct the features that "
+            "overlap there."
+        )
+    return highest

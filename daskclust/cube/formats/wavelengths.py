@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from daskclust._types import Bools, Floats
 
-__all__ = ["in_nm", "numbers", "truth_values"]
+__all__ = ["in_descriptions", "in_nm", "numbers", "truth_values"]
 
 _MICROMETERS = (
     "um",
@@ -26,10 +28,51 @@ _IN_NM = {
     **dict.fromkeys(_MICROMETERS, 1e3),
     **dict.fromkeys(_NM, 1.0),
     **dict.fromkeys(("m", "meter", "meters", "metre", "metres"), 1e9),
+    **dict.fromkeys(("mm", "millimeter", "millimeters", "millimetre", "millimetres"), 1e6),
+    **dict.fromkeys(("cm", "centimeter", "centimeters", "centimetre", "centimetres"), 1e7),
+    **dict.fromkeys(("angstrom", "angstroms", "\N{LATIN CAPITAL LETTER A WITH RING ABOVE}"), 0.1),
 }
+#: Light in a vacuum, and what is divided by a frequency or a wavenumber.
+_LIGHT = 299_792_458.0
+_OVER_NM = {
+    **dict.fromkeys(("wavenumber", "wavenumbers", "cm-1", "1/cm", "cm^-1"), 1e7),
+    "thz": _LIGHT / 1e3,
+    "ghz": _LIGHT,
+    "mhz": _LIGHT * 1e3,
+    "hz": _LIGHT * 1e9,
+}
+#: What stands where no unit is told.
+_UNSTATED = ("", "none", "unknown", "n/a", "undefined", "1")
 #: Band centers below this are micrometers, where no unit is stated: no sensor is that far in the
 #: ultraviolet.
 _FEWEST_NM = 100.0
+
+
+#: A number with its unit in a description; meters would be those of the pixels.
+_STATED = re.compile(
+    rf"(?<![\w.])(\d+(?:\.\d+)?)\s*({'|'.join(sorted((*_MICROMETERS, *_NM), key=len)[::-1])})\b",
+    re.IGNORECASE,
+)
+
+
+def in_descriptions(texts: Sequence[str | None]) -> Floats | None:
+    """Band centers in nm out of descriptions of bands; None unless each states one.
+
+    Examples
+    --------
+    >>> in_descriptions(["418.24 nm", "Band 2 (0.49 um)"]).tolist()
+    [418.24, 490.0]
+    >>> in_descriptions(["blue", "490 nm"]) is None, in_descriptions(["400 nm to 500 nm"]) is None
+    (True, True)
+    """
+    found = []
+    for text in texts:
+        stated = _STATED.findall(text or "")
+        if len(stated) != 1:
+            return None
+        number, unit = stated[0]
+        found.append(float(number) * _IN_NM[unit.lower()])
+    return np.array(found) if found and min(found) > 0 else None
 
 
 def numbers(value: Any) -> Floats | None:
@@ -50,7 +93,7 @@ def numbers(value: Any) -> Floats | None:
 
 
 def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
-    """Band centers in nm, or None where `values` is not one positive number a band.
+    """Band centers in nm, or None where `values` is not one positive number of a length a band.
 
     Parameters
     ----------
@@ -65,13 +108,21 @@ def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
     [500.0, 600.0]
     >>> in_nm([0.5, 2.4], None, 2).tolist()
     [500.0, 2400.0]
-    >>> in_nm([1, 2, 3], "nm", 2) is None
-    True
+    >>> in_nm([1, 2, 3], "nm", 2) is None, in_nm([1, 2], "Index", 2) is None
+    (True, True)
+    >>> in_nm([4000, 10_000], "Wavenumber", 2).tolist()
+    [2500.0, 1000.0]
     """
     found = numbers(values)
     if found is None or found.shape != (n_bands,) or not (found > 0).all():
         return None
-    factor = _IN_NM.get(str(unit).strip().lower())
+    said = "" if unit is None else str(unit).strip().lower()
+    if said in _OVER_NM:
+        # Frequencies and wavenumbers: the larger, the shorter the wave.
+        return np.round(_OVER_NM[said] / found, 6)
+    factor = _IN_NM.get(said)
+    if factor is None and said not in _UNSTATED:
+        return None
     if factor is None:
         factor = 1e3 if found.max() < _FEWEST_NM else 1.0
     # To the precision of the file: 0.4 um is 400 nm, not 400.00000000000006.

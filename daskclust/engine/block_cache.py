@@ -1,8 +1,8 @@
-"""What blocks keep from pass to pass in the process that works on them.
+"""Cache of blocks: values kept from pass to pass in the process that works on them.
 
-A shelf belongs to a group of blocks and ends with it: when the data of a fit are let go, on a
+A cache belongs to a group of blocks and ends with it: when the data of a fit are let go, on a
 cluster as here, so is what was kept of them.  It does not travel: a group that moves to another
-process, or is read back from disk, begins with an empty shelf.
+process, or is read back from disk, begins with an empty cache.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Shelf"]
+__all__ = ["BlockCache"]
 
 #: Share of the machine's memory that is left free; below, nothing is kept.
 _FREE = 0.05
 
 
-class Shelf:
-    """What the blocks of a group keep, for one fit at a time.
+class BlockCache:
+    """Values that the blocks of a group keep, for one fit at a time.
 
     Examples
     --------
-    >>> shelf = Shelf()
-    >>> shelf.put("fit", 0, "bounds")
-    >>> shelf.take("fit", 0), shelf.take("fit", 0)
+    >>> cache = BlockCache()
+    >>> cache.put("fit", 0, "bounds")
+    >>> cache.take("fit", 0), cache.take("fit", 0)
     ('bounds', None)
     """
 
@@ -35,9 +35,9 @@ class Shelf:
         self._name: Hashable = None
         self._kept: dict[int, Any] = {}
 
-    def __reduce__(self) -> tuple[Callable[[], Shelf], tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[[], BlockCache], tuple[()]]:
         """Travel without what is kept."""
-        return Shelf, ()
+        return BlockCache, ()
 
     def take(self, name: Hashable, position: int) -> Any:
         """Return what a block kept under a name, and leave nothing there; None if it kept nothing.

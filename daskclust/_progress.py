@@ -1,0 +1,279 @@
+"""How long work goes on: a line that moves on terminals and in notebooks, lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, TextIO
+
+from daskclust.storage.urls import redact
+
+__all__ = ["Progress", "advance", "begin_pass", "showing"]
+
+#: Seconds that a fit takes before anything is shown, and between two looks.
+_DELAY, _PAUSE = 2.0, 0.5
+#: Seconds between two lines about iterations where no line moves.
+_QUIET = 2.0
+#: and about passes that iterations are told of.
+_SELDOM = 30.0
+
+
+class _Stream:
+    """A terminal, where a line replaces the last one; or a file, which keeps all of them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.is_live = stream, stream.isatty()
+
+    def show(self, text: str) -> None:
+        """Write a line that the next one replaces on a terminal."""
+        if not self.is_live:
+            self._write(self._line(text))
+            return
+        width = shutil.get_terminal_size().columns - 1
+        self._write(f"\r\033[K{redact(text)[:width]}")
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        self.clear()
+        self._write(self._line(text))
+
+    def _line(self, text: str) -> str:
+        # In the log of a job nobody could tell when the last sign of life was.
+        stamp = "" if self.is_live else f"{datetime.now().astimezone():%Y-%m-%dT%H:%M:%S%z} "
+        return f"{stamp}{redact(text)}\n"
+
+    def clear(self) -> None:
+        """Remove the line that moves."""
+        if self.is_live:
+            self._write("\r\033[K")
+
+    def _write(self, text: str) -> None:
+        # A terminal that was closed is no reason to lose a fit, nor its checkpoint.
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class _Notebook:
+    """The output of a cell; empty in the end, so that notebooks that are kept show nothing."""
+
+    is_live = True
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._place: Any = None
+
+    def show(self, text: str) -> None:
+        self._put("\n".join([*self._kept, redact(text)]))
+
+    def say(self, text: str) -> None:
+        # What follows is shown below it.
+        self._kept.append(redact(text))
+        self.clear()
+
+    def clear(self) -> None:
+        if self._place is not None:
+            self._put("")
+
+    def _put(self, text: str) -> None:
+        from IPython.display import display
+
+        if self._place is None:
+            self._place = display({"text/plain": text}, raw=True, display_id=True)
+        else:
+            self._place.update({"text/plain": text}, raw=True)
+
+
+class Progress:
+    """Says which piece of work is under way, and how far it is; on standard error by default."""
+
+    def __init__(self, output: Any = None) -> None:
+        stream = sys.stderr if output is None else output
+        self._output = stream if isinstance(stream, _Notebook) else _Stream(stream)
+        self._name, self._speed = "", ""
+        self._record: Mapping[str, Any] = {}
+        self._rows: int | None = None
+        self._began = self._last = 0.0
+        self._options: dict[str, Any] = {}
+        #: Lines of two threads must not be mixed.
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def task(
+        self, name: str, *, rows: int | None = None, after: float = 0.0, **options: Any
+    ) -> Iterator[None]:
+        """Announce a piece of work, and at its end how long it took.
+
+        With the number of rows that a pass reads, iterations tell how many that is a second.
+        Nothing is shown for `after` seconds.  Options: ``total``, the maximum number of
+        iterations; ``passes()``, which counts those so far; ``link()``, which returns the
+        address of the dashboard or None.
+        """
+        self._name, self._rows, self._options = name, rows, options
+        self._record, self._speed = {}, ""
+        began = self._began = self._last = time.perf_counter()
+        if not after:
+            self.show(f"{name} ...")
+        token = _current.set(self)
+        try:
+            with self._moving(after):
+                yield
+        except BaseException:
+            self.clear()
+            raise
+        finally:
+            _current.reset(token)
+        seconds = time.perf_counter() - began
+        if seconds >= after:
+            said = f"{self._said()}, " if after else ""
+            self.say(f"{name}: {said}{seconds:.1f} s")
+
+    @contextmanager
+    def _moving(self, after: float) -> Iterator[None]:
+        """Draw the line again and again, from a thread of its own."""
+        ended = threading.Event()
+
+        def run() -> None:
+            pause = after or _PAUSE
+            while not ended.wait(pause):
+                pause = _PAUSE
+                try:
+                    self._draw()
+                except Exception:  # a broken terminal is no reason to lose a fit
+                    return
+
+        thread = threading.Thread(target=run, name="daskclust-progress", daemon=True)
+        if self._output.is_live:
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if self._output.is_live:
+                thread.join()
+
+    def _draw(self) -> None:
+        link = self._options.get("link")
+        found = None if link is None else link()
+        if found is not None:
+            # Where the passes run is known when the data are open.
+            del self._options["link"]
+            self.say(f"Dashboard: {found}")
+        seconds = f"{time.perf_counter() - self._began:.0f} s"
+        said = self._said()
+        self.show(f"{self._name}: {said}, {seconds}" if said else f"{self._name} ... {seconds}")
+
+    def iteration(self, record: Mapping[str, Any]) -> None:
+        """Show a record of a fit's history; for :func:`daskclust.on_iteration`."""
+        # Passes before the first iteration took time that its record does not hold, and some
+        # iterations make none: over a graph of a sample.
+        passes = record["passes"] - self._record.get("passes", record["passes"])
+        self._record, self._speed = record, ""
+        if self._rows is not None and record["seconds"] > 0 and passes > 0:
+            self._speed = f"{self._rows * passes / record['seconds']:.3g} rows/s"
+        now = time.perf_counter()
+        if "passes" not in self._options and (self._output.is_live or now - self._last >= _QUIET):
+            self._last = now
+            self.show(f"{self._name}: {self._said()}")
+
+    def begin_pass(self, name: str, number: int) -> None:
+        """Write a line about a pass; where iterations tell of passes already, seldom."""
+        now = time.perf_counter()
+        if self._output.is_live or now - self._last < (_SELDOM if self._record else _QUIET):
+            return
+        self._last = now
+        self.show(f"{self._name}: pass {number} ({name})")
+
+    def _said(self) -> str:
+        """Return what the last record says."""
+        record, parts = self._record, []
+        if record:
+            total = self._options.get("total")
+            where = f"round {record['round']}, " if "round" in record else ""
+            most = "" if total is None else f"/{total}"
+            parts.append(f"{where}iteration {record['iteration']}{most}")
+            parts.append(f"objective {record['objective']:.6g}")
+        count = self._options["passes"]() if "passes" in self._options else record.get("passes")
+        return ", ".join([*parts, *[f"pass {count}"] * bool(count), *filter(None, [self._speed])])
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        with self._turn:
+            self._output.say(text)
+
+    def clear(self) -> None:
+        """Remove the line that moves."""
+        with self._turn:
+            self._output.clear()
+
+    def show(self, text: str) -> None:
+        """Write a line that the next one replaces where lines move."""
+        with self._turn:
+            self._output.show(text)
+
+
+#: Fits that share their passes run side by side: the first one shows itself.
+_one = threading.Lock()
+_shown: ContextVar[Progress | None] = ContextVar("daskclust_progress", default=None)
+#: The innermost piece of work.
+_current: ContextVar[Progress | None] = ContextVar("daskclust_work", default=None)
+
+
+@contextmanager
+def showing(
+    name: str,
+    total: int | None,
+    passes: Callable[[], int],
+    link: Callable[[], str | None],
+) -> Iterator[None]:
+    """Show how far a fit is that takes more than two seconds; see :meth:`Progress.task`.
+
+    Nothing is shown on anything but a terminal or a notebook, in continuous integration (the
+    variable ``CI``), and inside of another fit.
+    """
+    output = None if os.environ.get("CI") else _place()
+    if output is None or _shown.get() is not None or not _one.acquire(blocking=False):
+        yield
+        return
+    progress = Progress(output)
+    token = _shown.set(progress)
+    try:
+        with progress.task(name, after=_DELAY, total=total, passes=passes, link=link):
+            yield
+    finally:
+        _shown.reset(token)
+        _one.release()
+
+
+def advance(record: Mapping[str, Any]) -> None:
+    """Tell the line of this fit, if it has one, of an iteration."""
+    progress = _shown.get()
+    if progress is not None:
+        progress.iteration(record)
+
+
+def begin_pass(name: str, number: int) -> None:
+    """Tell whatever is shown that a pass over the data begins."""
+    progress = _current.get()
+    if progress is not None:
+        progress.begin_pass(name, number)
+
+
+def _place() -> Any:
+    """Return where a line can move: a notebook or a terminal; None where there is none."""
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    if type(shell).__name__ == "ZMQInteractiveShell":
+        return _Notebook()
+    try:
+        return sys.stderr if sys.stderr.isatty() else None
+    except (AttributeError, ValueError):  # none, or closed
+        return None

@@ -1,0 +1,86 @@
+"""A fit or a prediction, of a cube or of a table: the same steps over the rows of either.
+
+A job has opened and checked all that it reads and writes.  It has a `plan` (what it would
+cost), a `mark`, `pairs` (arguments of ``fit``), `parts` (more workers have nothing to do) and
+`data` (what a model is fitted to).  It can `count` its rows, read their `labels`, tell `facts`
+for the results, and `write` what was asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from daskclust.commands._estimators import flags_of, takes_labels
+from daskclust.commands._examine import look_before_fit
+from daskclust.commands._jobs import effective
+from daskclust.commands._outputs import places_of
+from daskclust.commands._results import numbers_of
+from daskclust.commands._resume import resumable
+from daskclust.commands.console import Progress, counted, open_client
+from daskclust.report.legend import legend_of
+
+__all__ = ["run_fit", "run_predict"]
+
+
+def run_fit(
+    options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
+) -> dict[str, Any]:
+    """Fit a model, write what was asked for, and return what became of it as JSON values."""
+    import daskclust
+
+    with (
+        open_client(options, useful_workers=job.parts, progress=progress) as client,
+        resumable(options, model, job.mark, progress),
+    ):
+        threads = client.nthreads()
+        cluster = {"workers": len(threads), "threads": sum(threads.values())}
+        progress.say(
+            f"Cluster: {counted(cluster['workers'], 'worker')}, "
+            f"{counted(cluster['threads'], 'thread')}"
+        )
+        look_before_fit(client, progress)
+        n = job.count(progress)
+        arguments = dict(job.pairs)
+        if takes_labels(model):
+            # An estimator that cannot do without labels says so itself.
+            arguments["y"] = job.labels()
+        with progress.task(type(model).__name__, rows=n):
+            with daskclust.on_iteration(progress.iteration):
+                model.fit(job.data, **arguments)
+        flags = flags_of(options).keys() - {"checkpoint"}
+        found = _record("fit", options, model, flags)
+        found |= {**job.facts("fit"), "cluster": cluster, **numbers_of(model)}
+        job.write(model, model.labels_, found, progress)
+    return _ended(found, options, began)
+
+
+def run_predict(
+    options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
+) -> dict[str, Any]:
+    """Label rows by a model, write what was asked for, and return what became of it."""
+    with open_client(options, useful_workers=job.parts, progress=progress):
+        job.count(progress)
+        found = _record("predict", options, model)
+        found |= {**job.facts("predict"), "n_clusters": len(legend_of(model).codes)}
+        job.write(model, model.predict(job.data), found, progress)
+    return _ended(found, options, began)
+
+
+def _record(command: str, options: argparse.Namespace, model: Any, *flags: Any) -> dict[str, Any]:
+    import daskclust
+
+    return {
+        "command": command,
+        "version": daskclust.__version__,
+        "estimator": type(model).__name__,
+        "configuration": effective(options, model.get_params(deep=False), *flags),
+    }
+
+
+def _ended(found: dict[str, Any], options: argparse.Namespace, began: float) -> dict[str, Any]:
+    places = places_of(options)
+    if found["command"] == "predict":
+        places.pop("model", None)
+    return {**found, "seconds": time.perf_counter() - began, "outputs": places}
