@@ -42,6 +42,30 @@ if (
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+#: Folders and files of tests that make whole fits, start programs or servers, or build something.
+_SYSTEM = {
+    *("benchmarks", "cluster", "commands", "cube", "datasets", "deploy", "docs", "examples"),
+    *("fuzz", "mixture", "papers", "prototypes", "report", "selection"),
+    *("test_foreign_tables.py", "test_notebooks.py", "test_oldest_dependencies.py"),
+    *("test_readme.py", "test_release.py", "test_sklearn_contract.py", "test_static.py"),
+    *("test_tables.py", "test_xarray.py"),
+}
+#: Fixtures that start some.
+_STARTS = {"address", "client", "cluster", "clusters", "run", "scene", "server"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by its cost: `release` if it is slow, `system` if it is more than a part."""
+    for item in items:
+        cost = pytest.mark.unit
+        if item.get_closest_marker("slow") or item.get_closest_marker("benchmark"):
+            cost = pytest.mark.release
+        elif _SYSTEM & set(item.path.parts) or _STARTS & set(getattr(item, "fixturenames", ())):
+            cost = pytest.mark.system
+        item.add_marker(cost)
+
+
 def find_data_dir() -> Path:
     """Folder of the test data: the environment's, else `shared` beside the repository."""
     return Path(os.environ.get(DATA_VARIABLE) or ROOT.parent / "shared").resolve()

@@ -57,13 +57,16 @@ def test_markers_of_the_test_commands_are_complementary() -> None:
     assert long[1] == "slow or benchmark"
 
 
-def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run_and_print_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     examples = blocks("python")
     assert examples
     names: dict[str, object] = {}
     for number, example in enumerate(examples):
         exec(compile(example, f"README.md, example {number + 1}", "exec"), names)
+    assert capsys.readouterr().out == "".join(blocks("text"))
     assert (tmp_path / "labels.zarr").is_dir()
     assert os.listdir(tmp_path / "scene.zarr")
 

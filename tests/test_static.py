@@ -38,7 +38,7 @@ def test_hooks_run_the_same_checks() -> None:
     assert set(hooks) == set(CHECKS)
     for name, command in CHECKS.items():
         words = hooks[name]["entry"].split()
-        assert words[:3] == ["python", "-m", command[0]]
+        assert words[:3] == [".venv/bin/python", "-m", command[0]]
         # A hook is handed the files that changed, and repairs what it can.
         assert set(words[3:]) - {"--fix"} == set(command[1:]) - {".", "--check"}
 

@@ -288,3 +288,63 @@ def test_errors_name_what_is_wrong(parquet: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 cut off")
     with pytest.raises(OSError, match=r"broken\.parquet' cannot be read as Parquet"):
         open_table(tmp_path / "broken.parquet")
+
+
+@pytest.mark.parametrize("kind", ["fixed", "list"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+def test_a_column_of_lists_is_as_many_features(tmp_path: Path, kind: str, dtype: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet_files = pytest.importorskip("pyarrow.parquet")
+    X = (10 * np.random.default_rng(0).normal(size=(70, 4))).astype(dtype)
+    for k, x in enumerate((X[:40], X[40:])):
+        flat = pa.array(x.ravel())
+        lists = (
+            pa.FixedSizeListArray.from_arrays(flat, 4)
+            if kind == "fixed"
+            else pa.ListArray.from_arrays(np.arange(0, len(flat) + 1, 4, np.int32), flat)
+        )
+        crops = pa.array(["a", None] * (len(x) // 2))
+        table = pa.table({"id": pa.array(range(len(x))), "embedding": lists, "crop": crops})
+        parquet_files.write_table(table, tmp_path / f"{k}.parquet")
+    table = open_table(tmp_path, columns="embedding", label_column="crop")
+    assert table.columns == ("embedding",)
+    assert (table.n_features, table.dtype) == (4, np.dtype(dtype))
+    assert_array_equal(table.samples.compute(), X)
+    assert_array_equal(table.labels()[0], np.arange(0, 70, 2))
+    model = KMeans(3, random_state=0).fit(table.samples)
+    assert_array_equal(model.labels_, KMeans(3, random_state=0).fit(X).labels_)
+    out = table.write_labels(model.labels_, tmp_path / "out")
+    written = pandas.read_parquet(out)
+    assert_array_equal(written["label"], model.labels_)
+    assert_array_equal(np.stack(written["embedding"]), X)
+
+
+def test_lists_of_several_lengths_are_refused(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet_files = pytest.importorskip("pyarrow.parquet")
+    bad = {
+        "short": [[1.0, 2.0], [1.0]],
+        "none": [[1.0, 2.0], None],
+        "gap": [[1.0, 2.0], [1.0, None]],
+        "text": [["a"], ["b"]],
+        "empty": [[], []],
+    }
+    kinds = {"text": pa.list_(pa.string())}
+    table = {
+        name: pa.array(values, kinds.get(name, pa.list_(pa.float32())))
+        for name, values in bad.items()
+    }
+    parquet_files.write_table(pa.table(table), tmp_path / "t.parquet")
+    for name, match in {
+        "short": r"has 1(\.0)? in row 1 .* expected lists of 2",
+        "none": "has no list in row 1",
+        "gap": "lists with missing values",
+    }.items():
+        with pytest.raises(ValueError, match=match):
+            open_table(tmp_path / "t.parquet", columns=name).samples.compute()
+    with pytest.raises(ValueError, match="lists of string"):
+        open_table(tmp_path / "t.parquet", columns="text")
+    with pytest.raises(ValueError, match="empty lists"):
+        open_table(tmp_path / "t.parquet", columns="empty")
+    with pytest.raises(ValueError, match="expected numbers"):
+        open_table(tmp_path / "t.parquet", columns=["short", "gap"])

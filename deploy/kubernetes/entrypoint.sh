@@ -13,4 +13,27 @@ if [ -d "$image" ] && [ "$image" != "$cache" ] && [ ! -d "$cache" ]; then
     fi
 fi
 export NUMBA_CACHE_DIR="$cache"
-exec "$@"
+tries=${DASKCLUST_TRIES:-1}
+[ "$tries" -gt 1 ] || exec "$@"
+# Told to end: so is the command, which names its checkpoint.
+child=
+trap 'trap "" TERM; kill -TERM $child 2>/dev/null; wait $child; exit 143' TERM
+try=1
+while :; do
+    "$@" &
+    child=$!
+    code=0
+    wait $child || code=$?
+    # Arguments (2) do not become right by trying; interrupts and terminations were meant.
+    case $code in 0 | 2 | 130 | 143) exit $code ;; esac
+    if [ "$try" -ge "$tries" ]; then
+        echo "daskclust-entrypoint: code $code in try $try of $tries: given up." >&2
+        exit $code
+    fi
+    pause=$((try * ${DASKCLUST_PAUSE:-10}))
+    echo "daskclust-entrypoint: code $code in try $try of $tries; again in $pause s." >&2
+    sleep $pause &
+    child=$!
+    wait $child
+    try=$((try + 1))
+done

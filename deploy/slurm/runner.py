@@ -77,7 +77,8 @@ def main() -> None:
             model.labels_, options.output, n_clusters=options.n_clusters, overwrite=True
         )
         # What a chain, a resubmission or a person looks for: written last.
-        (run / "finished").write_text(f"{datetime.now().astimezone().isoformat()}\n")
+        when, asked = datetime.now().astimezone().isoformat(), os.environ["DASKCLUST_ASKED"]
+        (run / "finished").write_text(f"{when}\n{asked}\n")
         checkpoint.unlink()
         file.unlink(missing_ok=True)
 

@@ -3,8 +3,9 @@
 ``python tests/benchmarks/labels.py`` fits each set with defaults, ``--draws`` times with
 other labels and seeds, and prints adjusted Rand indices (of the rows without a label) beside
 their targets; they are kept in ``labels.json`` beside it, set by set.  ``--scale`` measures
-time and memory instead.  All pixels of a scene are data; it is judged where the class is
-known.
+time and memory instead; ``--rivals NAME ...`` adds classifiers of scikit-learn on the same
+labels, and the graph of LabelSpreading alone (``classifier=None``).  All pixels of a scene are
+data; it is judged where the class is known.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,23 @@ import numpy as np
 from _timing import peak_memory, print_table
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import LabelSpreading as SklearnSpreading
+from sklearn.semi_supervised import SelfTrainingClassifier
+from sklearn.svm import SVC
 
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
 from daskclust.prototypes.graph import normalized, spread
-from daskclust.prototypes.node_clusters import cluster_nodes
+from daskclust.prototypes.spectral_clustering import cluster_nodes
 
 FILES = {
     "salinas": "hsi_salinas_a",
@@ -114,7 +125,49 @@ class Data:
         return np.sort(np.concatenate(drawn))
 
 
-def supervised(data: Data, labels: str, seed: int) -> dict[str, float]:
+def calibration_error(proba: NDArray[Any], right: NDArray[Any]) -> float:
+    """How far the best probability is from the share that is right: mean over ten bins."""
+    sure = proba.max(axis=1)
+    bins = np.minimum((sure * 10).astype(int), 9)
+    sums = np.bincount(bins, sure - right, minlength=10)
+    return float(np.abs(sums).sum() / len(sure))
+
+
+#: Classifiers of scikit-learn, on labeled rows; the last two on all rows.
+RIVALS = ("SVM", "forest", "LDA", "spreading of scikit-learn", "self-training")
+
+
+def rivals(
+    data: Data,
+    rows: NDArray[np.int64],
+    test: NDArray[np.int64],
+    seed: int,
+    names: Collection[str] = RIVALS,
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield names of classifiers of scikit-learn, and what they say of the test rows."""
+    x, y = data.x[rows], data.y[rows]
+    components = min(30, data.x.shape[1], len(rows) - 1)
+    partial = np.full(len(data.x), -1)
+    partial[rows] = y
+    classifiers = {
+        "SVM": SVC(C=100.0),
+        "forest": RandomForestClassifier(300, random_state=seed),
+        "LDA": make_pipeline(
+            PCA(components, random_state=seed),
+            LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
+        ),
+        "spreading of scikit-learn": SklearnSpreading(kernel="knn", max_iter=100),
+        "self-training": SelfTrainingClassifier(RandomForestClassifier(100, random_state=seed)),
+    }
+    for name in names:
+        taught = (data.x, partial) if name in RIVALS[3:] else (x, y)
+        classifier = make_pipeline(StandardScaler(), classifiers[name])
+        yield name, classifier.fit(*taught).predict(data.x[test])
+
+
+def supervised(
+    data: Data, labels: str, seed: int, *, beside: Collection[str] = ()
+) -> dict[str, float]:
     """Scores of LabelSpreading and of 1-NN, and the AUC of the margin against errors."""
     rows = data.draw(labels, seed)
     test = np.setdiff1d(data.known, rows)
@@ -124,7 +177,19 @@ def supervised(data: Data, labels: str, seed: int) -> dict[str, float]:
     found, best = model.classes_[proba.argmax(axis=1)], np.sort(proba, axis=1)
     margin = best[:, -1] - best[:, -2]
     nearest = KNeighborsClassifier(1).fit(data.x[rows], data.y[rows]).predict(data.x[test])
+    scores = {}
+    if beside:
+        for name, said in rivals(data, rows, test, seed, beside):
+            scores[f"{name}, {labels}"] = adjusted_rand_score(data.y[test], said)
+        # What classifier=None gives, without another fit.
+        graph = replace(model._posterior(), weights=(1.0, 0.0))
+        alone = model.classes_[graph(data.x[test]).argmax(axis=1)]
+        scores[f"graph alone, {labels}"] = adjusted_rand_score(data.y[test], alone)
+        scores[f"weight of trees, {labels}"] = float(model.mixing_weights_[1])
+        error = calibration_error(proba, found == data.y[test])
+        scores[f"calibration error, {labels}"] = error
     return {
+        **scores,
         labels: adjusted_rand_score(data.y[test], found),
         f"AUC, {labels}": float(roc_auc_score(found == data.y[test], margin)),
         f"1-NN, {labels}": adjusted_rand_score(data.y[test], nearest),
@@ -148,14 +213,19 @@ def unsupervised(data: Data, seed: int) -> dict[str, float]:
 
 
 def measure(
-    data: Data, draws: int, labels: list[str], *, labeled_only: bool = False
+    data: Data,
+    draws: int,
+    labels: list[str],
+    *,
+    labeled_only: bool = False,
+    beside: Collection[str] = (),
 ) -> dict[str, list[float]]:
     """All scores of one set, a list of draws each."""
     scores: dict[str, list[float]] = {}
     for seed in range(draws):
         found = {} if labeled_only else unsupervised(data, seed)
         for known in labels:
-            found.update(supervised(data, known, seed))
+            found.update(supervised(data, known, seed, beside=beside))
         for key, value in found.items():
             scores.setdefault(key, []).append(value)
     return scores
@@ -257,6 +327,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--labels", nargs="*", default=["1 %", "5 a class"])
     parser.add_argument("--labeled-only", action="store_true", help="LabelSpreading only")
+    parser.add_argument("--rivals", nargs="*", choices=RIVALS, default=(), metavar="NAME")
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
     )
@@ -277,10 +348,17 @@ def main() -> None:
         return
     # Small groups without a label are no news here.
     warnings.simplefilter("ignore", ConstraintWarning)
+    warnings.simplefilter("ignore", ConvergenceWarning)
     lines = []
     for name in options.sets:
         data = Data(name, options.data)
-        scores = measure(data, options.draws, options.labels, labeled_only=options.labeled_only)
+        scores = measure(
+            data,
+            options.draws,
+            options.labels,
+            labeled_only=options.labeled_only or bool(options.rivals),
+            beside=options.rivals,
+        )
         keep(options.output, name, summary(scores))
         found = list(verdicts(name, scores))
         print_table(["set", "known", "mean", "std", "target", ""], found)

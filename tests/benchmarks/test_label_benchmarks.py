@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from labels import Data, keep, summary, supervised
+from labels import RIVALS, Data, calibration_error, keep, summary, supervised
 from when_labels_help import METHODS, PAGE, RESULTS, SETS, add, kept_results, measure, with_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -37,6 +38,19 @@ def test_methods_are_measured_on_a_small_set(data_dir: Path, tmp_path: Path) -> 
     add(target, records[:1])
     # k-means takes no labels: once, the others for each amount; without and with noise.
     assert len(json.loads(target.read_text())["results"]) == len(records) == 2 * (1 + 2 * 4)
+
+
+def test_calibration_by_hand() -> None:
+    proba = np.array([[0.9, 0.1], [0.05, 0.95], [0.55, 0.45], [0.52, 0.48]])
+    right = np.array([True, False, True, False])
+    # (0.9 - 1 + 0.95) / 4 of the best bin, (0.55 - 1 + 0.52) / 4 of another.
+    assert calibration_error(proba, right) == pytest.approx(0.2125 + 0.0175)
+
+
+def test_rivals_are_measured_on_the_same_labels(data_dir: Path) -> None:
+    scores = supervised(Data("wine", data_dir), "5 a class", 0, beside=RIVALS)
+    names = (*RIVALS, "graph alone")
+    assert all(0.3 < scores[f"{name}, 5 a class"] <= 1 for name in names)
 
 
 def test_scores_are_kept_set_by_set(data_dir: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from daskclust import KMeans
 from daskclust.cluster import kmeans
-from daskclust.engine.rows import BoundRows
+from daskclust.engine.rows import OpenRows
 from daskclust.estimator.fitting import draw_seeds
 from daskclust.exceptions import CheckpointError, PerformanceWarning
 from daskclust.persistence.models import load
@@ -55,13 +55,13 @@ INIT = X[:6]
 def states(monkeypatch):
     """Reduction and state of each pass."""
     made = []
-    scan = BoundRows.scan
+    scan = OpenRows.scan
 
     def noting(self, reduction, state, carry):
         made.append((reduction.name, state))
         return scan(self, reduction, state, carry)
 
-    monkeypatch.setattr(BoundRows, "scan", noting)
+    monkeypatch.setattr(OpenRows, "scan", noting)
     return made
 
 

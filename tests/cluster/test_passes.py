@@ -19,7 +19,7 @@ from daskclust.cluster import passes
 from daskclust.cluster.passes import AssignmentPasses
 from daskclust.engine import open_rows
 from daskclust.engine.blocks import Group
-from daskclust.engine.rows import BoundRows
+from daskclust.engine.rows import OpenRows
 from daskclust.reduction import ASSIGN, CenterSets
 from daskclust.reduction.bounded import BOUNDED_ASSIGN
 from daskclust.testing.strategies import row_chunks
@@ -48,7 +48,7 @@ def clouds(seed, n=3000, p=4, k=40, dtype="float32", spread=3.0):
 @pytest.fixture
 def counted(monkeypatch):
     """Work of the bounded passes that are made."""
-    work, scan = [], BoundRows.scan
+    work, scan = [], OpenRows.scan
 
     def noting(self, reduction, state, carry):
         result, carry = scan(self, reduction, state, carry)
@@ -56,7 +56,7 @@ def counted(monkeypatch):
             work.append((state.trial, *result.work.sum(axis=0).tolist()))
         return result, carry
 
-    monkeypatch.setattr(BoundRows, "scan", noting)
+    monkeypatch.setattr(OpenRows, "scan", noting)
     return work
 
 
@@ -151,8 +151,8 @@ def test_what_is_kept_ends_with_another_fit():
     for _ in range(2):
         made = AssignmentPasses(rows, "bounds")
         made.assign(CenterSets(clouds(6)[None, :40].astype(float)), [0])
-        assert [len(group.shelf._kept) for group in groups] == [1] * len(groups)
-        assert groups[0].shelf._name == made._fit
+        assert [len(group.cache._kept) for group in groups] == [1] * len(groups)
+        assert groups[0].cache._name == made._fit
 
 
 @pytest.mark.filterwarnings("ignore:The clusters had not converged")
@@ -178,7 +178,7 @@ def test_a_worker_that_dies_takes_bounds_with_it_and_nothing_else():
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        made = BoundRows.scan
+        made = OpenRows.scan
 
         def killing(self, reduction, state, carry):
             if reduction is BOUNDED_ASSIGN and state.number == 5 and not killed:
@@ -192,7 +192,7 @@ def test_a_worker_that_dies_takes_bounds_with_it_and_nothing_else():
 
         work: list[int] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(BoundRows, "scan", killing)
+            patch.setattr(OpenRows, "scan", killing)
             X = da.from_array(data, chunks=(5000, 4))
             found = KMeans(40, init=init, algorithm="bounds", max_iter=12, tol=0).fit(X)
         found.labels_ = found.labels_.compute()

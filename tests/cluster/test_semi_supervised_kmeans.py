@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 import daskclust
 from daskclust import KMeans, SemiSupervisedKMeans
 from daskclust.commands._estimators import takes_labels
-from daskclust.engine.rows import BoundRows
+from daskclust.engine.rows import OpenRows
 from daskclust.exceptions import CheckpointError, ConstraintError, ConstraintWarning
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
@@ -220,7 +220,7 @@ def test_ss_kmeans_plus_plus_draws_by_d2_from_unlabeled_rows_only():
 
 def test_candidates_are_weighted_by_unlabeled_rows_only(monkeypatch):
     seen = []
-    scan = BoundRows.scan
+    scan = OpenRows.scan
 
     def noting(self, reduction, state, carry):
         result, carry = scan(self, reduction, state, carry)
@@ -228,7 +228,7 @@ def test_candidates_are_weighted_by_unlabeled_rows_only(monkeypatch):
             seen.append((state, result))
         return result, carry
 
-    monkeypatch.setattr(BoundRows, "scan", noting)
+    monkeypatch.setattr(OpenRows, "scan", noting)
     SemiSupervisedKMeans(6, max_iter=0, random_state=0).fit(X, Y)
     # Twice the two centers that are missing, in each of five rounds.
     assert [state.n_picks for state, _ in seen[:-1]] == [4] * 5

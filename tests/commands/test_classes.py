@@ -13,10 +13,12 @@ import pytest
 import zarr
 from helpers import small_scene, write_labels
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import cohen_kappa_score
 
 import daskclust
 from daskclust import cli
 from daskclust.commands._uncertainty import margin_kind, margins
+from daskclust.report.legend import legend_of
 
 #: Classes as people have them: no ranks, and names with blanks.
 CODES, NAMES = (3, 11, 12), ("winter wheat", "maize", "open water")
@@ -118,6 +120,51 @@ def test_classes_keep_codes_names_and_colors(
     assert np.nanmax(margin) <= 1
 
 
+def test_prediction_is_judged_scored_and_reported(
+    run: Callable[..., Result], folder: Path, tmp_path: Path
+) -> None:
+    truth = str(folder / "truth.zarr")
+    code, fitted, err = run(
+        *("fit", "--estimator", "label-spreading", "--labels", str(folder / "few.zarr")),
+        *("--model", "m.zarr", "--score", "fs.zarr"),
+    )
+    assert code == 0, err
+    assert fitted["outputs"] == {"model": "m.zarr", "score": "fs.zarr"}
+    code, found, err = run(
+        *("predict", "--model", "m.zarr", "--truth", truth, "--report", "p.html"),
+        *("--score", "s.zarr", "--output", "l.zarr"),
+    )
+    assert code == 0, err
+    known, values = image_in(folder / "truth.zarr", "classes"), image_in(tmp_path / "l.zarr")
+    both = (known >= 0) & (values >= 0)
+    # Every figure again, in a few lines.
+    scores = found["agreement_with_truth"]
+    assert scores["accuracy"] == np.mean(known[both] == values[both])
+    assert scores["kappa"] == pytest.approx(cohen_kappa_score(known[both], values[both]))
+    low, high = scores["accuracy_interval"]
+    assert low < scores["accuracy"] < high
+    for item, code_ in zip(scores["by_class"], CODES, strict=True):
+        right = np.sum((known == code_) & (values == code_))
+        assert item["producers"] == right / np.sum(both & (known == code_))
+        assert item["users"] == right / np.sum(both & (values == code_))
+    page = (tmp_path / "p.html").read_text()
+    assert "producer" in page
+    assert f"{scores['by_class'][1]['users']:.3f}" in page
+    score = image_in(tmp_path / "s.zarr", "values")
+    assert_array_equal(score, image_in(tmp_path / "fs.zarr", "values"))
+    assert_array_equal(np.isnan(score), values == -1)
+    model = daskclust.load(tmp_path / "m.zarr")
+    cube = daskclust.open_cube(folder / "scene.zarr")
+    # Rows go block by block.
+    rows = np.sort(model.score_samples(cube).compute())
+    assert_allclose(np.sort(score[values >= 0]), rows, rtol=1e-5, atol=1e-5)
+    # Nothing is written, but told.
+    code, told, err = run("predict", "--model", "m.zarr", "--truth", truth)
+    assert code == 0, err
+    assert told["agreement_with_truth"] == scores
+    assert told["outputs"] == {}
+
+
 def test_clusters_are_numbers_and_told_by_classes(
     run: Callable[..., Result], folder: Path, tmp_path: Path
 ) -> None:
@@ -193,3 +240,55 @@ def test_margins_by_hand() -> None:
     assert margin_kind(daskclust.SpectralClustering()) is None
     assert margin_kind(daskclust.PCKID()) is None
     assert "distance" in str(margin_kind(daskclust.PCSKMeans()))
+
+
+def test_a_map_with_two_classes_exchanged_is_not_called_right(
+    run: Callable[..., Result], folder: Path, tmp_path: Path
+) -> None:
+    exchanged = {3: 11, 11: 3, 12: 12, -1: -1}
+    truth = image_in(folder / "truth.zarr", "classes")
+    wrong = np.vectorize(exchanged.get)(truth).astype(np.int16)
+    names = {"3": NAMES[1], "11": NAMES[0], "12": NAMES[2]}
+    said = {"_FillValue": -1, "flag_values": list(CODES)}
+    meanings = " ".join(name.replace(" ", "_") for name in NAMES)
+    # The same codes, other pixels; and the same pixels, other codes.
+    write_labels(tmp_path / "wrong.zarr", wrong, **said, flag_meanings=meanings,
+                 class_names=dict(zip(map(str, CODES), NAMES, strict=True)))  # fmt: skip
+    write_labels(tmp_path / "coded.zarr", wrong, **said, class_names=names)
+    words = ("--estimator", "semisupervisedkmeans", "--n-clusters", "3", "--model", "m.zarr")
+    few = ("--labels", str(folder / "few.zarr"), "--overwrite", "--report", "r.html")
+    found = {}
+    for name in ("wrong", "coded"):
+        code, result, err = run("fit", *words, *few, "--truth", str(tmp_path / f"{name}.zarr"))
+        assert code == 0, err
+        found[name] = result["agreement_with_truth"]
+        assert found[name]["compared_by"] == "name"
+        assert "Accuracy, classes compared by name" in (tmp_path / "r.html").read_text()
+    assert found["wrong"]["accuracy"] < 0.4 < 0.6 < found["coded"]["accuracy"]
+    # Names are those of the labels in Python, too.
+    model = daskclust.load(tmp_path / "m.zarr")
+    assert legend_of(model).names == NAMES
+
+
+def test_the_names_of_text_labels_are_the_classes_of_the_model(
+    run: Callable[..., Result], folder: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pandas", reason="needs the extra `raster`")
+    truth = image_in(folder / "truth.zarr", "classes")
+    rows, columns = np.nonzero(truth >= 0)
+    named = dict(zip(CODES, ("low vegetation", "bare soil", "water"), strict=True))
+    lines = [
+        f"{r},{c},{named[truth[r, c]]}"
+        for r, c in zip(rows[::40].tolist(), columns[::40].tolist(), strict=True)
+    ]
+    (tmp_path / "few.csv").write_text("row,column,class\n" + "\n".join(lines) + "\n")
+    code, found, err = run(
+        *("fit", "--estimator", "label-spreading", "--n-prototypes", "30"),
+        *("--labels", "few.csv", "--output", "l.zarr", "--model", "m.zarr"),
+    )
+    assert code == 0, err
+    assert daskclust.load(tmp_path / "m.zarr").classes_.tolist() == sorted(named.values())
+    assert [item["name"] for item in found["classes"]] == sorted(named.values())
+    assert [row.name for row in daskclust.cube.area_table(tmp_path / "l.zarr")] == sorted(
+        named.values()
+    )

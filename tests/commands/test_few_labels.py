@@ -15,6 +15,7 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust import cli
+from daskclust.commands._results import fit_as_text
 from daskclust.metrics import adjusted_rand_score
 
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
@@ -83,8 +84,13 @@ def test_label_spreading_gives_the_map_of_the_estimator(
         address,
         *("fit", scene, "--estimator", "label-spreading", "--labels", few, "--alpha", "0.8"),
         *("--output", str(tmp_path / "map.zarr"), "--model", str(tmp_path / "m.zarr")),
+        *("--report", str(tmp_path / "r.html")),
     )
     assert found["configuration"]["parameters"]["alpha"] == 0.8
+    assert len(found["mixing_weights"]) == 2
+    assert found["left_out_log_loss"].keys() == {"spread", "classifier", "mixture"}
+    assert f"Labels    {found['advice']}" in fit_as_text(found)
+    assert found["advice"] in (tmp_path / "r.html").read_text()
     cube = daskclust.open_cube(scene)
     model = daskclust.LabelSpreading(alpha=0.8, random_state=0).fit(cube, cube.rows_of(few))
     labels = np.asarray(model.labels_)

@@ -206,7 +206,7 @@ def test_answers_are_not_overwritten(run: Any, truth: np.ndarray) -> None:
     Path("other.csv").write_text("name,size\n")
     Path("note.csv").write_text("name,size\na,1\n")
     code, _, err = run("suggest S: --output note.csv --overwrite", cluster=False)
-    assert "was not written by daskclust suggest" in err
+    assert "was not written by daskclust; " in err
 
 
 def test_a_command_that_ended_after_its_report_goes_on(

@@ -52,7 +52,7 @@ def _started(*_: object, **__: object) -> None:
         (FIT + "o --checkpoint void.txt/c", "is no folder"),
         (FIT + "memory://o", "--output 'memory://o' lies in the memory of this process"),
         (TABLE + "o --checkpoint void.txt", "is not a readable daskclust checkpoint"),
-        (TABLE + "memory://o", "lies in the memory of this process"),
+        (TABLE + "memory://o", "--output 'memory://o' is a URL; expected a local folder"),
         *(
             (f"{words}{more}{WEB}{name}", f"{flag} 'http://***@127.0.0.1:9/{name}' is at a web")
             for words, more, flag, name in (

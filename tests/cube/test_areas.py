@@ -179,7 +179,7 @@ def test_csv_and_frame(tmp_path: Path) -> None:
     path = table.to_csv(tmp_path / "areas.csv")
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert rows[0]["name"] == "sugar_beet,_early"
+    assert rows[0]["name"] == "sugar beet, early"
     assert [float(row["square_meters"]) for row in rows] == [800.0, 800.0, 700.0]
     with pytest.raises(FileExistsError, match="exists already"):
         table.to_csv(path)

@@ -98,5 +98,5 @@ def test_a_model_of_rows_has_no_view_of_its_own() -> None:
 def test_another_number_of_bands_is_named() -> None:
     model = KMeans(3, random_state=0).fit(opened(image(), scale="whitened"))
     fewer = opened(image()[:, :, :3])
-    with pytest.raises(ValueError, match="3 bands; the model was fitted on one of 4"):
+    with pytest.raises(ValueError, match="The cube has 3 bands, the model was fitted to 4"):
         model.predict(fewer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -163,6 +164,120 @@ def test_a_mask_and_labels_that_a_worker_does_not_see(half_blind: Client, scene:
         assert masked.n_valid
 
 
+def copy_there(client: Client, files: dict[str, bytes]) -> None:
+    """Write files on the worker that is blind to what the client has under these paths."""
+
+    def write() -> None:
+        for name, content in files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_bytes(content)
+
+    (blind,) = (a for a, w in client.scheduler_info()["workers"].items() if w["name"] == "blind")
+    client.run(write, workers=[blind])
+
+
+def diagnosed(client: Client, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "daskclust", "doctor", *arguments),
+            f"--scheduler={client.scheduler.address}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return done.returncode, done.stdout
+
+
+def half_of(scene: Path) -> dict[str, bytes]:
+    """Return the metadata of a store and half of its chunks, as a copy has that was cut off."""
+    files = sorted(path for path in scene.rglob("*") if path.is_file())
+    chunks = [path for path in files if path.name != "zarr.json"]
+    kept = [path for path in files if path.name == "zarr.json"] + chunks[: len(chunks) // 2]
+    return {str(path): path.read_bytes() for path in kept}
+
+
+@pytest.mark.parametrize("shards", [None, (12, 12, 3)])
+def test_a_copy_of_the_store_that_lacks_chunks(
+    half_blind: Client, place: Path, shards: tuple[int, ...] | None
+) -> None:
+    path = place / f"half-{time.monotonic_ns()}.zarr"
+    values = np.arange(30 * 30 * 3, dtype=np.int16).reshape(30, 30, 3) + 1
+    # Of these blocks no worker has a file, and the client neither: fill values, as before.
+    values[:6, :12] = 0
+    if shards is not None:
+        values[:12, :12] = 0
+    array = zarr.create_array(
+        path, shape=values.shape, chunks=(6, 6, 3), shards=shards, dtype="i2", fill_value=0,
+        dimension_names=("y", "x", "band"),
+    )  # fmt: skip
+    array[:] = values
+    copy_there(half_blind, half_of(path))
+    lazy = as_dask(zarr.open_array(path, mode="r"))
+
+    def on_blind(part: da.Array) -> np.ndarray:
+        return np.asarray(half_blind.compute(part, workers=["blind"]).result())
+
+    rows = 6 if shards is None else 12
+    assert_array_equal(on_blind(lazy[:rows, :12]), 0)
+    message = rf"worker tcp://.* does not see the chunk '.*{path.name}/c/.*which the client has"
+    with pytest.raises(StoreError, match=message):
+        on_blind(lazy[24:])
+    # Blocks of several chunks, of which some are there.
+    with pytest.raises(StoreError, match="does not see the chunk"):
+        on_blind(lazy.rechunk((30, 30, 3)))
+    with pytest.raises(StoreError, match=r"does not see the chunk.*shared file system"):
+        daskclust.KMeans(3, random_state=0).fit(daskclust.open_cube(path).samples)
+    code, said = diagnosed(half_blind, str(path))
+    assert code == 1
+    assert re.search(r"Worker tcp://\S+ it lacks \d+ of the \d+ stored chunks of", said), said
+
+
+def test_a_complete_copy_with_gaps_is_read(half_blind: Client, place: Path) -> None:
+    path = place / f"whole-{time.monotonic_ns()}.zarr"
+    array = zarr.create_array(path, shape=(40, 8, 2), chunks=(4, 4, 2), dtype="f4")
+    array[8:20] = 3.0
+    copy_there(half_blind, {str(f): f.read_bytes() for f in path.rglob("*") if f.is_file()})
+    lazy = as_dask(zarr.open_array(path, mode="r"))
+    found = half_blind.compute(lazy, workers=["blind"]).result()
+    assert_array_equal(found, array[:])
+    # Written since: what is there now counts.
+    array[30:] = 1.0
+    assert half_blind.compute(lazy.sum(), workers=["blind"]).result() == 3.0 * 12 * 8 * 2
+
+
+@pytest.mark.parametrize("ending", [".tif", ".img", ".zip", ".nc", ".cdf", ".npy", ".parquet"])
+def test_a_file_that_is_shorter_on_a_worker(half_blind: Client, place: Path, ending: str) -> None:
+    values = (np.arange(60 * 60 * 3).reshape(60, 60, 3) % 97 + 1).astype(np.float32)
+    path = place / f"short-{time.monotonic_ns()}{ending}"
+    if ending == ".img":
+        rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
+        shape = {"height": 60, "width": 60, "count": 3, "dtype": "float32"}
+        with rasterio.open(path, "w", driver="ENVI", **shape) as file:
+            file.write(values.transpose(2, 0, 1))
+        opened: Callable[[], Any] = partial(daskclust.open_cube, path)
+    else:
+        opened = write_scene(path, values)
+    files = [f for f in path.parent.glob(f"{path.stem}*") if f.is_file()]
+    contents = {str(f): f.read_bytes() for f in files}
+    largest = max(contents, key=lambda name: len(contents[name]))
+    if ending != ".zip":
+        contents[largest] = contents[largest][: len(contents[largest]) * 3 // 4]
+    contents[str(path)] = contents[str(path)][: len(contents[str(path)]) * 3 // 4]
+    with dask.config.set(scheduler="synchronous"):
+        samples = opened().samples
+    copy_there(half_blind, contents)
+    with pytest.raises(Exception, match=r"short-|whole|truncated|cut off|Parquet|size") as error:
+        half_blind.compute(samples, workers=["blind"]).result()
+    if ending in (".tif", ".img", ".zip"):
+        assert isinstance(error.value, StoreError)
+        assert "bytes at" in str(error.value)
+        assert "of which the client opened" in str(error.value)
+        code, said = diagnosed(half_blind, str(path))
+        assert code == 1
+        assert "bytes at" in said
+
+
 def test_an_output_that_a_worker_does_not_see(half_blind: Client, place: Path) -> None:
     values = np.arange(30 * 30 * 3, dtype=np.int16).reshape(30, 30, 3)
     cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(6, 6))
@@ -177,7 +292,9 @@ def test_an_output_that_a_worker_does_not_see(half_blind: Client, place: Path) -
         if info["name"] == "blind"
     ]
     left = half_blind.run(lambda: sorted(os.listdir(place)), workers=blind)
-    assert list(left.values()) == [[]], "the worker made folders of its own"
+    # Incomplete copies of other tests lie there.
+    made = [name for names in left.values() for name in names if "labels" in name]
+    assert not made, "the worker made folders of its own"
     with pytest.raises(StoreError, match="does not see"):
         daskclust.datasets.make_hyperspectral_cube(
             place / "made.zarr", shape=(40, 40), n_bands=2, chunks=(8, 8), random_state=0

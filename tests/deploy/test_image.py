@@ -34,7 +34,7 @@ def test_the_last_stage_has_no_build_tools_and_no_rights() -> None:
     for word, rest in found[last:]:
         assert not (word == "RUN" and ("pip" in rest or "apt" in rest)), rest
     assert any(word == "RUN" and "daskclust warmup" in rest for word, rest in found[:last])
-    assert any(word == "RUN" and "--constraint" in rest for word, rest in found[:last])
+    assert any(word == "ENV" and "PIP_CONSTRAINT=" in rest for word, rest in found[:last])
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,131 @@ def test_what_is_missing_is_told(path):
     assert "set it to a folder" in done.stderr
 
 
+#: In place of the programs: what the script makes of their ends is looked at, not the fit.
+PROGRAMS = {
+    "dask": """
+[ "$1" = scheduler ] || exec sleep 600
+while [ $# -gt 1 ]; do [ "$1" = --scheduler-file ] && file=$2; shift; done
+echo there >"$file"
+exec sleep 600
+""",
+    "daskclust": """
+[ "$1" = warmup ] && exit 0
+echo "$@" >>"$DASKCLUST_RUN/called"
+for word in "$@"; do [ "$before" = --output ] && mkdir -p "$word"; before=$word; done
+while [ -e "$DASKCLUST_RUN/wait" ]; do sleep 0.1; done
+exit "${CODE:-0}"
+""",
+    "srun": """
+while [ "${1#--}" != "$1" ]; do shift; done
+exec "$@"
+""",
+}
+TEMPLATES = ["ssh/daskclust.sh", "slurm/daskclust.sbatch"]
+
+
+@pytest.fixture
+def template(request, tmp_path):
+    """Return a call of a script whose programs are those above."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}")
+        (programs / name).chmod(0o755)
+    settings = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "DASKCLUST_RUN": str(tmp_path / "run"),
+        "DASKCLUST_HOST": "127.0.0.1",
+        "DASKCLUST_SCRATCH": str(tmp_path),
+        "SLURM_JOB_ID": "7",
+        "SLURM_PROCID": "0",
+        "TMPDIR": str(tmp_path),
+    }
+
+    def call(*words: object, **more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["bash", str(DEPLOY / request.param), *map(str, words)],
+            env={**settings, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return call
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    said, wrong = process.communicate(timeout=120)
+    return process.returncode, said, wrong
+
+
+@pytest.mark.parametrize("template", TEMPLATES, indirect=True)
+def test_a_finished_folder_answers_the_same_command_only(template, tmp_path):
+    """Another fit in a finished folder was "done", with code 0 and without a map."""
+    run_folder = tmp_path / "run"
+    words = ["fit", tmp_path / "a scene.zarr", "--n-clusters", 9, "--output", tmp_path / "map.zarr"]
+    assert ended(template(*words))[0] == 0
+    called = (run_folder / "called").read_text()
+    code, said, _ = ended(template(*words))
+    assert (code, "Finished before" in said) == (0, True)
+    other = [*words[:3], 4, *words[4:]]
+    code, _, wrong = ended(template(*other))
+    assert code == 2
+    assert "with other arguments" in wrong
+    assert "--n-clusters 9" in wrong
+    assert "--n-clusters 4" in wrong
+    assert (run_folder / "called").read_text() == called
+    # A map that is gone is made again.
+    (tmp_path / "map.zarr").rmdir()
+    assert ended(template(*words))[0] == 0
+    assert (run_folder / "called").read_text().count("\n") == 2
+    assert (tmp_path / "map.zarr").is_dir()
+    # What fails is not finished.
+    (run_folder / "finished").unlink()
+    assert ended(template(*other, CODE="1"))[0] == 1
+    assert not (run_folder / "finished").exists()
+
+
+@pytest.mark.parametrize("template", TEMPLATES, indirect=True)
+def test_twins_learn_of_each_other_at_once(template, tmp_path):
+    """The second computed everything, and then found the map of the first."""
+    if shutil.which("flock") is None:
+        pytest.skip("no flock here")
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    (run_folder / "wait").touch()
+    words = ["fit", tmp_path / "scene.zarr", "--output", tmp_path / "map.zarr"]
+    first = template(*words)
+    while not (run_folder / "called").exists():
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    code, _, wrong = ended(template(*words))
+    assert code == 2
+    assert "Under way" in wrong
+    assert os.uname().nodename in wrong
+    (run_folder / "wait").unlink()
+    assert ended(first)[0] == 0
+    assert (run_folder / "called").read_text().count("fit") == 1
+    # Whoever was killed holds nothing.
+    assert ended(template(*words))[0] == 0
+
+
+@pytest.mark.parametrize("template", TEMPLATES, indirect=True)
+def test_a_job_that_is_told_to_end_leaves_no_scratch(template, tmp_path):
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    (run_folder / "wait").touch()
+    first = template("fit", tmp_path / "scene.zarr")
+    while not (run_folder / "called").exists():
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    (run_folder / "wait").unlink()
+    first.terminate()
+    assert ended(first)[0] in (0, 143)
+    assert not list(tmp_path.glob("daskclust-*"))
+    assert not list(run_folder.glob("scheduler-*.json"))
+
+
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")

@@ -59,6 +59,23 @@ def write_all(folder: Path) -> None:
     write_polygons(folder / "fields.gpkg", truth)
     write_series(folder / "series.zarr", np.where(cube == -9999, np.nan, cube)[..., :3])
     write_table(folder / "table.parquet", truth.size)
+    write_embeddings(folder)
+
+
+def write_embeddings(folder: Path) -> None:
+    """Write vectors of half precision as a column of lists, and a scene of codes."""
+    import pyarrow
+    from pyarrow import parquet
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 16))[rng.integers(0, 40, 900)] + 0.1 * rng.normal(size=(900, 16))
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.astype(np.float16).ravel()), 16)
+    table = pyarrow.table({"id": np.arange(len(x)), "embedding": lists})
+    parquet.write_table(table, folder / "embeddings.parquet")
+    codes = rng.integers(-127, 128, (20, 30, 64)).astype(np.int8)
+    group = zarr.open_group(folder / "earth.zarr", mode="w")
+    names = ("y", "x", "band")
+    group.create_array("embedding", data=codes, chunks=(10, 30, 64), dimension_names=names)
 
 
 def write_netcdf(path: Path, stored: np.ndarray) -> None:

@@ -22,7 +22,7 @@ import daskclust
 from daskclust import KMeans
 from daskclust.engine import Checkpoint, Fingerprint, iterate, open_rows
 from daskclust.engine.driver import Step
-from daskclust.engine.rows import BoundRows
+from daskclust.engine.rows import OpenRows
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import SURVEY, SurveyRequest
 
@@ -71,13 +71,13 @@ def path(tmp_path):
 def passes(monkeypatch):
     """Names of the passes made since the list was cleared."""
     made: list[str] = []
-    scan = BoundRows.scan
+    scan = OpenRows.scan
 
     def counting(self, reduction, state, carry):
         made.append(reduction.name)
         return scan(self, reduction, state, carry)
 
-    monkeypatch.setattr(BoundRows, "scan", counting)
+    monkeypatch.setattr(OpenRows, "scan", counting)
     return made
 
 
@@ -501,14 +501,14 @@ def test_what_ends_a_fit_names_the_checkpoint(error, path):
 
 def test_rows_are_hashed_only_for_a_checkpoint(path, monkeypatch):
     asked = []
-    scan = BoundRows.scan
+    scan = OpenRows.scan
 
     def watching(self, reduction, state, carry):
         if reduction is SURVEY:
             asked.append(state.hashed)
         return scan(self, reduction, state, carry)
 
-    monkeypatch.setattr(BoundRows, "scan", watching)
+    monkeypatch.setattr(OpenRows, "scan", watching)
     KMeans(**OPTIONS).fit(X)
     KMeans(**OPTIONS, checkpoint=path).fit(X)
     assert asked == [False, True]
@@ -543,9 +543,9 @@ def test_a_start_without_a_seed_begins_again(path):
 
         return scan
 
-    real_scan = BoundRows.scan
+    real_scan = OpenRows.scan
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BoundRows, "scan", stop_at(4))
+        patch.setattr(OpenRows, "scan", stop_at(4))
         with pytest.raises(Interruption):
             KMeans(5, checkpoint=path).fit(X)
     model = KMeans(5, checkpoint=path).fit(X)

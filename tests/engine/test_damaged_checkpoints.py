@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import daskclust
 from daskclust.engine import checkpoint as module
-from daskclust.engine.rows import BoundRows
+from daskclust.engine.rows import OpenRows
 from daskclust.exceptions import CheckpointError
 
 rng = np.random.default_rng(0)
@@ -67,8 +67,8 @@ def stopped(case, path, monkeypatch):
         return scan(self, *args)
 
     with monkeypatch.context() as patch:
-        scan = BoundRows.scan
-        patch.setattr(BoundRows, "scan", counting)
+        scan = OpenRows.scan
+        patch.setattr(OpenRows, "scan", counting)
         with pytest.raises(Stop):
             make(path).fit(X, **given)
     return path

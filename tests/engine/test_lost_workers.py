@@ -312,7 +312,7 @@ def test_groups_move_to_workers_that_come_later():
         assert len(set(rows._executor.workers)) == 1
         cluster.scale(2)
         client.wait_for_workers(2)
-        rows._executor.crew._looked = -1e9
+        rows._executor.worker_slots._looked = -1e9
         before = rows.take(np.array([0, 599]))[0]
         assert set(rows._executor.workers) == set(client.nthreads())
     np.testing.assert_array_equal(before, X[[0, 599]])

@@ -74,7 +74,22 @@ def fit_far(data: Any) -> Any:
     return daskclust.GaussianMixture(2, random_state=0, max_iter=3, tol=0).fit(data + 1e9)
 
 
+def fit_tree(data: Any) -> Any:
+    return daskclust.AgglomerativeClustering(4, n_prototypes=40, random_state=0).fit(data)
+
+
+def fit_bubbles(data: Any) -> Any:
+    return daskclust.HDBSCAN(30, min_samples=5, n_prototypes=60, random_state=0).fit(data)
+
+
+def fit_boxes(data: Any) -> Any:
+    return daskclust.DBSCAN(0.4).fit(data[:, :2])
+
+
 FITS = [
+    fit_tree,
+    fit_bubbles,
+    fit_boxes,
     fit_bounds,
     fit_nested,
     fit_parts,

@@ -11,10 +11,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskclust
 from daskclust import (
+    DBSCAN,
+    HDBSCAN,
     PCKID,
+    AgglomerativeClustering,
     COPKMeans,
     DPMeans,
     GaussianMixture,
+    HierarchicalKMeans,
     KMeans,
     LabelSpreading,
     MPCKMeans,
@@ -30,6 +34,8 @@ ESTIMATORS = [
     KMeans(3, random_state=0),
     KMeans(2, n_init=2, metric="cosine", random_state=0),
     KMeans(2, metric="mahalanobis", max_iter=5, random_state=0),
+    HierarchicalKMeans(random_state=0),
+    HierarchicalKMeans((2, 2), random_state=0),
     DPMeans(),
     DPMeans(0.5, max_clusters=20),
     SemiSupervisedKMeans(4, random_state=0),
@@ -49,6 +55,9 @@ ESTIMATORS = [
     PCKID(2, n_initializations=2, max_components=3, n_init=3, random_state=0),
     LabelSpreading(random_state=0),
     SpectralClustering(3, random_state=0),
+    AgglomerativeClustering(3, random_state=0),
+    HDBSCAN(random_state=0),
+    DBSCAN(),
 ]
 
 #: Checks that are expected to fail, and why.
@@ -63,6 +72,18 @@ EXPECTED_FAILURES: dict[type, dict[str, str]] = {
             "check_methods_subset_invariance",
         ),
         "sets n_clusters=1 and labels of several classes, which hard constraints must refuse",
+    ),
+    DBSCAN: dict.fromkeys(
+        (
+            "check_all_zero_sample_weights_error",
+            "check_dtype_object",
+            "check_estimators_dtypes",
+            "check_fit2d_1sample",
+            "check_n_features_in_after_fitting",
+            "check_positive_only_tag_during_fit",
+            "check_sample_weight_equivalence_on_dense_data",
+        ),
+        "makes data of more than three features",
     ),
     DPMeans: {
         "check_sample_weight_equivalence_on_dense_data": "shuffles the rows; their order matters"

@@ -49,15 +49,37 @@ def test_masked_labels_are_no_labels(score, dtype, make):
     assert score(make(FOUND), make(truth), ignore_masked=True) == pytest.approx(
         score(FOUND[~HIDDEN], TRUTH[~HIDDEN])
     )
-    table = metrics.contingency_table(make(truth), make(FOUND))
-    assert table[table[:, 0] == -1, 2].sum() == HIDDEN.sum()
+    # Of a class of their own they are never.
+    for pair in ((truth, FOUND), (FOUND, truth)):
+        with pytest.raises(ValueError, match=r"masked labels .*ignore_masked=True"):
+            score(*map(make, pair))
+
+
+@pytest.mark.parametrize("make", [lambda a: a, lazy], ids=["numpy", "dask"])
+def test_no_function_takes_a_masked_label_for_a_class(make):
+    truth = np.ma.masked_array(TRUTH, HIDDEN)
+    for call in (
+        lambda: metrics.contingency_table(make(truth), make(FOUND)),
+        lambda: metrics.agreement_scores(make(truth), make(FOUND)),
+        lambda: metrics.match_labels(make(truth), make(FOUND)),
+        lambda: metrics.centroid_scores(make(X), make(truth)),
+    ):
+        with pytest.raises(ValueError, match="masked labels"):
+            call()
+    open_mask = np.ma.masked_array(TRUTH, np.zeros(60, bool))
+    assert metrics.adjusted_rand_score(make(open_mask), make(TRUTH)) == 1.0
+    with pytest.raises(ValueError, match="masked labels"):
+        metrics.silhouette_score(X, truth, method="exact")
 
 
 def test_masked_labels_of_text_are_no_labels():
     names = np.array(["elm", "oak", "ash"])[TRUTH]
-    table = metrics.contingency_table(np.ma.masked_array(names, HIDDEN), FOUND)
-    assert table[table[:, 0] == -1, 2].sum() == HIDDEN.sum()
-    assert set(table[:, 0]) == {-1, 0, 1, 2}
+    masked = np.ma.masked_array(names, HIDDEN)
+    table = metrics.contingency_table(masked, FOUND, ignore_masked=True)
+    assert table[:, 2].sum() == (~HIDDEN).sum()
+    assert set(table[:, 0]) == {0, 1, 2}
+    with pytest.raises(ValueError, match="masked labels"):
+        metrics.contingency_table(masked, FOUND)
 
 
 @pytest.mark.parametrize("make", [lambda a: a, lazy], ids=["numpy", "dask"])

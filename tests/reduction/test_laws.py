@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 
 import daskclust
 from daskclust.estimator.spaces import COVARIANCE, MeanState
+from daskclust.kernels.boxes import grow_boxes
+from daskclust.kernels.label_profiles import choose_bins
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.nearest.bounds import no_past, past_of
+from daskclust.kernels.nearest.tree import CenterTree
 from daskclust.reduction import (
     ASSIGN,
     ATTRACTED,
@@ -48,6 +51,13 @@ from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
 from daskclust.reduction.contract import top_dtype
 from daskclust.reduction.dp_means import FOUNDING, Founders, FoundingRequest
 from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
+from daskclust.reduction.label_profiles import (
+    LABEL_HISTOGRAMS,
+    LABEL_SAMPLE,
+    HistogramsRequest,
+    LabelSampleRequest,
+    Place,
+)
 from daskclust.reduction.label_tables import CONTINGENCY, LABEL_MOMENTS, LabelMomentsRequest
 from daskclust.reduction.mixtures import (
     EXPECTATION,
@@ -57,7 +67,9 @@ from daskclust.reduction.mixtures import (
     MixtureStack,
 )
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY
+from daskclust.reduction.tree import LEAF_STATISTICS, LeafQuery
 from daskclust.reduction.views import Transformed
+from daskclust.storage.grouped import GroupedRows, TemporaryFolder
 from daskclust.testing import (
     assert_results_close,
     check_merge_laws,
@@ -67,12 +79,15 @@ from daskclust.testing import (
     row_blocks,
 )
 from daskclust.testing.strategies import row_chunks
+from daskclust.trees.boxes import SHARE_OUT, Sharing
 
 Maker = Callable[..., tuple[list[Any], Callable[[Any], Any]]]
 
 #: The reductions that are tested below, how to make their states from some rows, and the fewest
 #: columns that these have.
 LAWS: dict[str, tuple[Reduction, Maker, int]] = {}
+#: Temporary folders of reductions that write.
+FOLDERS: list[TemporaryFolder] = []
 #: Reductions that refuse weights which are not whole numbers.
 COUNTS_ROWS = {CONTINGENCY.name}
 
@@ -111,6 +126,30 @@ def bounded_states(rng, x):
     later = BoundedSets(CenterSets(centers), pasts, (0, 3), 1, "fit")
     # How much work it was is about rows, not about what they stand for.
     return [fresh, later], lambda found: found.clusters
+
+
+@law(LEAF_STATISTICS)
+def leaf_states(rng, x):
+    p = x.shape[1]
+    parents = rng.integers(-2, 3, (3, p)).astype(float)
+    leaves = rng.integers(-2, 3, (6, p)).astype(np.float32)
+    tree = CenterTree(parents, leaves, np.array([0, 1, 4, 6]))
+    return [LeafQuery(tree, n_probe) for n_probe in (1, 2, None)], everything
+
+
+@law(SHARE_OUT)
+def sharing_states(rng, x):
+    folder = TemporaryFolder.beside(None)
+    record = np.dtype([("row", "i8"), ("x", x.dtype.str, (x.shape[1],))])
+    tree = grow_boxes(rng.normal(size=(50, x.shape[1])), 10, 0.1)
+    store = GroupedRows(folder.make("rows"), record)
+    FOLDERS.append(folder)
+
+    def boxes(found):
+        # Rows are counted, whatever they weigh.
+        return found.shape
+
+    return [Sharing(tree, 0.5, store)], boxes
 
 
 @law(FARTHEST)
@@ -277,6 +316,34 @@ def cell_states(rng, x):
 @law(LABEL_MOMENTS, columns=2)
 def label_moments_states(rng, x):
     return [LabelMomentsRequest(x.shape[1] - 1, ignored) for ignored in (None, 0)], everything
+
+
+@law(LABEL_SAMPLE, columns=2)
+def label_sample_states(rng, x):
+    x[:, :-1][rng.random((len(x), x.shape[1] - 1)) < 0.2] = np.nan
+
+    def facts(sample):
+        # Repetition gives other row numbers, and so other draws.
+        return sample[:-1]
+
+    p = x.shape[1] - 1
+    return [
+        LabelSampleRequest(p, 3, 0.2, 2),
+        LabelSampleRequest(p, 4, 1.0, 1, ignored=0),
+    ], facts
+
+
+@law(LABEL_HISTOGRAMS, columns=2)
+def label_histogram_states(rng, x):
+    x[:, :-1][rng.random((len(x), x.shape[1] - 1)) < 0.2] = np.nan
+    rows, labels = x[:, :-1], x[:, -1].astype(np.int64)
+    bins = choose_bins(rows, labels, np.ones(len(x), bool), 9)
+    place = Place(rng.normal(size=(2, rows.shape[1])), np.full(rows.shape[1], 0.5))
+
+    def counts(found):
+        return found.counts
+
+    return [HistogramsRequest(np.array([-1, 2]), bins, place, 3)], counts
 
 
 @law(COVARIANCE)

@@ -23,7 +23,7 @@ from daskclust.report.summary import MapSummary, summarize
 pytest.importorskip("matplotlib", reason="reports need matplotlib")
 from daskclust.report import write_report
 from daskclust.report._map import packed
-from daskclust.report._places import map_axes, spectrum_axes
+from daskclust.report._report import spectrum_axes
 from daskclust.report._tables import mostly_of
 
 UTM = {"proj:code": "EPSG:32632", "spatial:transform": [30.0, 0.0, 600000.0, 0.0, -30.0, 5.1e6]}
@@ -78,13 +78,13 @@ def test_noise_is_thinned_out_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_axes_are_in_the_units_of_the_system() -> None:
     pytest.importorskip("pyproj")
-    axes = map_axes(scene())
+    axes = scene().pixel_grid.axes
     assert (axes.left, axes.across, axes.top, axes.down) == (600000.0, 30.0, 5.1e6, -30.0)
     assert (axes.x_name, axes.y_name) == ("Easting (m)", "Northing (m)")
     assert axes.pixel == "30 x 30 m"
     assert "UTM zone 32N" in str(axes.system)
     plain = daskclust.open_cube(np.ones((3, 4, 2)), dims=("y", "x", "band"))
-    assert map_axes(plain).x_name == "Column (pixel)"
+    assert plain.pixel_grid.axes.x_name == "Column (pixel)"
 
 
 def test_spectra_are_in_the_units_of_the_sensor() -> None:

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust import plotting
-from daskclust.report.summary import agreement_of, as_classes, summarize
+from daskclust.colors import Legend
+from daskclust.cube._images import Image
+from daskclust.exceptions import DaskclustWarning
+from daskclust.report.summary import agreement_of, compare_classes, known_classes, summarize
 
 pytest.importorskip("matplotlib", reason="reports need matplotlib")
 from daskclust.report import write_report
@@ -126,8 +130,8 @@ def test_what_is_told(page: tuple[Path, Any]) -> None:
     for heading in (
         "Map",
         "Cluster spectra and feature weights",
-        "Objective of each iteration",
-        "Time of each iteration",
+        "Objective of each step",
+        "Time of each step",
         "Agreement with truth",
         "Violated constraints",
         "Configuration",
@@ -239,7 +243,7 @@ def test_a_summary_counts_and_thins_out() -> None:
 
 def test_agreement_has_a_confusion_matrix() -> None:
     cube, truth = make_cube()
-    given = as_classes(truth.astype(np.int8) + 1, (0,))
+    given = known_classes(Image(truth.astype(np.int8) + 1), (0,))
     assert_array_equal(given.compute(), np.where(truth < 0, -1, truth + 1))
     image = da.from_array(np.where(truth < 0, -1, 2 - truth), chunks=7)
     found = agreement_of(image, given, cube._grid)
@@ -249,12 +253,49 @@ def test_agreement_has_a_confusion_matrix() -> None:
     assert_array_equal(np.fliplr(found["counts"]), np.diag(np.bincount(truth[truth >= 0])))
 
 
+def _compared(legend: Legend, truth: Image, clusters: list[int], counts: Any) -> dict[str, Any]:
+    found = {"classes": [0, 1], "clusters": clusters, "counts": counts}
+    compare_classes(found, legend, truth)
+    return found
+
+
+def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
+    counts = [[0, 8], [1, 1]]
+    blank = Image(np.empty((0, 0), int))
+    numbers = _compared(Legend((0, 1), ("cluster_0", "cluster_1"), ("", "")), blank, [0, 1], counts)
+    assert (numbers["compared_by"], numbers["best_matching_accuracy"]) == ("matching", 0.9)
+    assert "accuracy" not in numbers
+    coded = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))
+    found = _compared(coded, blank, [0, 1], counts)
+    assert (found["compared_by"], found["accuracy"], found["matched"]) == ("code", 0.1, [0, 1])
+    # The same names, whatever their codes.
+    named = replace(blank, meanings={0: "wheat", 1: "water"}, by_name=True)
+    found = _compared(coded, named, [0, 1], counts)
+    assert (found["compared_by"], found["accuracy"], found["matched"]) == ("name", 0.9, [1, 0])
+    # A class that the map does not have, and a cluster of no class.
+    named = replace(blank, meanings={0: "wheat", 1: "rye"}, by_name=True)
+    more = Legend((0, 1, 2), ("water", "wheat", "cluster_2"), ("",) * 3, classes=frozenset([0, 1]))
+    found = _compared(more, named, [1, 2], [[3, 4], [2, 1]])
+    assert (found["accuracy"], found["matched"]) == (0.3, [0, -1])
+    for other in (
+        replace(blank, meanings={0: "oak", 1: "elm"}, by_name=True),
+        replace(blank, meanings={0: "oak", 1: "elm"}),
+    ):
+        with pytest.warns(DaskclustWarning, match="none in common"):
+            found = _compared(coded, other, [0, 1], counts)
+        assert found["compared_by"] is None
+        assert "accuracy" not in found
+    # Codes that were made for texts are no codes of the truth's.
+    with pytest.warns(DaskclustWarning, match="none in common"):
+        _compared(replace(coded, codes_are_given=False), blank, [0, 1], counts)
+
+
 def test_a_class_beyond_signed_numbers_is_none_only_if_told() -> None:
     largest = 2**64 - 1
     codes = np.array([[0, largest], [1, 1]], np.uint64)
-    assert_array_equal(as_classes(codes, (largest,)).compute(), [[0, -1], [1, 1]])
+    assert_array_equal(known_classes(Image(codes), (largest,)).compute(), [[0, -1], [1, 1]])
     with pytest.raises(ValueError, match=f"holds {largest}; expected codes below"):
-        as_classes(codes, (-1,)).compute()
+        known_classes(Image(codes), (-1,)).compute()
 
 
 def test_the_map_is_a_png_of_few_colors() -> None:

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from daskclust import PCKMeans, PCSKMeans, SpectralClustering, open_cube
 from daskclust.exceptions import ConstraintError
-from daskclust.prototypes.pair_questions import Answers, expected_questions, normalized_uncertainty
+from daskclust.prototypes.asking import Answers, expected_questions, normalized_uncertainty
 from daskclust.selection import suggest_pairs
 from daskclust.testing import CountingScheduler
 

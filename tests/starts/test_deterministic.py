@@ -156,7 +156,7 @@ def test_processes_find_the_same_starts():
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
-        for init, budget in [("maximin", 0), ("dkm++", 5000), ("robin", 60)]:
+        for init, budget in [("maximin", 1), ("dkm++", 5000), ("robin", 60)]:
             with dask.config.set({"daskclust.init-rows": budget}):
                 there = KMeans(4, init=init, random_state=0).fit(da.from_array(X, (70, -1)))
                 here = KMeans(4, init=init, random_state=0).fit(X)
@@ -267,5 +267,5 @@ def test_a_sample_costs_no_pass(init):
 def test_maximin_is_the_same_without_room_to_keep_distances(monkeypatch, weighted):
     weight = np.arange(300) % 3.0 if weighted else None
     kept = maximin_centers(open_rows(X, weight), 6, X.mean(axis=0))
-    monkeypatch.setattr("daskclust.engine.rows.BoundRows.can_keep", lambda self, n: False)
+    monkeypatch.setattr("daskclust.engine.rows.OpenRows.can_keep", lambda self, n: False)
     np.testing.assert_array_equal(kept, maximin_centers(open_rows(X, weight), 6, X.mean(axis=0)))

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from daskclust.storage import atomic
-from daskclust.storage.atomic import new_file, remove_stale
+from daskclust.storage.atomic import new_place, remove_stale
 
 HOST = atomic._host()
 
@@ -38,7 +38,7 @@ def ended_process() -> int:
 
 
 def test_a_file_is_replaced_whole(path):
-    with new_file(path) as partial:
+    with new_place(path) as partial:
         partial.write_bytes(b"new")
     assert path.read_bytes() == b"new"
     assert os.listdir(path.parent) == ["fit.npz"]
@@ -46,7 +46,7 @@ def test_a_file_is_replaced_whole(path):
 
 def test_an_error_while_writing_leaves_the_old_file_alone(path):
     def fail():
-        with new_file(path) as partial:
+        with new_place(path) as partial:
             partial.write_bytes(b"half")
             raise OSError("No space left on device")
 
@@ -87,7 +87,7 @@ def test_files_of_others_stay(path, name):
 
 
 def test_a_full_disk_says_what_was_written(path):
-    with pytest.raises(OSError, match=r"No space left.*fit\.npz'"), new_file(path):
+    with pytest.raises(OSError, match=r"No space left.*fit\.npz'"), new_place(path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(OSError, match=r"^of another kind$"), new_file(path):
+    with pytest.raises(OSError, match=r"^of another kind$"), new_place(path):
         raise OSError("of another kind")

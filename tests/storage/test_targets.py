@@ -17,9 +17,9 @@ from fsspec import AbstractFileSystem
 
 import daskclust
 from daskclust.cube import area_table
-from daskclust.storage.atomic import hidden_sibling, new_file, put_in_place, remove_stale
+from daskclust.storage.atomic import hidden_sibling, new_place, put_in_place, remove_stale
 from daskclust.storage.retrying import underlying
-from daskclust.storage.targets import check_target, new_group
+from daskclust.storage.targets import Group, new_group
 
 DIMS = ("y", "x", "band")
 
@@ -131,7 +131,7 @@ def test_a_failure_leaves_nothing(place: Any) -> None:
     with pytest.raises(Oops):
         write()
     assert digest(place("x.zarr")) == {}
-    check_target(place("x.zarr"), kind="label map", overwrite=False)
+    Group(place("x.zarr"), "label map").check()
 
 
 def test_what_killed_writers_left_goes_with_the_next(
@@ -153,12 +153,12 @@ def test_what_killed_writers_left_goes_with_the_next(
 
 
 def test_one_rename_for_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with new_file(tmp_path / "deep" / "a.txt") as partial:
+    with new_place(tmp_path / "deep" / "a.txt") as partial:
         partial.write_text("new")
     assert (tmp_path / "deep" / "a.txt").read_text() == "new"
 
     def fail() -> None:
-        with new_file(tmp_path / "deep" / "a.txt") as partial:
+        with new_place(tmp_path / "deep" / "a.txt") as partial:
             partial.write_text("half")
             raise OSError("full")
 
@@ -224,7 +224,7 @@ def test_web_servers_are_refused_before_anything_is_computed(url: str, tmp_path:
         lambda: model.save(url),
         lambda: write_report(url, cube=data, model=model),
         lambda: daskclust.datasets.make_hyperspectral_cube(url, shape=(4, 4), n_bands=2),
-        lambda: check_target(zarr.storage.FsspecStore(Web()), kind="model", overwrite=True),
+        lambda: Group(zarr.storage.FsspecStore(Web()), "model", overwrite=True).check(),
     ):
         with pytest.raises(ValueError, match="at a web server, which is only read from"):
             work()

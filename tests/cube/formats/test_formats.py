@@ -23,13 +23,18 @@ pytest.importorskip("pyogrio", reason="needs the extra `raster`")
 from pyproj import Transformer  # noqa: E402
 from rasterio.transform import from_origin  # noqa: E402
 
+from daskclust.colors import Legend  # noqa: E402
 from daskclust.cube.formats import kind_of, open_file, open_files  # noqa: E402
-from daskclust.cube.formats.geotiff import Legend, write_cog  # noqa: E402
+from daskclust.cube.formats.geotiff import GeoTiff, write_cog  # noqa: E402
 from daskclust.cube.formats.points import read_points  # noqa: E402
 from daskclust.cube.formats.vector import PixelGrid, rasterize_file  # noqa: E402
 
 SHAPE = 6, 40, 50
 GRID = PixelGrid((40, 50), (30.0, 0.0, 600_000.0, 0.0, -30.0, 5_200_000.0), "EPSG:32632")
+
+
+def geotiff(path: Path) -> GeoTiff:
+    return GeoTiff(path, "label map")
 
 
 @pytest.fixture
@@ -302,7 +307,9 @@ def test_an_image_without_a_place_makes_no_noise(tmp_path, values):
         np.testing.assert_array_equal(open_file(bare).values, values)
         np.testing.assert_array_equal(open_file(path).values, values)
         grid = PixelGrid((40, 50), (1.0, 0.0, 0.0, 0.0, 1.0, 0.0), None)
-        write_cog(tmp_path / "m.tif", blocks_of(values[0]), grid, dtype="int16", nodata=-9999)
+        write_cog(
+            geotiff(tmp_path / "m.tif"), blocks_of(values[0]), grid, dtype="int16", nodata=-9999
+        )
 
 
 def test_a_geotiff_in_an_archive(tmp_path, values):
@@ -439,7 +446,7 @@ def test_points_are_pixels(tmp_path):
         ("row,column,class\n0,zero,1\n", "line 2: column is 'zero'"),
         ("row,column,class\n0,0,1.5\n", "no whole numbers"),
         ("row,column,class\n0,0,\n", "no item with a class"),
-        ("row,column,class\n0.5,0,1\n", "line 2: row is 0.5; expected a whole number"),
+        ("row,column,class\n0.5,0,1\n", "line 2: row is '0.5'; expected a whole number"),
         ("a,b,class\n0,0,1\n", "expected row and column, or x and y, or lon"),
     ],
 )
@@ -464,16 +471,14 @@ def test_a_map_has_colors_names_nodata_and_a_place(tmp_path):
     image[0, 0] = 255
     path = tmp_path / "map.tif"
     write_cog(
-        path,
+        geotiff(path),
         blocks_of(image),
         GRID,
         dtype="uint8",
         nodata=255,
         legend=lambda: Legend(
-            {0: "wheat", 1: "maize & beans", 3: "<none>"},
-            {0: (255, 0, 0), 1: (0, 255, 0), 2: (0, 0, 255), 3: (9, 9, 9)},
+            (0, 1, 3), ("wheat", "maize & beans", "<none>"), ("#ff0000", "#00ff00", "#090909")
         ),
-        tags={"daskclust": "label map"},
     )
     with rasterio.open(path) as file:
         np.testing.assert_array_equal(file.read(1), image)
@@ -494,7 +499,7 @@ def test_a_map_that_fails_leaves_nothing(tmp_path):
         raise RuntimeError("a worker died")
 
     with pytest.raises(RuntimeError, match="a worker died"):
-        write_cog(tmp_path / "map.tif", broken(), GRID, dtype="uint8", nodata=255)
+        write_cog(geotiff(tmp_path / "map.tif"), broken(), GRID, dtype="uint8", nodata=255)
     assert not list(tmp_path.iterdir())
 
 
@@ -517,9 +522,9 @@ def test_a_map_that_a_full_disk_cuts_off_is_an_error(size, tmp_path):
     image = np.random.default_rng(0).integers(0, 7, (400, 400)).astype("uint8")
     grid, path = PixelGrid((400, 400), GRID.transform, GRID.crs), tmp_path / "map.tif"
     with largest_file(size), pytest.raises(OSError, match=r"map\.tif"):
-        write_cog(path, blocks_of(image), grid, dtype="uint8", nodata=255)
+        write_cog(geotiff(path), blocks_of(image), grid, dtype="uint8", nodata=255)
     assert not list(tmp_path.iterdir())
-    write_cog(path, blocks_of(image), grid, dtype="uint8", nodata=255)
+    write_cog(geotiff(path), blocks_of(image), grid, dtype="uint8", nodata=255)
     with rasterio.open(path) as file:
         np.testing.assert_array_equal(file.read(1), image)
 
@@ -529,5 +534,5 @@ def test_what_a_killed_writer_of_a_map_left_goes_with_the_next(tmp_path):
     for name in (f".map.tif.{owner}.partial", f".map.tif.{owner}.partial.aux.xml"):
         (tmp_path / name).write_bytes(b"half")
     image = np.zeros((40, 50), "uint8")
-    write_cog(tmp_path / "map.tif", blocks_of(image), GRID, dtype="uint8", nodata=255)
+    write_cog(geotiff(tmp_path / "map.tif"), blocks_of(image), GRID, dtype="uint8", nodata=255)
     assert [path.name for path in tmp_path.iterdir()] == ["map.tif"]

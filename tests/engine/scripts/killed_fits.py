@@ -42,6 +42,7 @@ FITS = {
     "bounds": (dc.KMeans, {"n_clusters": 6, "tol": 0.0, "algorithm": "bounds"}, X, {}),
     "maximin": (dc.KMeans, {"n_clusters": 6, "init": "maximin"}, X, {}),
     "SemiSupervisedKMeans": (dc.SemiSupervisedKMeans, {"n_clusters": 8}, X, {"y": Y}),
+    "HierarchicalKMeans": (dc.HierarchicalKMeans, {"n_clusters": (4, 3)}, X, {}),
     "DPMeans": (dc.DPMeans, {"n_clusters_hint": 6}, X, {}),
     "GaussianMixture": (dc.GaussianMixture, {"n_components": 4, "max_iter": 12}, HOLES, {}),
     "PCKID": (

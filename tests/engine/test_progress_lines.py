@@ -1,4 +1,4 @@
-"""The bar of long fits: where it is shown, and where it is not."""
+"""The line of long fits: where it is shown, and where it is not."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ import numpy as np
 import pytest
 
 import daskclust
-from daskclust.engine import bars
-
-pytest.importorskip("tqdm")
+from daskclust import _progress
 
 
 class Terminal(io.StringIO):
@@ -36,10 +34,10 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     found = Terminal()
     # Pytest takes sys.stderr back when it goes from the fixtures to the test.
-    monkeypatch.setattr(bars, "sys", SimpleNamespace(stderr=found, modules=sys.modules))
+    monkeypatch.setattr(_progress, "sys", SimpleNamespace(stderr=found, modules=sys.modules))
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr(bars, "_DELAY", 0.05)
-    monkeypatch.setattr(bars, "_PAUSE", 0.02)
+    monkeypatch.setattr(_progress, "_DELAY", 0.05)
+    monkeypatch.setattr(_progress, "_PAUSE", 0.02)
     return found
 
 
@@ -62,11 +60,12 @@ def test_a_long_fit_shows_itself_on_a_terminal(terminal: Terminal) -> None:
     model = slow_fit()
     text = terminal.getvalue()
     last = text.replace("\r", "\n").strip().splitlines()[-1]
-    assert last.startswith(f"Slow: {model.n_iter_}/{model.n_iter_} iterations")
+    assert f"Slow: iteration {model.n_iter_}/3, " in last
     assert f"objective {model.history_[-1]['objective']:.6g}" in last
     # Finishing takes one more.
-    assert f"{model.history_[-1]['passes'] + 1} passes" in last
-    assert not [t for t in threading.enumerate() if t.name == "daskclust-bar"]
+    assert f"pass {model.history_[-1]['passes'] + 1}, " in last
+    assert len(text.split("\r")) > 4, "it moves"
+    assert not [t for t in threading.enumerate() if t.name == "daskclust-progress"]
 
 
 def test_it_is_not_shown(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,14 +77,14 @@ def test_it_is_not_shown(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) ->
     slow_fit()
     monkeypatch.delenv("CI")
     log = io.StringIO()
-    monkeypatch.setattr(bars.sys, "stderr", log)
+    monkeypatch.setattr(_progress.sys, "stderr", log)
     slow_fit()
     assert log.getvalue() == ""
     assert terminal.getvalue() == ""
 
 
 def test_a_short_fit_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bars, "_DELAY", 60.0)
+    monkeypatch.setattr(_progress, "_DELAY", 60.0)
     began = time.monotonic()
     daskclust.KMeans(2, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 2)))
     assert time.monotonic() - began < 50
@@ -99,8 +98,8 @@ def test_a_fit_that_fails_leaves_no_thread(terminal: Terminal) -> None:
 
     with pytest.raises(RuntimeError, match="no start"):
         daskclust.KMeans(2, init=fail).fit(np.random.default_rng(0).normal(size=(50, 2)))
-    assert "KMeans: 0/" in terminal.getvalue()
-    assert not [t for t in threading.enumerate() if t.name == "daskclust-bar"]
+    assert "KMeans: pass 1, 0 s" in terminal.getvalue()
+    assert not [t for t in threading.enumerate() if t.name == "daskclust-progress"]
     # The next fit has a bar again.
     slow_fit()
     assert "Slow: " in terminal.getvalue()
@@ -115,8 +114,8 @@ def test_a_cluster_is_named_by_its_dashboard(tmp_path: Path) -> None:
         import dask.array as da, numpy as np
         from distributed import Client
         import daskclust
-        from daskclust.engine import bars
-        bars._DELAY = 0.01
+        from daskclust import _progress
+        _progress._DELAY = 0.01
         with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
             X = da.from_array(np.random.default_rng(0).normal(size=(4000, 3)), chunks=(500, 3))
             daskclust.KMeans(5, random_state=0).fit(X)
@@ -145,4 +144,29 @@ def test_a_cluster_is_named_by_its_dashboard(tmp_path: Path) -> None:
     os.close(master)
     text = said.decode()
     assert re.search(r"Dashboard: http://[\d.]+:\d+/status", text), text
-    assert re.search(r"KMeans: \d+/\d+ iterations", text), text
+    assert re.search(r"KMeans: iteration \d+/\d+, ", text), text
+
+
+def test_a_notebook_keeps_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Place:
+        def update(self, data: dict[str, str], *, raw: bool) -> None:
+            shown.append(data["text/plain"])
+
+    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Place:
+        shown.append(data["text/plain"])
+        return Place()
+
+    class ZMQInteractiveShell:
+        pass
+
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(_progress, "_DELAY", 0.05)
+    monkeypatch.setattr(_progress, "_PAUSE", 0.02)
+    module = SimpleNamespace(get_ipython=ZMQInteractiveShell)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    slow_fit()
+    assert any(text.startswith("Slow: iteration ") for text in shown)
+    assert shown[-1] == ""
