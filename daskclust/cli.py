@@ -26,17 +26,18 @@ __all__ = ["main"]
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
-_COMMANDS = (
-    "daskclust.commands.demo",
-    "daskclust.commands.fit",
-    "daskclust.commands.predict",
-    "daskclust.commands.explain",
-    "daskclust.commands.inspect",
-    "daskclust.commands.doctor",
-    "daskclust.commands.bench",
-    "daskclust.commands.warmup",
-    "daskclust.commands.suggest",
-)
+#: Modules of ``daskclust.commands`` by their name, with the line of ``daskclust --help``.
+_COMMANDS = {
+    "demo": "cluster a synthetic hyperspectral scene, from Zarr to Zarr",
+    "fit": "cluster the pixels of a cube, or the rows of a table",
+    "predict": "label the pixels of a cube, or the rows of a table, by a saved model",
+    "explain": "say what each cluster of a saved model is",
+    "inspect": "describe a cube, a label map or a model",
+    "doctor": "check versions, threads, memory, and who sees a cube",
+    "bench": "measure how a cluster scales, or how fast a cube is read",
+    "warmup": "compile the kernels ahead",
+    "suggest": "say which pixels to label next",
+}
 
 #: What data, files and clusters may do to a command: one line says it all.
 _EXPECTED = (DaskclustError, OSError, ValueError, KeyError, ImportError, MemoryError)
@@ -55,15 +56,20 @@ _HINTS = {
 }
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser of the command that is named: the modules of all of them take seconds."""
     from daskclust._version import __version__
     from daskclust.commands.parser import Parser
 
     parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
     parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in _COMMANDS:
-        importlib.import_module(name).add_command(commands)
+    named = next((word for word in arguments if word in _COMMANDS), None)
+    for name, text in _COMMANDS.items():
+        if name == named:
+            importlib.import_module(f"daskclust.commands.{name}").add_command(commands)
+        else:
+            commands.add_parser(name, help=text)
     return parser
 
 
@@ -71,11 +77,10 @@ def _check_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
     """Say which command was probably meant."""
     from daskclust.commands.parser import did_you_mean
 
-    known = [name.rpartition(".")[2] for name in _COMMANDS]
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in _COMMANDS:
         parser.error(
-            f"no command {arguments[0]!r}; there are {', '.join(known)}."
-            f"{did_you_mean(arguments[0], known)}"
+            f"no command {arguments[0]!r}; there are {', '.join(_COMMANDS)}."
+            f"{did_you_mean(arguments[0], _COMMANDS)}"
         )
 
 
@@ -109,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str], is_program: bool) -> int:
     try:
-        parser = _parser()
+        parser = _parser(arguments)
         _check_command(parser, arguments)
         options = parser.parse_args(arguments)
         options.arguments = arguments[1:]

@@ -24,7 +24,6 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         usage="%(prog)s [options] [CUBE]",
-        help="measure how a cluster scales, or how fast a cube is read",
         description="With CUBE: measure a bare Dask sum over the stored cube and passes of KMeans "
         "over its pixels, on the same workers, and tell both in bytes a second. Without: measure "
         "passes over made-up rows on 1, 2, 4, ... workers, with rows that grow with them (weak "

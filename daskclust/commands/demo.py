@@ -56,7 +56,6 @@ def add_command(commands: Any) -> None:
     """Add ``demo`` to the command line."""
     parser = commands.add_parser(
         "demo",
-        help="cluster a synthetic hyperspectral scene, from Zarr to Zarr",
         description="Make a hyperspectral scene with known classes, cluster its pixels with "
         "PCSKMeans from a few labeled ones on a Dask cluster, and write the label map, a picture "
         "and a report. Takes well under two minutes on two cores.",

@@ -27,7 +27,6 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
         usage="%(prog)s [options] [CUBE]",
-        help="check versions, threads, memory, and who sees a cube",
         description="Check versions, threads, memory, disks and clocks of this machine and of a "
         "cluster, and whether every worker sees a cube and can write where its map goes. Say what "
         "to change. Exit code 1 if something should be.",

@@ -30,7 +30,6 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "explain",
         usage="%(prog)s [options] MODEL CUBE [CUBE ...]",
-        help="say what each cluster of a saved model is",
         description="Say what sets each cluster of a saved model apart on a cube or a table: "
         "features, their AUC against the rest, nearest pixels or rows, and rules with their "
         "fidelity. Three passes over the data.",

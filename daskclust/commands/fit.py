@@ -59,7 +59,6 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         usage="%(prog)s [options] [CUBE ...]",
-        help="cluster the pixels of a cube, or the rows of a table",
         description="Cluster the valid pixels of an image cube on a Dask cluster, and write a\n"
         "label map, the model, a map of the uncertainty and a report; or the rows of a\n"
         "table, and write it with their labels.",

@@ -39,7 +39,6 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         usage="%(prog)s [options] [CUBE]",
-        help="describe a cube, a label map or a model",
         description="Describe what a Zarr store holds: dimensions, chunks, bands, the share of "
         "pixels without data, and what to change for faster reading. Also label maps and models "
         "written by daskclust.",

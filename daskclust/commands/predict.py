@@ -36,7 +36,6 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "predict",
         usage="%(prog)s [options] [CUBE ...]",
-        help="label the pixels of a cube, or the rows of a table, by a saved model",
         description="Label the valid pixels of a cube, or the rows of a table, by a model that "
         "fit has saved. Pixels are scaled as they were for the fit, and classes keep their "
         "codes, names and colors.",

@@ -42,7 +42,6 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "suggest",
         usage="%(prog)s [options] [CUBE]",
-        help="say which pixels to label next",
         description="Find the pixels whose class would help most, and write them as points "
         "with an empty column `class`. Fill it, and give the file to fit: --labels "
         "ask.geojson,few.tif. Pixels that stay empty are not asked about again.",

@@ -24,7 +24,6 @@ def add_command(commands: Any) -> None:
     """Add ``warmup`` to the command line."""
     parser = commands.add_parser(
         "warmup",
-        help="compile the kernels ahead",
         description="Compile the kernels of all estimators by fits of a few hundred rows, and say "
         "where they are kept: beside the package, or below NUMBA_CACHE_DIR. Run it when an image "
         "is built or a node starts, so that the first fit does not wait. Exit code 1 where "

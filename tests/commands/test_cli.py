@@ -252,6 +252,16 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert not captured.out
 
 
+def test_the_version_is_said_without_loading_what_commands_need() -> None:
+    code = (
+        "import sys\n"
+        "from daskclust import cli\n"
+        "assert cli.main(['--version']) == 0\n"
+        "assert not {'numba', 'scipy', 'zarr', 'distributed', 'dask.array'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"daskclust {daskclust.__version__}"

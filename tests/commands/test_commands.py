@@ -408,7 +408,7 @@ def test_a_job_is_the_same_however_it_is_run(run: Any, folder: Path, tmp_path: P
 
     def mark(*words: str) -> str:
         scene = str(folder / "scene.zarr")
-        options = cli._parser().parse_args(["fit", scene, "--n-clusters", "3", *words])
+        options = cli._parser(["fit"]).parse_args(["fit", scene, "--n-clusters", "3", *words])
         return job_mark(options, make_estimator(options).get_params(deep=False))
 
     same = mark()
