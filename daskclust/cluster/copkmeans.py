@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from daskclust.cluster.constrained.assignment import HardConstraints, check_feasible
 from daskclust.cluster.constrained.base import CONSTRAINED_ATTRIBUTES, ConstrainedClusterer
-from daskclust.cluster.constrained.groups import check_feasible
-from daskclust.cluster.constrained.hard import HardConstraints
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd
-from daskclust.cluster.constrained.plain import PlainMeans
-from daskclust.cluster.constrained.rows import ConstrainedRows
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
+from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.choices import InitWithPairs
 from daskclust.estimator.fitting import OpenData, fit

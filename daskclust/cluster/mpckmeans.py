@@ -7,15 +7,14 @@ from typing import Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
+from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.base import (
     CONSTRAINED_ATTRIBUTES,
     ConstrainedClusterer,
     PairwiseFit,
 )
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd
-from daskclust.cluster.constrained.metric_learning import DiagonalMetric
-from daskclust.cluster.constrained.rows import ConstrainedRows
-from daskclust.cluster.constrained.soft import SoftConstraints
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
+from daskclust.cluster.constrained.updates import DiagonalMetric
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.choices import InitWithPairs
 from daskclust.estimator.fitting import OpenData

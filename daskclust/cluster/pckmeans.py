@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.base import (
     CONSTRAINED_ATTRIBUTES,
     ConstrainedClusterer,
     PairwiseFit,
 )
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd
-from daskclust.cluster.constrained.plain import PlainMeans
-from daskclust.cluster.constrained.rows import ConstrainedRows
-from daskclust.cluster.constrained.soft import SoftConstraints
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
+from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.choices import InitWithPairs, Missing
 from daskclust.estimator.fitting import OpenData

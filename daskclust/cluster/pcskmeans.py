@@ -9,15 +9,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cluster.constrained.assignment import SoftConstraints
 from daskclust.cluster.constrained.base import (
     CONSTRAINED_ATTRIBUTES,
     ConstrainedClusterer,
     PairwiseFit,
 )
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd
-from daskclust.cluster.constrained.rows import ConstrainedRows
-from daskclust.cluster.constrained.soft import SoftConstraints
-from daskclust.cluster.constrained.sparse import (
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
+from daskclust.cluster.constrained.updates import (
     SPARSE_ATTRIBUTES,
     SparseWeights,
     sparsity_bound,

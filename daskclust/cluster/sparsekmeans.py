@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Self
 from numpy.typing import NDArray
 
 from daskclust.cluster.constrained.base import ConstrainedClusterer
-from daskclust.cluster.constrained.iteration import ConstrainedLloyd
-from daskclust.cluster.constrained.rows import ConstrainedRows, NoConstraints
-from daskclust.cluster.constrained.sparse import (
+from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows, NoConstraints
+from daskclust.cluster.constrained.updates import (
     SPARSE_ATTRIBUTES,
     SparseWeights,
     sparsity_bound,

@@ -16,7 +16,7 @@ import numpy as np
 from _timing import Problem, middle, show_figures
 
 import daskclust
-import daskclust.cluster.constrained.soft as soft
+import daskclust.cluster.constrained.assignment as soft
 from daskclust.constraints import PairwiseConstraints
 
 #: Share of an iteration that the ordered pass takes, time of labels over that of pairs,

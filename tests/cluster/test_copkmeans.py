@@ -204,7 +204,7 @@ def test_rows_of_weight_zero_make_nothing_impossible() -> None:
 
 
 def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskclust.cluster.constrained.groups._FEASIBLE", 2)
+    monkeypatch.setattr("daskclust.cluster.constrained.assignment._FEASIBLE", 2)
     n = 6
     crown = [[2 * i, 2 * j + 1] for i in range(n) for j in range(n) if i != j]
     shuffled = np.random.default_rng(3).permutation(2 * n)[np.array(crown)]

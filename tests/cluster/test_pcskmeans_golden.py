@@ -23,10 +23,10 @@ from oracles.pcskm_reference import BAD_WEIGHT, EMPTY, OUTER_LIMIT
 from oracles.published import bisection_threshold
 from sklearn.exceptions import ConvergenceWarning
 
-import daskclust.cluster.constrained.sparse as sparse_loop
+import daskclust.cluster.constrained.updates as sparse_loop
 from daskclust import PCSKMeans
-from daskclust.cluster.constrained.neighborhoods import choose_neighborhoods
-from daskclust.cluster.constrained.rows import ConstrainedRows
+from daskclust.cluster.constrained.base import choose_neighborhoods
+from daskclust.cluster.constrained.iteration import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import open_rows
 from daskclust.kernels.sparsity import feature_weights

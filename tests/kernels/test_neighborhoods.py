@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskclust.cluster.constrained.neighborhoods import agreeing_groups, choose_neighborhoods
-from daskclust.cluster.constrained.rows import ConstrainedRows
+from daskclust.cluster.constrained.base import agreeing_groups, choose_neighborhoods
+from daskclust.cluster.constrained.iteration import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import open_rows
 from daskclust.kernels.constraints.neighborhoods import agreeing_components

@@ -1,0 +1,515 @@
+"""How constrained rows are assigned: at a price for violated constraints, or such that all hold.
+
+Soft: one ordered pass, in row order, gives exactly the labels of the serial algorithm whatever the
+chunks are.  Hard: rows that must-links join are one group, which is assigned as one; groups that
+a cannot-link joins never share a cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from daskclust._types import Bools, Floats, Ints
+from daskclust.cluster.constrained.iteration import ConstrainedRows, RowAssignment
+from daskclust.constraints import PairwiseConstraints
+from daskclust.estimator.fitting import OpenData
+from daskclust.exceptions import ConstraintError
+from daskclust.kernels.constraints import (
+    ImpliedPairs,
+    Penalty,
+    Violations,
+    explicit_violations,
+    implied_pairs,
+    implied_violations,
+    ordered_pass,
+    pair_costs,
+)
+from daskclust.kernels.constraints.coloring import (
+    color,
+    greedy,
+    improve,
+    search,
+    smallest_last,
+    solve_small,
+)
+from daskclust.reduction import Survey
+from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
+
+__all__ = [
+    "Groups",
+    "HardConstraints",
+    "ListedPairs",
+    "SoftConstraints",
+    "check_feasible",
+    "listed_pairs",
+]
+
+
+class _Prices(NamedTuple):
+    """Costs of violations under one set of feature weights."""
+
+    edge_costs: Floats
+    implied: ImpliedPairs | None
+
+
+def _check_prices(rows: ConstrainedRows, survey: Survey) -> None:
+    """Refuse weights of pairs whose products with squared distances leave float64."""
+    c = rows.constraints
+    heaviest = float(np.max(c.pair_weight, initial=0.0))
+    if c.n_classes:
+        heaviest = max(heaviest, c.implied_must_link_weight, c.implied_cannot_link_weight)
+    sizes = np.maximum(np.maximum(np.abs(survey.low), np.abs(survey.high)), survey.idle)
+    largest = float(sizes.max())
+    # By logarithms, since the product itself would overflow.
+    if max(heaviest, 1.0) > HEAVIEST or (
+        heaviest * largest > 0 and np.log(heaviest) + 2 * np.log(largest) > LOG_LARGEST
+    ):
+        raise ConstraintError(
+            f"Constraint weights up to {heaviest:.3g}, values of X up to {largest:.3g} in size: "
+            "costs of violations overflow. Use smaller weights (1 is the default; constraints "
+            "that must hold are for COPKMeans), or rescale X."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SoftConstraints:
+    """Assign rows in order, each at the least cost of distance and violations (Eq. 16).
+
+    Parameters
+    ----------
+    rows : ConstrainedRows
+    box2 : ndarray of shape (p,), float64
+        Squared sides of the bounding box of all data, ``Delta_j^2``.
+    penalty : {"distance", "constant"}
+    n_kept : int
+        Sets of feature weights whose prices are kept, one for each restart.
+
+    Notes
+    -----
+    Cost of a pass O(m k + pairs) on the client, and O(pairs q) for q features of
+    non-zero weight when these change; memory O(m k + r (m p + pairs)) for r
+    restarts that differ in their weights.
+    """
+
+    rows: ConstrainedRows
+    box2: Floats
+    penalty: Penalty
+    n_kept: int = 1
+    _prices: dict[bytes, _Prices] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(
+        cls, rows: ConstrainedRows, data: OpenData, penalty: str, *, from_origin: bool = False
+    ) -> Self:
+        """Return the rule for some data, whose box may be stretched to the origin."""
+        _check_prices(rows, data.survey)
+        low, high = data.survey.low, data.survey.high
+        low = np.minimum(low, 0.0) if from_origin else low
+        return cls(rows, (high - low) ** 2, cast(Penalty, penalty), len(data.seeds))
+
+    @cached_property
+    def _pairs(self) -> PairwiseConstraints | ListedPairs:
+        """All pairs that are priced one by one."""
+        return self.rows.constraints if self.rows.are_complete else listed_pairs(self.rows)
+
+    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
+        """Assign the rows, one after another; each sees the newest labels of its partners."""
+        if not len(self.rows):
+            return RowAssignment(labels, {})
+        prices, c = self._price(weights), self._pairs
+        after, _ = ordered_pass(
+            distances,
+            labels,
+            c.indptr,
+            c.neighbors,
+            prices.edge_costs,
+            c.is_must_link,
+            prices.implied,
+        )
+        return RowAssignment(after, {})
+
+    def violations(self, labels: Ints) -> Violations | None:
+        """Sum over the violated pairs, explicit and implied, each pair once."""
+        if not len(self.rows):
+            return None
+        x, c, given = self.rows.x, self._pairs, self.rows.constraints
+        total = explicit_violations(
+            x, labels, c.pair_left, c.pair_right, c.pair_is_must_link, c.pair_weight, self.box2
+        )
+        if c.n_classes:
+            total = total + implied_violations(
+                x,
+                labels,
+                given.classes,
+                self.box2,
+                must_link_weight=given.implied_must_link_weight,
+                cannot_link_weight=given.implied_cannot_link_weight,
+            )
+        return total
+
+    def cost(self, violations: Violations, weights: Floats) -> float:
+        """Price of these violations under feature weights."""
+        return violations.objective(weights, penalty=self.penalty)
+
+    def attributes(self, labels: Ints) -> dict[str, Any]:
+        """Return the violated pairs and the classes."""
+        return self.rows.attributes(labels)
+
+    def _price(self, weights: Floats) -> _Prices:
+        """Costs of violations, computed once for each set of feature weights."""
+        key = weights.tobytes()
+        prices = self._prices.pop(key, None) or self._new_prices(weights)
+        self._prices[key] = prices
+        if len(self._prices) > self.n_kept:
+            # The least recently used one.
+            del self._prices[next(iter(self._prices))]
+        return prices
+
+    def _new_prices(self, weights: Floats) -> _Prices:
+        c, given = self._pairs, self.rows.constraints
+        costs = pair_costs(
+            self.rows.pair_lengths(c.pair_left, c.pair_right, weights),
+            c.pair_is_must_link,
+            c.pair_weight,
+            self.rows.pair_boxes(c.pair_left, c.pair_right, weights * self.box2),
+            penalty=self.penalty,
+        )
+        implied = None
+        if c.n_classes:
+            implied = implied_pairs(
+                self.rows.x,
+                given.classes,
+                weights,
+                self.box2,
+                must_link_weight=given.implied_must_link_weight,
+                cannot_link_weight=given.implied_cannot_link_weight,
+                penalty=self.penalty,
+            )
+        return _Prices(costs[c.pair_index], implied)
+
+
+#: Labeled rows whose pairs may be listed: some two million of them.
+_LISTED_ROWS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class ListedPairs:
+    """Explicit pairs, as :class:`PairwiseConstraints` has them; see there."""
+
+    pair_left: Ints
+    pair_right: Ints
+    pair_is_must_link: Bools
+    pair_weight: Floats
+    indptr: Ints
+    neighbors: Ints
+    pair_index: Ints
+    is_must_link: Bools
+    n_classes: int
+
+
+def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
+    """Return the constraints, with the pairs that labels imply listed where rows miss values.
+
+    The sums by class and cluster that stand for implied pairs want complete rows.
+
+    Raises
+    ------
+    ConstraintError
+        For more than some 2000 labeled rows among which some miss values.
+    """
+    c = rows.constraints
+    labeled = np.flatnonzero(c.classes >= 0)
+    if not rows.incomplete[labeled].any():
+        return c
+    if len(labeled) > _LISTED_ROWS:
+        raise ConstraintError(
+            f"y has {len(labeled)} labels, and some of their rows miss values: their pairs are "
+            f"listed, for at most {_LISTED_ROWS} labels. Use fewer labels, SemiSupervisedKMeans, "
+            "or complete labeled rows."
+        )
+    a, b = np.triu_indices(len(labeled), 1)
+    same = c.classes[labeled[a]] == c.classes[labeled[b]]
+    weight = np.where(same, c.implied_must_link_weight, c.implied_cannot_link_weight)
+    left = np.concatenate([c.pair_left, labeled[a]])
+    right = np.concatenate([c.pair_right, labeled[b]])
+    must = np.concatenate([c.pair_is_must_link, same])
+    weight = np.concatenate([c.pair_weight, weight])
+    ends = np.concatenate([left, right])
+    order = np.argsort(ends, kind="stable")
+    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(ends, minlength=len(rows)), out=indptr[1:])
+    index = np.tile(np.arange(len(left)), 2)[order]
+    return ListedPairs(
+        pair_left=left,
+        pair_right=right,
+        pair_is_must_link=must,
+        pair_weight=weight,
+        indptr=indptr,
+        neighbors=np.concatenate([right, left])[order],
+        pair_index=index,
+        is_must_link=must[index],
+        n_classes=0,
+    )
+
+
+#: Nodes of the search for any assignment.
+_FEASIBLE = 200_000
+#: Groups up to which the smallest impossible set of them is looked for.
+_EXPLAINED = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of must-linked rows, and the graph of cannot-links between them.
+
+    Parameters
+    ----------
+    constraints : PairwiseConstraints
+        Without contradictions.
+    k : int
+        Number of clusters.
+    """
+
+    constraints: PairwiseConstraints
+    k: int
+
+    @cached_property
+    def of_row(self) -> Ints:
+        """Group of each constrained row."""
+        return self.constraints.component
+
+    @cached_property
+    def first_row(self) -> Ints:
+        """Least constrained row of each group."""
+        return np.unique(self.of_row, return_index=True)[1].astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.first_row)
+
+    @cached_property
+    def graph(self) -> tuple[Ints, Ints]:
+        """Cannot-links between groups as compressed rows, each once."""
+        c = self.constraints
+        cannot = ~c.pair_is_must_link
+        left, right = self.of_row[c.pair_left[cannot]], self.of_row[c.pair_right[cannot]]
+        if c.n_classes > 1:
+            # Labels: any two classes.  There are no more of them than clusters.
+            labeled = np.flatnonzero(c.classes >= 0)
+            _, first = np.unique(c.classes[labeled], return_index=True)
+            groups = self.of_row[labeled[first]]
+            a, b = np.triu_indices(len(groups), 1)
+            left = np.concatenate([left, groups[a]])
+            right = np.concatenate([right, groups[b]])
+        n = len(self)
+        ends = np.concatenate([left, right]), np.concatenate([right, left])
+        graph = csr_array((np.ones(len(ends[0])), ends), shape=(n, n))
+        graph.sum_duplicates()
+        return graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
+
+    @cached_property
+    def order(self) -> tuple[Ints, int]:
+        """Groups in smallest-last order, and how many of them may find no cluster free."""
+        return smallest_last(*self.graph, self.k)
+
+    @cached_property
+    def components(self) -> tuple[Ints, Ints]:
+        """Starts and members of the graph's components."""
+        indptr, neighbors = self.graph
+        n = len(self)
+        graph = csr_array((np.ones(len(neighbors)), neighbors, indptr), shape=(n, n))
+        count, component = connected_components(graph, directed=False)
+        starts = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(np.bincount(component, minlength=count), out=starts[1:])
+        return starts, np.argsort(component, kind="stable").astype(np.int64)
+
+    @cached_property
+    def feasible_labels(self) -> Ints:
+        """Some assignment of the groups that satisfies all constraints.
+
+        Raises
+        ------
+        ConstraintError
+            If there is none, naming rows, or if none is found.
+        """
+        c = self.constraints
+        if c.n_classes > self.k:
+            raise ConstraintError(
+                f"y has {c.n_classes} classes, which must be in different clusters; n_clusters="
+                f"{self.k}. Ask for at least {c.n_classes} clusters, or use PCKMeans, which may "
+                "violate constraints."
+            )
+        order, n_core = self.order
+        labels, state = color(*self.graph, order, n_core, self.k, _FEASIBLE)
+        if state == 0:
+            raise ConstraintError(
+                f"No assignment of the constrained rows to {self.k} clusters was found in "
+                f"{_FEASIBLE} steps, nor a proof that there is none: {n_core} groups of rows have "
+                f"{self.k} or more cannot-linked groups each. Ask for more clusters, give fewer "
+                "cannot-links, or use PCKMeans, which may violate constraints."
+            )
+        if state < 0:
+            raise ConstraintError(self._why_impossible(np.sort(order[:n_core])))
+        return labels
+
+    def _is_impossible(self, members: Ints) -> bool:
+        n = len(self)
+        labels, local = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+        costs = np.zeros((n, self.k))
+        return bool(search(costs, *self.graph, members, local, labels, _FEASIBLE // 10, True) == -1)
+
+    def _why_impossible(self, members: Ints) -> str:
+        """Name rows that cannot be shared out, as few as are found by leaving groups out."""
+        if len(members) <= _EXPLAINED:
+            for v in members:
+                fewer = members[members != v]
+                if self._is_impossible(fewer):
+                    members = fewer
+        rows = self.constraints.rows[self.first_row[members]].tolist()
+        indptr, neighbors = self.graph
+        inside = [np.isin(neighbors[indptr[v] : indptr[v + 1]], members).sum() for v in members]
+        named = ", ".join(map(str, rows[:12])) + (", ..." if len(rows) > 12 else "")
+        joined = (
+            "Must-links join rows to the ones named. "
+            if len(self.first_row) < len(self.of_row)
+            else ""
+        )
+        if min(inside) == len(members) - 1:
+            why = f"Rows {named} are all cannot-linked to each other and need {len(rows)} clusters"
+        else:
+            why = f"The cannot-links among rows {named} need more than {self.k} clusters"
+        return (
+            f"{why}; n_clusters={self.k}. {joined}Ask for more clusters, remove a cannot-link, or "
+            "use PCKMeans, which may violate constraints."
+        )
+
+
+def check_feasible(constraints: PairwiseConstraints, k: int) -> None:
+    """Raise unless all constraints can hold.
+
+    Raises
+    ------
+    ConstraintError
+        For contradictions, and for rows that cannot be shared out to k clusters.
+    """
+    constraints.refuse_contradictions()
+    _ = Groups(constraints, k).feasible_labels
+
+
+#: Nodes of the search for the cheapest assignment of a small component.
+_CHEAPEST = 2_000
+#: Sweeps of moving single groups.
+_SWEEPS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class HardConstraints:
+    """Assign groups of rows such that every constraint holds.
+
+    Parameters
+    ----------
+    rows : ConstrainedRows
+        Of constraints that can all hold.
+    k : int
+        Number of clusters.
+    """
+
+    rows: ConstrainedRows
+    k: int
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Groups of must-linked rows."""
+        return Groups(self.rows.constraints, self.k)
+
+    def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
+        """Assign groups of rows; the record says whether as cheaply as can be (``exact``)."""
+        if not len(self.rows):
+            return RowAssignment(labels, {"exact": True})
+        order, starts = self._rows_by_group
+        costs = np.add.reduceat(distances[order], starts, axis=0)
+        chosen, exact = self.assign_groups(costs, labels[self.groups.first_row])
+        return RowAssignment(chosen[self.groups.of_row], {"exact": exact})
+
+    def violations(self, labels: Ints) -> None:
+        """There are none."""
+
+    def cost(self, violations: Violations, weights: Floats) -> float:
+        """Infinite: no violation has a price."""
+        return np.inf
+
+    def attributes(self, labels: Ints) -> dict[str, Any]:
+        """Return the violated pairs, none, and the classes."""
+        return self.rows.attributes(labels)
+
+    @cached_property
+    def _rows_by_group(self) -> tuple[Ints, Ints]:
+        """Rows in the order of their groups, and where each group starts."""
+        of_row = self.groups.of_row
+        order = np.argsort(of_row, kind="stable")
+        return order, np.searchsorted(of_row[order], np.arange(len(self.groups)))
+
+    def assign_groups(self, costs: Floats, before: Ints) -> tuple[Ints, bool]:
+        """Give each group a cluster.
+
+        Parameters
+        ----------
+        costs : ndarray of shape (n_groups, k), float64
+        before : ndarray of shape (n_groups,), int64
+            Clusters that satisfy the constraints, or -1 for all.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_groups,), int64
+            Satisfying all constraints; no dearer than ``before``.
+        exact : bool
+            Whether they are known to be the cheapest.
+        """
+        groups = self.groups
+        graph, (starts, members) = groups.graph, groups.components
+        labels = np.full(len(groups), -1, dtype=np.int64)
+        greedy(costs, *graph, groups.order[0], labels)
+        stuck = np.logical_or.reduceat(labels[members] < 0, starts[:-1])
+        known = bool((before >= 0).all())
+        for part in (members[starts[i] : starts[i + 1]] for i in np.flatnonzero(stuck)):
+            labels[part] = before[part] if known else _renamed(costs, groups.feasible_labels, part)
+        improve(costs, *graph, labels, _SWEEPS)
+        if known:
+            other = before.copy()
+            improve(costs, *graph, other, _SWEEPS)
+            cheaper = self._totals(costs, labels) < self._totals(costs, other)
+            keep = np.repeat(~cheaper, np.diff(starts))
+            labels[members[keep]] = other[members[keep]]
+        exact = solve_small(costs, *graph, starts, members, labels, _CHEAPEST)
+        for i in np.flatnonzero(~exact):
+            part = members[starts[i] : starts[i + 1]]
+            labels[part] = _renamed(costs, labels, part)
+            edges = (graph[0][part + 1] - graph[0][part]).sum()
+            # All in different clusters: who goes where is all there is to choose.
+            exact[i] = edges == len(part) * (len(part) - 1)
+        if not exact.all():
+            improve(costs, *graph, labels, _SWEEPS)
+        return labels, bool(exact.all())
+
+    def _totals(self, costs: Floats, labels: Ints) -> Floats:
+        """Cost of each component."""
+        starts, members = self.groups.components
+        each = costs[members, labels[members]]
+        total: Floats = np.add.reduceat(each, starts[:-1])
+        return total
+
+
+def _renamed(costs: Floats, labels: Ints, part: Ints) -> Ints:
+    """Labels of some groups, with clusters exchanged for each other at the least cost."""
+    k = costs.shape[1]
+    price = np.zeros((k, k))
+    np.add.at(price, labels[part], costs[part])
+    names = linear_sum_assignment(price)[1]
+    renamed: Ints = names[labels[part]]
+    return renamed
