@@ -18,12 +18,7 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
 
 
 def without_mask(values: Any, name: str) -> Any:
-    """Return the values of a parameter, unless some are masked: none may be left out.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return the values of a parameter, unless some are masked: none may be left out."""
     if np.ma.is_masked(values):
         at = tuple(np.argwhere(np.ma.getmaskarray(values))[0].tolist())
         raise ValueError(f"{name} is masked at {at}; expected all of its values.")

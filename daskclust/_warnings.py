@@ -19,13 +19,6 @@ _INSIDE = tuple(str(Path(file).parent) + os.sep for file in (__file__, sklearn._
 def warn(message: str, category: type[Warning]) -> None:
     """Warn as if from the user's line: the innermost frame outside the package.
 
-    Parameters
-    ----------
-    message : str
-    category : type of Warning
-
-    Notes
-    -----
     Python 3.12 has ``warnings.warn(..., skip_file_prefixes=...)`` for this.
     """
     for level in count(1):

@@ -88,25 +88,12 @@ def _color(code: int) -> str:
 
 @dataclass(frozen=True)
 class Legend:
-    """The values of a label map, ascending, with a name and a color each.
+    """The values of a label map, ascending, with a name and a color (``#rrggbb``) each.
 
-    Attributes
-    ----------
-    codes : tuple of int
-        Values in the map.
-    names : tuple of str
-    colors : tuple of str
-        As ``#rrggbb``.
-    keys : ndarray or None
-        Labels of the model, ascending; None if they are the values themselves.
-    values : ndarray of int or None
-        Value of each of the `keys`.
-    classes : frozenset of int
-        Values that are classes, or clusters with a name: not mere numbers of clusters.
-    codes_are_given : bool
-        Whether the codes are those of the labels, and not made for classes that are text.
-    noise : int or None
-        Value of rows of no cluster.
+    `keys` are labels of the model, ascending, None if they are the values themselves; `values` is
+    the value of each key. `classes` are values that are classes, or clusters with a name, not mere
+    numbers. `codes_are_given`: the codes are those of the labels, and not made for classes that are
+    text. `noise` is the value of rows without a cluster.
     """
 
     codes: tuple[int, ...]
@@ -198,12 +185,7 @@ def stretch(picture: Array) -> Array:
 
 
 def require_matplotlib() -> None:
-    """Raise where pictures cannot be drawn.
-
-    Raises
-    ------
-    ImportError
-    """
+    """Raise where pictures cannot be drawn."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

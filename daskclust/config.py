@@ -34,12 +34,6 @@ def setting(name: str) -> Any:
 def check_settings() -> None:
     """Refuse settings that mean nothing, before anything is computed by them.
 
-    Raises
-    ------
-    ValueError
-
-    Examples
-    --------
     >>> with dask.config.set({"daskclust.persist": "maybe"}):
     ...     check_settings()
     Traceback (most recent call last):

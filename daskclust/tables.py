@@ -262,17 +262,7 @@ class Table:
 
 
 class LabelsFolder(Output):
-    """A folder of Parquet files with a small file of ours.
-
-    Parameters
-    ----------
-    place : str
-    column : str
-        Name of the column of labels.
-    sources : sequence of path, default=()
-        Files of the table, none of which may lie there.
-    overwrite : bool, default=False
-    """
+    """A folder of Parquet files with a small file of ours, none of the table's own files in it."""
 
     def __init__(
         self,
@@ -449,15 +439,10 @@ def open_table(
 
 
 def written_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the attributes of a folder that :meth:`Table.write_labels` has written.
+    """Return the attributes of a folder that :meth:`Table.write_labels` has written, or None.
 
-    Returns
-    -------
-    dict or None
-        With ``"name"``, that of the column of the labels; None for anything else.
+    Its ``"name"`` is that of the column of the labels.
 
-    Examples
-    --------
     >>> written_labels("s3://bucket/labels") is None
     True
     """
@@ -542,11 +527,8 @@ class _Head:
     def of(cls, place: str, options: Mapping[str, Any]) -> _Head:
         """Read the first MiB of a file.
 
-        Raises
-        ------
-        ValueError
-            It is no UTF-8, has other separators than commas, or a line with more fields than
-            the header: values would then belong to other columns.
+        Other text than UTF-8, other separators than commas, and a line with more fields than the
+        header are refused: values would then belong to other columns.
         """
         import fsspec
 

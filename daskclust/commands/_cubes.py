@@ -221,13 +221,7 @@ def image_of(cube: Any, written: Any) -> Any:
 def open_classes(
     cube: Any, flag: str, given: str, class_column: str | None = None, *, resample: bool = False
 ) -> Any:
-    """Open a map of classes that a flag names; nothing is read but metadata.
-
-    Raises
-    ------
-    ValueError
-        Another shape, place, or no integers.
-    """
+    """Open a map of integer classes on the cube's grid that a flag names; only metadata are read."""
     store, name = store_and_variable(given)
     kind = kind_of(store)
     column = class_column if kind in ("vector", "table") else None

@@ -23,15 +23,7 @@ Around = Mapping[str, Any]
 
 
 def diagnose(client: Around, scheduler: Around | None, workers: Mapping[str, Around]) -> list[str]:
-    """Say what should be changed.
-
-    Parameters
-    ----------
-    client, scheduler : mapping
-        As :func:`daskclust.commands._surroundings.look_around` returns them.
-    workers : mapping of address to mapping
-        As :func:`daskclust.commands._examine.ask_workers` returns them.
-    """
+    """Return advice from the facts of :func:`look_around` (client, scheduler) and `ask_workers`."""
     return [
         *_versions(client, scheduler, workers),
         *_each(workers),
@@ -41,13 +33,7 @@ def diagnose(client: Around, scheduler: Around | None, workers: Mapping[str, Aro
 
 
 def spoilers(client: Around, scheduler: Around | None, workers: Mapping[str, Around]) -> list[str]:
-    """Say what would spoil a fit that is about to start: versions, and memory that is not there.
-
-    Parameters
-    ----------
-    client, scheduler, workers
-        As for :func:`diagnose`.
-    """
+    """Return what would spoil a fit that is about to start: versions, and missing memory."""
     in_memory = [
         f"Worker {address}: {found}"
         for address, worker in workers.items()

@@ -27,15 +27,7 @@ _NO_FLAG = ("random_state", "checkpoint")
 
 @dataclass(frozen=True)
 class Described:
-    """A parameter as a numpydoc docstring describes it.
-
-    Attributes
-    ----------
-    kind : str
-        Type, without the default.
-    text : str
-        One paragraph of plain text.
-    """
+    """The type of a parameter, without the default, and its text as one paragraph."""
 
     kind: str
     text: str
@@ -49,14 +41,8 @@ def summary_of(kind: type) -> str:
 def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, Described]:
     """Return what a class's docstring says about its parameters.
 
-    Parameters
-    ----------
-    kind : type
-    others : mapping of str to type
-        Where "As in :class:`Name`" leads.
+    `others` are the classes that "As in :class:`Name`" leads to.
 
-    Examples
-    --------
     >>> import daskclust
     >>> parameters_of(daskclust.KMeans, {})["max_iter"]
     Described(kind='int', text='Maximum number of iterations.')
@@ -105,13 +91,7 @@ def _plain(text: str) -> str:
 def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
     """Return the help about one estimator: what it is, and its parameters as flags.
 
-    Parameters
-    ----------
-    word : str
-        Its name on the command line.
-    kind : type
-    others : mapping of str to type
-        All estimators, by the name of their class.
+    `word` is its name on the command line, `others` all estimators by the name of their class.
     """
     parser = Parser(
         prog="daskclust fit",

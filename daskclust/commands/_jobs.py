@@ -50,17 +50,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
 def with_file(
     parser: argparse.ArgumentParser, options: argparse.Namespace, argv: Sequence[str]
 ) -> argparse.Namespace:
-    """Return the options with those of the job file under them.
-
-    Parameters
-    ----------
-    parser : ArgumentParser
-        Of the command.
-    options : Namespace
-        As parsed from `argv`.
-    argv : sequence of str
-        Arguments after the command's name.
-    """
+    """Return the options with those of the job file under them; `argv` follows the command."""
     if options.config is None:
         return options
     try:
@@ -128,13 +118,7 @@ def effective(
 ) -> dict[str, Any]:
     """Return the configuration that a job ran with, as JSON values without credentials.
 
-    Parameters
-    ----------
-    options : Namespace
-    params : mapping
-        All parameters of the estimator, defaults included.
-    without : iterable of str
-        Options left out, such as the flags that `params` stands for.
+    `params` are all parameters of the estimator; `without` are flags that `params` stands for.
     """
     skipped = _NOT_CONFIGURATION.union(without)
     found = {

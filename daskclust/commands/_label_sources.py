@@ -94,13 +94,9 @@ def open_sources(
     *,
     resample: bool = False,
 ) -> Any:
-    """Open the label maps that a flag names, as one; nothing is read but metadata.
+    """Open the label maps that a flag names, as one; only metadata are read.
 
-    Raises
-    ------
-    ValueError
-        Another shape, place, no integers, or sources that cannot be joined.  When the values
-        are computed: sources that contradict each other.
+    Sources that contradict each other are an error when the values are computed.
     """
     from daskclust.cube.joined_labels import join_labels
 

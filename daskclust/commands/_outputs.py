@@ -57,27 +57,10 @@ def check_outputs(
     mark: str,
     overwrite: bool,
 ) -> dict[str, bool]:
-    """Refuse outputs that exist, cannot be written or are inputs.
+    """Refuse outputs that exist, cannot be written, are inputs, or share a place.
 
-    Parameters
-    ----------
-    outputs : mapping of flag to Output
-    inputs : mapping of flag to path or URL
-    mark : str
-        Of the job: what an earlier run of the same job has written is its own.
-    overwrite : bool
-        Replace what this program has written; never anything else.
-
-    Returns
-    -------
-    dict of str to bool
-        For each flag whether the output may be replaced.
-
-    Raises
-    ------
-    FileExistsError, PermissionError, NotADirectoryError
-    ValueError
-        Two outputs, or an output and an input, in the same place; or one at a web server.
+    Return for each flag whether its output may be replaced: one that an earlier run of the same job
+    (`mark`) has written, and with `overwrite` one that this program has written.
     """
     taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
     replace = {}
@@ -115,12 +98,7 @@ def _place(path: str) -> Path:
 
 
 def check_writable(flag: str, name: str, path: Path) -> None:
-    """Refuse a file or folder that could not be made.
-
-    Raises
-    ------
-    PermissionError, NotADirectoryError
-    """
+    """Refuse a file or folder that could not be made."""
     parent = path.parent
     while not parent.exists():
         parent = parent.parent

@@ -67,21 +67,9 @@ def _threads(options: argparse.Namespace) -> tuple[int, int, float]:
 def make_plan(
     cube: Any, options: argparse.Namespace, params: Mapping[str, Any] | None, *, constrained: bool
 ) -> dict[str, Any]:
-    """Estimate a job.
+    """Estimate a job, as JSON values. Passes are upper limits: fits usually converge sooner.
 
-    Parameters
-    ----------
-    cube : Cube
-    options : Namespace
-    params : mapping or None
-        Of the estimator; None for a job that only predicts.
-    constrained : bool
-        Whether rows with labels are fetched.
-
-    Returns
-    -------
-    dict
-        JSON values.  Passes are upper limits: fits usually converge sooner.
+    `params` is None for a job that only predicts; `constrained`: rows with labels are fetched.
     """
     height, width, n_bands = cube.shape
     source = cube.stored
@@ -137,12 +125,7 @@ def make_plan(
 
 
 def check_memory(plan: Mapping[str, Any]) -> None:
-    """Raise where blocks do not fit the workers.
-
-    Raises
-    ------
-    MemoryPlanError
-    """
+    """Raise where blocks do not fit the workers."""
     if plan.get("fits") is False:
         raise MemoryPlanError(
             f"A worker would need about {format_bytes(plan['peak_memory_a_worker'])} of its "

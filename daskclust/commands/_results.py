@@ -59,22 +59,9 @@ def agreements(
     unlabeled: tuple[int, ...],
     are_used: bool,
 ) -> dict[str, Any]:
-    """Compare a label map with the known classes.
+    """Compare a label map, -1 for none, with the known classes ``labels`` and ``truth`` in `maps`.
 
-    Parameters
-    ----------
-    maps : mapping of str to Image
-        ``labels`` and ``truth``, as far as they were given.
-    image : dask.array.Array of shape (y, x)
-        The label map, -1 for none.
-    grid : BlockGrid
-        Of the cube.
-    legend : Legend
-        Of the label map.
-    unlabeled : tuple of int
-        Values that mean no class.
-    are_used : bool
-        Whether the fit used the partial labels: these pixels are no test of it.
+    `are_used`: the fit used the partial labels, so that these pixels are no test of it.
     """
     found: dict[str, Any] = {}
     used = None

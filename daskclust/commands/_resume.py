@@ -52,16 +52,7 @@ _PLACES = ("cube", "mask", "labels", "must_link", "cannot_link")
 def job_mark(
     options: argparse.Namespace, params: Mapping[str, Any], model: str | None = None
 ) -> str:
-    """Return 16 digits that are the same for the same job, however and wherever it is run.
-
-    Parameters
-    ----------
-    options : Namespace
-    params : mapping
-        Of the estimator.
-    model : str, optional
-        The model that a prediction uses.
-    """
+    """Return 16 digits that are the same for the same job, however and wherever it is run."""
     job = effective(options, params)
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
     # Only of jobs on tables.
@@ -92,12 +83,7 @@ def checkpoint_path(options: argparse.Namespace, mark: str) -> Path | None:
 
 
 def check_resumable(options: argparse.Namespace, mark: str) -> None:
-    """Refuse a checkpoint that cannot be read or written, before a cluster is started.
-
-    Raises
-    ------
-    CheckpointError, OSError
-    """
+    """Refuse a checkpoint that cannot be read or written, before a cluster is started."""
     path = checkpoint_path(options, mark)
     if options.checkpoint is None or path is None:
         return

@@ -95,18 +95,8 @@ def control_group(
 ) -> tuple[str | None, int | None]:
     """Return the control group that bounds the memory of this process most, and its bytes.
 
-    Parameters
-    ----------
-    membership : Path
-        What the kernel says of the groups of a process.
-    root : Path
-        Where groups are mounted, of version 1 or 2.
-
-    Returns
-    -------
-    name : str or None
-        None where nothing bounds it; of groups inside each other, the one that does.
-    limit : int or None
+    Of groups inside each other, the one that sets the limit. `membership` is what the kernel says
+    of the groups of a process; `root` is where groups are mounted, of version 1 or 2.
     """
     try:
         lines = membership.read_text().splitlines()
@@ -161,10 +151,7 @@ def file_system_of(folder: Path) -> str:
 def sees(array: Any) -> str | None:
     """Return why this process does not see an array as the client does, or None.
 
-    Parameters
-    ----------
-    array : StoredArray or dask.array.Array
-        Of the latter its first block is read.
+    Of a Dask array the first block is read.
     """
     try:
         if not isinstance(array, StoredArray):
@@ -182,11 +169,7 @@ def sees(array: Any) -> str | None:
 def shares_folder(folder: str, token: str) -> str | None:
     """Return why this process cannot write where the client does, or None.
 
-    Parameters
-    ----------
-    folder : str
-    token : str
-        Name of a file that the client has made there.
+    The client has made a file with the name `token` there.
     """
     place = Path(folder)
     if not (place / token).is_file():
@@ -202,13 +185,7 @@ def shares_folder(folder: str, token: str) -> str | None:
 
 
 def shares_url(token: str) -> str | None:
-    """Return why this process cannot write where the client does, or None.
-
-    Parameters
-    ----------
-    token : str
-        URL of an object that the client has made there.
-    """
+    """Return why this process cannot write where the client has made an object, or None."""
     folder = redact(token.rpartition("/")[0])
     mine = f"{token}.{uuid.uuid4().hex[:8]}"
     try:

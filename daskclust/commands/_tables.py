@@ -215,13 +215,7 @@ def open_table_to_predict(options: argparse.Namespace, model: Any) -> TableJob:
 
 
 def table_for(options: argparse.Namespace, model: Any) -> Any:
-    """Open a table with the columns that a saved model was fitted to.
-
-    Raises
-    ------
-    ValueError
-        The model is one of a cube, or of another number of columns.
-    """
+    """Open a table with the columns that a saved model was fitted to."""
     said = job_of(options.model)
     if scene_of(model) is not None:
         raise ValueError(

@@ -30,13 +30,7 @@ def add_uncertainty_argument(parser: Any) -> None:
 
 
 def margin_kind(model: Any) -> str | None:
-    """Return how the margin of a model is defined; None where it has none.
-
-    Parameters
-    ----------
-    model : estimator
-        Fitted or not.
-    """
+    """Return how the margin of a model is defined; None where it has none."""
     return _KINDS.get(_source(type(model)))
 
 
@@ -59,19 +53,9 @@ def _source(kind: type) -> str:
 
 
 def margins(model: Any, X: Any) -> Any:
-    """Return the margin of each row, lazily for a cube.
+    """Return the margin of each row, lazily for a cube; in one pass over the rows.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
-    X : Cube or dask.array.Array of shape (n, p)
-
-    Returns
-    -------
-    dask.array.Array of shape (n,), float
-        In one pass over the rows.  Of clusters, the gap is that to the nearest cluster
-        of another class, where clusters are classes.
+    Where clusters are classes, the gap is the one to the nearest cluster of another class.
     """
     source = _source(type(model))
     if source == "margin":

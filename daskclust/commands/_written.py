@@ -35,19 +35,10 @@ def write_outputs(
     found: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """Write what was asked for, and add what the label map says to the results.
+    """Write the outputs that were asked for, and add the sizes of the label map to the results.
 
-    Parameters
-    ----------
-    options : argparse.Namespace
-    job : Job
-        The model is saved where one of its outputs is.
-    model : estimator
-        Fitted.
-    labels : dask.array.Array of shape (n,)
-        Of the pixels, as the model gives them.
-    found : dict
-    progress : Progress
+    The model is saved if it is among the outputs of `job`. `labels` are those of the pixels, as the
+    model gives them.
     """
     from daskclust.persistence.models import save
 

@@ -118,24 +118,9 @@ def open_client(
 ) -> Iterator[Any]:
     """Yield a client of the cluster that was asked for.
 
-    A local cluster has processes of one thread each and ends with the context,
-    whatever happens inside; a given cluster is left running.
-
-    Parameters
-    ----------
-    options : Namespace
-        With the arguments of :func:`add_cluster_arguments`.
-    useful_workers : int
-        More workers than this are not started unless ``--local`` says so.
-    progress : Progress
-        Says inside the context what people should know, such as that there are no workers.
-
-    Raises
-    ------
-    OSError
-        Nothing answers at the address.
-    ClusterError
-        No worker appears within ``daskclust.worker-timeout``.
+    A local cluster has processes of one thread each, at most `useful_workers` unless ``--local``
+    says so, and ends with the context, whatever happens inside; a given cluster is left running. No
+    worker within ``daskclust.worker-timeout`` is a ClusterError.
     """
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster

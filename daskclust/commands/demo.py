@@ -150,19 +150,7 @@ def _read_truth(scene: zarr.Group, per_class: int, seed: int) -> _Truth:
 
 
 def run_demo(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
-    """Run the demo and return its report.
-
-    Parameters
-    ----------
-    options : Namespace
-        As :func:`add_command` parses them.
-    progress : Progress
-
-    Returns
-    -------
-    dict
-        JSON values, as in ``report.json``.
-    """
+    """Run the demo and return its report: JSON values, as in ``report.json``."""
     output = _Folder(options.output.resolve(), "demo", overwrite=options.overwrite)
     output.check()
     began = time.perf_counter()

@@ -222,14 +222,10 @@ def _bytes_stored(array: Any, paths: Sequence[str]) -> int | None:
 
 
 def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
-    """Say what would make a cube faster to read or safer to use.
+    """Say how to make a cube faster to read or safer to use.
 
-    Parameters
-    ----------
-    found : mapping
-        As ``inspect --json`` prints.
-    unit_bytes : int
-        Bytes of a shard or chunk, uncompressed.
+    `found` is the output of ``inspect --json``, `unit_bytes` the size of an uncompressed shard or
+    chunk.
     """
     out = []
     unit = found["shards"] or found["chunks"]

@@ -19,17 +19,8 @@ _LIKE = 0.6
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a sentence with the word that was probably meant, or nothing.
+    """Return a sentence with the most similar of the known words, or an empty text.
 
-    Parameters
-    ----------
-    word : str
-        As given.
-    known : iterable of str
-        What there is.
-
-    Examples
-    --------
     >>> did_you_mean("--cluster", ["--n-clusters", "--chunks"])
     ' Did you mean --n-clusters?'
     >>> did_you_mean("--zebra", ["--n-clusters"])
@@ -63,14 +54,9 @@ def one_of(*choices: str) -> Callable[[str], str]:
 class Parser(argparse.ArgumentParser):
     """A parser that rejects abbreviations and suggests the nearest flag.
 
-    Unknown arguments are refused by the parser of the command, with its usage, and with
-    the flag that was probably meant.
-
-    Attributes
-    ----------
-    help_for : callable(list of str) -> str or None
-        Asked for the help where the arguments hold ``--help``: a page of its own, or None
-        for the usual one.
+    The parser of the command refuses unknown arguments, with its usage and the nearest flag.
+    `help_for` is called where the arguments hold ``--help``: it returns a page of its own, or None
+    for the usual one.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

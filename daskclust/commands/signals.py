@@ -27,19 +27,7 @@ _OF_TERMINALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasat
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked the command to end.
-
-    Parameters
-    ----------
-    signum : int
-
-    Attributes
-    ----------
-    code : int
-        Exit code: 128 and the number of the signal.
-    word : str
-        What happened, for people.
-    """
+    """A signal asked the command to end; `code` is 128 and the number of the signal."""
 
     def __init__(self, signum: int) -> None:
         self.signum = signum
@@ -131,11 +119,7 @@ def _end(signum: int) -> None:
 def handled(*, is_program: bool) -> Iterator[None]:
     """Let signals raise :class:`Stopped` in the main thread.
 
-    Parameters
-    ----------
-    is_program : bool
-        Whether the process ends afterwards; then the limit of time holds until
-        it has ended.
+    With `is_program` the process ends afterwards: the limit of time holds until it has ended.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

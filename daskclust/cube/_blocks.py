@@ -62,15 +62,11 @@ def block_samples(
 def block_survey(
     ids: Ints, excluded: _Excluded = None, *, source: CubeSource, moments: bool
 ) -> Floats:
-    """One row that says what a block holds.
+    """Return one row, float64 of shape (1, 2 + bands) or (1, 2 + 4 * bands), about a block.
 
-    Returns
-    -------
-    ndarray of shape (1, 2 + bands) or (1, 2 + 4 * bands), float64
-        Number of pixels that are valid if bands without data in this block are left
-        out; number of the other bands, and for each band whether it is one of them;
-        with `moments` per band also the number of values, their mean, and the sum of
-        squared deviations from it.
+    The number of pixels that are valid if bands without data in this block are left out; the number
+    of the other bands, and for each band whether it is one of them; with `moments`, per band also
+    the number of values, their mean, and the sum of squared deviations from it.
     """
     present, valid, rows = source.survey(_number(ids), excluded, rows=moments)
     numbers = np.array([valid.sum(), present.sum()], dtype=np.float64)
@@ -176,14 +172,9 @@ def write_block(
     source: CubeSource,
     target: StoredArray,
 ) -> NDArray[np.object_]:
-    """Write one block of a label map.
+    """Write one block of a label map, and return its labels, ascending, without -1.
 
     Blocks are chunks of `target`, so that no two tasks touch the same chunk.
-
-    Returns
-    -------
-    ndarray of shape (1,), object
-        The labels that occur, ascending, without -1.
     """
     limit = np.iinfo(target.dtype).max
     shown = labels.compressed() if np.ma.isMaskedArray(labels) else labels
@@ -220,13 +211,10 @@ def block_rows_of(
     source: CubeSource,
     unlabeled: tuple[int, ...],
 ) -> NDArray[np.object_]:
-    """Find the labeled valid pixels of one block.
+    """Return row numbers inside the block, and labels, of its labeled valid pixels.
 
-    Returns
-    -------
-    ndarray of shape (1,), object
-        One (2, m) int64 array of row numbers inside the block and labels.  An object,
-        because Dask's expression arrays cannot be computed with unknown lengths.
+    One (2, m) int64 array in an array of objects: Dask's expression arrays cannot be computed with
+    unknown lengths.
     """
     out = np.empty(1, dtype=object)
     out[0] = np.empty((2, 0), dtype=np.int64)

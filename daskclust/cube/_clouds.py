@@ -23,14 +23,7 @@ _NAMES = ("time", "y", "x")
 
 
 def find_clouds(mask: Any, variable: str | None = None) -> Found | None:
-    """Find a mask of each date; None where the mask is one image.
-
-    Parameters
-    ----------
-    mask : array, xarray object, zarr node, str or path
-    variable : str, optional
-        Array inside a store.
-    """
+    """Find a mask of each date; None where the mask is one image."""
     if are_features(mask):
         return None
     if isinstance(mask, str | os.PathLike):
@@ -67,21 +60,7 @@ def without_clouds(
 ) -> da.Array:
     """Return a cube (y, x, band) that has no data where there are clouds; lazy.
 
-    Parameters
-    ----------
-    array : zarr.Array, numpy.ndarray or dask.array.Array
-        Of three dimensions; dates run slowest among its bands.
-    order : tuple of int
-        Its axes y, x and band.
-    clouds : Found
-        Of bool.
-    place : Georeference
-        The cube's.
-
-    Raises
-    ------
-    ValueError
-        For other types, shapes and places.
+    `order` are the axes y, x and band of `array`; dates run slowest among its bands.
     """
     if sorted(map(str, map(role_of, clouds.names or ()))) != ["band", "x", "y"]:
         raise ValueError(

@@ -14,21 +14,11 @@ __all__ = ["StoredCube"]
 
 @dataclass(frozen=True)
 class StoredCube:
-    """How the values of a cube are stored.
+    """How the values of a cube are stored; `array` is None where they come from a Dask array.
 
-    Attributes
-    ----------
-    array : zarr.Array or None
-        The array in Zarr; None where the values come from a Dask array.
-    order : tuple of int
-        Axes of y, x and band in the array.
-    shape : tuple of int
-        Rows, columns and bands, those left out included.
-    dtype : numpy.dtype
-    values : dask.array.Array
-        All values, lazy; pixels as rows where there is no array in Zarr.
-    may_be_masked : bool
-        Whether some value can mean "no data", so that valid pixels have to be counted.
+    `order` are the axes of y, x and band in the array, and `shape` counts the bands that are left
+    out. `values` are lazy: pixels as rows where there is no array in Zarr. `may_be_masked`: some
+    value can mean "no data", so that valid pixels have to be counted.
     """
 
     array: zarr.Array | None

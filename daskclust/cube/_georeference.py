@@ -60,16 +60,10 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class Georeference:
-    """What a store or an xarray object says about the place of an image.
+    """The position of an image, as a store or an xarray object states it.
 
-    Attributes
-    ----------
-    attributes : mapping
-        Of the array.
-    group_attributes : mapping
-        Of the group around it.
-    coordinates : mapping of str to Coordinate
-        Positions along y and x, and the grid mapping.
+    `attributes` are those of the array, `coordinates` the positions along y and x and the grid
+    mapping.
     """
 
     attributes: Mapping[str, Any] = field(default_factory=dict)

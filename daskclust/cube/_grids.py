@@ -18,24 +18,10 @@ _UNEVEN = 1e-3
 
 
 def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, str]) -> PixelGrid:
-    """Return the grid of an image.
+    """Return the grid of an image: by its coordinates if they are regular, else a stated transform.
 
-    Parameters
-    ----------
-    place : Georeference
-    shape : tuple of int
-        Rows and columns.
-    names : tuple of str
-        Of the dimensions y and x.
+    Rows and columns themselves where the image does not say where it lies.
 
-    Returns
-    -------
-    PixelGrid
-        By the coordinates where they are regular, else by a stated transform; rows and
-        columns themselves where nothing is said.
-
-    Examples
-    --------
     >>> from daskclust.cube._georeference import NOWHERE
     >>> pixel_grid(NOWHERE, (2, 3), ("y", "x")).crs is None
     True

@@ -43,23 +43,9 @@ _RESAMPLE = (
 class Image:
     """An image (y, x), lazy or not, with what its store says about it.
 
-    Attributes
-    ----------
-    values : ndarray or dask.array.Array of shape (y, x)
-    nodata : tuple of int
-        Values that its attributes declare as none.
-    place : Georeference
-    meanings : dict of int to str, or None
-        Names of the values.
-    colors : dict of int to str, or None
-        Colors of the values, as ``#rrggbb``, as far as they are stated.
-    names : tuple of str
-        Of the dimensions y and x.
-    stated : tuple of int
-        Codes that features have, though they may label no pixel.
-    by_name : bool
-        Whether names are the classes, and their codes only ours: no value of the user's can
-        mean one of them.
+    `nodata` are values that its attributes declare so; `colors` are ``#rrggbb``, as far as they are
+    stated; `stated` are codes of features, though they may label no pixel. `by_name`: codes were
+    assigned here, so the user's values do not mean them.
     """
 
     values: Any
@@ -83,32 +69,12 @@ def open_image(
     chunks: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
     class_column: str | None = None,
 ) -> Image:
-    """Open an image and check that it lies where the cube does.
+    """Open an image and check its shape, coordinate system and position against the cube's.
 
-    Parameters
-    ----------
-    name : str
-        Of the argument, for messages.
-    image : array, xarray.DataArray, zarr.Group, str or path
-        NumPy, Dask, Zarr or xarray; of a group or store the only two-dimensional array
-        over pixels, or `variable`.  A path may be of any format that a cube has, of a
-        vector file (GeoJSON, GeoPackage, Shapefile), or of a CSV file of pixels.
-    shape : tuple of int
-        The cube's.
-    place : Georeference, optional
-        The cube's.
-    variable : str, optional
-    names : tuple of str, optional
-        Of the cube's dimensions y and x.
-    chunks : tuple of tuples, optional
-        Of the cube, for what is rasterized or resampled.
-    class_column : str, optional
-        Of vector files and CSV.
-
-    Raises
-    ------
-    ValueError
-        Another shape, another coordinate system or position, no or several candidates.
+    Of a group or store the only two-dimensional array over pixels is taken, or `variable`. A path
+    may be of any format that a cube has, of a vector file (GeoJSON, GeoPackage, Shapefile), or of a
+    CSV file of pixels; `chunks` are the blocks of images that are rasterized or resampled. `name`
+    is that of the argument, for messages.
     """
     if are_features(image):
         return _from_features(image, pixel_grid(place, shape, names), chunks, class_column)

@@ -17,21 +17,7 @@ __all__ = ["align", "as_codes", "as_numbers", "with_room"]
 
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
-    """Return labels as a Dask array with one chunk for each block.
-
-    Parameters
-    ----------
-    labels : array of shape (sum of counts,)
-    counts : sequence of int
-        Valid pixels of each block.
-
-    Raises
-    ------
-    ValueError
-        Another number of labels, or of dimensions.
-    ChunkError
-        Chunks of unknown length, of another number.
-    """
+    """Return labels as a Dask array, one chunk a block, where `counts` rows are valid."""
     if not isinstance(labels, da.Array):
         # A mask stays: blocks put the fill value there.
         labels = np.asanyarray(labels)
@@ -63,25 +49,12 @@ def _check_number(found: int, counts: Sequence[int]) -> None:
 def as_codes(
     labels: Any, classes: ArrayLike | None, names: Sequence[str] | Mapping[int, str] | None
 ) -> tuple[Any, dict[int, str]]:
-    """Return labels as integers, and what these mean.
+    """Return labels as integers, and their names.
 
-    Parameters
-    ----------
-    labels : array of shape (n,)
-        Integers stay what they are.  Text becomes the number of its class, -1 where it
-        is another word, or masked.
-    classes : array of shape (k,) or None
-        None takes the sorted names of a NumPy array.
-    names : sequence of str, mapping of int to str, or None
-        Of the labels 0, 1, ..., or by label.
+    Integers stay. Text becomes the number of its class, -1 for another word or a masked one; lazy
+    text needs `classes`, NumPy arrays have their sorted names. `names` are those of the labels 0,
+    1, ..., or by label.
 
-    Raises
-    ------
-    ValueError
-        Lazy text without `classes`, or numbers that are no integers.
-
-    Examples
-    --------
     >>> as_codes(np.array(["b", "a", "c"]), ["a", "b"], None)
     (array([ 1,  0, -1]), {0: 'a', 1: 'b'})
     """
@@ -98,19 +71,6 @@ def as_codes(
 def as_numbers(labels: Any, classes: ArrayLike | None) -> tuple[Any, dict[int, str] | None]:
     """Return text as codes, and their names; numbers as they are, and None.
 
-    Parameters
-    ----------
-    labels : array of shape (n,)
-    classes : array of shape (k,) or None
-        See :func:`as_codes`.
-
-    Raises
-    ------
-    ValueError
-        Lazy text without `classes`.
-
-    Examples
-    --------
     >>> as_numbers(np.array(["b", "a", "b"]), None)
     (array([1, 0, 1]), {0: 'a', 1: 'b'})
     >>> as_numbers(np.array([0.5]), None)

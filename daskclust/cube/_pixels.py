@@ -68,25 +68,11 @@ def _by_block(places: Ints, grid: BlockGrid) -> tuple[NDArray[Any], list[Any]]:
 def take_pixels(
     cube: Any, places: Ints, scaling: Scaling | None = None
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Fetch some pixels by their place in the image.
+    """Fetch some pixels by their place in the image: ``y * width + x``, each once.
 
-    Parameters
-    ----------
-    cube : Cube
-    places : ndarray of shape (m,), int64
-        ``y * width + x``, each once.
-    scaling : Scaling, optional
-        That of the cube by default.
+    Returns which of the places hold a valid pixel, ascending, and these pixels as in `samples`;
+    `scaling` is that of the cube by default.
 
-    Returns
-    -------
-    kept : ndarray of int
-        Which of the places hold a valid pixel, ascending.
-    values : ndarray of shape (kept, bands)
-        These pixels, as in `samples`.
-
-    Notes
-    -----
     One pass that reads only the blocks concerned.
     """
     order, inside = _by_block(places, cube._grid)
@@ -113,21 +99,7 @@ def sample_pixels(
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
     """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
 
-    Parameters
-    ----------
-    cube : Cube
-    count : int
-        About so many, or all.
-    n_valid : int
-        Valid pixels.
-    seed : int
-    scaling : Scaling, optional
-
-    Returns
-    -------
-    x : ndarray of shape (m, bands)
-    one, other : ndarray of shape (pairs, bands)
-        Of up to 16 384 of the places, with the pixels to the right and below.
+    About `count` of them, and of up to 16 384 of these the pixels to the right and below.
     """
     height, width = cube._grid.shape
     total = height * width
@@ -155,15 +127,7 @@ def sample_pixels(
 
 
 def whitened(cube: Any, n_valid: int, plain: Scaling) -> Scaling:
-    """Return the scaling that makes the noise of the cube's directions soft white; one pass.
-
-    Parameters
-    ----------
-    cube : Cube
-    n_valid : int
-    plain : Scaling
-        None at all.
-    """
+    """Return the scaling that makes the noise of the cube's directions soft white; one pass."""
     _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, n_valid, 0, plain)
     with one_blas_thread():
         matrix = noise_whitening(one, other)

@@ -32,23 +32,9 @@ def chosen_quantization(
     n_bands: int,
     attributes: Mapping[str, Any],
 ) -> str | None:
-    """Return what the codes of a cube are: ``"alphaearth"``, ``"tessera"``, or None.
+    """Return the quantization of a cube: ``"alphaearth"``, ``"tessera"``, or None.
 
-    Parameters
-    ----------
-    quantization, scales
-        As of :func:`daskclust.open_cube`.
-    dtype : numpy.dtype
-        As stored.
-    bands : sequence of str
-        Names of the bands; none where they are not known.
-    n_bands : int
-    attributes : mapping
-
-    Raises
-    ------
-    ValueError
-        For codes of another type or number, and scales without need or missing.
+    `bands` is empty where names are not known. Scales that are missing or not needed are an error.
     """
     if quantization is not None:
         check_choice(quantization, "quantization", ("auto", "alphaearth", "tessera"))
@@ -91,23 +77,7 @@ def with_scales(
 ) -> da.Array:
     """Return a cube (y, x, band) of float32: codes times the scale of their pixel; lazy.
 
-    Parameters
-    ----------
-    array : zarr.Array, numpy.ndarray or dask.array.Array
-        Codes.
-    order : tuple of int
-        Its axes y, x and band.
-    scales : array, store or path
-        Of shape (y, x).
-    place : Georeference
-        The cube's.
-    no_data : sequence of number
-        Codes that mean "no data".
-
-    Raises
-    ------
-    ValueError
-        For scales of another shape, place or type.
+    `order` are the axes y, x and band of `array`, `scales` are of shape (y, x).
     """
     codes = as_lazy(array).transpose(order)
     found = open_image("scales", scales, codes.shape[:2], place=place)

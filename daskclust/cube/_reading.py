@@ -24,33 +24,14 @@ _TILE = 2**18
 
 @dataclass(frozen=True)
 class CubeSource:
-    """Where the pixels come from, and which of them count.
+    """Stored pixels, and which of them count.
 
-    Parameters
-    ----------
-    array : StoredArray or None
-        Three-dimensional; None where pixels come from a Dask array.
-    order : tuple of int
-        Axes of y, x and band in `array`.
-    dtype : numpy.dtype
-        As stored, with the sign that is meant.
-    n_stored : int
-        Number of bands stored.
-    bands : ndarray of int or None
-        Bands kept; None keeps all.
-    nodata : tuple of numbers
-        Values that mean "no data"; NaN always does.
-    keep_incomplete : bool
-        A pixel with some bands missing is kept, its missing values NaN.
-    min_observed : float
-        Share of the bands that it must have for that.
-    grid : BlockGrid
-    masked : bool
-        Values may be hidden by a NumPy mask, which means "no data".
-    meaning : Meaning
-        How samples are made of stored numbers, and which of these are valid.
-    held : ndarray of shape (pixels, n_stored), optional
-        The pixels of the one block that is being handled, where there is no `array`.
+    `array` is None where pixels come from a Dask array; `held` then are the pixels (pixels,
+    n_stored) of the one block that is being handled. `order` are the axes of y, x and band in
+    `array`; `dtype` is the stored one, with the sign that is meant. `bands` are those kept, None
+    for all. `nodata` mean "no data", as NaN and (`masked`) values hidden by a NumPy mask do.
+    `keep_incomplete`: a pixel is kept that has at least the share `min_observed` of its bands, its
+    missing values NaN.
     """
 
     array: StoredArray | None
@@ -165,14 +146,7 @@ class CubeSource:
         return absent
 
     def valid(self, number: int, excluded: Bools | None) -> tuple[Bools, Array | None]:
-        """Return which pixels of block `number` count, and what was read for it.
-
-        Returns
-        -------
-        valid : ndarray of shape (pixels,), bool
-        stored : ndarray of shape (pixels, stored bands) or None
-            None where nothing had to be read.
-        """
+        """Return which pixels of a block count, and its stored values if they had to be read."""
         wanted = None if excluded is None else ~excluded
         pixels = self.grid.pixels_of(number)
         if wanted is not None and not wanted.any():
@@ -186,16 +160,10 @@ class CubeSource:
     def survey(
         self, number: int, excluded: Bools | None, *, rows: bool
     ) -> tuple[Bools, Bools, Array | None]:
-        """Return what block `number` says of the bands that hold data.
+        """Return bands with data, valid pixels, and samples of block `number`.
 
-        Returns
-        -------
-        present : ndarray of shape (bands,), bool
-            Bands with data in some pixel that is not excluded.
-        valid : ndarray of shape (pixels,), bool
-            Pixels that count if the other bands are left out.
-        rows : ndarray of shape (valid pixels, bands)
-            Their samples, NaN in the other bands; None unless `rows`.
+        Bands have data in some pixel that is not excluded. Pixels count if the other bands are left
+        out. Samples are NaN in the other bands, and None unless `rows`.
         """
         wanted = None if excluded is None else ~excluded
         pixels = self.grid.pixels_of(number)

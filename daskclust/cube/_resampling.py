@@ -34,26 +34,8 @@ def resampled(
 ) -> Image:
     """Bring an image of codes to another grid: of each pixel, the value where its center lies.
 
-    Parameters
-    ----------
-    name : str
-        Of the argument, for messages.
-    image : Image
-        Integers or booleans; -1 (False) comes where it does not reach.
-    grid : PixelGrid
-        Of the cube.
-    chunks : tuple of tuples
-        Rows and columns of the blocks of the result.
+    Pixels that the image does not reach are -1 (False). `chunks` are the blocks of the result.
 
-    Raises
-    ------
-    ImportError
-        The coordinate systems differ, and pyproj is not installed.
-    ValueError
-        The one or the other does not say where it lies, or they have no pixel in common.
-
-    Notes
-    -----
     Lazy.  A block reads the part of the map below it.  The client transforms some hundred
     points a block.
     """

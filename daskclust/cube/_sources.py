@@ -37,24 +37,11 @@ _RANGES = ("valid_range", "valid_min", "valid_max")
 
 @dataclass(frozen=True)
 class Found:
-    """A three-dimensional array, and what is said about it.
+    """A three-dimensional array with its metadata.
 
-    Attributes
-    ----------
-    array : zarr.Array or dask.array.Array
-    title : str
-        For messages.
-    names : tuple of str, or None
-    unit : tuple of int
-        What one read takes along each axis: a shard or chunk.
-    attributes : mapping
-    wavelengths : list of (values, units)
-        Candidates.
-    place : callable(names of y and x) -> Georeference
-    encoded : numpy.dtype or None
-        What is stored, where the values come decoded.
-    files : tuple of Path
-        Local files that hold the values, where no store does.
+    `unit` is what one read takes along each axis: a shard or chunk. `wavelengths` are candidates
+    (values, unit). `encoded` is the stored type of values that come decoded. `files` are local
+    files that hold the values, where no store does.
     """
 
     array: Any
@@ -93,15 +80,10 @@ def open_path(path: str | os.PathLike[str]) -> Any:
 def find_cube(
     source: Any, variable: str | Sequence[str] | None, dims: Sequence[str] | None
 ) -> Found:
-    """Find the cube in whatever `source` is; metadata only.
+    """Find the cube in any kind of source; metadata only.
 
-    Parameters
-    ----------
-    source : str, path, sequence of paths, zarr node or store, xarray object or array
-    variable : str or sequence of str, optional
-        The cube, or its bands, among several variables.
-    dims : sequence of str, optional
-        Names of the dimensions, where those found are not to be used.
+    `variable` names the cube, or its bands, among several variables; `dims` the dimensions, where
+    those found are not to be used.
     """
     files: tuple[Path, ...] = ()
     if isinstance(source, list | tuple) and all(

@@ -30,13 +30,8 @@ def sample_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
 class Surveyed:
     """What one pass over a cube has found.
 
-    Attributes
-    ----------
-    counts : tuple of int
-        Valid pixels of each block.
-    scaling : Scaling
-    empty : ndarray of int
-        Which of the bands kept hold no data at all; they are left out.
+    `counts` are the valid pixels of each block; `empty` are bands among those kept that hold no
+    data at all.
     """
 
     counts: tuple[int, ...]
@@ -50,19 +45,8 @@ def take_survey(
     scale: Literal["none", "standard", "unit", "whitened"] | Scaling,
     dtype: np.dtype[Any],
 ) -> Surveyed:
-    """Count the valid pixels of each block, find empty bands, and for ``"standard"`` the scaling.
+    """Count valid pixels of each block, find empty bands, and for ``"standard"`` the scaling.
 
-    Parameters
-    ----------
-    _per_block : callable
-        Runs a function on every block of the cube.
-    source : CubeSource
-    scale : {"none", "standard", "unit"} or Scaling
-    dtype : numpy.dtype
-        Of the samples.
-
-    Notes
-    -----
     Two numbers a block reach the client; statistics of bands are merged in a tree.
     """
     moments = scale == "standard"

@@ -27,16 +27,10 @@ NODATA_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
 class Meaning:
     """How stored numbers are read.
 
-    Attributes
-    ----------
-    dtype : numpy.dtype or None
-        Whose bits the stored numbers are, where it is another one than theirs.
-    scale, offset : ndarray of shape (1,) or (stored bands,), float64, or None
-        A sample is ``stored * scale + offset``; None where both are trivial.
-    low, high : number or None
-        Valid stored numbers, both included.
-    curved : bool, default=False
-        Whether a sample is ``sign(stored) (stored / 127.5)^2``, as of AlphaEarth.
+    `dtype` is the one whose bits the stored numbers are, where it is not theirs. A sample is
+    ``stored * scale + offset``, both of shape (1,) or (stored bands,), or None where trivial; where
+    `curved`, it is ``sign(stored) (stored / 127.5)^2`` (AlphaEarth). `low` and `high` are the valid
+    stored numbers, both included.
     """
 
     dtype: np.dtype[Any] | None = None
@@ -113,23 +107,6 @@ def meaning_of(
 ) -> Meaning:
     """Read what the attributes of an array say of its numbers.
 
-    Parameters
-    ----------
-    attributes : mapping
-    dtype : numpy.dtype
-        As stored.
-    n_bands : int
-        Stored.
-    title : str
-        Of the array, for messages.
-
-    Raises
-    ------
-    ValueError
-        An attribute that is no number, or not one for all bands or one a band.
-
-    Examples
-    --------
     >>> found = meaning_of({"scale_factor": 0.5, "valid_min": 0}, np.dtype("int16"), 2, "a")
     >>> found.scaled(np.array([[1, 2]]), None).tolist(), found.low, found.high
     ([[0.5, 1.0]], 0, None)

@@ -39,22 +39,7 @@ def new_image(
     fill_value: float,
     attributes: Mapping[str, Any],
 ) -> zarr.Array:
-    """Create an empty image in a group of version 2, and its coordinates beside it.
-
-    Parameters
-    ----------
-    group : zarr.Group
-    name : str
-    place : Georeference
-    names : tuple of str
-        Of the dimensions y and x.
-    shape, chunks : tuple of int
-        (y, x) or (band, y, x).
-    dtype : numpy.dtype
-    fill_value : number
-        Means "no data".
-    attributes : mapping
-    """
+    """Create an empty image, (y, x) or (band, y, x), and its coordinates in a Zarr group."""
     coordinates = dict(place.coordinates)
     grid = pixel_grid(place, shape[-2:], names)
     a, b, left, d, e, top = grid.transform

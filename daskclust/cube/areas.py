@@ -39,17 +39,8 @@ _NODES = 33
 class ClassArea:
     """Pixels and area of one class of a map.
 
-    Attributes
-    ----------
-    code : int
-    name : str
-    color : str
-        As ``#rrggbb``.
-    pixels : int
-    share : float
-        Of all pixels that have a class; NaN where none has one.
-    square_meters : float or None
-        None if the map has no coordinate system.
+    `share` is that of all pixels that have a class, NaN where none has one. `square_meters` is None
+    for a map without a coordinate system.
     """
 
     code: int
@@ -195,15 +186,10 @@ def areas_of(label_map: LabelMap) -> AreaTable:
 
 @dataclass(frozen=True)
 class _Rule:
-    """How the area of a pixel follows from where it is.
+    """How the area of a pixel follows from its place.
 
-    Attributes
-    ----------
-    method : str
-    constant : float or None
-        Square meters of every pixel.
-    grid : PixelGrid or None
-        Of pixels whose area depends on the place; neither: there are no areas.
+    `constant` is the square meters of every pixel; `grid` is of pixels whose area depends on the
+    place; without both there are no areas.
     """
 
     method: str

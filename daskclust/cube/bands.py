@@ -40,19 +40,8 @@ class BandRange:
 
 
 def parse_bands(text: str) -> tuple[BandRange, ...]:
-    """Read a list of bands: numbers and ranges of numbers or wavelengths.
+    """Read a list of bands, separated by commas: numbers and ranges of numbers or wavelengths.
 
-    Parameters
-    ----------
-    text : str
-        Separated by commas.
-
-    Raises
-    ------
-    ValueError
-
-    Examples
-    --------
     >>> parse_bands("0-2")
     (BandRange(first=0, last=2, by_wavelength=False),)
     >>> parse_bands("0.4um-450nm")
@@ -118,16 +107,8 @@ def kept_bands(
 ) -> NDArray[np.intp] | None:
     """Return the numbers of the bands that are not bad; None for all.
 
-    Parameters
-    ----------
-    bad_bands : array, str or None
-        ``"auto"``: as the attributes say; a list as :func:`parse_bands` reads it; truth
-        values or numbers.
-    n_bands : int
-        Stored.
-    attributes : mapping
-    wavelengths : ndarray of shape (n_bands,) or None
-        In nm.
+    `bad_bands` is ``"auto"`` (as the attributes say), a list as :func:`parse_bands` reads it, truth
+    values or numbers; `wavelengths` are in nm.
     """
     keep = np.ones(n_bands, dtype=bool)
     if bad_bands is None:

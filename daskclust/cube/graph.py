@@ -124,22 +124,9 @@ def count_graph(
 ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
     """Count near nodes, and nodes of adjacent pixels, in one pass over the cube.
 
-    Parameters
-    ----------
-    cube : Cube
-    connectivity : Connectivity
-    weight : ndarray or dask.array.Array of shape (n_valid,), optional
-        Of the pixels; those of weight 0 are absent.
+    Pixels of weight 0 are absent. For each space one `PairCounts` of horizontally and vertically
+    adjacent pixels by their nearest nodes, the same whatever the blocks.
 
-    Returns
-    -------
-    counts : ConnectivityCounts
-    adjacent : tuple of PairCounts
-        For each space, pairs of horizontally and vertically adjacent pixels by their
-        nearest nodes: the same whatever the blocks.
-
-    Notes
-    -----
     One task a block, one for each two adjacent blocks, and a tree of merges.
     """
     grid = cube._grid

@@ -20,31 +20,12 @@ _NONE = -1
 def join_labels(
     sources: Sequence[tuple[str, Image]], chunks: Any, unlabeled: Sequence[int] = ()
 ) -> Image:
-    """Join label maps of one image.
+    """Join label maps of one image, with names for messages; lazy, -1 where no source has a class.
 
-    Parameters
-    ----------
-    sources : sequence of (str, Image)
-        Names for messages, and maps of integers.
-    chunks : tuple of tuples
-        Blocks of the result.
-    unlabeled : sequence of int
-        Values that mean no class in maps of codes, besides their nodata.
+    Sources with names of classes are joined by name, sources of codes by code; `unlabeled` values
+    mean no class in maps of codes, besides their nodata. Sources that give a pixel different
+    classes are an error when the result is computed.
 
-    Returns
-    -------
-    Image
-        Lazy; -1 where no source has a class.  Sources with names of classes are joined by
-        name, sources of codes by code.
-
-    Raises
-    ------
-    ValueError
-        Some sources have names and others do not.  When the result is computed: sources that
-        give a pixel different classes (naming the first).
-
-    Examples
-    --------
     >>> one = Image(np.array([[7, -1]])), Image(np.array([[-1, 8]]), (-1,))
     >>> joined = join_labels([("a", one[0]), ("b", one[1])], ((1,), (2,)), (-1,))
     >>> joined.values.compute().tolist()

@@ -18,22 +18,8 @@ __all__ = ["BlockGrid", "flatten", "unflatten"]
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """Spatial blocks of an image, numbered row by row.
+    """Blocks (rows, columns) of an image, numbered row by row; the last ones may be smaller.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Rows and columns of the image.
-    block : tuple of int
-        Rows and columns of a block; the last ones may be smaller.
-
-    Raises
-    ------
-    ValueError
-        More blocks than can be listed.
-
-    Examples
-    --------
     >>> grid = BlockGrid((5, 4), (2, 3))
     >>> grid.count, grid.region(3)
     (6, (slice(2, 4, None), slice(3, 4, None)))

@@ -23,20 +23,10 @@ __all__ = ["Questions", "questions_of", "rows_of_pixels"]
 class Questions:
     """Pixels to label, in order.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n,), int64
-        Row numbers in the cube's `samples`.
-    lines, columns : ndarray of shape (n,), int64
-        Pixels, from 0.
-    x, y : ndarray of shape (n,), float64
-        Centers of the pixels in the scene's coordinate system; columns and lines if it
-        has no coordinate system.
-    crs : str or None
-    spectra : ndarray of shape (n, bands)
-        Stored values, with scale factor and offset applied.
-    bands : list of str
-        Names of the bands: their wavelengths, if known.
+    `rows` are row numbers in the cube's `samples`; `lines` and `columns` count from 0. `x` and `y`
+    are centers of the pixels in the scene's coordinate system, or columns and lines without one.
+    `spectra` (n, bands) are stored values, with scale factor and offset applied; `bands` are their
+    wavelengths, if known.
     """
 
     rows: Ints
@@ -70,25 +60,10 @@ def _block_pixels(
 
 
 def questions_of(cube: Any, rows: Ints) -> Questions:
-    """Find the pixels of some rows.
+    """Find the pixels of some rows, each once, in any order.
 
-    Parameters
-    ----------
-    cube : Cube
-    rows : ndarray of shape (n,), int64
-        Each once, in any order.
-
-    Raises
-    ------
-    ValueError
-        A row does not exist.
-
-    Notes
-    -----
     Cost: one pass that reads only the blocks that hold these rows.
 
-    Examples
-    --------
     >>> from daskclust import open_cube
     >>> image = np.arange(12.0).reshape(2, 3, 2)
     >>> found = questions_of(open_cube(image, dims=("y", "x", "band")), np.array([5, 1]))
@@ -144,13 +119,7 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
 
 
 def rows_of_pixels(cube: Any, lines: Ints, columns: Ints) -> Ints:
-    """Return the rows of some pixels, ascending; masked pixels have no row.
-
-    Raises
-    ------
-    ValueError
-        A pixel lies outside the image.
-    """
+    """Return the rows of some pixels, ascending; masked pixels have no row."""
     height, width, _ = cube.shape
     inside = (lines >= 0) & (lines < height) & (columns >= 0) & (columns < width)
     if not inside.all():

@@ -33,18 +33,9 @@ def _deflated(values: Array) -> str:
 def packed(summary: MapSummary, n_codes: int) -> dict[str, Any]:
     """Return the layers of a map as text: deflated, and thinned out until they fit the page.
 
-    Parameters
-    ----------
-    summary : MapSummary
-    n_codes : int
-        Labels are bytes up to 255 of them, else two bytes each, little end first.
-
-    Returns
-    -------
-    dict
-        ``width``, ``height``, ``step`` (pixels of the map for one that is shown),
-        ``bytes`` of a label, ``labels`` (0 means no label), and ``margins`` if there are any, in
-        hundredths, 255 for none.
+    Labels are one byte up to 255 codes, else two, little end first. The result holds ``width``,
+    ``height``, ``step`` (pixels of the map for one that is shown), ``bytes`` of a label, ``labels``
+    (0 means no label), and ``margins`` if there are any, in hundredths, 255 for none.
     """
     size = 1 if n_codes < 2**8 else 2
     thin = 1

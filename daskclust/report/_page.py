@@ -25,12 +25,7 @@ def escape(text: object) -> str:
 
 
 class Page:
-    """A page that grows from the top.
-
-    Parameters
-    ----------
-    title : str
-    """
+    """A page that grows from the top."""
 
     def __init__(self, title: str) -> None:
         self._title = title

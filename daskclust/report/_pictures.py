@@ -31,15 +31,8 @@ def svg(
 ) -> str:
     """Let `draw` draw on axes, and return the picture as an ``<svg>`` element.
 
-    Parameters
-    ----------
-    draw : callable(*axes)
-    size : tuple of float
-        Width and height in inches.
-    heights : tuple of float
-        Relative heights of the axes, one below the other over the same x.
-    name : str
-        What the picture shows, for those who do not see it.
+    `size` is in inches, `heights` are relative heights of axes, one below the other over the same
+    x. `name` says what the picture shows, for readers who do not see it.
     """
     figure = plotting.new_figure(figsize=size, layout="constrained")
     import matplotlib
@@ -78,12 +71,7 @@ def map_png(label_map: Array, colors: Sequence[str]) -> str:
 def photo_of(cube: Any, step: int, shown: Any) -> Floats | None:
     """Read every `step`-th pixel of a scene in colors; None of a scene that is too large.
 
-    Parameters
-    ----------
-    cube : Cube
-    step : int
-    shown : array of shape (rows, columns), bool
-        Pixels read that have data; may be lazy.
+    `shown` are the pixels read that have data; it may be lazy.
     """
     if cube.stored.nbytes > _PHOTO_BYTES:
         return None

@@ -223,14 +223,7 @@ def _facts(cube: Any, model: Any, agreement: Any) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class SpectrumAxes:
-    """Axes of spectra.
-
-    Attributes
-    ----------
-    wavelengths : ndarray of shape (bands,) or None
-        In the unit that `x_name` states.
-    x_name, y_name : str
-    """
+    """Axes of spectra; `wavelengths` are in the unit that `x_name` states."""
 
     wavelengths: Floats | None
     x_name: str

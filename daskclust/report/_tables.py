@@ -123,13 +123,8 @@ def _percent(share: float) -> str:
 def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, str]:
     """Say for each cluster which known class most of its known pixels have.
 
-    Parameters
-    ----------
-    agreement : mapping or None
-        By ``truth`` or ``labels``, of which the first is taken.
+    `agreement` is by ``truth`` or ``labels``, of which the first is taken.
 
-    Examples
-    --------
     >>> mostly_of({"truth": {"classes": [1, 2], "clusters": [0], "counts": [[1], [3]],
     ...                      "class_names": ["water", "wheat"]}})
     {0: '75% wheat'}

@@ -18,21 +18,7 @@ _FEATURES, _CLUSTERS = 8, 60
 
 
 def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str:
-    """Return a page about profiles and rules.
-
-    Parameters
-    ----------
-    title : str
-    profiles : Profiles
-    rules : Rules or None
-    mark : str
-        Whose the page is.
-
-    Raises
-    ------
-    ImportError
-        Without matplotlib.
-    """
+    """Return a page about profiles and rules, with the mark of its job."""
     page = Page(title)
     page.lead(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {__version__}.")
     worst = float(np.nan_to_num(profiles.auc_errors).max(initial=0.0))

@@ -21,25 +21,12 @@ def legend_of(
 ) -> Legend:
     """Return the map values, names and colors of a fitted model's labels.
 
-    Parameters
-    ----------
-    model : estimator
-        Fitted.
-    names, colors : mapping of int to str, optional
-        By class code; or by cluster number, if clusters are not classes.  Of those that are
-        missing, what the model remembers.
+    For a classifier, and for clusters that are classes, the values are the codes of the classes (0,
+    1, ... if classes are text). Clusters of the same class share a value. Clusters without a class
+    get values above the largest code. For all other estimators the values are the numbers of the
+    clusters; noise, where there may be any, follows them. `names` and `colors` are by class code,
+    or by cluster number if clusters are not classes; the model remembers those that are missing.
 
-    Returns
-    -------
-    Legend
-        For a classifier, and for clusters that are classes, the values are the codes of
-        the classes (0, 1, ... if classes are text).  Clusters of the same class share a
-        value.  Clusters without a class get values above the largest code.  For all other
-        estimators the values are the numbers of the clusters; noise, where there may be any,
-        follows them.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> import daskclust
     >>> y = ([0, 2], [3, 7])

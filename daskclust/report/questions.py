@@ -31,27 +31,6 @@ def write_questions_report(
 ) -> Path:
     """Write a page with numbered pixels on the scene, their spectra and the expected gain.
 
-    Parameters
-    ----------
-    path : path-like
-    cube : Cube
-    questions : daskclust.cube.questions.Questions
-    gain : ExpectedGain, optional
-    title : str, optional
-    overwrite : bool, default=False
-        Replace a report that daskclust has written.
-    job : str
-        Mark of the job.
-
-    Raises
-    ------
-    FileExistsError
-        The file exists and `overwrite` is False, or daskclust has not written it.
-    ImportError
-        matplotlib is not installed.
-
-    Notes
-    -----
     For the picture, three bands of a scene of up to 512 MiB are read once more.
     """
     output = Report(path, overwrite=overwrite)

@@ -41,17 +41,9 @@ class NothingInCommonError(ValueError):
 class MapSummary:
     """A label map in numbers.
 
-    Attributes
-    ----------
-    sizes : ndarray of shape (k,), int64
-        Pixels of each code.
-    preview : ndarray of shape (rows, columns), int
-        Places among the codes of every ``step``-th pixel; -1 where there are no data.
-    step : int
-    values : ndarray of shape (rows, columns), float32, or None
-        Margins of the same pixels, NaN for none.
-    square_meters : tuple of float, or None
-        Area of each code; None if the map has no coordinate system.
+    `sizes` are the pixels of each code; `preview` holds the places among the codes of every
+    ``step``-th pixel, -1 where there are no data; `values` are margins of the same pixels, NaN for
+    none; `square_meters` are areas of the codes, None if the map has no coordinate system.
     """
 
     sizes: Ints
@@ -76,18 +68,10 @@ def _places(labels: NDArray[Any], codes: Ints) -> Ints:
 def summarize(
     image: da.Array, codes: Sequence[int], *, values: Any = None, cube: Any = None
 ) -> MapSummary:
-    """Count the pixels of each code and take a small map, in one pass over the label map.
+    """Count the pixels of each code and take a small map, in one pass; -1 for none.
 
-    Parameters
-    ----------
-    image : dask.array.Array of shape (y, x), integer
-        -1 for none.
-    codes : sequence of int
-        Ascending.
-    values : dask.array.Array of shape (y, x), optional
-        Numbers of the pixels, of which a small map is taken, too.
-    cube : Cube, optional
-        Where the map lies; with a coordinate system, one more pass adds up areas.
+    A small map is taken of `values`, too. With a `cube` that has a coordinate system, one more pass
+    adds up areas.
     """
     known = np.asarray(codes, dtype=np.int64)
     counts = da.map_blocks(
@@ -129,21 +113,8 @@ def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
 def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str, Any]:
     """Count the pixels of each known class, -1 = none, in each cluster or class of a map.
 
-    Parameters
-    ----------
-    image, truth : dask.array.Array of shape (y, x), integer
-    grid : BlockGrid
-
-    Returns
-    -------
-    dict
-        Scores that need no names, ``pixels`` compared, and the confusion matrix: ``classes``,
-        ``clusters`` and ``counts``.
-
-    Raises
-    ------
-    NothingInCommonError
-        No pixel has both a class and a cluster.
+    Returns scores that need no names, ``pixels`` compared, and the confusion matrix: ``classes``,
+    ``clusters`` and ``counts``. A map without a pixel that has both is a NothingInCommonError.
     """
     from daskclust.metrics import agreement_scores, contingency_table
 
@@ -169,29 +140,15 @@ def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str,
 def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
     """Add to the counts of :func:`agreement_of` which classes are the same, and the accuracy.
 
-    Parameters
-    ----------
-    found : dict
-        ``cluster_names`` and ``class_names`` are added; ``compared_by``: ``"name"`` where
-        both sides have names, ``"code"`` where both have codes of their own, and then
-        ``accuracy``, the share of the pixels of the right class, its Wilson interval
-        ``accuracy_interval``, ``kappa``, and ``by_class``, a list with ``producers``,
-        ``users`` and ``f1`` of each class.  Where clusters have no
-        names, ``"matching"`` and ``best_matching_accuracy``, the share under the one-to-one
-        matching of clusters to classes that fits best.  None where nothing can be told.
-        ``matched`` are the places of the cluster of each class, -1 for none.
-    legend : Legend
-        Of the label map.
-    truth : Image
-        The known classes.
+    Adds ``cluster_names`` and ``class_names``; ``compared_by``: ``"name"`` where both sides have
+    names, ``"code"`` where both have codes of their own, and then ``accuracy``, the share of the
+    pixels of the right class, its Wilson interval ``accuracy_interval``, ``kappa``, and
+    ``by_class``, a list with ``producers``, ``users`` and ``f1`` of each class. Where clusters have
+    no names, ``"matching"`` and ``best_matching_accuracy``, the share under the one-to-one matching
+    of clusters to classes that fits best. None where neither is possible. ``matched`` are the
+    places of the cluster of each class, -1 for none. Codes or names that occur on one side only are
+    told by a warning.
 
-    Warns
-    -----
-    DaskclustWarning
-        Map and truth have classes, but none in common.
-
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> legend = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))
     >>> counts = {"classes": [0, 1], "clusters": [0, 1], "counts": [[0, 5], [5, 0]]}

@@ -19,15 +19,7 @@ _COLUMNS = ("class", "class_name", "label", "class_id", "classname", "code", "ca
 
 @dataclass(frozen=True)
 class Classes:
-    """Codes of the items of a label source, and what they mean.
-
-    Attributes
-    ----------
-    codes : ndarray of shape (m,), int64
-        -1 where an item has no class.
-    names : dict of int to str, or None
-        Name of each code, where the source has names.
-    """
+    """Codes of the items of a label source, -1 for none, and their names if it has names."""
 
     codes: Ints
     names: dict[int, str] | None
@@ -36,12 +28,6 @@ class Classes:
 def check_codes(codes: Iterable[int]) -> None:
     """Refuse classes that a label map cannot hold: its values have at most 32 bits.
 
-    Raises
-    ------
-    ValueError
-
-    Examples
-    --------
     >>> check_codes([3, 70_000])
     """
     largest = max(codes, default=-1)
@@ -53,19 +39,10 @@ def check_codes(codes: Iterable[int]) -> None:
 
 
 def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> str:
-    """Choose the column that holds the classes.
+    """Choose the column that holds the classes among all but positions and geometries.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        All but positions and geometries.
-    wanted : str or None
-        As the user said; None takes the only one that can be meant.
-    source : str
-        For messages.
+    Without `wanted`, the only column that can be meant.
 
-    Examples
-    --------
     >>> class_column_of(["id", "Class"], None, "fields.gpkg")
     'Class'
     """
@@ -90,15 +67,8 @@ def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> 
 def read_classes(values: Any, source: str) -> Classes:
     """Read the classes of items: whole numbers stay, names get the codes 0, 1, ... in order.
 
-    Parameters
-    ----------
-    values : array-like of shape (m,)
-        Numbers, or text; None, NaN and empty text mean no class.
-    source : str
-        For messages.
+    None, NaN and empty text mean no class.
 
-    Examples
-    --------
     >>> read_classes(["wheat", None, "maize"], "fields").codes.tolist()
     [1, -1, 0]
     >>> read_classes([3, 7, -1], "fields").codes.tolist()

@@ -23,13 +23,7 @@ _BLOCK_BYTES = 64 * 2**20
 
 @contextmanager
 def needs_extra(what: str) -> Iterator[None]:
-    """Name the extra where a reader's package is missing.
-
-    Parameters
-    ----------
-    what : str
-        What was to be opened, for the message.
-    """
+    """Name the extra where a reader's package is missing."""
     try:
         yield
     except ImportError as error:
@@ -52,17 +46,8 @@ def maybe_unplaced() -> Iterator[None]:
 def block_of(stored: tuple[int, int], shape: tuple[int, int], pixel_bytes: int) -> tuple[int, int]:
     """Rows and columns that are read at once: a multiple of the stored tiles or strips.
 
-    Parameters
-    ----------
-    stored : tuple of int
-        Rows and columns of a tile, or of a strip.
-    shape : tuple of int
-        Rows and columns of the image.
-    pixel_bytes : int
-        Bytes of one pixel with all its bands.
+    `stored` is the shape of a tile or strip, `pixel_bytes` that of one pixel with all its bands.
 
-    Examples
-    --------
     >>> block_of((1, 500), (1000, 500), 400)
     (256, 500)
     >>> block_of((512, 512), (1000, 1000), 20)

@@ -110,33 +110,11 @@ def write_cog(
 ) -> Path:
     """Write a map as a cloud-optimized GeoTIFF that is whole or absent.
 
-    Parameters
-    ----------
-    output : GeoTiff
-    blocks : iterable of (rows, columns, values)
-        Disjoint windows that together cover the image; values of shape (rows, columns)
-        or (bands, rows, columns).
-    grid : PixelGrid
-    dtype : dtype
-        Of the file.
-    count : int, default=1
-        Bands.
-    nodata : float
-    legend : callable() -> Legend, optional
-        Called when all blocks are written: what their values mean.
-    attributes : mapping, optional
-        JSON values, kept as tags.  Credentials of URLs in them are replaced by ``***``.
-    band_names : sequence of str, optional
-    check : callable(), optional
-        Called before the file gets its name; raises where the map must not be kept.
+    `blocks` are disjoint windows (rows, columns, values) that together cover the image, values of
+    shape (rows, columns) or (bands, rows, columns). `legend` is called when all blocks are written,
+    `check` before the file gets its name: it raises where the map must not be kept. `attributes`
+    are JSON values, kept as tags, without the credentials of URLs.
 
-    Raises
-    ------
-    OSError
-        The file cannot be written, such as on a disk that is full.
-
-    Notes
-    -----
     Memory: one block, and GDAL's cache.  A plain tiled GeoTIFF is written beside the
     target first, then copied by GDAL's COG driver, which adds overviews (nearest
     neighbor for classes).  GDAL forgets errors of its cache: the copy is read again, and

@@ -21,27 +21,11 @@ _GOOD = ("good_wavelengths", "good_bands")
 
 
 def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
-    """Open a NetCDF or HDF5 file as a lazy, undecoded ``xarray.Dataset``.
+    """Open the top group of a NetCDF or HDF5 file as a lazy, undecoded ``xarray.Dataset``.
 
-    Parameters
-    ----------
-    path : str or path
-    classic : bool
-        Whether it is of the classic format (NetCDF 3), which is no HDF5 file.
-
-    Returns
-    -------
-    xarray.Dataset
-        Of the top group; wavelengths and lists of good bands are also looked for in
-        the groups below it (EMIT keeps them in ``sensor_band_parameters``).
-
-    Raises
-    ------
-    ImportError
-        Without the extra ``raster``.
-    OSError
-        The file is broken, there is no such file, or a server gave no answer within
-        ``daskclust.read-timeout``.
+    `classic` is NetCDF 3, which is not an HDF5 file. Wavelengths and lists of good bands are also
+    looked for in the groups below (EMIT keeps them in ``sensor_band_parameters``). A server that
+    gives no answer within ``daskclust.read-timeout`` is an OSError.
     """
     engine = "scipy" if classic else "h5netcdf"
     with needs_extra(f"{str(path)!r}"):

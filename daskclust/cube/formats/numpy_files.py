@@ -50,13 +50,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def open_npy(path: str | os.PathLike[str]) -> da.Array:
-    """Open a ``.npy`` file as a lazy Dask array.
-
-    Raises
-    ------
-    ValueError
-        The file holds objects, or is cut off.
-    """
+    """Open a ``.npy`` file as a lazy Dask array."""
     place = Path(path).absolute()
     held = _NpyFile(place)
     meta = np.empty((0,) * held.ndim, held.dtype)

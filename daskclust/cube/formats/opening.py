@@ -55,15 +55,10 @@ _BY_START: tuple[tuple[bytes, Kind], ...] = (
 
 
 def kind_of(path: str | os.PathLike[str]) -> Kind:
-    """Say what a path holds: by the first bytes of a file, else by the ending of its name.
+    """Return the kind of a file by its first bytes, else by the ending of its name.
 
-    Parameters
-    ----------
-    path : str or path
-        Folders are Zarr stores; URLs go by their ending.
+    Folders are Zarr stores; URLs go by their ending.
 
-    Examples
-    --------
     >>> kind_of("scene.zarr"), kind_of("s3://bucket/scene.tif"), kind_of("fields.geojson")
     ('zarr', 'raster', 'vector')
     """
@@ -83,22 +78,7 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
 
 
 def open_file(path: str | os.PathLike[str]) -> Any:
-    """Open an image file that is no Zarr store.
-
-    Parameters
-    ----------
-    path : str or path
-
-    Returns
-    -------
-    xarray.DataArray, xarray.Dataset or dask.array.Array
-        Lazy; values as stored.
-
-    Raises
-    ------
-    FileNotFoundError, OSError, ImportError, ValueError
-        Nothing is there, it is broken, its reader is not installed, or it is no image.
-    """
+    """Open an image file other than a Zarr store: a lazy xarray object or Dask array, undecoded."""
     name = os.fspath(path)
     local = "://" not in name and not name.startswith("/vsi")
     if local and not Path(name).exists():
@@ -122,13 +102,7 @@ def open_file(path: str | os.PathLike[str]) -> Any:
 
 
 def open_files(paths: Sequence[str | os.PathLike[str]]) -> Any:
-    """Open band files of one grid as one image, in the order given.
-
-    Raises
-    ------
-    ValueError
-        No files, one file twice, files that are no rasters, or of different grids.
-    """
+    """Open band files of one grid as one image, in the order given."""
     if not paths:
         raise ValueError("The list of band files is empty; give one path a band.")
     for path in paths:

@@ -48,29 +48,12 @@ def _features(name: str) -> list[dict[str, Any]] | None:
 def read_points(
     path: str | os.PathLike[str], grid: PixelGrid, *, class_column: str | None = None
 ) -> tuple[Ints, Ints, Classes]:
-    """Read labeled pixels from a CSV file.
+    """Read labeled pixels from a CSV or GeoJSON file: rows, columns and classes of labeled lines.
 
-    Parameters
-    ----------
-    path : str or path
-        With a header line: ``row`` and ``column`` (from 0), or ``x`` and ``y`` in the
-        image's coordinate system, or ``lon`` and ``lat`` (WGS 84); and a class.  Or a
-        GeoJSON file whose features have the properties ``row``, ``column`` and a class.
-    grid : PixelGrid
-    class_column : str, optional
-
-    Returns
-    -------
-    rows, columns : ndarray of shape (m,), int64
-        Pixels of the lines with a class.
-    classes : Classes
-        Of these lines.
-
-    Raises
-    ------
-    ValueError
-        No such columns, a pixel outside the image (naming the line), or one pixel with
-        two classes.
+    A CSV file has a header line: ``row`` and ``column`` (from 0), or ``x`` and ``y`` in the image's
+    coordinate system, or ``lon`` and ``lat`` (WGS 84); and a class. Features of a GeoJSON file have
+    the properties ``row``, ``column`` and a class. A pixel outside the image or with two classes is
+    an error.
     """
     name = os.fspath(path)
     if "://" not in name and not os.path.exists(name):

@@ -55,14 +55,7 @@ class QuestionsFile(Output):
 
 
 def write_questions(output: QuestionsFile, questions: Any) -> None:
-    """Write points with an empty column ``class``; the file is whole or absent.
-
-    Parameters
-    ----------
-    output : QuestionsFile
-        The ending decides: GeoJSON, or CSV.
-    questions : daskclust.cube.questions.Questions
-    """
+    """Write points with an empty column ``class``: GeoJSON or CSV, whole or absent."""
     with output.new() as partial:
         if output.place.lower().endswith(".csv"):
             with partial.open("w", encoding="utf-8", newline="") as file:
@@ -135,18 +128,9 @@ def _items(path: Path) -> Iterator[tuple[int, int, bool]]:
 
 
 def read_pixels(path: str, *, answered: bool) -> tuple[Ints, Ints] | None:
-    """Read the pixels of a file of questions that have an answer, or have none.
+    """Read lines and columns of the questions that have an answer, or of those without one.
 
-    Parameters
-    ----------
-    path : str
-        GeoJSON or CSV with ``row``, ``column`` and ``class``.
-    answered : bool
-
-    Returns
-    -------
-    lines, columns : ndarray of int64
-        None for files that do not say their pixels.
+    None for files without ``row`` and ``column``.
     """
     place, path = Path(path), redact(path)
     if place.suffix.lower() not in KINDS or not place.is_file():

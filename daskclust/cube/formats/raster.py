@@ -50,13 +50,7 @@ _UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavele
 
 
 def envi_data_file(header: Path) -> Path:
-    """Find the data that an ENVI header belongs to.
-
-    Raises
-    ------
-    FileNotFoundError
-        No file beside the header has its name.
-    """
+    """Find the data that an ENVI header belongs to."""
     stem = header.with_suffix("")
     for ending in _ENVI_DATA:
         found = stem.with_name(stem.name + ending)
@@ -71,10 +65,7 @@ def envi_data_file(header: Path) -> Path:
 def zipped_image(name: str) -> str | None:
     """Return the only GeoTIFF in a local zip file; None for any other file, such as a zipped store.
 
-    Raises
-    ------
-    ValueError
-        The archive holds several images, or neither an image nor a Zarr store; or it is damaged.
+    An archive that holds several images, or neither an image nor a Zarr store, is an error.
     """
     if not name.lower().endswith(".zip") or not zipfile.is_zipfile(name):
         return None
@@ -199,22 +190,8 @@ def _colormap(file: Any) -> dict[str, list[int]] | None:
 def open_raster(path: str | os.PathLike[str]) -> Any:
     """Open a raster file as a lazy, undecoded ``xarray.DataArray`` (band, y, x).
 
-    Parameters
-    ----------
-    path : str or path
-        A file that GDAL reads, the header of an ENVI file, or a URL for GDAL.
-
-    Returns
-    -------
-    xarray.DataArray
-        Chunked in multiples of the file's own blocks, all bands together.
-
-    Raises
-    ------
-    ImportError
-        Without the extra ``raster``.
-    OSError
-        GDAL cannot read it.
+    `path` is a file that GDAL reads, the header of an ENVI file, or a URL for GDAL. Chunks are
+    multiples of the file's own blocks, with all bands.
     """
     with needs_extra(f"{str(path)!r}"):
         import rasterio  # noqa: F401
@@ -384,12 +361,9 @@ def _in_chunks(
 
 
 def open_rasters(paths: Sequence[str | os.PathLike[str]]) -> Any:
-    """Open several files of one grid as the bands of one ``xarray.DataArray``.
+    """Open several files as the bands of one ``xarray.DataArray``.
 
-    Raises
-    ------
-    ValueError
-        Files of another size, position, type, scale or nodata value than the first.
+    Size, position, type, scale and nodata value must be those of the first.
     """
     with needs_extra("A list of band files"):
         import xarray

@@ -29,18 +29,10 @@ NO_CLASS = -1
 
 @dataclass(frozen=True)
 class MapAxes:
-    """Where columns and rows lie: ``x = left + across * column``, ``y = top + down * row``.
+    """Where columns and rows lie.
 
-    Attributes
-    ----------
-    left, across, top, down : float
-        Of pixel edges.
-    x_name, y_name : str
-        What the axes are, with their unit.
-    unit : str
-        ``"pixel"`` where nothing is known.
-    system : str or None
-        Name of the coordinate system.
+    ``x = left + across * column``, ``y = top + down * row``, of pixel edges. `x_name` and `y_name`
+    are titles with units; `unit` is ``"pixel"`` where the place is not known.
     """
 
     left: float
@@ -64,14 +56,8 @@ class MapAxes:
 class PixelGrid:
     """Where the pixels of an image lie.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Rows and columns.
-    transform : tuple of 6 floats
-        ``x = a col + b row + c``, ``y = d col + e row + f``, of pixel corners.
-    crs : str or None
-        Anything that pyproj reads.
+    `shape` is (rows, columns). `transform` is ``x = a col + b row + c``, ``y = d col + e row + f``,
+    of pixel corners. `crs` is anything that pyproj reads.
     """
 
     shape: tuple[int, int]
@@ -127,35 +113,12 @@ def rasterize_file(
     class_column: str | None = None,
     all_touched: bool = False,
 ) -> tuple[da.Array, Classes]:
-    """Burn the features of a vector file into an image of class codes.
+    """Burn the features of a vector file into a lazy image of int32 class codes, -1 for none.
 
-    Parameters
-    ----------
-    path : str or path
-        GeoJSON, GeoPackage, Shapefile or what else OGR reads.
-    grid : PixelGrid
-        Of the image.
-    chunks : tuple of tuples
-        Rows and columns of the blocks of the result.
-    class_column : str, optional
-    all_touched : bool, default=False
-        Whether a polygon takes all pixels that it touches; else those whose center
-        it covers.
-
-    Returns
-    -------
-    values : dask.array.Array of shape (y, x), int32
-        Lazy; -1 where there is no class.  Computing it is an error where features give one
-        pixel different classes.
-    classes : Classes
-        Of the features.
-
-    Raises
-    ------
-    ValueError
-        No features, none inside the image, no way to tell where the features or the
-        image lie, features that the image's coordinate system cuts, or class codes that do
-        not fit 32 bits.
+    With `all_touched` a polygon takes all pixels that it touches, else those whose center it
+    covers. Features that give one pixel different classes are an error when the image is computed;
+    earlier errors are no features, none inside the image, no way to tell where features or image
+    lie, and features that the image's coordinate system cuts.
     """
     with needs_extra(f"{str(path)!r}"):
         import pyogrio.raw
@@ -199,11 +162,8 @@ def rasterize_file(
 def _on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
     """Bring geometries to another coordinate system; those beyond its bounds become empty.
 
-    Raises
-    ------
-    ValueError
-        Coordinates that are no degrees though the file means degrees, and geometries that
-        the edge of the system cuts: their corners would be joined around the globe.
+    Geometries that the edge of the system cuts are refused: their corners would be joined around
+    the globe.
     """
     import pyproj
     import shapely

@@ -93,17 +93,10 @@ def numbers(value: Any) -> Floats | None:
 
 
 def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
-    """Band centers in nm, or None where `values` is not one positive number of a length a band.
+    """Return band centers in nm; None unless `values` are one positive number a band.
 
-    Parameters
-    ----------
-    values : sequence or str
-    unit : str or None
-        None: nm, or micrometers where the numbers can be nothing else.
-    n_bands : int
+    Without `unit`: nm, or micrometers where the numbers can be nothing else.
 
-    Examples
-    --------
     >>> in_nm("{0.5,0.6}", "Micrometers", 2).tolist()
     [500.0, 600.0]
     >>> in_nm([0.5, 2.4], None, 2).tolist()

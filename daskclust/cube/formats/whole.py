@@ -22,19 +22,6 @@ def check_whole(file: Any, name: str) -> None:
     """Refuse a local file that ends before its pixels do, where its driver tells their places.
 
     At most some thousand entries of the file's table of blocks are looked at, and no pixel.
-
-    Parameters
-    ----------
-    file : rasterio.DatasetReader
-    name : str
-        As it was opened.
-
-    Raises
-    ------
-    FileNotFoundError
-        A file that a mosaic (VRT) is made of is not there.
-    OSError
-        The file, its header or one of its sources is cut off.
     """
     if not Path(name).is_file():
         return
