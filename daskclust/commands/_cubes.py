@@ -221,7 +221,7 @@ def image_of(cube: Any, written: Any) -> Any:
 def open_classes(
     cube: Any, flag: str, given: str, class_column: str | None = None, *, resample: bool = False
 ) -> Any:
-    """Open a map of integer classes on the cube's grid that a flag names; only metadata are read."""
+    """Open a map of integer classes that a flag names, reading only metadata."""
     store, name = store_and_variable(given)
     kind = kind_of(store)
     column = class_column if kind in ("vector", "table") else None
