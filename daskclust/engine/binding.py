@@ -72,13 +72,7 @@ def is_dask(X: Any) -> bool:
 class Bound:
     """Data where their passes will run.
 
-    Parameters
-    ----------
-    executor : Executor
-    lengths : tuple of int
-        Rows of each chunk.
-    room : float
-        Bytes that may be kept between passes.
+    `lengths` are the rows of each chunk, `room` the bytes that may be kept between passes.
     """
 
     executor: Executor
@@ -92,14 +86,9 @@ def _blocks(lengths: tuple[int, ...]) -> list[Block]:
 
 
 def fetch_chunks(array: Any, what: str) -> list[Any]:
-    """Compute the chunks of an array, each small, on the user's scheduler.
+    """Compute the chunks, each small, of an array that is chunked along its first axis only.
 
-    Parameters
-    ----------
-    array : dask.array.Array
-        Chunked along its first axis only.
-    what : str
-        What that is, for messages.
+    `what` names the array in messages.
     """
     get = scheduler_of(array)
     client = client_behind(get)
@@ -179,20 +168,7 @@ def room_here() -> float:
 
 
 def bind(X: Any, weight: Any) -> Bound:
-    """Bind a Dask array, and weights, to groups on the user's scheduler.
-
-    Parameters
-    ----------
-    X : dask.array.Array of shape (n, p)
-    weight : ndarray or dask.array.Array of shape (n,), or None
-
-    Raises
-    ------
-    ChunkError
-        For weights that are cut in another way than X.
-    MemoryPlanError
-        Where blocks do not fit the workers.
-    """
+    """Bind a Dask array, and weights, to groups on the user's scheduler."""
     X = _check_layout(X)
     get = scheduler_of(X)
     client = client_behind(get)

@@ -180,12 +180,6 @@ def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = 
 
     Compiled kernels trust the width; with another they would read outside the block.  With
     another number of rows, results would belong to other rows.
-
-    Raises
-    ------
-    ChunkError
-    TypeError
-        For a sparse matrix.
     """
     _check_dense(x)
     if n_columns is not None and np.shape(x)[1:] != (n_columns,):
@@ -203,12 +197,7 @@ def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = 
 
 
 def check_vector(values: Any, what: str) -> None:
-    """Refuse a block of labels or weights that is not one value a row.
-
-    Raises
-    ------
-    ChunkError
-    """
+    """Refuse a block of labels or weights that is not one value a row."""
     if np.ndim(values) != 1:
         raise ChunkError(
             f"A block of {what} has shape {np.shape(values)}; its metadata promised one value a "
@@ -218,16 +207,10 @@ def check_vector(values: Any, what: str) -> None:
 
 @dataclass(frozen=True)
 class Prepare:
-    """What turns a chunk into the rows that kernels take.
+    """Turns a chunk into the rows that kernels take.
 
-    Parameters
-    ----------
-    dtype : numpy.dtype
-        float32 or float64, in which distances are worked out.
-    transform : callable(x) -> x, optional
-        Applied to each chunk, for metrics that are Euclidean in another space.
-    n_columns : int, optional
-        Columns that a chunk must have.
+    `dtype` is the precision of the distance work. `transform` is applied to each chunk, for metrics
+    that are Euclidean in another space.
     """
 
     dtype: np.dtype[Any]
@@ -242,17 +225,10 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Block:
-    """One block of rows: where it lies, and its values or how to get them.
+    """One block of rows: its place, and its values or how to get them.
 
-    Parameters
-    ----------
-    start, size : int
-        Global number of the first row, number of rows.
-    x : array or LazyChunk
-    weight : array or LazyChunk, optional
-    skip : ndarray of int, optional
-        Rows of the block, by local number, that are left out of sums because
-        somebody else settles them.
+    `start` is the global number of the first row. `skip` are rows of the block, by local number,
+    that are left out of sums because they are settled elsewhere.
     """
 
     start: int

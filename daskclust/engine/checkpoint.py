@@ -43,15 +43,9 @@ Arrays = dict[str, Array]
 class Fingerprint:
     """Identity of a fit in its checkpoint: the estimator, its parameters and the data.
 
-    Parameters
-    ----------
-    estimator : str
-    params : mapping
-        Parameters that change the result.  A random generator is compared by its state
-        after the fit has drawn its seed; this state determines the one before.
-    n_rows : int
-    survey : Survey
-        Of the first pass, with the hash of the rows.
+    `params` are those that change the result. A random generator is compared by its state after the
+    fit has drawn its seed; this state determines the one before. `survey` holds the hash of the
+    rows.
     """
 
     estimator: str
@@ -60,13 +54,7 @@ class Fingerprint:
     survey: Survey
 
     def as_meta(self) -> dict[str, Any]:
-        """Return what is compared.
-
-        Raises
-        ------
-        CheckpointError
-            For a parameter that cannot be told apart from others of its kind.
-        """
+        """Return the values to compare."""
         if self.survey.hash is None:
             raise ValueError("The first pass did not hash the rows (SurveyRequest.hashed).")
         params = {}
@@ -112,14 +100,7 @@ class Fingerprint:
 
 
 class Checkpoint:
-    """A file that holds the newest state of one fit.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, or an existing directory to put it in.
-    fingerprint : Fingerprint
-    """
+    """A file that holds the newest state of one fit; `path` may be a directory to put it in."""
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: Fingerprint) -> None:
         if not os.fspath(path):
@@ -153,17 +134,7 @@ class Checkpoint:
         Where the next part has begun, that of its end.  Scratch files that killed
         processes left are removed.
 
-        Parameters
-        ----------
-        kind : type
-            The dataclass of the state.
-        sizes : mapping of str to int, optional
-            Lengths of axes that the fit knows, by their names in ``kind.shapes``.
-
-        Raises
-        ------
-        CheckpointError
-            If the file is damaged, or belongs to other data or parameters.
+        `sizes` are the lengths of axes that the fit knows, by their names in ``kind.shapes``.
         """
         remove_stale(self.path)
         if not self.path.exists():
@@ -304,13 +275,7 @@ def _refuse_url(path: str | os.PathLike[str]) -> None:
 
 
 def check_checkpoint(path: str | os.PathLike[str]) -> None:
-    """Refuse what cannot be the file of a checkpoint, before there is a fit to compare it with.
-
-    Raises
-    ------
-    CheckpointError
-        For a URL, and for a file that is no readable checkpoint.
-    """
+    """Refuse what cannot be the file of a checkpoint, before there is a fit to compare it with."""
     _refuse_url(path)
     if Path(path).exists():
         _read_checked(Path(path))

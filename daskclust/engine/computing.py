@@ -19,20 +19,9 @@ __all__ = ["compute"]
 def compute(what: str, *collections: Any) -> tuple[Any, ...]:
     """Compute collections on the user's scheduler, and give up where a cluster has no workers.
 
-    Parameters
-    ----------
-    what : str
-        Name of the result, for messages.
-    *collections : Dask collections
+    `what` names the result in messages. No workers for ``daskclust.worker-timeout``, workers that
+    die repeatedly and a scheduler that cannot be reached are a ClusterError.
 
-    Raises
-    ------
-    ClusterError
-        There were no workers for ``daskclust.worker-timeout``, workers died repeatedly,
-        or the scheduler cannot be reached.
-
-    Examples
-    --------
     >>> import dask.array as da
     >>> total, = compute("the sum", da.ones(4, chunks=2).sum())
     >>> float(total)

@@ -192,14 +192,7 @@ def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> 
 def compute_by(
     wait: Callable[[list[Any]], list[Any]], client: Any, collections: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Compute collections as ``dask.compute`` does, but wait for the cluster's futures oneself.
-
-    Parameters
-    ----------
-    wait : callable(futures) -> results
-    client : distributed.Client
-    collections : sequence
-    """
+    """Compute collections as ``dask.compute`` does, but wait for the cluster's futures oneself."""
 
     def get(graph: Any, keys: Any, **options: Any) -> list[Any]:
         # A graph, or an expression that becomes one; keys nested as the collections' are, or not.
@@ -224,19 +217,11 @@ def sending_once() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a scheduler knows of a worker.
+    """A scheduler's report of a worker.
 
-    Parameters
-    ----------
-    n_threads : int
-    limit : int
-        Bytes; 0 means none.
-    used, managed : int
-        Bytes of the process, and those of them that hold results.
-    paused : bool
-        Whether it takes no tasks, for want of memory.
-    watched : bool
-        Whether a nanny ends it above the limit.
+    `limit` is in bytes, 0 means none. `used` are bytes of the process, and `managed` those of them
+    that hold results. A `paused` worker takes no tasks, for want of memory; a `watched` one is
+    ended by its nanny above the limit.
     """
 
     n_threads: int

@@ -39,20 +39,9 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("daskclust_listeners",
 class Step(Generic[S]):
     """The result of one iteration.
 
-    Parameters
-    ----------
-    state : dataclass
-        State from which the next iteration starts.
-    objective : float
-        Objective of the assignment just made, before centers moved.
-    center_shift : float
-        How far the centers moved, by the estimator's measure.
-    finished : bool
-        Whether the fit has converged.
-    moved : int, optional
-        Number of rows that changed their cluster, if known.
-    extra : mapping, optional
-        More entries of the record; JSON values.
+    The next iteration starts from `state`. `objective` is that of the assignment just made, before
+    centers moved; `center_shift` is by the estimator's measure. `moved` is the number of rows that
+    changed their cluster, if known; `extra` are more entries of the record, JSON values.
     """
 
     state: S
@@ -81,27 +70,9 @@ def iterate(
     every iteration, and read before anything is computed).  An error that ends a fit
     names the checkpoint that holds it.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data, for its count of passes.
-    start : callable() -> state
-        Makes the first state; not called when a checkpoint is continued.
-    step : callable(state) -> Step
-        One iteration: any number of passes.
-    kind : type
-        The dataclass of the state.
-    max_iter : int
-    name : str
-        The estimator, for the log.
-    checkpoint : Checkpoint, optional
-    sizes : mapping of str to int, optional
-        Lengths of axes that a stored state must have, by their names in ``kind.shapes``.
-        p is always the number of features, n the number of rows.
-
-    Returns
-    -------
-    Fitted
+    `start` makes the first state, unless a checkpoint is continued; `step` is one iteration, of any
+    number of passes. `sizes` are lengths of axes that a stored state must have, by their names in
+    ``kind.shapes``; p is always the number of features, n the number of rows.
     """
     # A loop inside a start is kept in the record of the start, as a whole.
     log = rows.log
@@ -214,12 +185,7 @@ def on_iteration(listener: Listener) -> Iterator[None]:
 def showing_progress(estimator: Any, rows: Callable[[], Rows | None]) -> Iterator[None]:
     """Show the progress while an estimator is fitted, unless there is a listener.
 
-    Parameters
-    ----------
-    estimator
-        Its ``max_iter``, if any, is the most iterations.
-    rows : callable() -> Rows or None
-        Gives the number of passes and the address of the dashboard.
+    `rows` gives the number of passes and the address of the dashboard.
     """
     if _listeners.get() or not dask.config.get("daskclust.progress"):
         yield

@@ -68,26 +68,11 @@ def decide_within_groups(
     n_parts: int,
     name: str,
 ) -> Any:
-    """Decide about each row by the rows of its group.
+    """Decide about each row by the rows of its group; lazy for a Dask array, chunked like X.
 
-    Parameters
-    ----------
-    X : ndarray or dask.array.Array of shape (n, p)
-    group : callable(x, start) -> ndarray of int
-        Group of each row of a block; picklable.
-    decide : callable(x) -> ndarray of bool
-        Of all rows of a group, in their order; picklable.
-    lengths : tuple of int
-        Rows of each chunk.
-    n_parts : int
-        Tasks among which groups are shared out; each holds the rows of its groups.
-    name : str
-        Appears in the keys.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n,), bool
-        For a Dask array, lazy and chunked by rows like X; each row goes to one task.
+    ``group(x, start)`` returns the group of each row of a block, and ``decide(x)`` a bool for each
+    row of one group, in their order; both are picklable. Groups are shared out among `n_parts`
+    tasks, each of which holds the rows of its groups: each row goes to one task.
     """
     labels = map_rows(X, group, dtype=np.int32, lengths=lengths, name=name)
     if not is_dask(X):

@@ -59,19 +59,11 @@ _MAX_REPETITION = 2.5
 
 @dataclass(frozen=True)
 class ArrayGraph:
-    """What is behind the chunks of an array.
+    """The graph behind the chunks of an array.
 
-    Attributes
-    ----------
-    keys : list
-        One key a chunk, in row order.
-    graph : mapping
-    inputs : mapping
-        The keys that each node refers to; empty where the graph holds futures.
-    leaves : set
-        The keys of values.
-    futures : list, or None
-        The chunks' futures, when all of them live on a cluster already.
+    One of `keys` a chunk, in row order. `inputs` are the keys that each node refers to, empty where
+    the graph holds futures; `leaves` are the keys of values. `futures` are those of the chunks,
+    when all of them live on a cluster already.
     """
 
     keys: list[Key]
@@ -99,13 +91,7 @@ class ArrayGraph:
 
 
 def graph_behind(array: Any) -> ArrayGraph:
-    """Return the graph of a row-chunked array, optimized.
-
-    Parameters
-    ----------
-    array : dask.array.Array
-        With one chunk along every axis but the first.
-    """
+    """Return the graph of an array with one chunk along every axis but the first, optimized."""
     keys = keys_of(array)
     graph = graph_of(array)
     values = {key: graph[key] for key in keys if is_array(graph.get(key))}
@@ -150,13 +136,6 @@ def read_again(X: Any) -> Any:
     Values do not change.  An array in memory, here or on a cluster, is returned unchanged, and
     so is one that is made of such an array without further reads.
 
-    Parameters
-    ----------
-    X : dask.array.Array
-        Chunked along its first axis only.
-
-    Notes
-    -----
     Names are not those of X: a cluster that knew them from X would keep what it knew.  So where
     X is computed beside it, X is read twice.
 
@@ -183,15 +162,10 @@ def read_again(X: Any) -> Any:
 
 
 def parts_read_again(parts: Sequence[Any]) -> list[Any]:
-    """Return the parts of a table, each failed read of which is tried again.
+    """Return the parts of a Dask DataFrame, each failed read of which is tried again.
 
-    Parameters
-    ----------
-    parts : sequence of dask.delayed.Delayed
-        Of one Dask DataFrame; those on a cluster are returned unchanged.
+    Parts on a cluster are returned unchanged.
 
-    Notes
-    -----
     Builds the graph: O(parts) on the client.
     """
     graph: dict[Key, Any] = {}
@@ -305,19 +279,10 @@ def _closure(dependencies: Mapping[Key, list[Key]], root: Key) -> set[Key]:
 def cut(
     behind: ArrayGraph, compute: Callable[[Mapping[Key, Any], list[Key]], list[Any]]
 ) -> list[LazyChunk] | None:
-    """Cut a graph into one for each chunk.
+    """Cut a graph into one for each chunk; None where the graph has to stay whole.
 
-    Parameters
-    ----------
-    behind : ArrayGraph
-        Without futures, not in memory.
-    compute : callable(graph, keys) -> list
-        Computes keys of a graph with the user's scheduler; for constants.
-
-    Returns
-    -------
-    list of LazyChunk, or None
-        None where the graph has to stay whole.
+    The graph is without futures and not in memory. ``compute(graph, keys)`` computes constants with
+    the user's scheduler.
     """
     if not behind.inputs:
         return None

@@ -21,15 +21,8 @@ _PART = 2**26
 class Grouping(NamedTuple):
     """Rows by their groups.
 
-    Attributes
-    ----------
-    store : GroupedRows
-        Of records with fields ``row`` (global number), ``weight`` and ``x`` (as stored).
-    parts : tuple of int
-        What to read, in the order of rows.
-    counts : ndarray of shape (n_groups,), int64
-        Rows of each group.
-    weights : ndarray of shape (n_groups,), float64
+    Records of `store` have the fields ``row`` (global number), ``weight`` and ``x`` (as stored);
+    its `parts` are to be read in this order, that of rows.
     """
 
     store: GroupedRows
@@ -90,18 +83,9 @@ def group_rows(
 ) -> Grouping:
     """Make one pass that puts all rows of positive weight into a store, by groups.
 
-    Parameters
-    ----------
-    rows : Rows
-        Their own data, not shared with another fit.
-    store : GroupedRows
-        Of :func:`row_record`.
-    groups_of : callable(x) -> ndarray of int
-        Group in [0, n_groups) of each row of a tile, -1 for rows that are left out; picklable.
-    n_groups : int
+    `rows` are not shared with another fit; `store` is one of :func:`row_record`. `groups_of` is
+    picklable, and returns -1 for rows that are left out.
 
-    Notes
-    -----
     Writes ``n (p itemsize + 16)`` bytes once.  A part is about 64 MiB, or a block.
     """
     if not isinstance(rows, OpenRows):

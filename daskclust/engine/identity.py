@@ -29,13 +29,8 @@ def identify(value: Any) -> Any:
     Tokens alone would not do: they name an object of the main script's classes anew
     in every process, and a function of an importable module by its name only.
 
-    Raises
-    ------
-    UnidentifiableError
-        For objects that hide their content, such as locks and open files.
+    Objects that hide their content, such as locks and open files, are an UnidentifiableError.
 
-    Examples
-    --------
     >>> identify([1, 2.5, "a"])
     [1, 2.5, 'a']
     >>> identify(lambda x, n=3: x[:n]) == identify(lambda x, n=4: x[:n])

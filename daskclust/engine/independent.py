@@ -28,19 +28,9 @@ def map_independent(
 ) -> list[Any]:
     """Compute ``function(shared, item)`` of each item, in order, where the data's passes run.
 
-    Parameters
-    ----------
-    like : ndarray or dask.array.Array
-        The data.  With NumPy the tasks run on threads of this process, with Dask on the
-        active scheduler.
-    name : str
-        Part of the Dask keys.
-    function : callable(shared, item)
-        Pure and picklable.
-    shared : object
-        Sent to each worker once.
-    items : sequence
-        Small arguments, one task each.
+    With NumPy data (`like`) the tasks run on threads of this process, with Dask on the active
+    scheduler. `function` is pure and picklable; `shared` is sent to each worker once; one task for
+    each of the small `items`.
     """
     if not is_dask(like):
         return side_by_side([partial(function, shared, item) for item in items])

@@ -176,21 +176,10 @@ def _beside(
 
 
 def open_label_pairs(labels_true: Any, labels_pred: Any, *, masked: bool = False) -> Rows:
-    """Bind two label vectors as the two columns of rows.
+    """Bind two label vectors of :func:`as_label_vector` as the two columns of rows.
 
-    Parameters
-    ----------
-    labels_true, labels_pred : array of shape (n,)
-        Of :func:`as_label_vector`; Dask arrays with other chunks are rechunked.
-    masked : bool, default=False
-        Whether masks of Dask arrays may hide labels.
-
-    Raises
-    ------
-    ValueError
-        The vectors have different lengths.
-    ChunkError
-        Chunks have unknown lengths and cannot be matched.
+    Dask arrays with other chunks are rechunked; unknown lengths that cannot be matched are a
+    ChunkError. `masked`: masks of Dask arrays may hide labels.
     """
     first, second = _aligned(labels_true, labels_pred, ("labels_true", "labels_pred"))
     return open_rows(_beside(first, second, 2, "labels_pred", np.dtype(np.float64), masked))
@@ -199,22 +188,7 @@ def open_label_pairs(labels_true: Any, labels_pred: Any, *, masked: bool = False
 def open_labeled_rows(
     X: Any, labels: Any, sample_weight: Any = None, *, masked: bool = False
 ) -> Rows:
-    """Bind rows with their labels in one more, last column.
-
-    Parameters
-    ----------
-    X : array of shape (n, p)
-    labels : array of shape (n,)
-        Of :func:`as_label_vector`.
-    sample_weight : array of shape (n,), optional
-    masked : bool, default=False
-        As of :func:`open_label_pairs`.
-
-    Raises
-    ------
-    ValueError, ChunkError
-        As :func:`open_label_pairs`.
-    """
+    """Bind rows with their labels, of :func:`as_label_vector`, in one more, last column."""
     X, labels = _aligned(X, labels, ("X", "labels"))
     dtype = working_dtype(X.dtype)
     return open_rows(_beside(X, labels, X.shape[1] + 1, "labels", dtype, masked), sample_weight)

@@ -33,19 +33,10 @@ _LARGE = 2**20
 class _Patch:
     """Results of some rows of a chunk, as small as they can be.
 
-    They travel inside the graph of the results, which has to live without a client:
-    a byte or two a row, so that a million rows are no large graph.
-
-    Parameters
-    ----------
-    start : int
-        First row of the chunk.
-    rows : ndarray
-        Packed bits of the chunk's rows, or their numbers.
-    values : ndarray
-        One a row, of the smallest type that holds them.
-    n_rows : int
-        Of the chunk; -1 if it is not known.
+    They travel inside the graph of the results, which has to live without a client: a byte or two a
+    row, so that a million rows are no large graph. `start` is the chunk's first row, `n_rows` its
+    length, -1 if unknown. `rows` are packed bits of the chunk's rows, or their numbers; `values`
+    are one a row, of the smallest type that holds them.
     """
 
     start: int
@@ -148,30 +139,14 @@ def map_rows(
     patch: tuple[Ints, NDArray[Any]] | None = None,
     name: str = "labels",
 ) -> Any:
-    """Apply a function to the rows of every block.
+    """Apply a function to the rows of every block; lazy for a Dask array, chunked like X.
 
-    Parameters
-    ----------
-    X : ndarray or dask.array.Array of shape (n, p)
-    function : callable(x, start) -> ndarray
-        Returns one result per row; picklable.  ``start`` is the number of the block's
-        first row (0 if chunk lengths are unknown and `patch` is not given).  One that says by
-        ``nbytes`` that it is large is in the graph once, not in each task.
-    dtype : dtype
-        Of the result.
-    n_columns : int, optional
-        Columns of the result; one-dimensional when omitted.
-    lengths : tuple of int, optional
-        Rows of each chunk, if the chunks of X have unknown lengths.
-    patch : (rows, values), optional
-        Sorted global row numbers, and their results, which replace those of `function`.
-    name : str
-        Appears in the keys.
-
-    Returns
-    -------
-    ndarray or dask.array.Array
-        For a Dask array, lazy and chunked by rows like X.
+    ``function(x, start)`` returns one result a row and is picklable; ``start`` is the number of the
+    block's first row (0 if chunk lengths are unknown and `patch` is not given). A function that
+    says by ``nbytes`` that it is large is in the graph once, not in each task. The result has one
+    dimension unless `n_columns` is given. `lengths` are the rows of each chunk, if the chunks of X
+    have unknown lengths. `patch` are sorted global row numbers and their results, which replace
+    those of `function`. `name` appears in the keys.
     """
     if not is_dask(X):
         out = _map_array(X, function, np.dtype(dtype), n_columns)
@@ -224,11 +199,7 @@ def make_rows(
 ) -> da.Array:
     """Return lazy results of rows whose values are not read, in chunks of these lengths.
 
-    Parameters
-    ----------
-    lengths : tuple of int
-    function, dtype, name
-        As of :func:`map_rows`; blocks have no columns.
+    `function` is that of :func:`map_rows`; its blocks have no columns.
     """
     blank = da.zeros((sum(lengths), 0), chunks=(lengths, (0,)))
     return map_rows(blank, function, dtype=dtype, name=name)
@@ -296,18 +267,8 @@ def pair_rows(
 ) -> Any:
     """Apply a function to each pair of a block of X and a block of Y.
 
-    Parameters
-    ----------
-    X, Y : ndarray or dask.array.Array of shape (n, p) and (m, p)
-    function : callable(x, y) -> ndarray of shape (len(x), len(y)), float64
-        Picklable.
-    name : str
-        Appears in the keys.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, m)
-        Lazy if X or Y is a Dask array, with the chunks of their rows.
+    The result, of shape (n, m) and float64, is lazy if X or Y is, with the chunks of their rows.
+    `function` is picklable.
     """
     if not (is_dask(X) or is_dask(Y)):
         return function(X, Y)
@@ -354,23 +315,11 @@ def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
 def labeled_rows(
     y: Any, pick: Callable[[NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[Ints, NDArray[Any], int]:
-    """Fetch the labeled rows of a Dask array of partial labels with any chunks.
+    """Return the numbers and labels of the labeled rows of a Dask array, and its length.
 
-    Parameters
-    ----------
-    y : dask.array.Array of shape (n,)
-        Labels; masked entries have no label.  Chunks of unknown length are counted in the
-        same pass.
-    pick : callable(labels) -> (places, labels)
-        Returns the positions of the labeled rows in a chunk, and their labels; picklable.
-
-    Returns
-    -------
-    rows : ndarray of int64
-    labels : ndarray
-        Labels of the labeled rows; the client holds no array of length n.
-    n : int
-        Length of y.
+    Chunks are any; those of unknown length are counted in the same pass. ``pick(labels)`` is
+    picklable, and returns the positions of the labeled rows in a chunk, and their labels. The
+    client holds no array of the length of y.
     """
     found = y.map_blocks(
         _labeled,

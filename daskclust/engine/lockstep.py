@@ -32,12 +32,8 @@ T = TypeVar("T")
 class Job:
     """One of the fits that share passes.
 
-    Parameters
-    ----------
-    run : callable(rows) -> Any
-        The fit; it gets its own handle to the shared data.
-    views : tuple of View
-        Transformations of the rows that the fit uses.
+    `run` gets its own handle to the shared data; `views` are the transformations of rows that the
+    fit uses.
     """
 
     run: Callable[[Rows], Any]
@@ -241,26 +237,10 @@ def _taken(base: Rows, question: _Take) -> tuple[Array, Floats]:
 
 
 def run_together(rows: Rows, jobs: Sequence[Job]) -> list[Any]:
-    """Run all jobs to their end, sharing the passes over the rows.
+    """Run all jobs to their end, sharing the passes over the rows, and return their results.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data that the jobs share.
-    jobs : sequence of Job
+    After an exception in one job the other jobs are ended.
 
-    Returns
-    -------
-    list
-        What each job returned.
-
-    Raises
-    ------
-    Exception
-        The first exception that a job raised; the other jobs are ended.
-
-    Notes
-    -----
     Cost: as many passes as the longest job makes, and one more for each pass that fetches
     rows by number, unless all jobs fetch the same rows.  One waiting thread per job.
     Each pass sends and receives the sum of what the jobs need.

@@ -48,25 +48,12 @@ def _at_first() -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """Memory of one worker.
+    """Memory of one worker, in bytes.
 
-    Parameters
-    ----------
-    address : str
-    n_threads : int
-    limit : int
-        Bytes that it may use: its limit, or what there is where it has none.
-    used : int
-        Bytes that it uses whatever it does: the process with all its imports and kernels,
-        without results that can be moved to disk.
-    held : int
-        Bytes of results.
-    strict : bool
-        Whether more ends it.
-    pause : float, default=0.8
-        Share of the limit above which it takes no tasks; 0 for none.
-    terminate : float, default=0.95
-        Share of the limit above which it is ended.
+    `limit` is what it may use: its limit, or what there is where it has none. `used` is needed in
+    any case: the process with all its imports and kernels, without results that can be moved to
+    disk. `held` are results. Above `strict` the worker is ended. `pause` and `terminate` are shares
+    of the limit above which it takes no tasks (0 for none), and is ended.
     """
 
     address: str
@@ -124,20 +111,10 @@ class _Process:
 
 
 def measure(client: Any) -> tuple[dict[str, int], list[Room]]:
-    """Measure what each worker really has left: one small task on each.
+    """Measure the memory that each worker really has left: one small task on each.
 
-    A cluster without workers starts some for the first of these tasks, or is waited for.
-
-    Parameters
-    ----------
-    client : distributed.Client
-
-    Returns
-    -------
-    threads : dict of str to int
-        Of each worker that is there now.
-    rooms : list of Room
-        Of those that answered.
+    A cluster without workers starts some for the first of these tasks, or is waited for. Returns
+    the threads of each worker that is there now, and the rooms of those that answered.
     """
     found: dict[str, _Process] = {}
     threads = workers_of(client)
@@ -191,10 +168,6 @@ def check_workers(rooms: Sequence[Room]) -> None:
 
     A worker above its share takes no tasks until its memory falls.  What blocks take is
     given back after each of them, and results go to disk; the process itself does not shrink.
-
-    Raises
-    ------
-    MemoryPlanError
     """
     for room in rooms:
         if room.stuck:
@@ -221,23 +194,9 @@ def check_blocks(
     of the one in the precision of the distance work, where that is another.  Anything
     else a pass needs comes on top, so nothing is refused that could have worked.
 
-    Parameters
-    ----------
-    rooms : list of Room
-    n_rows, n_columns : int
-        Of the largest block.
-    stored : int
-        Bytes of a value as it is read.
-    tile : int
-        Bytes of the tile of a block that is converted at a time; 0 where none is.
-    n_groups : int
-        Tasks of a pass.
-    read : int
-        Bytes of the largest array that a task reads to make a block of it.
-
-    Raises
-    ------
-    MemoryPlanError
+    `stored` are the bytes of a value as it is read, `tile` those of the tile of a block that is
+    converted at a time (0 where none is), `read` those of the largest array that a task reads to
+    make a block of it; `n_groups` is the number of tasks of a pass.
     """
     row = 2 * n_columns * stored
     # What is cut into blocks is read as a whole.
@@ -280,17 +239,10 @@ def _remedies(room: Room, need: int, busy: int) -> list[str]:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What workers have left beside the blocks, for what passes carry along.
+    """The memory of workers beside the blocks, for the states and partials of passes.
 
-    Parameters
-    ----------
-    rooms : list of Room
-    n_groups : int
-        Tasks of a pass.
-    block : int
-        Bytes of the blocks that a thread holds; 0 for data that are kept.
-    merged : int
-        Partials that one task merges at most.
+    `n_groups` are the tasks of a pass, `block` the bytes of the blocks that a thread holds (0 for
+    data that are kept), `merged` the partials that one task merges at most.
     """
 
     rooms: list[Room]
@@ -304,16 +256,7 @@ class MemoryPlan:
         Each thread holds the running partial, that of a block and their sum; a task of the
         tree of merges holds all that it merges.
 
-        Parameters
-        ----------
-        name : str
-            Of the pass.
-        partial, state : int
-            Bytes of what a group returns, and of what it is given.
-
-        Raises
-        ------
-        MemoryPlanError
+        `partial` and `state` are the bytes that a group returns and is given.
         """
         most = math.ceil(self.n_groups / max(1, len(self.rooms)))
         at_once = self.merged + 1 if self.n_groups > self.merged else 0
@@ -338,13 +281,6 @@ _LOOKED_AT = 64
 def largest_read(graphs: Sequence[Mapping[Any, Any]]) -> int:
     """Return the bytes of the largest array that is read at once, as far as metadata tell.
 
-    Parameters
-    ----------
-    graphs : sequence of mapping
-        What is behind each chunk.
-
-    Notes
-    -----
     A slice of a stored array takes at least one chunk of the store.  What functions of the
     user read is not known.
     """

@@ -64,12 +64,7 @@ class PassRecord:
 class Rows(ABC):
     """A handle to the rows of a data set.
 
-    Attributes
-    ----------
-    lengths : tuple of int
-        Rows of each chunk, empty chunks included.
-    n_rows, n_features : int
-    pass_record : PassRecord
+    `lengths` are the rows of each chunk, empty ones included.
     """
 
     pass_record: PassRecord
@@ -121,14 +116,8 @@ class Rows(ABC):
     ) -> dict[str, NDArray[Any]]:
         """Return arrays that take long to make: those of an earlier process, if it kept them.
 
-        Parameters
-        ----------
-        question : object
-            All that the arrays depend on, beside the rows; equal for equal arrays.
-        make : callable() -> dict of str to ndarray
-            Called where they are not kept.
-        shapes : mapping of str to tuple of int
-            Of all arrays, which are float64; None for a length that the data decide.
+        `question` is all that the arrays depend on beside the rows. `shapes` are those of all
+        arrays, which are float64, with None for a length that the data decide.
         """
         log = self.pass_record.log
         if log is None:
@@ -170,13 +159,6 @@ class Rows(ABC):
 
         For rows that the client holds anyway; results as long as lazy data stay with
         the workers (:func:`daskclust.engine.map_rows`).
-
-        Parameters
-        ----------
-        name : str
-            Appears in Dask keys.
-        function : callable(rows) -> ndarray
-            One result a row of a :class:`RowBlock`; picklable.
         """
 
     @abstractmethod
@@ -200,12 +182,9 @@ _THREADING_WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
 
 
 def number_type(kind: Any) -> np.dtype[Any] | None:
-    """Return the type of the numbers of a column, missing ones as NaN; None if it has no numbers.
+    """Return the type of a column's numbers, missing ones as NaN; None if it has no numbers.
 
-    Parameters
-    ----------
-    kind : numpy.dtype or ExtensionDtype of pandas
-        The latter of nullable and Arrow columns, which may lack values.
+    pandas' extension types (nullable and Arrow columns) may lack values.
     """
     if not isinstance(kind, np.dtype):
         from pandas.api.types import is_bool_dtype, is_numeric_dtype
@@ -342,16 +321,7 @@ class OpenRows(Rows):
         these two blocks.  Rows keep their numbers; passes are counted with those of
         the whole.  What blocks carry belongs to the view, not to the whole.
 
-        Parameters
-        ----------
-        blocks : sequence of int
-            Positions in :attr:`blocks`, at least one; order and repetition do not
-            matter.
-
-        Raises
-        ------
-        ValueError
-            For no block, or one that is not there.
+        `blocks` are positions in :attr:`blocks`, at least one; order and repetition do not matter.
         """
         wanted = sorted({int(block) for block in blocks})
         known = self.blocks
@@ -404,23 +374,11 @@ def _open_dask(X: Any, weight: Any) -> OpenRows:
 
 
 def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
-    """Bind data to where their passes will run.
+    """Bind data to the place where their passes will run; values are not checked.
 
-    Parameters
-    ----------
-    X : ndarray or dask.array.Array of shape (n, p)
-        Checked for type and dimensions, not for its values.
-    sample_weight : ndarray or dask.array.Array of shape (n,), optional
-    n_clusters : int, optional
-        Centers with which passes compare each row of an array in memory: where there are many,
-        threads pay for few rows already.
+    `n_clusters` are centers with which passes compare each row of an array in memory: where there
+    are many, threads pay for few rows already.
 
-    Returns
-    -------
-    Rows
-
-    Notes
-    -----
     NumPy arrays run on threads of this process without Dask.  Dask arrays run on
     the user's scheduler: blocks that are in memory are bound into one group a
     worker thread; a lazy array is kept in memory for the fit if it takes no more
@@ -440,19 +398,8 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     """Bind as many rows as X has without their values, for fits of made-up data.
 
-    Parameters
-    ----------
-    X : ndarray or dask.array.Array of shape (n, p)
-    like : Rows
-        The bound rows of X.
-
-    Returns
-    -------
-    rows : Rows
-        Rows with the chunks of X.  Blocks have no columns, so no data are read or stored.
-    stand_in : dask.array.Array of shape (n, p)
-        The X that a fit receives.  Lazy, so that labels are only computed if they are
-        used.
+    Returns rows with the chunks of X, whose blocks have no columns, so that no data are read or
+    stored; and the X that a fit receives, lazy, so that labels are only computed if they are used.
     """
     n, p = like.n_rows, like.n_features
     if is_dask(X):

@@ -40,19 +40,11 @@ class LoopRecord:
 
 @dataclass
 class StartLog:
-    """The record of a start, and where the start has come to in it.
+    """The record of a start, and the place that the start has reached in it.
 
-    Parameters
-    ----------
-    records : list of PassRecord or LoopRecord
-        Of an earlier process; more are added.
-    write : callable(records)
-        Keeps the records.
-    pack, unpack : callable
-        How the state of a loop is kept: ``pack(Fitted)``, and
-        ``unpack(kind, packed, sizes) -> Fitted``.
-    damaged : callable(error) -> error
-        Names the file that the records are from.
+    `records` are of an earlier process; more are added, and kept by `write`. ``pack(Fitted)`` and
+    ``unpack(kind, packed, sizes)`` keep the state of a loop. `damaged` makes errors that name the
+    file of the records.
     """
 
     records: list[PassRecord | LoopRecord]
@@ -67,11 +59,6 @@ class StartLog:
 
         A record of another question, as of a start drawn anew without a seed, ends
         there: the rest is forgotten.
-
-        Raises
-        ------
-        CheckpointError
-            If what is recorded cannot be the answer.
         """
         found = self._next(_question(reduction, state))
         if found is not None:

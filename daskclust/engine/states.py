@@ -54,21 +54,10 @@ def unpack_state(
     missing: list[str],
     sizes: Mapping[str, int],
 ) -> Any:
-    """Make a state of its arrays.
+    """Make a state of the result of :func:`pack_state`.
 
-    Parameters
-    ----------
-    kind : type
-        The dataclass.
-    arrays, missing
-        Of :func:`pack_state`.
-    sizes : mapping of str to int
-        Lengths of axes that are known, by name.
-
-    Raises
-    ------
-    StateError
-        For fields that are missing, or of another type or shape than ``kind.shapes`` says.
+    `sizes` are lengths of axes that are known, by name. Fields that are missing, or of another type
+    or shape than ``kind.shapes`` says, are a StateError.
     """
     known = dict(sizes)
     values: dict[str, Any] = {}

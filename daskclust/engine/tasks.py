@@ -40,15 +40,7 @@ _NEWS = 5.0
 
 @dataclass(eq=False)
 class Slot:
-    """Where a group of blocks is worked on; it moves where its worker is lost.
-
-    Parameters
-    ----------
-    size : int
-        Rows.
-    worker : str or None
-        Address; None for any.
-    """
+    """The worker for a group of `size` rows, None for any; another one where it is lost."""
 
     size: int
     worker: str | None
@@ -57,15 +49,7 @@ class Slot:
 class Task:
     """A task as the client remembers it, so that it can be submitted again.
 
-    Parameters
-    ----------
-    name : str
-        Appears in the key.
-    function : callable
-    arguments : tuple
-        Tasks among them, and lists of tasks, stand for their results.
-    slot : Slot, optional
-        Where it should run.
+    Tasks among `arguments`, and lists of tasks, stand for their results.
     """
 
     __slots__ = ("arguments", "at", "function", "future", "name", "slot")
@@ -190,26 +174,10 @@ def gather(
 ) -> list[Any]:
     """Return the tasks' results, submitting again what was lost with its worker.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    what : str
-        What is waited for, in messages.
-    tasks : sequence of Task
-        Submitted.
-    watched : sequence of Task, optional
-        Whose ends count as progress; ``tasks`` by default.
-    slots : sequence of Slot, optional
-        All that share the workers, so that what moves is dealt out evenly; those of ``tasks`` by
-        default.
-
-    Raises
-    ------
-    ClusterError
-        Where there are no workers for ``daskclust.worker-timeout``, where workers
-        die again and again, or where the scheduler is gone.
-    Exception
-        Of the first task that failed.
+    `what` names the results in messages. Ends of the `watched` tasks count as progress, those of
+    `tasks` by default. `slots` are all that share the workers, so that moved ones are dealt out
+    evenly. Without workers for ``daskclust.worker-timeout``, where workers die again and again, and
+    without the scheduler: a ClusterError.
     """
     slots = slots or [task.slot for task in tasks if task.slot is not None]
 
@@ -246,13 +214,7 @@ def gather(
 
 
 def await_workers(client: Any) -> None:
-    """Wait until a cluster has workers; one that starts them on demand is given a task.
-
-    Raises
-    ------
-    ClusterError
-        There were none for ``daskclust.worker-timeout``.
-    """
+    """Wait until a cluster has workers; one that starts them on demand is given a task."""
     if not workers_of(client):
         gather(client, "the start", [Task("hello", _nothing, ()).submit(client)])
 
@@ -264,13 +226,8 @@ def _nothing() -> None:
 def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
     """Return the results of a fit's own futures that any worker may compute.
 
-    Where one fails, all are let go on the cluster, whoever still refers to them: other
-    fits of the same data must not be answered with its error.
-
-    Raises
-    ------
-    ClusterError, Exception
-        As :func:`gather`.
+    Where one fails, all are released on the cluster, whoever still refers to them: other fits of
+    the same data must not be answered with its error.
     """
     futures = list(futures)
     try:
@@ -337,13 +294,7 @@ class _Arrival:
 
 
 def arrive(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
-    """Wait until a cluster has computed futures, and return those that failed.
-
-    Raises
-    ------
-    ClusterError
-        As :func:`gather`.
-    """
+    """Wait until a cluster has computed futures, and return those that failed."""
     return _wait(
         client,
         what,

@@ -31,11 +31,6 @@ def workers_of(client: Any) -> dict[str, int]:
 
     A scheduler that has much to do may take long to answer.  It is waited for as long as the
     connection stands, and for as long as workers are.
-
-    Raises
-    ------
-    ClusterError
-        Where the connection is lost, or there was no answer for ``daskclust.worker-timeout``.
     """
     if client.status in _ENDED:
         raise scheduler_lost(client)
@@ -112,10 +107,7 @@ class ClusterWait:
     def look(self, threads: Mapping[str, int]) -> None:
         """Take note of the workers that are there now.
 
-        Raises
-        ------
-        ClusterError
-            Where no worker has taken tasks for ``daskclust.worker-timeout``.
+        None that took tasks for ``daskclust.worker-timeout`` is a ClusterError.
         """
         now = time.monotonic()
         problem = self._problem(threads, now)
@@ -165,10 +157,7 @@ class ClusterWait:
     def lost(self, gone: set[str]) -> None:
         """Note that workers are gone that tasks ran on.
 
-        Raises
-        ------
-        ClusterError
-            Where that happens again and again, and no task is done in between.
+        Too often in a row, without a task done in between, is a ClusterError.
         """
         self._losses += 1
         allowed = int(dask.config.get("distributed.scheduler.allowed-failures", 3))

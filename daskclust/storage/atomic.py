@@ -132,12 +132,7 @@ def _is_gone(pid: int, changed: float) -> bool:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let errors of a disk that takes no more say what was written; the system does not.
-
-    Raises
-    ------
-    OSError
-    """
+    """Let errors of a disk that takes no more say what was written; the system does not."""
     try:
         yield
     except OSError as error:
@@ -150,20 +145,9 @@ def naming(path: Path) -> Iterator[None]:
 def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield a hidden sibling of `path`, renamed to it at the end; removed after a failure.
 
-    The content of a file is on the disk before the rename: a crash leaves the old file
-    or the new one.
-
-    Parameters
-    ----------
-    path : Path
-        Of a file or folder, in an existing folder, or one that can be made.
-    check : callable, optional
-        Called right before the rename; may refuse it.
-
-    Raises
-    ------
-    ValueError
-        The path was a URL, of which a path would make a folder.
+    The content of a file is on the disk before the rename: a crash leaves the old file or the new
+    one. Parent folders are made. `check` is called right before the rename, and may refuse it. A
+    URL is refused: a path would make a folder of it.
     """
     if _WAS_URL.match(str(path)):
         raise ValueError(f"{redact(path)!r} is a URL; expected a path on this machine.")

@@ -53,11 +53,8 @@ def _zstd_size(data: Bytes) -> int | None:
 def _blosc_size(data: Bytes) -> int | None:
     """Return the bytes that a Blosc buffer says it decodes to; None where more follows it.
 
-    Raises
-    ------
-    EOFError
-        Where some of it is missing: its decoder trusts the length that it is told, reads on
-        behind the end, and answers what lies there.
+    A buffer that is cut off is an EOFError: its decoder trusts the length that it is told, reads on
+    behind the end, and returns foreign memory.
     """
     wanted = int.from_bytes(data[12:16].tobytes(), "little") if len(data) >= 16 else 16
     if len(data) < wanted:
@@ -144,21 +141,11 @@ def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | N
 
 
 def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
-    """Return which chunks (shards, where there are) of an array in a local folder have a file.
+    """Return which chunks (or shards) of an array in a local folder have a file, in grid order.
 
-    Chunks without a file hold the fill value.  Cost: a list of the folder's files.
+    Chunks without a file hold the fill value. None for another store, and for more than a million
+    chunks. Cost: a list of the folder's files.
 
-    Parameters
-    ----------
-    array : zarr.Array
-
-    Returns
-    -------
-    ndarray of bool or None
-        In the order of the grid; None for another store, and for more than a million chunks.
-
-    Examples
-    --------
     >>> stored_chunks(zarr.zeros((2,), store=zarr.storage.MemoryStore())) is None
     True
     """
@@ -177,14 +164,7 @@ def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
 
 
 def absent_chunks(array: zarr.Array, selection: Any) -> list[tuple[int, str]]:
-    """Return the chunks of a part that this process finds no file of, by number and file.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        In a local folder.
-    selection : slice or tuple of slices
-    """
+    """Return the chunks of a part without a file that this process sees, by number and file."""
     grid, wanted = _grid(array), _ranges(selection, array.shape)
     if grid is None or wanted is None:
         return []
@@ -253,31 +233,13 @@ def read_chunks(
 ) -> NDArray[Any] | None:
     """Read a part of a Zarr array as ``array[selection]`` does, in this thread alone.
 
-    Parameters
-    ----------
-    array : zarr.Array
-    selection : slice or tuple of slices
-    out : ndarray, optional
-        Of the part's shape and dtype, C-contiguous: where it is put.
+    `out` is C-contiguous, of the part's shape and dtype. Returns None where Zarr has to read it: no
+    local folder, a type that is not a number, shards, filters, a compressor other than Zstandard
+    and Blosc, absent or damaged chunks, or another selection than slices. A chunk in Blosc that is
+    cut off, which Zarr would answer with other values, is a StoreError.
 
-    Returns
-    -------
-    ndarray or None
-        None where Zarr has to read it: what is stored is of another kind (no local folder, a
-        type that is no number, shards, filters, a compressor other than Zstandard and Blosc),
-        chunks are absent or damaged, or other elements are wanted than slices name.
-
-    Raises
-    ------
-    StoreError
-        For a chunk in Blosc that is cut off, which Zarr would answer with other values.
-
-    Notes
-    -----
     Holds one encoded chunk beside the result, and one decoded where the selection cuts it.
 
-    Examples
-    --------
     >>> array = zarr.zeros((2,), store=zarr.storage.MemoryStore())
     >>> read_chunks(array, slice(0, 2)) is None
     True
@@ -319,12 +281,7 @@ def read_chunks(
 
 
 class DirectArray:
-    """A Zarr array that answers slices by :func:`read_chunks` where that can be done.
-
-    Parameters
-    ----------
-    array : zarr.Array
-    """
+    """A Zarr array that answers slices by :func:`read_chunks` where that can be done."""
 
     def __init__(self, array: zarr.Array) -> None:
         self.array = array

@@ -79,16 +79,8 @@ def _again(
 
 
 def read_start(place: Any, size: int) -> bytes | None:
-    """Return the first bytes of a file; None where there is none.
+    """Return the first bytes of a local file or URL; None where there is none.
 
-    Parameters
-    ----------
-    place : str or path
-        A local path, or a URL that fsspec knows.
-    size : int
-
-    Examples
-    --------
     >>> read_start("memory://nobody/was/here", 10) is None
     True
     """
@@ -109,20 +101,8 @@ def read_start(place: Any, size: int) -> bytes | None:
 
 
 def read_range(place: Any, start: int, size: int) -> bytes:
-    """Return bytes from the middle of a file; fewer where it ends before.
+    """Return bytes from the middle of a local file or URL; fewer where it ends before.
 
-    Parameters
-    ----------
-    place : str or path
-        A local path, or a URL that fsspec knows.
-    start, size : int
-
-    Raises
-    ------
-    FileNotFoundError
-
-    Examples
-    --------
     >>> write_whole("memory://middle.txt", b"abcde", check=lambda: None)
     >>> read_range("memory://middle.txt", 1, 3)
     b'bcd'
@@ -198,18 +178,10 @@ def _walks(file_system: Any) -> bool:
 
 
 def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:
-    """Write a file that appears under its name only when it is whole.
+    """Write a local file or an object that appears under its name only when it is whole.
 
-    Parameters
-    ----------
-    place : str or path
-        A local path, or a URL; object stores take an object at once or not at all.
-    content : bytes
-    check : callable()
-        Called right before the file appears; may refuse it.
+    `check` is called right before the file appears; it may refuse it.
 
-    Examples
-    --------
     >>> write_whole("memory://somewhere/a.txt", b"abc", check=lambda: None)
     >>> read_start("memory://somewhere/a.txt", 2)
     b'ab'

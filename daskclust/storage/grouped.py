@@ -33,25 +33,13 @@ _MAGIC = b"dcrows01"
 
 @contextmanager
 def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
-    """Make a folder that is gone at the end, also after an error.
+    """Make a folder that is gone at the end, also after an error; yield its path or URL.
 
-    Parameters
-    ----------
-    base : path or str, optional
-        Folder on this machine or URL in which it is made, under a name of its own.  Default:
-        Dask's ``temporary-directory``, else that of the system.
+    It has a name of its own in `base`, or in Dask's ``temporary-directory``, or in that of the
+    system.
 
-    Yields
-    ------
-    str
-        Its absolute path, or its URL.
-
-    Notes
-    -----
     What a killed process left in the same place is removed by the next who uses it.
 
-    Examples
-    --------
     >>> with temporary_folder() as folder:
     ...     Path(folder).is_dir()
     True
@@ -85,13 +73,6 @@ class TemporaryFolder:
 
     Copies that travel to workers hold its path alone and remove nothing.
 
-    Parameters
-    ----------
-    path : path
-        It is made with its first part.
-
-    Examples
-    --------
     >>> folder = TemporaryFolder.beside(None)
     >>> Path(folder.make("rows")).is_dir(), folder.has("labels")
     (True, False)
@@ -149,21 +130,12 @@ class TemporaryFolder:
 class GroupedRows:
     """Records of rows, in files of a folder, from which the rows of one group are read at once.
 
-    Parameters
-    ----------
-    folder : str
-        What :func:`temporary_folder` yields.
-    dtype : numpy.dtype
-        Of a record: fields such as the number of the row and its values.
+    `dtype` is that of a record: fields such as the number of the row and its values.
 
-    Notes
-    -----
     A part is a block of rows: one file, whole or absent, of the size of its records.  Tasks
     write parts and read groups in any order, on any worker that reaches the folder; a part
     that is written twice is the same.
 
-    Examples
-    --------
     >>> record = np.dtype([("row", "i8"), ("x", "f4", (2,))])
     >>> with temporary_folder() as folder:
     ...     store = GroupedRows(folder, record)
@@ -178,23 +150,10 @@ class GroupedRows:
     dtype: np.dtype[Any]
 
     def write(self, part: int, groups: Ints, records: NDArray[Any]) -> None:
-        """Write the records of one block.
+        """Write the records of one block, which keep their order within a group.
 
-        Parameters
-        ----------
-        part : int
-            A number for the block, which no other has: the number of its first row.
-        groups : ndarray of int of shape (m,)
-            Group of each record.  A row may have records in several groups.
-        records : ndarray of shape (m,)
-            Of the store's type.  Within a group they keep their order.
-
-        Raises
-        ------
-        OSError
-            The disk is full; it names the file, and leaves none.
-        StoreError
-            This process does not see the folder.
+        `part` is a number for the block: the number of its first row. A row may have records in
+        several groups. A full disk is an OSError that names the file, and leaves none.
         """
         order = np.argsort(groups, kind="stable")
         present, first = np.unique(groups[order], return_index=True)
@@ -218,19 +177,8 @@ class GroupedRows:
     def read(self, parts: Sequence[int], group: int) -> NDArray[Any]:
         """Return the records of one group: part by part, each in the order of its rows.
 
-        Parameters
-        ----------
-        parts : sequence of int
-            All that were written, in the order that is wanted.
-        group : int
+        `parts` are all that were written, in the order that is wanted.
 
-        Raises
-        ------
-        StoreError
-            A part is not there, or not whole.
-
-        Notes
-        -----
         Holds the records once; of other groups it reads two numbers each.
         """
         found = [(self._place(part), *self._bounds(part, group)) for part in parts]

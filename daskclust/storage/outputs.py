@@ -18,16 +18,10 @@ JOB = "daskclust_job"
 
 
 class Written(NamedTuple):
-    """What an output of daskclust says of itself.
+    """The record that an output of daskclust holds of itself.
 
-    Attributes
-    ----------
-    kind : str
-        What it is, such as ``"label map"``.
-    attributes : mapping
-        What was kept beside it.
-    members : collection of str
-        Names in it that daskclust has written; empty for a file.
+    `kind` is such as ``"label map"``; `members` are names in it that daskclust has written, empty
+    for a file.
     """
 
     kind: str
@@ -42,17 +36,10 @@ class Written(NamedTuple):
 
 
 class Output:
-    """A place that is written whole or not at all; nothing of others is replaced.
+    """A place that is written whole or not at all; outputs of others are never replaced.
 
-    The base of one class for each format, which says what may lie there.
-
-    Parameters
-    ----------
-    place : str, path or zarr store
-    kind : str
-        What will be written, such as ``"label map"``.
-    overwrite : bool, default=False
-        Replace what daskclust has written of the same kind; never anything else.
+    The base of one class for each format. `kind` is such as ``"label map"``; with `overwrite`, an
+    output of daskclust of the same kind is replaced.
     """
 
     #: Whether a folder without anything in it may be replaced.
@@ -101,14 +88,7 @@ class Output:
         return f"also holds {added[0]!r}, which daskclust did not write" if added else None
 
     def check(self) -> None:
-        """Refuse a place that cannot be written to, or holds what must not be replaced.
-
-        Raises
-        ------
-        FileExistsError
-        ValueError
-            Such an output cannot be written there.
-        """
+        """Refuse a place that cannot be written to, or holds what must not be replaced."""
         self.check_place()
         if not self.exists():
             return

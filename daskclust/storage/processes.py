@@ -33,19 +33,10 @@ def this_process() -> str:
 def unseen(
     what: str, *, who: str = "which the client opened", verb: str = "does not see"
 ) -> StoreError:
-    """Return the error for what this process should see, and does not.
+    """Return the error for something that this process should see, as `who` does, and does not.
 
-    Parameters
-    ----------
-    what : str
-        As a message may show it.
-    who : str
-        Who does see it.
-    verb : str
-        What is wrong.
+    `verb` says what is wrong.
 
-    Examples
-    --------
     >>> "does not see '/data/x.tif', which the client opened. Every" in str(unseen("'/data/x.tif'"))
     True
     """

@@ -91,16 +91,10 @@ def is_passing(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a read is tried again, and how long it is waited before that.
+    """Number of further tries of a failed read, and the seconds before the first of them.
 
-    Parameters
-    ----------
-    count : int, default=0
-        With 0, errors are raised as they are.
-    backoff : float, default=0.0
-        Seconds before the first; they double from one to the next, up to 30.
-    timeout : float or None, default=None
-        Seconds after which a store counts as one that does not answer; None means never.
+    Seconds double from one try to the next, up to 30. After `timeout` seconds a store counts as one
+    that does not answer; None means never.
     """
 
     count: int = 0
@@ -184,17 +178,9 @@ def reason_of(error: BaseException) -> str:
 
 
 class Tries:
-    """What becomes of a call that has failed: another try, or an error that says all.
+    """Decides after a failed call: another try, or an error made by ``failed(message, cause)``.
 
-    Parameters
-    ----------
-    retries : Retries
-    what : callable() -> str
-        Names what is read or written, for the error.
-    failed : callable(message, cause) -> Exception
-        Makes the error.
-    done : str
-        What is done to it, for the error.
+    `what` names the place for the error, `done` the action.
     """
 
     def __init__(
@@ -210,16 +196,10 @@ class Tries:
         self._count = self._unanswered = 0
 
     def pause_after(self, error: Exception) -> float:
-        """Return the seconds to wait before the next try; raise where there is none.
+        """Return the seconds to wait before the next try, or raise the final error.
 
-        A connection may have stalled, so a store that did not answer is asked once more;
-        one that never answers would take that long each time.
-
-        Raises
-        ------
-        Exception
-            The error itself, where it lasts or nothing is to be tried again; else what
-            ``failed`` makes.
+        A connection may have stalled, so a store that did not answer is asked once more; one that
+        never answers would take that long each time.
         """
         if not is_passing(error) or not self._retries.count:
             raise error
@@ -247,20 +227,7 @@ def persistently(
     failed: Callable[[str, Exception], Exception] = ReadError,
     done: str = "read",
 ) -> T:
-    """Call a function, and again where that fails in a way that may pass.
-
-    Parameters
-    ----------
-    call : callable()
-    what, retries, failed, done
-        As for :class:`Tries`.
-
-    Raises
-    ------
-    ReadError
-        Or what ``failed`` makes: where it fails to the last, with the last error as its
-        cause.
-    """
+    """Call a function, and again where it fails in a way that may pass; see :class:`Tries`."""
     tries = Tries(retries, what, failed, done)
     while True:
         try:
@@ -299,20 +266,7 @@ def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
 def read(load: Callable[[], T], key: Any, graph: Mapping[Any, Any], retries: Retries) -> T:
     """Load a chunk of a Dask array, and again where that fails in a way that may pass.
 
-    Parameters
-    ----------
-    load : callable()
-    key : hashable
-        Dask's name of what is loaded; with ``graph``, for the error.
-    graph : mapping
-    retries : Retries
-
-    Raises
-    ------
-    ReadError
-        Where it fails to the last, with the last error as its cause.
-    StoreError
-        This worker does not see a file, or may not read it.
+    `key` and `graph` name the file in the error.
     """
     try:
         return persistently(load, lambda: _what(key, graph), retries)

@@ -44,18 +44,8 @@ def underlying(store: Any) -> Any:
 class RetryingStore(WrapperStore[Store]):
     """A store of which every request, of metadata and of chunks, is made again if need be.
 
-    Each request has the same effect however often it is made.
-
-    Parameters
-    ----------
-    store : zarr store
-    retries : Retries, optional
-        What the configuration says by default.  It travels with the store.
-
-    Raises
-    ------
-    ReadError, StoreError
-        By a request that fails to the last.
+    Each request has the same effect however often it is made. `retries` are those of the
+    configuration by default, and travel with the store.
     """
 
     def __init__(self, store: Store, retries: Retries | None = None) -> None:

@@ -95,13 +95,8 @@ def metadata_digest(array: zarr.Array) -> str | None:
 class SeenFiles:
     """Local files as the client saw them, for tasks that read them under the same paths.
 
-    Parameters
-    ----------
-    paths : iterable of str or path
-        Those that are no files of this machine are left out.
+    Paths that are not files of this machine are left out.
 
-    Notes
-    -----
     Sizes are compared, once in each process: a copy that was cut off is shorter.  Times are not:
     copies have their own.
     """
@@ -114,14 +109,7 @@ class SeenFiles:
         _seen.add(self._key)
 
     def check(self) -> None:
-        """Raise where this process sees other files.
-
-        Raises
-        ------
-        StoreError
-        OSError
-            There is no such file, or it may not be read.
-        """
+        """Raise where this process sees other files."""
         if self._key in _seen:
             return
         for path, size in self._sizes.items():
@@ -142,16 +130,10 @@ def _is_file(path: str | os.PathLike[str]) -> bool:
 class StoredArray:
     """A Zarr array, for tasks: reads and writes of another store are errors.
 
-    What fails in a way that may pass is tried again, in whatever graph the task is: a
-    fit, labels that the user computes, a label map that is written.
+    Requests that fail in a way that may pass are tried again, as often as the configuration said
+    when the array was opened, in any graph: a fit, labels that the user computes, a label map that
+    is written.
 
-    Parameters
-    ----------
-    array : zarr.Array
-        As the client opened it.  How often it is tried is what the configuration says then.
-
-    Notes
-    -----
     Opening costs one read of metadata on the client and one in each process that
     reads, whatever the number of blocks; a block that holds nothing but the fill
     value, and every block written, cost one more each.  An array in a local folder
@@ -235,12 +217,7 @@ class StoredArray:
         return f"{store.rstrip('/')}/{self.array.path}".rstrip("/")
 
     def check(self, *, again: bool = False) -> None:
-        """Raise where this process does not see the array that the client opened.
-
-        Raises
-        ------
-        StoreError
-        """
+        """Raise where this process does not see the array that the client opened."""
         if self.digest is None or (not again and self.key in _seen):
             return
         try:

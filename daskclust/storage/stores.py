@@ -69,16 +69,6 @@ def local_path(store: object) -> Path | None:
 def check_protocol(place: object) -> None:
     """Refuse a place that can only be read, before anything is computed for it.
 
-    Parameters
-    ----------
-    place : str, path or zarr store
-
-    Raises
-    ------
-    ValueError
-
-    Examples
-    --------
     >>> check_protocol("s3://bucket/map.zarr")
     >>> check_protocol("https://host/map.zarr")
     Traceback (most recent call last):
@@ -103,28 +93,10 @@ def check_protocol(place: object) -> None:
 def open_store(store: Any) -> zarr.Group | zarr.Array:
     """Open `store` for reading.
 
-    Parameters
-    ----------
-    store : str, path, zarr store, zarr.Group or zarr.Array
-        A ``.zip`` path is opened as a zip store, a URL by fsspec.  Local paths become
-        absolute, so that a worker with another working directory finds them.
+    A ``.zip`` path is opened as a zip store, a URL by fsspec. Local paths become absolute, so that
+    a worker with another working directory finds them. A group that was left unfinished by a writer
+    that stopped is refused.
 
-    Returns
-    -------
-    zarr.Group or zarr.Array
-
-    Raises
-    ------
-    FileNotFoundError
-        Nothing is there, or it is no Zarr store.
-    ValueError
-        The group was left unfinished by a writer that stopped, or nothing knows the
-        protocol of a URL.
-    ImportError
-        The fsspec package for the protocol of a URL is not installed.
-
-    Examples
-    --------
     >>> memory = zarr.storage.MemoryStore()
     >>> _ = zarr.create_array(memory, shape=(3,), dtype="int8")
     >>> open_store(memory).shape
@@ -239,24 +211,12 @@ def _check_attributes(node: zarr.Group | zarr.Array) -> None:
 
 
 def stamp(array: zarr.Array) -> str | None:
-    """Digest of the names, sizes and times of the files that hold an array.
+    """Return a digest of the names, sizes and times of the files that hold an array.
 
-    Parameters
-    ----------
-    array : zarr.Array
+    It changes when any of the files is written; None where there are no local files to look at.
 
-    Returns
-    -------
-    str or None
-        Another one after any of the files was written; None where there are no
-        local files to look at.
-
-    Notes
-    -----
     Nothing is read; the cost is one look at each file, about 100 000 a second.
 
-    Examples
-    --------
     >>> stamp(zarr.zeros((2,), store=zarr.storage.MemoryStore())) is None
     True
     """
@@ -303,13 +263,6 @@ def encode_fill_value(value: float, dtype: np.dtype[Any]) -> int | str:
 def decode_fill_value(value: Any) -> float | int:
     """Read a ``_FillValue``-like attribute: a number, ``"NaN"``, or base64 (see xarray).
 
-    Raises
-    ------
-    ValueError
-        The attribute is something else.
-
-    Examples
-    --------
     >>> decode_fill_value("AAAAAICHw8A="), decode_fill_value([-1]), decode_fill_value("nan")
     (-9999.0, -1, nan)
     """

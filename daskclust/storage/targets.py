@@ -122,35 +122,12 @@ def new_group(
 ) -> Iterator[zarr.Group]:
     """Create a Zarr group that is whole or absent.
 
-    A local group is written into a hidden sibling folder and renamed at the
-    end; after an exception the sibling is removed, after a crash it is left
-    under its hidden name until the next write to this target.  Other stores cannot
-    rename: there an attribute marks the group as incomplete until the end, and
-    :func:`daskclust.storage.stores.open_store` refuses it; after an exception it is
-    removed.
-
-    Parameters
-    ----------
-    target : str, path or zarr store
-    kind : str
-        What is written, such as ``"label map"``.
-    overwrite : bool, default=False
-        Replace what daskclust has written of the same kind; never anything else.
-    consolidated : bool, default=False
-        Keep the metadata of all arrays at the group, too, where xarray looks for them.
-    zarr_format : {2, 3}, default=3
-
-    Yields
-    ------
-    zarr.Group
-        Writable; valid inside the ``with`` block only.
-
-    Raises
-    ------
-    FileExistsError
-        The target exists and `overwrite` is False, or it is not ours to replace.
-    ValueError
-        The target is a ``.zip`` file, which several tasks cannot write at once.
+    A local group is written into a hidden sibling folder and renamed at the end; after an exception
+    the sibling is removed, after a crash it is left under its hidden name until the next write to
+    this target. Other stores cannot rename: there an attribute marks the group as incomplete until
+    the end, and :func:`daskclust.storage.stores.open_store` refuses it; after an exception it is
+    removed. With `overwrite` a group that daskclust has written of the same kind is replaced.
+    Metadata that are `consolidated` are kept at the group, too, where xarray looks for them.
     """
     output = Group(target, kind, overwrite=overwrite)
     if output.path is None:
@@ -204,12 +181,6 @@ def check_written(array: zarr.Array) -> None:
 
     Empty chunks must have been written, too (``write_empty_chunks``).
 
-    Raises
-    ------
-    StoreError
-
-    Notes
-    -----
     Lists the array's files once.
     """
     written = array.nchunks_initialized

@@ -55,17 +55,6 @@ def redact(text: object) -> str:
     User information, every value of a query or fragment, and values that are named
     like a secret are replaced; schemes, hosts and paths stay.
 
-    Parameters
-    ----------
-    text : object
-        Its ``str`` is taken.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> redact("cannot read 'https://bob:hunter2@host/s.zarr?sig=SECRET'")
     "cannot read 'https://***@host/s.zarr?sig=***'"
     >>> redact("simplecache::s3://bucket/a.zarr and C:\\data at 10:30")
