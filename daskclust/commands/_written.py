@@ -11,6 +11,7 @@ import dask.array as da
 from daskclust.colors import Legend
 from daskclust.commands._cubes import image_of
 from daskclust.commands._estimators import takes_labels
+from daskclust.commands._outputs import job_of
 from daskclust.commands._results import agreements
 from daskclust.commands._smoothing import smooth_labels
 from daskclust.commands._uncertainty import margin_kind, margins
@@ -48,6 +49,9 @@ def write_outputs(
         "mark": job.mark,
         **{key: found[key] for key in ("command", "version", "estimator", "configuration")},
     }
+    if found["command"] == "predict":
+        # By which maps of one model are known to be such.
+        stored["model_mark"] = job_of(options.model).get("mark")
     if "--model" in job.replace:
         with progress.task("Model"):
             save(model, options.model, overwrite=job.replace["--model"], attributes={JOB: stored})

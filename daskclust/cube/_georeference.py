@@ -117,7 +117,7 @@ class Georeference:
             coordinates[name] = Coordinate(tuple(map(str, found.dims)), values, dict(found.attrs))
         return cls(attributes, {}, coordinates)
 
-    def differences(self, other: Georeference) -> list[str]:
+    def differences(self, other: Georeference, whose: str = "the cube's") -> list[str]:
         """Say in which respects another map lies elsewhere; what only one states is no difference.
 
         Examples
@@ -140,10 +140,10 @@ class Georeference:
                 names = [system_name(text) for text in (two, one)]
                 if names[0] == names[1]:  # the difference is in what the names leave out
                     names = [_short(two), _short(one)]
-                found.append(f"its coordinate system is {names[0]}, the cube's {names[1]}")
+                found.append(f"its coordinate system is {names[0]}, {whose} {names[1]}")
         key = next((k for k in _TRANSFORMS if k in mine and k in theirs), "")
         if key and not _same_numbers(mine[key], theirs[key]):
-            found.append(f"{key} is {_short(theirs[key])}, of the cube {_short(mine[key])}")
+            found.append(f"its {key} is {_short(theirs[key])}, {whose} {_short(mine[key])}")
             return found
         for name, one in self.coordinates.items():
             if name not in other.coordinates or not one.dims:

@@ -31,10 +31,13 @@ def resampled(
     image: Image,
     grid: PixelGrid,
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
+    *,
+    to: str = "the cube",
 ) -> Image:
     """Bring an image of codes to another grid: of each pixel, the value where its center lies.
 
     Pixels that the image does not reach are -1 (False). `chunks` are the blocks of the result.
+    Messages call the other grid `to`.
 
     Lazy.  A block reads the part of the map below it.  The client transforms some hundred
     points a block.
@@ -43,11 +46,11 @@ def resampled(
     if values.dtype.kind not in "iub":
         raise ValueError(f"{name} has dtype {values.dtype}; expected integers or booleans.")
     own = pixel_grid(image.place, values.shape, image.names)
-    for which, one in ((name, own), ("the cube", grid)):
+    for which, one in ((name, own), (to, grid)):
         if one.crs is None or one.transform == IDENTITY:
             raise ValueError(
                 f"{which} does not say where it lies (coordinate system and position), so "
-                f"{name} cannot be brought to the cube's grid. Assign both, for example with "
+                f"{name} cannot be brought to the grid of {to}. Assign both, for example with "
                 "rioxarray's write_crs and write_transform."
             )
     fill = False if values.dtype.kind == "b" else _OUTSIDE
@@ -65,8 +68,8 @@ def resampled(
         found.append(strip)
     if not reached:
         raise ValueError(
-            f"{name} and the cube have no pixel in common: {name} spans {_bounds(own)} in "
-            f"{own.crs_name}, the cube {_bounds(grid)} in {grid.crs_name}."
+            f"{name} and {to} have no pixel in common: {name} spans {_bounds(own)} in "
+            f"{own.crs_name}, {to} {_bounds(grid)} in {grid.crs_name}."
         )
     nodata = tuple({*image.nodata, *(() if fill is False else (_OUTSIDE,))})
     return replace(image, values=da.block(found), nodata=nodata, place=NOWHERE)

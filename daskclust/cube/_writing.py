@@ -17,13 +17,14 @@ from daskclust.cube._metadata import Names, as_names, flags, label_dtype
 from daskclust.cube._zarr_images import new_image
 from daskclust.cube.formats.classes import check_codes
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
+from daskclust.cube.formats.vector import PixelGrid
 from daskclust.engine import compute
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import local_path, open_store
 from daskclust.storage.targets import check_written, new_group
 from daskclust.storage.urls import redact, redact_all
 
-__all__ = ["write_labels", "write_values"]
+__all__ = ["write_labels", "write_map", "write_values"]
 
 
 def write_labels(
@@ -50,7 +51,17 @@ def write_labels(
         raise ValueError(f"labels have dtype {aligned.dtype}; expected integers.")
     output = map_at(store, LABEL_MAP, overwrite=overwrite)
     if isinstance(output, GeoTiff):
-        return _write_label_tif(cube, aligned, output, n_clusters, named, class_colors, attributes)
+        output.check()
+        return _write_label_tif(
+            cube._image(aligned, -1),
+            cube.pixel_grid,
+            output,
+            n_clusters,
+            named,
+            class_colors,
+            attributes,
+            cube._check_unchanged,
+        )
     _check_target(cube, store)
     ends = [1 + code for code in (*named, largest) if code is not None]
     ends += [] if n_clusters is None else [n_clusters]
@@ -87,21 +98,67 @@ def write_labels(
     return open_store(store)
 
 
+def write_map(
+    label_map: Any, store: Any, *, overwrite: bool, attributes: Mapping[str, Any] | None = None
+) -> Any:
+    """Write a label map all of whose codes have names, as :meth:`daskclust.Cube.write_labels` does.
+
+    Parameters
+    ----------
+    label_map : LabelMap
+    store : str or path
+    overwrite : bool
+    attributes : mapping, optional
+
+    Returns
+    -------
+    Path or zarr.Group
+    """
+    names, colors = label_map.names, label_map.colors
+    check_codes(names)
+    output = map_at(store, LABEL_MAP, overwrite=overwrite)
+    if isinstance(output, GeoTiff):
+        output.check()
+        return _write_label_tif(
+            label_map.values, label_map.grid, output, None, names, colors, attributes, None
+        )
+    chunks = tuple(max(sizes) for sizes in label_map.values.chunks)
+    with new_group(
+        store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
+    ) as group:
+        target = new_image(
+            group,
+            "labels",
+            label_map.georeference,
+            label_map.dimension_names,
+            shape=label_map.shape,
+            chunks=chunks,
+            dtype=label_dtype(label_map.values.dtype, 1 + max(names)),
+            fill_value=-1,
+            attributes={"_FillValue": -1, **flags(names, names, colors)},
+        )
+        group.attrs.update(redact_all(attributes or {}))
+        image = label_map.values.rechunk(chunks)
+        stored = da.store(image, StoredArray(target), lock=False, compute=False)  # type: ignore[arg-type]
+        compute("the writing of the map", stored)
+        check_written(target)
+    return open_store(store)
+
+
 def _write_label_tif(
-    cube: Any,
-    labels: da.Array,
+    image: da.Array,
+    grid: PixelGrid,
     output: GeoTiff,
     n_clusters: int | None,
     named: dict[int, str],
     class_colors: Mapping[int, str] | None,
     attributes: Mapping[str, Any] | None,
+    check: Callable[[], None] | None,
 ) -> Path:
-    """Write labels, -1 for none, as 8 or 16 bits with a color table, else as 32.
+    """Write labels (y, x), -1 for none, as 8 or 16 bits with a color table, else as 32.
 
     Without `n_clusters`, up to 65 535 are written.
     """
-    output.check()
-    image = cube._image(labels, -1)
     ends = [1 + code for code in named] + ([] if n_clusters is None else [n_clusters])
     # One value more than labels, for none.
     room = max(ends, default=2**8)
@@ -128,12 +185,12 @@ def _write_label_tif(
     return write_cog(
         output,
         _strips(image, convert),
-        cube.pixel_grid,
+        grid,
         dtype=dtype,
         nodata=nodata,
         legend=legend,
         attributes=attributes,
-        check=cube._check_unchanged,
+        check=check,
     )
 
 

@@ -15,6 +15,7 @@ from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import label_map_html
 from daskclust.cube._images import read_image
 from daskclust.cube._metadata import Names, as_names, flags
+from daskclust.cube._writing import write_map
 from daskclust.cube.areas import AreaTable, areas_of
 from daskclust.cube.formats.vector import PixelGrid
 from daskclust.cube.pictures import plot_label_map
@@ -150,6 +151,39 @@ class LabelMap:
         ['wheat', 'water', 'no class']
         """
         return plot_label_map(self, ax=ax, title=title)
+
+    def write(
+        self, store: Any, *, overwrite: bool = False, attributes: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Write the map, all of whose codes must have names, as ``Cube.write_labels`` does.
+
+        Parameters
+        ----------
+        store : str or path
+            A name that ends in ``.tif`` makes a GeoTIFF, any other a Zarr store.
+        overwrite : bool, default=False
+            Replace a label map that daskclust has written.
+        attributes : mapping, optional
+            JSON values to keep beside the map.
+
+        Returns
+        -------
+        Path or zarr.Group
+
+        Raises
+        ------
+        FileExistsError
+            Something is there, and `overwrite` is False or daskclust has not written it.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> found = LabelMap(np.array([[0, 1], [-1, 1]]), names={0: "wheat", 1: "water"})
+        >>> group = found.write(tempfile.mkdtemp() + "/map.zarr")
+        >>> open_label_map(group).names
+        {0: 'wheat', 1: 'water'}
+        """
+        return write_map(self, store, overwrite=overwrite, attributes=attributes)
 
     def to_xarray(self) -> Any:
         """Return an ``xarray.DataArray`` with coordinates and coordinate system; lazy.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from daskclust._types import Ints
 from daskclust.colors import Legend
 from daskclust.report._page import Page, escape
 
-__all__ = ["add_agreement", "add_violations", "mostly_of"]
+__all__ = ["add_agreement", "add_violations", "mostly_of", "share_table"]
 
 #: Violated pairs that are listed.
 _LISTED = 20
@@ -77,33 +78,61 @@ def _by_class(found: Mapping[str, Any]) -> str:
 def _confusion(found: Mapping[str, Any], legend: Legend) -> str:
     counts = np.asarray(found["counts"])
     classes = found.get("class_names") or found["classes"]
-    named = legend.by_code
-    colors = legend.color_by_code
     # On the diagonal what is the same class, or is matched with it.
     matched = [at for at in found["matched"] if at >= 0]
     order = [*matched, *sorted(set(range(counts.shape[1])) - set(matched))]
+    named, colors = legend.by_code, legend.color_by_code
     codes = [found["clusters"][at] for at in order]
-    heads = "".join(
-        f'<th scope="col"><i class="chip" style="background:{colors.get(code, "none")}"></i>'
-        # Names may break at their underscores: they head narrow columns.
-        f"{escape(named.get(code, str(code))).replace('_', '_<wbr>')}</th>"
-        for code in codes
+    return share_table(
+        counts[:, order],
+        classes,
+        [(named.get(code, str(code)), colors.get(code, "none")) for code in codes],
+        caption=f"Share of each known class in each cluster, over {found['pixels']:,} pixels",
+        corner="known class",
     )
-    rows = []
-    for name, line in zip(classes, counts[:, order], strict=True):
-        total = max(1, int(line.sum()))
+
+
+def share_table(
+    counts: Ints,
+    rows: Sequence[Any],
+    columns: Sequence[tuple[str, str]],
+    *,
+    caption: str,
+    corner: str,
+) -> str:
+    """Write the share of each row that each column has, darker where it is larger.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (rows, columns)
+        Pixels.
+    rows : sequence of names
+    columns : sequence of (name, color)
+    caption : str
+    corner : str
+        What rows are.
+    """
+    heads = "".join(
+        f'<th scope="col"><i class="chip" style="background:{color}"></i>'
+        # Names may break at their underscores: they head narrow columns.
+        f"{escape(name).replace('_', '_<wbr>')}</th>"
+        for name, color in columns
+    )
+    lines = []
+    for name, line in zip(rows, counts, strict=True):
+        total = int(line.sum())
         cells = "".join(
-            f'<td class="n share" style="--share:{count / total:.3f}" title="{count:,} pixels">'
-            f"{escape(_percent(count / total))}</td>"
+            f'<td class="n share" style="--share:{count / max(1, total):.3f}" '
+            f'title="{count:,} pixels">{escape(_percent(count / max(1, total)))}</td>'
             for count in line.tolist()
         )
-        rows.append(
+        lines.append(
             f'<tr><th scope="row">{escape(name)}</th><td class="n">{total:,}</td>{cells}</tr>'
         )
     return (
-        f"<table><caption>Share of each known class in each cluster, over {found['pixels']:,} "
-        'pixels</caption><thead><tr><th scope="col">known class</th><th scope="col" class="n">'
-        f"pixels</th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<table><caption>{escape(caption)}</caption><thead><tr><th scope="col">{escape(corner)}'
+        f'</th><th scope="col" class="n">pixels</th>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table>"
     )
 
 

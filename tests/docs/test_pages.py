@@ -57,7 +57,10 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_command(words: list[str], address: str) -> None:
     assert words[0] == "daskclust", f"only daskclust is run here, not {words[0]}"
     arguments = words[1:]
-    if arguments[0] in ("fit", "predict", "bench", "suggest") and "--help" not in arguments:
+    if (
+        arguments[0] in ("fit", "predict", "bench", "suggest", "compare", "explain")
+        and "--help" not in arguments
+    ):
         arguments += ["--scheduler", address]
     try:
         code = cli.main(arguments)

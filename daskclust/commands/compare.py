@@ -1,0 +1,215 @@
+"""``daskclust compare``: what changed from one label map to another."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskclust.commands._cubes import local_name, store_and_variable
+from daskclust.commands._outputs import check_outputs, places_of
+from daskclust.commands.console import Progress, add_cluster_arguments, open_client
+from daskclust.commands.parser import one_of
+from daskclust.cube.changes import compare_maps
+from daskclust.cube.formats.geotiff import LABEL_MAP, map_at
+from daskclust.report.written import Report
+from daskclust.storage.files import write_whole
+from daskclust.storage.outputs import JOB, Output
+from daskclust.storage.stores import local_path
+from daskclust.storage.urls import redact
+
+__all__ = ["add_command"]
+
+#: Transitions that are printed.
+_LISTED = 10
+
+
+def add_command(commands: Any) -> None:
+    """Add ``compare`` to the command line."""
+    parser = commands.add_parser(
+        "compare",
+        usage="%(prog)s [options] FIRST SECOND",
+        help="say what changed from one label map to another",
+        description="Compare two label maps of one place: which classes are the same, how much "
+        "land kept its class, and how much went from which class to which. One pass.",
+    )
+    parser.add_argument("first", metavar="FIRST[::NAME]", help="the older label map")
+    parser.add_argument("second", metavar="SECOND[::NAME]", help="the newer label map")
+    parser.add_argument(
+        "--match",
+        type=one_of("auto", "name", "code", "overlap"),
+        default="auto",
+        metavar="WAY",
+        help="which classes are the same: name, code, overlap (those that share most pixels, one "
+        "to one), auto: by name where both maps have names, by code where neither has or one "
+        "model made both, else by overlap (default: auto)",
+    )
+    parser.add_argument(
+        "--resample",
+        action="store_true",
+        help="bring SECOND of another grid to that of FIRST, by the nearest pixel",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="STORE",
+        help="map of the changes: 0 unchanged, a class for each transition; Zarr or GeoTIFF (.tif)",
+    )
+    parser.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
+    parser.add_argument("--title", metavar="TEXT", help="of the report")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.add_argument("--overwrite", action="store_true", help="replace earlier outputs")
+    add_cluster_arguments(parser)
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from daskclust.cube import open_label_map
+
+    began = time.perf_counter()
+    progress = Progress()
+    names = (options.first, options.second)
+    places = [store_and_variable(name) for name in names]
+    mark = _mark(options)
+    replace = _check_outputs(options, [place for place, _ in places], mark)
+    old, new = (open_label_map(local_name(place), variable=name) for place, name in places)
+    match = options.match
+    models = {_model_of(place) for place, _ in places}
+    if match == "auto" and len(models) == 1 and None not in models:
+        match = "code"
+    with open_client(options, useful_workers=old.values.npartitions, progress=progress):
+        with progress.task("Comparison"):
+            changes = compare_maps(old, new, match=match, resample=options.resample)
+        found = _as_json(options, changes)
+        if options.output is not None:
+            with progress.task("Map of the changes"):
+                job = {"mark": mark, **{key: found[key] for key in ("command", "first", "second")}}
+                changes.changed.write(
+                    options.output, overwrite=replace["--output"], attributes={JOB: job}
+                )
+        if options.report is not None:
+            from daskclust.report.changed import changed_page
+
+            title = options.title or " and ".join(Path(redact(place)).name for place, _ in places)
+            with progress.task("Report"):
+                page = changed_page(title, old, changes, mark)
+                output = Report(options.report, overwrite=replace["--report"])
+                write_whole(options.report, page.encode("utf-8"), check=output.check)
+    found |= {"seconds": time.perf_counter() - began, "outputs": places_of(options)}
+    print(json.dumps(found, indent=2) if options.json else _as_text(found))
+    return 0
+
+
+def _mark(options: argparse.Namespace) -> str:
+    """Return 16 digits that are the same for the same comparison."""
+    said = [str(local_path(name) or name) for name in (options.first, options.second)]
+    text = json.dumps(["compare", *map(redact, said), options.match, options.resample])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_outputs(options: argparse.Namespace, inputs: list[str], mark: str) -> dict[str, bool]:
+    outputs: dict[str, Output] = {}
+    if options.output is not None:
+        outputs["--output"] = map_at(options.output, LABEL_MAP)
+    if options.report is not None:
+        outputs["--report"] = Report(options.report)
+    given = dict(zip(("FIRST", "SECOND"), inputs, strict=True))
+    if inputs[0] == inputs[1]:
+        given.pop("SECOND")
+    return check_outputs(outputs, given, mark=mark, overwrite=options.overwrite)
+
+
+def _model_of(place: str) -> str | None:
+    """Return the mark of the fit whose clusters a map holds, if it says so."""
+    written = map_at(place, LABEL_MAP).written()
+    job = {} if written is None else written.job
+    return job.get({"fit": "mark", "predict": "model_mark"}.get(job.get("command", ""), ""))
+
+
+def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
+    """Return all that was found as JSON values."""
+    legend, pixels, areas = changes.legend, changes.pixels, changes.square_meters
+
+    def sizes(name: str, count: Any, area: Any) -> dict[str, Any]:
+        return {f"{name}pixels": int(count)} | (
+            {} if areas is None else {f"{name}square_meters": float(area)}
+        )
+
+    none = np.zeros_like(pixels)
+    meters = none if areas is None else areas
+    return {
+        "command": "compare",
+        "first": redact(options.first),
+        "second": redact(options.second),
+        "compared_by": changes.compared_by,
+        "unchanged": changes.unchanged,
+        "pixels": int(pixels.sum()),
+        "only_in_first": changes.only_old,
+        "only_in_second": changes.only_new,
+        "classes": [
+            {
+                "code": code,
+                "name": name,
+                "color": color,
+                "second_code": changes.new_codes.get(code),
+                "second_name": changes.new_names.get(code),
+                **sizes("first_", pixels[at].sum(), meters[at].sum()),
+                **sizes("second_", pixels[:, at].sum(), meters[:, at].sum()),
+                **sizes("kept_", pixels[at, at], meters[at, at]),
+            }
+            for at, (code, name, color) in enumerate(
+                zip(legend.codes, legend.names, legend.colors, strict=True)
+            )
+        ],
+        "transitions": [
+            {
+                "code": at,
+                "from": legend.names[a],
+                "to": legend.names[b],
+                **sizes("", pixels[a, b], meters[a, b]),
+            }
+            for at, (a, b) in enumerate(changes.transitions(), start=1)
+        ],
+    }
+
+
+def _as_text(found: dict[str, Any]) -> str:
+    ways = {"overlap": "by the pixels that classes share"}
+    by = ways.get(found["compared_by"], f"by {found['compared_by']}")
+    lines = [
+        f"Pixels    {found['pixels']} in both maps, {found['only_in_first']} in the first only, "
+        f"{found['only_in_second']} in the second only",
+        f"Unchanged {found['unchanged']:.1%}, classes compared {by}",
+    ]
+    shown = [
+        f"{item['name']} = {item['second_name']}"
+        if item["second_name"] not in (None, item["name"], item["name"].removesuffix(" (new)"))
+        else item["name"]
+        for item in found["classes"]
+    ]
+    width = max(5, *map(len, shown))
+    has_area = "first_square_meters" in found["classes"][0]
+    unit, key, scale = ("km2", "square_meters", 1e6) if has_area else ("pixels", "pixels", 1)
+    lines.append(
+        f"{'':<10}{'class':<{width}}  {'first ' + unit:>13}  {'second ' + unit:>13}    kept"
+    )
+    for name, item in zip(shown, found["classes"], strict=True):
+        first, second, kept = (
+            item[f"{part}_{key}"] / scale for part in ("first", "second", "kept")
+        )
+        share = f"{kept / first:>6.1%}" if first else "     -"
+        lines.append(f"{'':<10}{name:<{width}}  {first:>13.6g}  {second:>13.6g}  {share}")
+    moves = found["transitions"]
+    for at, item in enumerate(moves[:_LISTED]):
+        head = "Changes" if at == 0 else ""
+        lines.append(f"{head:<10}{item['from']} -> {item['to']}: {item[key] / scale:.6g} {unit}")
+    if len(moves) > _LISTED:
+        lines.append(f"{'':<10}and {len(moves) - _LISTED} more")
+    lines.append(f"Time      {found['seconds']:.1f} s")
+    if found["outputs"]:
+        lines.append("Written   " + ", ".join(found["outputs"].values()))
+    return "\n".join(lines)
