@@ -7,7 +7,7 @@ from types import FrameType
 
 __all__ = ["answer_at_once"]
 
-#: What ``sys.argv[0]`` ends in while the package of a command is imported.
+#: The end of ``sys.argv[0]`` while the package of a command is imported.
 _PROGRAMS = ("-m", "daskclust", "daskclust.exe")
 
 

@@ -46,7 +46,7 @@ class _Stream:
         self._write(self._line(text))
 
     def _line(self, text: str) -> str:
-        # In the log of a job nobody could tell when the last sign of life was.
+        # The log of a job has to say when the last sign of life was.
         stamp = "" if self.is_live else f"{datetime.now().astimezone():%Y-%m-%dT%H:%M:%S%z} "
         return f"{stamp}{redact(text)}\n"
 
@@ -75,7 +75,7 @@ class _Notebook:
         self._put("\n".join([*self._kept, redact(text)]))
 
     def say(self, text: str) -> None:
-        # What follows is shown below it.
+        # Later output is shown below it.
         self._kept.append(redact(text))
         self.clear()
 

@@ -40,7 +40,7 @@ _COMMANDS = {
     "suggest": "say which pixels to label next",
 }
 
-#: What data, files and clusters may do to a command: one line says it all.
+#: Errors of data, files and clusters: told in one line.
 _EXPECTED = (DaskclustError, OSError, ValueError, KeyError, ImportError, MemoryError)
 #: Libraries that read data and run tasks: their errors are about stores and clusters, not ours.
 _LIBRARIES = set(
@@ -86,7 +86,7 @@ def _check_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    """Show a warning as one line: where in the library it arose helps nobody here."""
+    """Show a warning as one line, without its place in the library."""
     _tell(f"warning: {redact(message)}")
 
 
@@ -134,7 +134,7 @@ def _run(arguments: list[str], is_program: bool) -> int:
 
 
 def _stopped(stop: KeyboardInterrupt) -> int:
-    # Coroutines that nobody will await now are complained of when the program ends.
+    # At the end of the program Python complains about coroutines that were not awaited.
     warnings.simplefilter("ignore")
     if not isinstance(stop, Stopped):
         _tell("interrupted")

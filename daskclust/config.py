@@ -59,7 +59,7 @@ def _is_count(low: int) -> Callable[[Any], bool]:
 
 
 _TIME = "a time above 0, such as '2 minutes', or null for no limit"
-#: What settings may be: in words, and as a test.
+#: Valid settings: in words, and as a test.
 _VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "persist": (
         "'auto' (where it fits), True (always) or False (never)",

@@ -39,7 +39,7 @@ _OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
 _MOST_SAID = 2**20
 #: Columns that a message names.
 _SHOWN = 30
-#: What stands for no label.
+#: Values that mean no label.
 _NONE = -1
 #: Bytes of a CSV file by which its columns are known.
 _HEAD = 2**20
@@ -76,9 +76,9 @@ class Table:
     label_column: str | None = None
     #: Local files that are read; none for URLs and frames.
     files: tuple[Path, ...] = ()
-    #: What is in the lists, where the only column is one of lists.
+    #: Names of the items, where the only column is one of lists.
     vectors: _Vectors | None = None
-    #: Whether the columns that are no features are text, as of CSV.
+    #: Whether the columns that are not features are text, as in CSV.
     is_text: bool = False
 
     @property
@@ -394,7 +394,7 @@ def open_table(
                     **({"blocksize": None} if kind.endswith("gz") else {}),
                     **head.options(columns, label_column),
                 )
-            # What it says of its columns and parts is read here, not later.
+            # Its columns and parts are read here, not later.
             _ = found.dtypes, found.npartitions
             return found
 

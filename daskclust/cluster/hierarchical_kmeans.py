@@ -50,7 +50,7 @@ _TWO_LEVELS = 1000
 
 @dataclass(frozen=True)
 class LeafFunction:
-    """What becomes of a block's rows in ``predict``; travels to workers, once."""
+    """Handles a block's rows in ``predict``; travels to workers, once."""
 
     tree: CenterTree
     n_probe: int | None
@@ -97,23 +97,23 @@ class HierarchicalKMeans(BaseClusterer):
     refine : int, default=1
         Refinement passes.
     metric : {"euclidean", "cosine", "sam"}, default="euclidean"
-        As of :class:`KMeans`.
+        See :class:`KMeans`.
     max_iter : int, default=25
         Iterations of each level at most.
     tol : float, default=1e-4
-        As of :class:`KMeans`.
+        See :class:`KMeans`.
     max_cluster_size : int, default=None
         Rows (their weight) of a leaf at most.  In the end leaves with more are divided, for
         which there may be more than k of them; rows that are all the same cannot be.
     spill : path-like or str, default=None
         Folder or URL for the rows by parents, that all workers reach under the same name.
         Default: the folder of the checkpoint, else Dask's ``temporary-directory``, else that of
-        the system.  What is put there is removed in the end, also after an error.
+        the system.  It is removed in the end, also after an error.
     random_state : int, RandomState, Generator or None, default=None
         With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
     checkpoint : path-like, default=None
-        As of :class:`KMeans`: written after each iteration of the first level, each 64 parts and
+        See :class:`KMeans`: written after each iteration of the first level, each 64 parts and
         each refinement.  Where a fit goes on, one pass puts the rows by parents again.
 
     Attributes
@@ -125,7 +125,7 @@ class HierarchicalKMeans(BaseClusterer):
     level_centers_ : list of ndarray
         Centers of the parents, float64, and of the leaves.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Leaf of each row, as of :meth:`predict`.
+        Leaf of each row, see :meth:`predict`.
     counts_ : ndarray of shape (k,), float64
         Weight of the rows of each leaf.
     inertia_ : float
@@ -136,7 +136,7 @@ class HierarchicalKMeans(BaseClusterer):
     feature_names_in_ : ndarray of shape (p,)
         Where X has names.
     history_ : list of dict
-        As of :class:`KMeans`: records of the first level, of each 64 parts (``objective`` is
+        See :class:`KMeans`: records of the first level, of each 64 parts (``objective`` is
         their inertia), of refinements (the inertia of the rows before the leaves moved), and of
         the last measurement.
 
@@ -147,7 +147,7 @@ class HierarchicalKMeans(BaseClusterer):
     OSError
         The folder for the rows is full, or some workers do not reach it.
     CheckpointError
-        As of :class:`KMeans`.
+        See :class:`KMeans`.
 
     See Also
     --------

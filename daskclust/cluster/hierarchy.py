@@ -105,7 +105,7 @@ class HierarchyState:
     Attributes
     ----------
     centers, inertia, converged, settled, n_iter, counts, before
-        Of the parents, as of :class:`LloydState`.
+        Of the parents, see :class:`LloydState`.
     phase : ndarray of shape (1,), int64
         0 while parents move, then the number of what was done since.
     sizes : ndarray of shape (m,), int64
@@ -157,7 +157,7 @@ class HierarchyState:
 
 
 class Part(NamedTuple):
-    """What becomes of the rows of one parent."""
+    """Divides the rows of one parent."""
 
     parent: int
     n_children: int
@@ -224,7 +224,7 @@ class _Refinement:
         centers = self.tree.leaves[first:last].astype(np.float64)
         records = self.sums.read(range(len(self.tree.parents)), parent)
         sums, weights = np.zeros_like(centers), np.zeros(len(centers))
-        # In the order of the parts: the sums are the same, whoever wrote them when.
+        # In the order of the parts: the sums are the same in any order of writing.
         np.add.at(sums, records["leaf"] - first, records["sum"])
         np.add.at(weights, records["leaf"] - first, records["weight"])
         filled = weights > 0

@@ -305,7 +305,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         """Let the centers follow a batch of rows, of a stream or of data that arrive in parts.
 
         Each center becomes the mean of all rows it was ever given (``counts_`` is their
-        weight), as of scikit-learn's ``MiniBatchKMeans`` without reassignment [9]_.  A call is
+        weight), like scikit-learn's ``MiniBatchKMeans`` without reassignment [9]_.  A call is
         one batch, whatever its chunks; for one batch a block, loop over ``X.blocks``.
 
         Parameters

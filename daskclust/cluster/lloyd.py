@@ -239,7 +239,7 @@ class LloydProblem:
     missing : bool
         Whether values are missing.
     algorithm : {"auto", "lloyd", "bounds"}
-        How rows are assigned, as of :class:`~daskclust.cluster.passes.AssignmentPasses`.
+        How rows are assigned, see :class:`~daskclust.cluster.passes.AssignmentPasses`.
     momentum : float, default=0.0
         How far the centers go on after the first iterations, as a share of their last move;
         below 1.
@@ -374,7 +374,7 @@ class LloydProblem:
 
 
 class LloydClusterer(BaseClusterer):
-    """What the estimators that run Lloyd's algorithm share."""
+    """Common to the estimators that run Lloyd's algorithm."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "inertia_": Number(low=0),

@@ -87,8 +87,8 @@ def sample_rows(rows: Rows, k: int) -> int:
 
 def pays(rows: Rows, k: int) -> bool:
     """Whether samples save work: enough rows, and enough of them fit the client."""
-    room = _first(k) * rows.n_features * rows.dtype.itemsize <= _BYTES
-    return room and rows.n_rows >= max(2 * _FIRST, _LEAST_EACH * k)
+    fits = _first(k) * rows.n_features * rows.dtype.itemsize <= _BYTES
+    return fits and rows.n_rows >= max(2 * _FIRST, _LEAST_EACH * k)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Sample:
     def part(self, count: int) -> tuple[Array, Floats, float]:
         """Return the farthest rows and so many sampled ones, with weights that stand for all.
 
-        Rows are a view, which nobody may write to.  The third is the squared weight of the
+        Rows are a view, which is read-only.  The third is the squared weight of the
         sampled rows over their weight.
         """
         end = self.n_far + count
@@ -329,7 +329,7 @@ def nested_start(
     problem : LloydProblem
         The problem on all rows.
     k, mean, total, seed
-        As of :func:`draw_sample`.
+        See :func:`draw_sample`.
     tries : callable(sample) -> sequence of ndarray of shape (t, k, p), or None
         Starts to try, for each restart.
     otherwise : callable() -> ndarray of shape (r, k, p)

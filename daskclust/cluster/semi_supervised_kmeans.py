@@ -319,7 +319,7 @@ callable, default="ss-k-means||"
         classes = class_clusters(
             data.rows, labels, _filled(statistics, survey.mean), int(self.clusters_per_class)
         )
-        self._check_room(classes)
+        self._check_class_counts(classes)
         unlabeled = data.rows.excluding(labels.rows)
         return LloydProblem(
             unlabeled if self.clamp else data.rows,
@@ -332,7 +332,7 @@ callable, default="ss-k-means||"
             missing=misses_values(survey),
         )
 
-    def _check_room(self, classes: ClassClusters) -> None:
+    def _check_class_counts(self, classes: ClassClusters) -> None:
         count = int(classes.sizes.sum())
         if count > self.n_clusters:
             raise ConstraintError(

@@ -1,4 +1,4 @@
-"""What the commands that read a cube share: the flags, and opening it."""
+"""Common to the commands that read a cube: the flags, and opening it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What should be changed about a cluster, from what its processes say of themselves."""
+"""Advice about a cluster, from the reports of its processes."""
 
 from __future__ import annotations
 

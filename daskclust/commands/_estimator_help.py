@@ -1,4 +1,4 @@
-"""What the docstrings of the estimators say, for the terminal."""
+"""The docstrings of the estimators, for the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job would cost: passes, tasks, bytes and memory, from metadata only."""
+"""The cost of a job: passes, tasks, bytes and memory, from metadata only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskclust.exceptions import MemoryPlanError
 
 __all__ = ["check_memory", "make_plan", "passes_of", "plan_as_text"]
 
-#: What a worker holds before it does anything: Python, NumPy, Numba, Dask.
+#: Memory of an idle worker: Python, NumPy, Numba, Dask.
 _IMPORTS = 350 * 2**20
 #: Share of a worker's limit that blocks and imports may take; above it Dask begins to act.
 _SHARE = 0.8

@@ -1,4 +1,4 @@
-"""What a fit has found, in numbers and as text."""
+"""The results of a fit, in numbers and as text."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 __all__ = ["add_uncertainty_argument", "check_margin", "margin_kind", "margins"]
 
-#: What margins are, for legends, by how they are found.
+#: Definitions of margins, for legends, by the way to find them.
 _KINDS = {
     "margin": "probability of the best class less that of the second best",
     "predict_proba": "posterior of the best component less that of the second best",

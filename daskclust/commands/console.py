@@ -1,4 +1,4 @@
-"""What the commands share: choosing a cluster, progress on stderr, kinds of arguments."""
+"""Common to the commands: choosing a cluster, progress on stderr, kinds of arguments."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _workers_stay() -> Any:
     """Let a local cluster keep workers that take long to start again.
 
     It would close one for good that is not back in 15 s, as on a machine with much else to do,
-    and a fit would wait for a worker that nobody starts.
+    and a fit would wait for a worker that is never started.
     """
     import dask
 

@@ -96,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Truth:
-    """What the demo knows of its scene; small, since the scene is."""
+    """The demo's record of its scene; small, since the scene is."""
 
     classes: NDArray[np.int16]  # (y, x), -1 where there are no data
     labeled: NDArray[np.int16]  # (y, x), -1 where no label is given

@@ -185,7 +185,7 @@ def contradictions(
     component : int64 array
         Of :func:`components`.
     rows, left, right, kinds, classes, values
-        As of :class:`PairwiseConstraints`.
+        See :class:`PairwiseConstraints`.
     """
     m, n_classes = rows.size, values.size
     inside = np.flatnonzero(~kinds & (component[left] == component[right]))

@@ -1,4 +1,4 @@
-"""What happens to one spatial block of a cube: pure functions of NumPy, run inside tasks."""
+"""The work on one spatial block of a cube: pure functions of NumPy, run inside tasks."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import cube_html
 from daskclust.cube._images import Image, are_features, open_image, read_image
-from daskclust.cube._labels import align, as_codes, as_numbers, with_room
+from daskclust.cube._labels import align, as_codes, as_numbers, widened
 from daskclust.cube._metadata import Names, as_names
 from daskclust.cube._pixels import whitened
 from daskclust.cube._reading import CubeSource
@@ -203,12 +203,12 @@ class Cube:
         (merged,) = _blocks.merge_surveys(found, n_bands=p, keep_incomplete=keep)
         return int(merged[0]), self.bands[merged[2 : 2 + p] == 0]
 
-    # What is in the blocks
+    # Reading the blocks
 
     @cached_property
     def _survey(self) -> Surveyed:
         """Valid pixels per block, the scaling, and bands without data; at most one pass."""
-        # What is read from here on has to be what is written about in the end.
+        # The files read from here on must be the same ones until the end.
         self._stamp = self._stamp_now()
         if self._scale == "whitened":
             counted = self._counted("none")
@@ -276,7 +276,7 @@ class Cube:
         other = copy(self)
         other.__dict__.pop("samples", None)
         other._scale = replace(scaling, dtype=self._dtype)
-        # What was counted stays as it is: no pass is made again.
+        # Counts stay: no pass is made again.
         other.__dict__["_survey"] = replace(counted, scaling=other._scale)
         return other
 
@@ -378,7 +378,7 @@ class Cube:
 
     def _image(self, labels: Any, fill_value: float) -> da.Array:
         """Put one value per row back onto the image; lazy, (y, x)."""
-        aligned = with_room(self._align(labels), fill_value)
+        aligned = widened(self._align(labels), fill_value)
         flat = self._per_block(
             _blocks.expand_block,
             aligned,

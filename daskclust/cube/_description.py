@@ -1,4 +1,4 @@
-"""What a cube tells about how it is stored."""
+"""A cube's description of its storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notebooks show of cubes and label maps: tables from metadata, no pixel is read."""
+"""Cubes and label maps in notebooks: tables from metadata, no pixel is read."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def read_image(name: str, image: Any, variable: str | None = None) -> Image:
     return _from_array(name, image)
 
 
-#: Stands for pixels hidden by a mask; no class of anybody's.
+#: Value of pixels hidden by a mask, which no class has.
 _HIDDEN = int(np.iinfo(np.int64).min)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust._types import Ints
 from daskclust.exceptions import ChunkError
 
-__all__ = ["align", "as_codes", "as_numbers", "with_room"]
+__all__ = ["align", "as_codes", "as_numbers", "widened"]
 
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
@@ -106,7 +106,7 @@ def _places(labels: NDArray[Any], *, classes: NDArray[Any]) -> Ints:
     return np.where(np.ma.getmaskarray(labels), -1, out)
 
 
-def with_room(labels: da.Array, fill_value: float) -> da.Array:
+def widened(labels: da.Array, fill_value: float) -> da.Array:
     """Return labels of a dtype that holds `fill_value`, too."""
     kind = labels.dtype
     if kind.kind not in "biu":

@@ -1,4 +1,4 @@
-"""What a store says about a cube: which array, which axis, which values mean nothing."""
+"""A store's metadata of a cube: its array, its axes, its values that mean nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _ALIASES = {
 }
 WAVELENGTH_NAMES = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
 # A limit of its own rather than dask's `array.chunk-size`: blocks define the row
-# numbers, which must not change with somebody's configuration.
+# numbers, which must not change with the configuration.
 _BLOCK_BYTES = 256 * 2**20
 
 
@@ -161,7 +161,7 @@ def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
     return np.dtype(np.int16 if small else np.int32)
 
 
-#: What the labels of a map mean: names by number, or of the labels 0, 1, ...
+#: Meanings of the labels of a map: names by number, or of the labels 0, 1, ...
 Names = Mapping[int, str] | Sequence[str]
 
 

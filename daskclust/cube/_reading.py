@@ -239,7 +239,7 @@ class CubeSource:
             kind = rows.dtype
             if kind.kind != "f":
                 kind = np.dtype(np.float32 if kind.itemsize <= 2 else np.float64)
-            # A copy in any case: what was read may be somebody's array.
+            # A copy in any case: the values may be an array of the user.
             rows = rows.astype(kind)
             rows[missing] = np.nan
         return rows

@@ -20,7 +20,7 @@ from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 
 __all__ = ["resampled"]
 
-#: What lies outside the map, where its values are integers.
+#: Integer value of places outside the map.
 _OUTSIDE = -1
 #: Places along each side of a block by which its window in the map is found.
 _LOOKED_AT = 17

@@ -28,7 +28,7 @@ from daskclust.storage.stores import array_of, arrays_of, local_path, open_store
 
 __all__ = ["Found", "find_cube", "open_path"]
 
-#: What the files say of bands that are good, beside the cube: EMIT and its like.
+#: Variables beside the cube that name good bands: EMIT and its like.
 _GOOD = ("good_wavelengths", "good_bands")
 _SCALES = {"scale_factor": 1.0, "add_offset": 0.0}
 _ONE_FOR_ALL = ("_FillValue", "missing_value", "nodata", "_Unsigned", "units")

@@ -28,7 +28,7 @@ def sample_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What one pass over a cube has found.
+    """The results of one pass over a cube.
 
     `counts` are the valid pixels of each block; `empty` are bands among those kept that hold no
     data at all.

@@ -1,4 +1,4 @@
-"""What stored numbers mean: CF attributes, the same on every route.
+"""Meanings of stored numbers: CF attributes, the same on every route.
 
 ``scale_factor`` and ``add_offset`` make samples of stored numbers; ``_FillValue``,
 ``missing_value``, ``nodata`` and ``valid_range`` are about stored numbers; ``_Unsigned``

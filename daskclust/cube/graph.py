@@ -1,4 +1,4 @@
-"""What a graph of prototypes needs to know of an image: some pixels, and what lies side by side.
+"""An image as a graph of prototypes needs it: some pixels, and pairs of adjacent ones.
 
 Pixels are told by their place in the image, so nothing here depends on how the image is
 cut into blocks.  Adjacent pixels in different blocks are counted where the blocks' edges
@@ -58,7 +58,7 @@ def _block_counts(
     counts, first = connectivity.count(RowBlock(x, weight, runs))
     nodes = np.full((len(first), height * width), -1, np.int32)
     if weight is not None:
-        first[:, weight == 0] = -1  # absent, and no neighbor of anybody
+        first[:, weight == 0] = -1  # absent, and not a neighbor
     nodes[:, valid] = first
     nodes = nodes.reshape(-1, height, width)
     adjacent = tuple(

@@ -77,7 +77,7 @@ class LabelMap:
         dimension_names: tuple[str, str] = ("y", "x"),
         title: str = "label map",
     ) -> None:
-        # What a mask hides is no class.
+        # A hidden pixel has no class.
         found = read_image(title, values)
         values, nodata = found.values, (*nodata, *found.nodata)
         if values.ndim != 2 or values.dtype.kind not in "iub":

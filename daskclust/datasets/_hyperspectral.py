@@ -23,7 +23,7 @@ from daskclust.storage.targets import check_written, new_group
 __all__ = ["HyperspectralCube", "make_hyperspectral_cube"]
 
 _DTYPES = ("float32", "float64", "int16")
-#: What the groups are that are written here.
+#: Kind of the groups that are written here.
 _KIND = "synthetic scene"
 # Integer cubes hold reflectance times this, as many products do.
 _INTEGER_GAIN = 10_000.0

@@ -53,7 +53,7 @@ from daskclust.engine.tasks import Slot, Task, WorkerSlots, arrive, discard, gat
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.storage.reads import Retries, is_passing
 
-__all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "room_here"]
+__all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "spare_memory"]
 
 #: Groups a thread, for input that is read on the way: evens out slow reads.
 _LAZY_GROUPS = 2
@@ -72,12 +72,12 @@ def is_dask(X: Any) -> bool:
 class Bound:
     """Data where their passes will run.
 
-    `lengths` are the rows of each chunk, `room` the bytes that may be kept between passes.
+    `lengths` are the rows of each chunk, `keepable` the bytes that may be kept between passes.
     """
 
     executor: Executor
     lengths: tuple[int, ...]
-    room: float
+    keepable: float
 
 
 def _blocks(lengths: tuple[int, ...]) -> list[Block]:
@@ -162,7 +162,7 @@ def _free_here() -> float:
     return float(psutil.virtual_memory().available)
 
 
-def room_here() -> float:
+def spare_memory() -> float:
     """Return the bytes that a fit in this process may keep between its passes."""
     return float(dask.config.get("daskclust.persist-fraction")) * _free_here()
 
@@ -182,8 +182,8 @@ def bind(X: Any, weight: Any) -> Bound:
     # Other processes would be sent the values again in every pass.
     sends = get is not dask.threaded.get
     kept = not behind.in_memory and _is_kept(n_bytes, _free_here(), sends)
-    room = room_here()
-    return Bound(_bind_local(behind, weight, lengths, get, kept), lengths, room)
+    keepable = spare_memory()
+    return Bound(_bind_local(behind, weight, lengths, get, kept), lengths, keepable)
 
 
 def _bind_local(
@@ -247,12 +247,12 @@ def _pack(blocks: list[Block], row_bytes: int, n_threads: int) -> list[list[int]
     whole = sum(block.size for block in blocks) * row_bytes
     most = min(_PACK_BYTES, whole / (_PACKS * max(1, n_threads)))
     packs: list[list[int]] = []
-    room = 0.0
+    left = 0.0
     for number, block in enumerate(blocks):
-        room -= block.size * row_bytes
-        if room < 0 or not packs:
+        left -= block.size * row_bytes
+        if left < 0 or not packs:
             packs.append([])
-            room = most - block.size * row_bytes
+            left = most - block.size * row_bytes
         packs[-1].append(number)
     return packs
 
@@ -283,10 +283,10 @@ def _bind_cluster(
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return gather_futures(client, "the binding of the data", submit_graph(client, graph, keys))
 
-    threads, rooms = measure(client)
-    check_workers(rooms)
-    free = free_memory(rooms)
-    room = float(dask.config.get("daskclust.persist-fraction")) * free
+    threads, workers = measure(client)
+    check_workers(workers)
+    free = free_memory(workers)
+    keepable = float(dask.config.get("daskclust.persist-fraction")) * free
 
     present = [i for i, n in enumerate(lengths) if n]
     blocks = [block for block in _blocks(lengths) if block.size]
@@ -319,8 +319,8 @@ def _bind_cluster(
             named = ArrayGraph(keys, dict(zip(keys, weight_futures, strict=True)))
         largest, n_present = max(lengths, default=0), sum(1 for n in lengths if n)
         read, tile = largest_read([behind.graph]), tile_bytes(X.dtype, largest, X.shape[1])
-        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, tile, n_present, read)
-        return Bound(_whole_graph(behind, named, lengths, client.get, client), lengths, room)
+        check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, n_present, read)
+        return Bound(_whole_graph(behind, named, lengths, client.get, client), lengths, keepable)
 
     held: list[Any]
     if futures is not None:
@@ -343,7 +343,7 @@ def _bind_cluster(
         largest = max(lengths, default=0)
         tile = tile_bytes(X.dtype, largest, X.shape[1])
         read = largest_read([chunk.graph for chunk in chunks])  # type: ignore[union-attr]
-        check_blocks(rooms, largest, X.shape[1], X.dtype.itemsize, tile, len(parts), read)
+        check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(parts), read)
 
     position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
     packed = len(packs) < len(blocks)
@@ -363,8 +363,8 @@ def _bind_cluster(
     )
     # Kept blocks are counted with the memory that is taken.
     block = 0 if futures is not None else max(lengths) * X.shape[1] * X.dtype.itemsize
-    plan = MemoryPlan(rooms, len(groups), block)
-    return Bound(ClusterExecutor(worker_slots, groups, ranges, plan), lengths, room)
+    plan = MemoryPlan(workers, len(groups), block)
+    return Bound(ClusterExecutor(worker_slots, groups, ranges, plan), lengths, keepable)
 
 
 def _arrived(client: Any, futures: list[Any]) -> None:

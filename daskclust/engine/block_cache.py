@@ -1,6 +1,6 @@
 """Cache of blocks: values kept from pass to pass in the process that works on them.
 
-A cache belongs to a group of blocks and ends with it: when the data of a fit are let go, on a
+A cache belongs to a group of blocks and ends with it: when the data of a fit are released, on a
 cluster as here, so is what was kept of them.  It does not travel: a group that moves to another
 process, or is read back from disk, begins with an empty cache.
 """
@@ -48,7 +48,7 @@ class BlockCache:
             return self._kept.pop(position, None) if name == self._name else None
 
     def put(self, name: Hashable, position: int, value: Any) -> None:
-        """Keep something of a block; what another fit kept is let go."""
+        """Keep something of a block; an entry of another fit is released."""
         if value is not None and _is_short():
             value = None
         with self._lock:

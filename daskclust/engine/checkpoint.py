@@ -112,7 +112,7 @@ class Checkpoint:
         self.fingerprint = fingerprint
         #: Whether the file is of this fit.
         self.written = False
-        #: What came before this part, as stored.
+        #: Parts before this one, as stored.
         self._before: list[tuple[dict[str, Any], Arrays]] = []
         self._started: list[PassRecord | LoopRecord] = []
         self._meta = fingerprint.as_meta()

@@ -1,4 +1,4 @@
-"""What tells one value apart from another, in this process and in the next."""
+"""Identities of values, the same in this process and in the next."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from daskclust.engine.blocks import as_matrix, check_shape, check_vector
 from daskclust.engine.rows import Rows, is_dask, open_rows, unwrap, working_dtype
 from daskclust.exceptions import ChunkError
 
-#: What stands for no label.
+#: Values that mean no label.
 _NONE = -1
 
 __all__ = ["as_label_vector", "open_label_pairs", "open_labeled_rows"]
@@ -64,7 +64,7 @@ def _shown(labels: Array, name: str, masked: bool) -> Bools:
 
 
 def _whole(labels: Array, name: str, dtype: np.dtype[Any], masked: bool) -> Array:
-    """Return labels as whole numbers of ``dtype``, -1 where masked, or say that they are none."""
+    """Return labels as whole numbers of ``dtype``, -1 where masked, or refuse other values."""
     if np.ma.is_masked(labels):
         there = _shown(labels, name, masked)
         out = np.full(len(labels), _NONE, dtype)

@@ -304,7 +304,7 @@ def _labeled(labels: NDArray[Any], pick: Callable[..., Any]) -> NDArray[Any]:
     n = len(labels)
     rows = np.arange(n)
     if np.ma.isMaskedArray(labels):
-        # What is masked has no label, whatever lies below the mask.
+        # A masked value has no label, whatever lies below the mask.
         rows = rows[~np.ma.getmaskarray(labels)]
         labels = labels.compressed()
     places, values = pick(np.asarray(labels))

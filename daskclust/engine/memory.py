@@ -21,7 +21,7 @@ from daskclust.exceptions import MemoryPlanError
 
 __all__ = [
     "MemoryPlan",
-    "Room",
+    "WorkerMemory",
     "check_blocks",
     "check_workers",
     "free_memory",
@@ -47,13 +47,13 @@ def _at_first() -> int:
 
 
 @dataclass(frozen=True)
-class Room:
+class WorkerMemory:
     """Memory of one worker, in bytes.
 
     `limit` is what it may use: its limit, or what there is where it has none. `used` is needed in
     any case: the process with all its imports and kernels, without results that can be moved to
-    disk. `held` are results. Above `strict` the worker is ended. `pause` and `terminate` are shares
-    of the limit above which it takes no tasks (0 for none), and is ended.
+    disk. `held` are results. A `strict` worker is ended above its limit. `pause` and `terminate`
+    are shares of the limit above which it takes no tasks (0 for none), and is ended.
     """
 
     address: str
@@ -85,7 +85,7 @@ class Room:
 
 @dataclass(frozen=True)
 class _Process:
-    """What a worker says of its process.
+    """A worker's report of its process.
 
     To find this class, it has imported the package with all that it needs.
     """
@@ -110,11 +110,11 @@ class _Process:
         return cls(address, os.getpid(), used, first, psutil.virtual_memory().available, shares)
 
 
-def measure(client: Any) -> tuple[dict[str, int], list[Room]]:
+def measure(client: Any) -> tuple[dict[str, int], list[WorkerMemory]]:
     """Measure the memory that each worker really has left: one small task on each.
 
     A cluster without workers starts some for the first of these tasks, or is waited for. Returns
-    the threads of each worker that is there now, and the rooms of those that answered.
+    the threads of each worker that is there now, and the memory of those that answered.
     """
     found: dict[str, _Process] = {}
     threads = workers_of(client)
@@ -131,56 +131,62 @@ def measure(client: Any) -> tuple[dict[str, int], list[Room]]:
         found.update((process.address, process) for process in answers)
         threads = workers_of(client)
     infos = worker_infos(client)
-    rooms, seen = [], set()
+    workers, seen = [], set()
     measured = [address for address in threads if address in found and address in infos]
     shared = sum(1 for address in measured if not infos[address].limit)
     for address in measured:
         process = found[address]
         again = process.pid in seen
-        rooms.append(_room(address, infos[address], process, max(1, shared), again))
+        workers.append(_worker_memory(address, infos[address], process, max(1, shared), again))
         seen.add(process.pid)
-    return threads, rooms
+    return threads, workers
 
 
-def _room(address: str, info: WorkerInfo, process: _Process, shared: int, again: bool) -> Room:
+def _worker_memory(
+    address: str, info: WorkerInfo, process: _Process, shared: int, again: bool
+) -> WorkerMemory:
     held = min(info.managed, process.used)
     own = process.used - held
     own += max(0, _KERNELS - max(0, own - process.at_first))
     if not info.limit:
-        # Workers without a limit share the machine, and results there are in nobody's way.
+        # Workers without a limit share the machine, whose memory has space for results.
         rest = process.available // shared
-        return Room(address, info.n_threads, process.used + rest, own, 0, not again, pause=0.0)
+        return WorkerMemory(
+            address, info.n_threads, process.used + rest, own, 0, not again, pause=0.0
+        )
     shares = process.shares
     if not shares["target"] and not shares["spill"]:
         own, held = own + held, 0  # results stay where they are
     strict = info.watched and bool(shares["terminate"])
     terminate = shares["terminate"] or _DEADLY
-    return Room(address, info.n_threads, info.limit, own, held, strict, shares["pause"], terminate)
+    return WorkerMemory(
+        address, info.n_threads, info.limit, own, held, strict, shares["pause"], terminate
+    )
 
 
-def free_memory(rooms: list[Room]) -> float:
+def free_memory(workers: list[WorkerMemory]) -> float:
     """Return the bytes that a cluster may still fill."""
-    return float(sum(max(0, room.limit - room.used - room.held) for room in rooms))
+    return float(sum(max(0, worker.limit - worker.used - worker.held) for worker in workers))
 
 
-def check_workers(rooms: Sequence[Room]) -> None:
+def check_workers(workers: Sequence[WorkerMemory]) -> None:
     """Raise where a worker would soon be paused, and stay so.
 
     A worker above its share takes no tasks until its memory falls.  What blocks take is
     given back after each of them, and results go to disk; the process itself does not shrink.
     """
-    for room in rooms:
-        if room.stuck:
+    for worker in workers:
+        if worker.stuck:
             raise MemoryPlanError(
-                f"The worker {room.address} is too small for a fit: its process with all imports "
-                f"and kernels takes about {format_bytes(room.used)}, and at {room.pause:.0%} "
-                f"(distributed.worker.memory.pause) of its {format_bytes(room.limit)} it takes no "
-                f"tasks any more. Use {_larger(room, 0)}."
+                f"The worker {worker.address} is too small for a fit: its process with all imports "
+                f"and kernels takes about {format_bytes(worker.used)}, and at {worker.pause:.0%} "
+                f"(distributed.worker.memory.pause) of its {format_bytes(worker.limit)} it takes "
+                f"no tasks any more. Use {_larger(worker, 0)}."
             )
 
 
 def check_blocks(
-    rooms: list[Room],
+    workers: list[WorkerMemory],
     n_rows: int,
     n_columns: int,
     stored: int,
@@ -199,41 +205,41 @@ def check_blocks(
     make a block of it; `n_groups` is the number of tasks of a pass.
     """
     row = 2 * n_columns * stored
-    # What is cut into blocks is read as a whole.
+    # An array that is cut into blocks is read as a whole.
     more = max(0, read - n_rows * n_columns * stored)
-    most = math.ceil(n_groups / max(1, len(rooms)))
-    for room in sorted(rooms, key=lambda room: room.free / max(1, room.n_threads)):
-        busy = max(1, min(room.n_threads, most))
+    most = math.ceil(n_groups / max(1, len(workers)))
+    for worker in sorted(workers, key=lambda worker: worker.free / max(1, worker.n_threads)):
+        busy = max(1, min(worker.n_threads, most))
         need = busy * (n_rows * row + more + tile)
-        if need <= room.free or not room.strict:
+        if need <= worker.free or not worker.strict:
             continue
-        if busy * more > room.free // 2:
+        if busy * more > worker.free // 2:
             raise MemoryPlanError(
-                f"The input does not fit worker {room.address}: {busy} thread(s) at a time read "
+                f"The input does not fit worker {worker.address}: {busy} thread(s) at a time read "
                 f"arrays of {format_bytes(read)} each, of which blocks of {n_rows} rows are cut; "
-                f"of its {format_bytes(room.limit)} {format_bytes(room.free)} are left. A "
+                f"of its {format_bytes(worker.limit)} {format_bytes(worker.free)} are left. A "
                 "rechunk does not help: use smaller chunks in the store, or "
-                f"{'; or '.join(_remedies(room, need, busy))}."
+                f"{'; or '.join(_remedies(worker, need, busy))}."
             )
-        fitting = (room.free // busy - tile) // row
-        advice = _remedies(room, need, busy)
+        fitting = (worker.free // busy - tile) // row
+        advice = _remedies(worker, need, busy)
         if fitting >= 1:
             advice.insert(0, f"X = X.rechunk({{0: {fitting}}}), or smaller chunks in the store")
         raise MemoryPlanError(
-            f"Blocks do not fit worker {room.address}: {busy} thread(s) at a time hold two blocks "
-            f"of {n_rows} rows and {n_columns} columns each, {format_bytes(need)} in all; of its "
-            f"{format_bytes(room.limit)} the process itself takes {format_bytes(room.used)}, and "
-            f"at {room.terminate:.0%} it is killed, which leaves {format_bytes(room.free)}. Use "
-            f"{'; or '.join(advice)}."
+            f"Blocks do not fit worker {worker.address}: {busy} thread(s) at a time hold two "
+            f"blocks of {n_rows} rows and {n_columns} columns each, {format_bytes(need)} in all; "
+            f"of its {format_bytes(worker.limit)} the process itself takes {format_bytes(worker.used)}, "
+            f"and at {worker.terminate:.0%} it is killed, which leaves "
+            f"{format_bytes(worker.free)}. Use {'; or '.join(advice)}."
         )
 
 
-def _larger(room: Room, need: int) -> str:
-    return f"a memory_limit of at least {room.limit_for(need) >> 20} MiB a worker"
+def _larger(worker: WorkerMemory, need: int) -> str:
+    return f"a memory_limit of at least {worker.limit_for(need) >> 20} MiB a worker"
 
 
-def _remedies(room: Room, need: int, busy: int) -> list[str]:
-    advice = [_larger(room, need)]
+def _remedies(worker: WorkerMemory, need: int, busy: int) -> list[str]:
+    advice = [_larger(worker, need)]
     return [*advice, "fewer threads a worker"] if busy > 1 else advice
 
 
@@ -245,7 +251,7 @@ class MemoryPlan:
     data that are kept), `merged` the partials that one task merges at most.
     """
 
-    rooms: list[Room]
+    workers: list[WorkerMemory]
     n_groups: int
     block: int = 0
     merged: int = 8
@@ -258,19 +264,20 @@ class MemoryPlan:
 
         `partial` and `state` are the bytes that a group returns and is given.
         """
-        most = math.ceil(self.n_groups / max(1, len(self.rooms)))
+        most = math.ceil(self.n_groups / max(1, len(self.workers)))
         at_once = self.merged + 1 if self.n_groups > self.merged else 0
-        for room in self.rooms:
-            busy = max(1, min(room.n_threads, most))
+        for worker in self.workers:
+            busy = max(1, min(worker.n_threads, most))
             need = max(busy * (self.block + 3 * partial), at_once * partial) + state
-            if need <= room.free or not room.strict:
+            if need <= worker.free or not worker.strict:
                 continue
             raise MemoryPlanError(
-                f"The pass {name!r} does not fit worker {room.address}: what {busy} thread(s) add "
-                f"up takes {format_bytes(need)} (a partial result {format_bytes(partial)}, what is "
-                f"given to it {format_bytes(state)}); of the worker's "
-                f"{format_bytes(room.limit)} {format_bytes(room.free)} are left. Use fewer "
-                f"clusters, components or features; or {'; or '.join(_remedies(room, need, busy))}."
+                f"The pass {name!r} does not fit worker {worker.address}: what {busy} thread(s) "
+                f"add up takes {format_bytes(need)} (a partial result {format_bytes(partial)}, what "
+                f"is given to it {format_bytes(state)}); of the worker's "
+                f"{format_bytes(worker.limit)} {format_bytes(worker.free)} are left. Use "
+                f"fewer clusters, components or features; or "
+                f"{'; or '.join(_remedies(worker, need, busy))}."
             )
 
 

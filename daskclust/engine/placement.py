@@ -21,7 +21,7 @@ def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
 
 
 class Load(Protocol):
-    """What takes a worker's time in proportion to its rows."""
+    """Work of a worker in proportion to its rows."""
 
     @property
     def size(self) -> int:

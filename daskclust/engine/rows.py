@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from daskclust._progress import begin_pass
 from daskclust._types import Floats, Ints
 from daskclust.config import check_settings
-from daskclust.engine.binding import bind, is_dask, room_here
+from daskclust.engine.binding import bind, is_dask, spare_memory
 from daskclust.engine.blocks import (
     Block,
     Group,
@@ -223,7 +223,7 @@ class OpenRows(Rows):
         lengths: tuple[int, ...],
         n_features: int,
         pass_record: PassRecord | None = None,
-        room: float = np.inf,
+        keepable: float = np.inf,
     ) -> None:
         self._executor = executor
         self._prepare = prepare
@@ -231,7 +231,7 @@ class OpenRows(Rows):
         self.n_rows = sum(lengths)
         self.n_features = n_features
         self.pass_record = PassRecord() if pass_record is None else pass_record
-        self._room = room
+        self._keepable = keepable
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -248,18 +248,18 @@ class OpenRows(Rows):
         """Whether so much may be kept for each row between passes.
 
         Two generations exist while one follows from the other.  Data much larger
-        than memory leave no room for that; what is not kept is worked out again.
+        than memory leave no memory for that; what is not kept is worked out again.
         """
-        return 2 * bytes_a_row * self.n_rows <= self._room
+        return 2 * bytes_a_row * self.n_rows <= self._keepable
 
     def can_remember(self, bytes_a_row: int) -> bool:
         """Whether blocks stay in one process, which may keep so much for each of their rows.
 
         One generation: what is kept is brought up to date where it lies.  It is not seen by
-        the memory management of workers, and shares their room with blocks that lie there,
-        perhaps unevenly: a quarter of the room is taken at most.
+        the memory management of workers, and shares their memory with blocks that lie there,
+        perhaps unevenly: a quarter of it is taken at most.
         """
-        return self._executor.remembers and 4 * bytes_a_row * self.n_rows <= self._room
+        return self._executor.remembers and 4 * bytes_a_row * self.n_rows <= self._keepable
 
     def _begin(self, name: str) -> None:
         self.pass_record.passes += 1
@@ -334,7 +334,7 @@ class OpenRows(Rows):
         lengths = tuple(known[block][1] - known[block][0] for block in wanted)
         executor = self._executor.only(ranges)
         return OpenRows(
-            executor, self._prepare, lengths, self.n_features, self.pass_record, self._room
+            executor, self._prepare, lengths, self.n_features, self.pass_record, self._keepable
         )
 
     def excluding(self, rows: Ints) -> Rows:
@@ -343,7 +343,7 @@ class OpenRows(Rows):
             return self
         executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
         return OpenRows(
-            executor, self._prepare, self.lengths, self.n_features, self.pass_record, self._room
+            executor, self._prepare, self.lengths, self.n_features, self.pass_record, self._keepable
         )
 
     def transformed(self, transform: Any) -> Rows:
@@ -354,7 +354,7 @@ class OpenRows(Rows):
         prepare = replace(self._prepare, transform=transform)
         n_features = getattr(transform, "n_columns", self.n_features)
         return OpenRows(
-            self._executor, prepare, self.lengths, n_features, self.pass_record, self._room
+            self._executor, prepare, self.lengths, n_features, self.pass_record, self._keepable
         )
 
 
@@ -364,13 +364,13 @@ def _open_numpy(X: NDArray[Any], weight: Floats | None, threads_pay: bool) -> Op
     block = Block(0, n, X, weight)
     n_threads = cpu_threads() if threads_pay else 1
     groups = share_out([block], n_threads) if n_threads > 1 else [Group([block])]
-    return OpenRows(ThreadExecutor(groups), prepare, (n,), p, room=room_here())
+    return OpenRows(ThreadExecutor(groups), prepare, (n,), p, keepable=spare_memory())
 
 
 def _open_dask(X: Any, weight: Any) -> OpenRows:
     bound = bind(X, weight)
     prepare = Prepare(working_dtype(X.dtype), n_columns=X.shape[1])
-    return OpenRows(bound.executor, prepare, bound.lengths, X.shape[1], room=bound.room)
+    return OpenRows(bound.executor, prepare, bound.lengths, X.shape[1], keepable=bound.keepable)
 
 
 def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
@@ -406,5 +406,5 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
         blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
     else:
         blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p >= THREADING_SIZE)
-    rows = OpenRows(blank._executor, blank._prepare, blank.lengths, p, room=blank._room)
+    rows = OpenRows(blank._executor, blank._prepare, blank.lengths, p, keepable=blank._keepable)
     return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

@@ -1,8 +1,8 @@
-"""What the passes of a start brought home, so that a start that is killed goes on.
+"""The results of the passes of a start, so that a start that is killed goes on.
 
 A start is a function of the answers to its passes: given the same answers, it asks
 the same questions.  So a start is continued by beginning it again and answering, as
-far as the record goes, from the record.  What rows kept between passes is not in it;
+far as the record goes, from the record.  Caches of rows between passes are not in it;
 it is worked out again in the first pass that is made.
 """
 
@@ -32,7 +32,7 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class LoopRecord:
-    """A loop inside a start, as of its newest iteration: its name and its state as kept."""
+    """A loop inside a start after its newest iteration: its name and its state as kept."""
 
     name: str
     loop: Any
@@ -57,7 +57,7 @@ class StartLog:
     def recall(self, reduction: Reduction, state: Any) -> Partial | None:
         """Return the answer to the next pass, or None where the record ends.
 
-        A record of another question, as of a start drawn anew without a seed, ends
+        A record of another question, such as one of a start drawn again without a seed, ends
         there: the rest is forgotten.
         """
         found = self._next(_question(reduction, state))

@@ -112,14 +112,14 @@ class Task:
     def renew(self, client: Any, present: Mapping[str, int], renewed: set[Task]) -> bool:
         """Submit again what waits for a worker that is gone; say whether this task did.
 
-        What it stands on comes first.  Tasks that are done, or run elsewhere, stay.
+        Its dependencies come first.  Tasks that are done, or run elsewhere, stay.
         """
         if self in renewed:
             return True
         if self.done:
             return False
         stale = self.future is None or (self.at is not None and self.at not in present)
-        # A result that was let go is only wanted by what has to be made again.
+        # A released result is only needed by tasks that have to be made again.
         inputs = [task for task in self._inputs() if stale or task.future is not None]
         if not any([task.renew(client, present, renewed) for task in inputs]) and not stale:
             return False
@@ -207,7 +207,7 @@ def gather(
             task.check()
         raise
     except BaseException:
-        # Whoever keeps the error keeps what it passed through, and must not keep failed tasks.
+        # An error refers to the frames that it passed through; it must not keep failed tasks.
         for task in (*tasks, *watched):
             task.release()
         raise
@@ -252,7 +252,7 @@ def discard(client: Any, futures: Sequence[Any]) -> None:
 class _Gathering:
     """Fetching what futures hold, with a time limit; ``Client.gather`` alone waits for ever.
 
-    It runs in a thread that ends with the result, or once the futures are let go.
+    It runs in a thread that ends with the result, or once the futures are released.
     """
 
     def __init__(self, client: Any, futures: Sequence[Any]) -> None:

@@ -92,10 +92,10 @@ def _is_error(raised: BaseException) -> bool:
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Return the results of calls, which this thread and the helpers make.
 
-    What no helper has begun, the caller makes itself.  So a call may make such calls in turn: none
-    waits for a helper that is not there.  After an error no further call is begun, and of several
-    errors that of the first call is raised.  Helpers work in the caller's context, such as
-    :func:`numpy.errstate`.
+    The caller makes calls itself that no helper has begun.  So a call may make such calls in
+    turn: none waits for a helper that is not there.  After an error no further call is begun, and
+    of several errors that of the first call is raised.  Helpers work in the caller's context, such
+    as :func:`numpy.errstate`.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
         shared.work()
         _dismiss(helpers)
     finally:
-        # Whatever fails, and whoever interrupts: nothing works on rows any more.
+        # After any failure or interrupt no thread works on rows any more.
         shared.close()
         _dismiss(helpers)
     # Helpers that come late hold the calls' object.

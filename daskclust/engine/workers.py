@@ -22,7 +22,7 @@ _SAID_AFTER = 15.0
 _SAID_AGAIN = 60.0
 #: Dask's setting of how long a scheduler usually takes to answer, at most.
 _ANSWERS = "distributed.comm.timeouts.connect"
-#: What a client's status is that will not be connected again.
+#: Status of a client that will not be connected again.
 _ENDED = ("closing", "closed")
 
 

@@ -1,1 +1,1 @@
-"""What every estimator shares: checks of its input, labels, seeds, spaces and results."""
+"""Common to all estimators: checks of their input, labels, seeds, spaces and results."""

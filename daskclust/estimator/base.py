@@ -1,4 +1,4 @@
-"""What all clusterers share: opening data, the first pass, labels and distances of rows."""
+"""Common to all clusterers: opening data, the first pass, labels and distances of rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RowFunction:
-    """What becomes of a block's rows in ``predict`` and ``transform``; travels to workers."""
+    """Handles a block's rows in ``predict`` and ``transform``; travels to workers."""
 
     centers: Floats
     metric: Metric
@@ -256,7 +256,7 @@ class BaseClusterer(
         Raises
         ------
         ValueError
-            As of ``predict``.
+            See ``predict``.
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
@@ -283,7 +283,7 @@ class BaseClusterer(
         return -float(self._assigned(X, sample_weight).inertia.sum())
 
     def _assigned(self, X: Any, sample_weight: Any) -> ClusterStatistics:
-        """Assign checked rows to the centers, in one pass; raise for values that are none."""
+        """Assign checked rows to the centers, in one pass; raise for values that are not finite."""
         rows = open_rows(X, check_weight(sample_weight, X)).transformed(
             None if self._metric.is_identity else self._metric
         )

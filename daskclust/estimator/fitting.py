@@ -59,7 +59,7 @@ E = TypeVar("E", bound="Fittable")
 
 @dataclass(frozen=True)
 class FirstPass:
-    """What the first pass over the data is to find out.
+    """The request of the first pass over the data.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def misses_values(survey: Survey) -> bool:
 
 
 class Problem(Protocol):
-    """What is iterated: everything about a fit that does not change."""
+    """The iterated problem: everything about a fit that does not change."""
 
     @property
     def kind(self) -> type:
@@ -141,7 +141,7 @@ class Problem(Protocol):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Lengths of axes that a stored state must have, as of :func:`iterate`."""
+        """Lengths of axes that a stored state must have, see :func:`iterate`."""
 
 
 class DataAlone:
@@ -167,7 +167,7 @@ class Fittable(Protocol):
     _synonyms: ClassVar[Mapping[str, Mapping[str, str]]]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """As of scikit-learn."""
+        """Tags of scikit-learn."""
 
     def _check_parameters(self) -> None:
         """Check the parameters alone."""
@@ -200,7 +200,7 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     ----------
     estimator : Fittable
     X, sample_weight
-        As of ``estimator.fit``.
+        See ``estimator.fit``.
     **given
         The further arguments of ``estimator.fit``.
 
@@ -257,7 +257,7 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
 
 
 def _fit_in_steps(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
-    # What is known without a pass is checked without one; counting rows may take one.
+    # Check without a pass where possible; counting rows may take one.
     draft._check_features(data.n_features)
     n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
     if n_rows == 0:

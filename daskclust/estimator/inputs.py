@@ -156,7 +156,7 @@ def _check_dask(X: Any) -> Any:
 #: Types of values that stay as they are; of others float64 is made.
 _KEPT = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16]
 
-#: What an estimator keeps of its cube: how it describes itself, and its scaling, by attribute.
+#: An estimator's record of its cube: its description, and its scaling, by attribute.
 _SCENE = "_cube_data"
 _SCALING = {
     "_cube_scale": "kind",
@@ -329,7 +329,7 @@ class Data:
         As checked; what lazy results refer to.
     weight : ndarray or dask.array.Array of shape (n,), or None
     origin : mapping of str to value, optional
-        What an estimator remembers of X: ``feature_names_in_``, and bands and scaling of a cube.
+        An estimator's record of X: ``feature_names_in_``, and bands and scaling of a cube.
     rows : Rows, optional
         X, where it is bound already.
     """

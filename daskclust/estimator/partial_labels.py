@@ -269,5 +269,5 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
     return PartialLabels(rows, codes.astype(np.int32), len(classes), classes)
 
 
-#: What is read where no labels are given.
+#: The request without labels.
 NO_LABELS = read_labels(None, 0)

@@ -166,7 +166,7 @@ class Whitened:
 
 EUCLIDEAN = Euclidean()
 
-#: What a saved model may hold as its metric.
+#: Metrics of a saved model.
 METRICS = {
     Euclidean: Fields(same=("p", "q")),
     UnitSphere: Fields(same=("p", "q")),

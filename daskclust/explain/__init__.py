@@ -1,4 +1,4 @@
-"""What a cluster is: profiles, rules, and what changed since the fit."""
+"""Explanations of clusters: profiles, rules, and changes since the fit."""
 
 from daskclust.explain._both import explained
 from daskclust.explain._drift import Drift, drift

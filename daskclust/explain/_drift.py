@@ -1,4 +1,4 @@
-"""What changed since the fit: shares of the clusters, and where their rows lie now."""
+"""Changes since the fit: shares of the clusters, and where their rows lie now."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def drift(model: Any, X: Any) -> Drift:
 
     Notes
     -----
-    One pass.  What is known of the fit is what the model keeps: ``counts_`` or ``weights_`` for
+    One pass.  The fit is known by the model: ``counts_`` or ``weights_`` for
     shares, centers or means, and ``inertia_``.
 
     Examples

@@ -96,7 +96,7 @@ def inner(*, counted: bool = True, **options: Any) -> Any:
     Parameters
     ----------
     counted : bool, default=True
-        As of :func:`compiled`.
+        See :func:`compiled`.
     **options
         Of :func:`numba.njit`.
     """

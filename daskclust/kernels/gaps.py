@@ -14,7 +14,7 @@ __all__ = ["Gaps", "find_gaps"]
 
 
 class Gaps(NamedTuple):
-    """What a block misses.
+    """Missing values of a block.
 
     Attributes
     ----------

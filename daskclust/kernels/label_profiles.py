@@ -259,7 +259,7 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
     Parameters
     ----------
     x, index, weight, k
-        As of :func:`value_moments`.
+        See :func:`value_moments`.
     bins : Bins
 
     Returns

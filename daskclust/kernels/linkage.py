@@ -51,7 +51,7 @@ def _distances(points: Array, weights: Array, ward: bool, out: Array) -> None:
 
 
 def distances(points: Floats, weights: Floats, linkage: Linkage) -> Array:
-    """Return heights at which any two points would merge, condensed as of SciPy's ``pdist``.
+    """Return heights at which any two points would merge, condensed like SciPy's ``pdist``.
 
     Ward's of weighted points is that of the rows: ``sqrt(2 u v / (u + v)) |a - b|``.
 
@@ -319,14 +319,14 @@ def link_adjacent(
     Parameters
     ----------
     points, weights, linkage, cannot_link
-        As of :func:`link`.
+        See :func:`link`.
     beside : ndarray of shape (m, m), bool
         Which points are adjacent; symmetric.  Clusters are where any two of their points are.
 
     Returns
     -------
     ndarray of shape (m - 1, 4), float64
-        As of :func:`link`, in the order of the merges.  Heights never fall: each is the largest
+        See :func:`link`, in the order of the merges.  Heights never fall: each is the largest
         so far.  Clusters that are not adjacent to any other merge at infinity.
     """
     n = len(points)

@@ -38,7 +38,7 @@ class BlockMoments(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """What is added up of each column, all of shape (p,).
+    """Sums of each column, all of shape (p,).
 
     Weighted sums of the values minus ``shift`` and of their squares, smallest and
     largest value, and a probe that is NaN once a row of weight 0 is not finite.

@@ -1,6 +1,6 @@
 """Rows without clusters, made where they are needed: permuted columns, uniform boxes.
 
-What row i of a reference holds is a function of (seed, i) and of a small table, so
+Row i of a reference is a function of (seed, i) and of a small table, so
 that references are never stored, are read from nowhere, and do not depend on how
 rows are cut.
 """

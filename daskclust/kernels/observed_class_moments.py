@@ -23,7 +23,7 @@ def observed_class_moments(
     Parameters
     ----------
     x, places, codes, weight, n_classes
-        As of :func:`daskclust.kernels.class_moments.class_moments`; NaN where a value is
+        See :func:`daskclust.kernels.class_moments.class_moments`; NaN where a value is
         missing.
 
     Returns

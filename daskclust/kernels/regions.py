@@ -20,13 +20,13 @@ from daskclust.kernels.compiling import compiled
 
 __all__ = ["BlockRegions", "OpenRegions", "merge_open", "regions_of", "replaced"]
 
-#: What becomes of a region that has nowhere to go: nothing.
+#: A region without a neighbor stays.
 _STAYS = -3
 
 
 @dataclass(frozen=True)
 class OpenRegions:
-    """What other blocks have to know of a block.
+    """The part of a block that other blocks have to know.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ def regions_of(
     follows[is_open] = -1
     value[(sizes < least) & ~is_open & (follows < 0)] = _STAYS
     ends = _settled(follows, value)
-    # What is sent.
+    # The message.
     opened = np.flatnonzero(is_open)
     number = np.full(n + 1, -1)
     number[opened] = np.arange(len(opened))

@@ -51,9 +51,9 @@ _WAITING = 6
 
 
 class _Recycler:
-    """Memory of arrays that nobody refers to any more, for the next ones.
+    """Memory of arrays without references any more, for the next ones.
 
-    What is handed out lies on top of a buffer; when the array and all its views are
+    An array lies on top of a buffer; when it and all its views are
     gone, whichever thread lets go of them, the buffer is free again.
     """
 
@@ -77,7 +77,7 @@ class _Recycler:
             held = found
         if held is None:
             if len(self._free):
-                # What nobody wanted makes room: waiting memory does not grow with odd sizes.
+                # Unused buffers are freed first: waiting memory does not grow with odd sizes.
                 self._free.popleft()
             held = np.empty(size, np.uint8)
         # By way of the buffer protocol: views of an array refer to the one at the bottom, and
@@ -99,7 +99,7 @@ def spare(shape: tuple[int, ...], dtype: Any) -> Array:
     """Return an uninitialized C-contiguous array that may lie where earlier ones did.
 
     After :func:`recycle`, in its thread; elsewhere it is ``np.empty``. Nobody has to give it back:
-    it counts as long as somebody refers to it, or to a part of it.
+    it counts as long as there is a reference to it, or to a part of it.
 
     Examples
     --------

@@ -38,7 +38,7 @@ def _walk(
             while feature >= 0:
                 value = x[i, np.uintp(feature)]
                 right = not value <= thresholds[node]
-                # What is missing is not less, nor equal.
+                # A missing value is neither less nor equal.
                 if right and value != value and gaps_left[node]:
                     right = False
                 node = np.uintp(children[node, np.uintp(right)])

@@ -63,7 +63,7 @@ class AccuracyReport:
     overall : float
         Share of the rows of the right class.
     overall_interval : ndarray of shape (2,)
-        Wilson's, to 95 %, as of independent rows: pixels of one polygon are not.
+        Wilson's, to 95 %, for independent rows: pixels of one polygon are not.
     kappa : float
         Cohen's.
     producers, users, f1 : ndarray of shape (m,), float64

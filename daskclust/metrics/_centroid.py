@@ -140,7 +140,7 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
             f"X has shape {X.shape} and dtype {X.dtype}; expected real numbers of shape (n, p)."
         )
     if ignore_masked and np.ma.is_masked(sample_weight):
-        # As of Dask arrays: the first pass refuses it where the row counts.
+        # Like Dask arrays: the first pass refuses it where the row counts.
         sample_weight = np.ma.filled(sample_weight.astype(np.float64), np.nan)
     sample_weight = check_weight(sample_weight, X)
     labels = as_label_vector(labels, "labels", masked=bool(ignore_masked))
@@ -306,7 +306,7 @@ def calinski_harabasz_score(
     Parameters
     ----------
     X, labels, sample_weight, ignore_masked
-        As of :func:`centroid_scores`.
+        See :func:`centroid_scores`.
 
     Returns
     -------

@@ -85,7 +85,7 @@ class EMState:
 
 @dataclass(frozen=True)
 class Floor:
-    """What keeps covariances invertible.
+    """The terms that keep covariances invertible.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def maximize_start(
     Parameters
     ----------
     sums : ndarray of shape (K, s), float64
-        As of :func:`daskclust.kernels.mixtures.expectation.accumulate_start`.
+        See :func:`daskclust.kernels.mixtures.expectation.accumulate_start`.
     centers : ndarray of shape (K, p), float64
         What deviations were from: for diagonal covariances, the mean.
     mean : ndarray of shape (p,), float64

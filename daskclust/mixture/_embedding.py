@@ -1,4 +1,4 @@
-"""What PCKID makes of rows once its ensemble is trained: coordinates, clusters, kernel values."""
+"""Results of PCKID once its ensemble is trained: coordinates, clusters, kernel values."""
 
 from __future__ import annotations
 

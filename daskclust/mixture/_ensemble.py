@@ -40,7 +40,7 @@ class Pool:
 
 
 class Member(NamedTuple):
-    """What a member is: its number of components, its seed, and how it is trained."""
+    """A member of the ensemble: its number of components, its seed, and its training."""
 
     size: int
     seed: int

@@ -1,4 +1,4 @@
-"""What a fitted Gaussian mixture tells about rows, seen or not."""
+"""Rows, seen or not, under a fitted Gaussian mixture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["FittedMixture", "MixtureFunction"]
 
 @dataclass(frozen=True)
 class MixtureFunction:
-    """What becomes of a block's rows; travels to workers.
+    """Handles a block's rows; travels to workers.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ __all__ = ["INIT_PARAMS", "n_start_picks", "start_models"]
 
 
 INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
-#: Of k-means, as of :class:`daskclust.KMeans`.
+#: Of k-means, see :class:`daskclust.KMeans`.
 _MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 
 

@@ -132,7 +132,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
 
     *Floor*: no variance falls below 1e-9 of its column's variance (no eigenvalue of
     a full covariance below 1e-12, features scaled to unit variance; a constant
-    column counts as of variance 1), beyond ``reg_covar``.  The likelihood of the
+    column counts as one of variance 1), beyond ``reg_covar``.  The likelihood of the
     observed values never falls from one iteration to the next, unless the floor or
     ``reg_covar`` acts.  A row without any value has the weights as its posterior,
     likelihood 1, and moves nothing but the weights.  A component that has lost all

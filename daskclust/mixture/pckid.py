@@ -405,7 +405,7 @@ class PCKID(
 
     @property
     def basis_(self) -> Floats:
-        """What the posteriors of all models are multiplied by for coordinates, (D, d)."""
+        """Map from the posteriors of all models to coordinates, (D, d)."""
         return self._basis
 
     def _embedding(self, row_dtype: Any, centers: Floats | None = None) -> Embedding:

@@ -1,6 +1,6 @@
 """Fitted models on disk: a Zarr group with a checksum, and no code in it.
 
-A file is data from somebody else.  What it may contain is fixed by the class that
+A file is data of others.  Its contents are fixed by the class that
 it names, looked up in a registry; every array is checked against its stored size
 before it is read, and against the others in shape, type and range afterwards.
 """
@@ -217,7 +217,7 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
     try:
         if folder is None:
             _check_store(store, inner, max_bytes)
-        # What consolidated metadata say about the arrays need not be so.
+        # Consolidated metadata may be wrong about the arrays.
         return zarr.open_group(store, path=inner, mode="r", use_consolidated=False, zarr_format=3)
     except FileNotFoundError as error:
         raise ModelFormatError("there is no Zarr group.") from error

@@ -1,4 +1,4 @@
-"""What an estimator needs to be saved, loaded and pickled."""
+"""Estimators that can be saved, loaded and pickled."""
 
 from __future__ import annotations
 

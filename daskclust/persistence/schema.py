@@ -1,4 +1,4 @@
-"""What of a fitted model is saved: each class declares its state, here is what can be declared.
+"""The saved state of fitted models: each class declares its own in the terms of this module.
 
 An estimator names the attributes that make up its state::
 
@@ -414,7 +414,7 @@ class Records(Entry):
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """What a dataclass holds: an entry for each field, and two sizes that are the same."""
+    """The form of a dataclass: an entry for each field, and two sizes that are the same."""
 
     entries: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
     same: tuple[str, str] | None = None

@@ -1,6 +1,6 @@
 """Which rows and pairs are worth a question, and what the answers would change.
 
-What is chosen is decided by pure functions on a few hundred nodes.  Rows are summed up by
+Pure functions choose among a few hundred nodes.  Rows are summed up by
 prototypes in all views side by side; one pass finds how doubtful the rows around each are and
 which row stands for them, and the choice is made on the client.
 """
@@ -119,7 +119,7 @@ def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
 
 @dataclass(frozen=True)
 class Answers:
-    """What is known of the points that were asked about.
+    """Answers for the points that were asked about.
 
     Attributes
     ----------

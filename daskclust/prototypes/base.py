@@ -1,4 +1,4 @@
-"""What the estimators on prototypes share: parameters, what is kept, rows at prediction."""
+"""Common to the estimators on prototypes: parameters, kept state, rows at prediction."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class BasePrototypes(Saveable, BaseEstimator):
         Raises
         ------
         ValueError
-            As of ``predict``.
+            See ``predict``.
         """
         check_is_fitted(self)
         return self._map(X, Nearness(self._nodes_of_views()), np.float64, "score_samples")

@@ -190,7 +190,7 @@ def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView |
     some = x[~np.isnan(x).all(axis=1)][:_TRAINED].astype(np.float64)
     with np.errstate(invalid="ignore"):
         center, deviation = np.nanmean(some, axis=0), np.nanstd(some, axis=0)
-    # A column that the sample does not have is left at its mean, which nobody knows: 0.
+    # A column that the sample does not have is left at its mean, which is unknown: 0.
     center, deviation = np.nan_to_num(center), np.nan_to_num(deviation)
     scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
     some[:, np.isnan(some).all(axis=0)] = 0.0

@@ -64,7 +64,7 @@ def spread(similarity: Floats, seeds: Floats, alpha: float) -> Floats:
     Parameters
     ----------
     similarity : ndarray of shape (k, k)
-        As of :func:`normalized`: eigenvalues of at most 1.
+        See :func:`normalized`: eigenvalues of at most 1.
     seeds : ndarray of shape (k, c)
         Labels of the nodes.
     alpha : float in [0, 1)

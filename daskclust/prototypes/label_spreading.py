@@ -54,7 +54,7 @@ _SETS, _MOST_PROTOTYPES = 6, 2400
 
 
 class _Read(NamedTuple):
-    """What ``fit`` was given besides X."""
+    """Arguments of ``fit`` besides X."""
 
     labels: PartialLabels
     cube: Any
@@ -224,7 +224,7 @@ tuple of str, default="auto"
         "left_out_log_loss_": Plain(dict),
         **STORED_POSTERIOR,
     }
-    #: What is in a checkpoint is the same with another classifier.
+    #: A checkpoint is the same with another classifier.
     _resumes_with: ClassVar[tuple[str, ...]] = ("classifier",)
 
     def __init__(
@@ -354,7 +354,7 @@ tuple of str, default="auto"
         posterior, said = self._mix(posterior, found.without, lesson)
         stored = store_posterior(posterior)
         for name in STORED_POSTERIOR:
-            # What an earlier fit has left is not this model's.
+            # Leftovers of an earlier fit are not this model's.
             self.__dict__.pop(name, None)
         self.__dict__.update(stored)
         self._keep(

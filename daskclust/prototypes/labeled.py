@@ -37,7 +37,7 @@ class RowNodes:
 
     def __init__(self, x: Array, weight: Floats) -> None:
         if len(x):
-            # What is missing comes first: NaN is in no order.
+            # Missing values come first: NaN has no order.
             keys = np.where(np.isnan(x), -np.inf, x)
             _, first, self.node = np.unique(keys, axis=0, return_index=True, return_inverse=True)
             self.x, self.node = x[first], self.node.ravel()
@@ -69,7 +69,7 @@ NODES_A_PROTOTYPE, REFERENCES_A_PAIR = 2, 1 / 2
 
 @dataclass(frozen=True)
 class LabelPlan:
-    """What becomes of the labeled rows.
+    """The treatment of the labeled rows.
 
     Attributes
     ----------

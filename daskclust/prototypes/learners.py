@@ -1,4 +1,4 @@
-"""What learns from the labeled rows alone: kernel ridge, nearest rows, and a classifier.
+"""Learners from the labeled rows alone: kernel ridge, nearest rows, and a classifier.
 
 What a classifier of scikit-learn has learned is taken out of it, where its parts are known (trees,
 linear functions of the features): rows are judged by these, in the fit as after loading, so that
@@ -275,7 +275,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class Learned(Protocol):
-    """What a classifier has learned; travels to the workers."""
+    """A fitted classifier; travels to the workers."""
 
     def predict_proba(self, X: Array) -> Floats:
         """Return the probabilities of the model's classes, (n, c)."""
@@ -283,7 +283,7 @@ class Learned(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Trees:
-    """Decision trees, as of :func:`daskclust.kernels.trees.leaf_shares`."""
+    """Decision trees, see :func:`daskclust.kernels.trees.leaf_shares`."""
 
     roots: NDArray[np.int32]
     children: NDArray[np.int32]

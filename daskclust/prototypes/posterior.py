@@ -447,7 +447,7 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
     Parameters
     ----------
     stored : mapping
-        As of :func:`store_posterior`, among others.
+        See :func:`store_posterior`, among others.
     space : Space
         All views.
     n_neighbors : int

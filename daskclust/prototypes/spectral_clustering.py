@@ -54,7 +54,7 @@ def cluster_nodes(
         How many nearest ones.
     n_clusters, seed : int
     wanted : ndarray of shape (k, k), optional
-        Constraints between the nodes, as of :func:`propagate_pairs`.
+        Constraints between the nodes, see :func:`propagate_pairs`.
 
     Returns
     -------
@@ -111,7 +111,7 @@ _LLOYD = 15
 
 
 class _Read(NamedTuple):
-    """What ``fit`` was given besides X."""
+    """Arguments of ``fit`` besides X."""
 
     labels: PartialLabels
     constraints: PairwiseConstraints

@@ -206,7 +206,7 @@ class SpreadingProblem(PrototypeProblem):
 
 
 class SpreadLabels(NamedTuple):
-    """What labels have become.
+    """Labels after spreading.
 
     Attributes
     ----------
@@ -328,7 +328,7 @@ def _travel(
         lost,
         float(counts.near[lost].sum() / 2),
         spread_left_out(reached[n_prototypes:], seeds),
-        # What no label reaches has no scores: even shares.
+        # Nodes that no label reaches have no scores: even shares.
         [shares(one) for one in spread.of_all([weighed(one, one.sum(axis=0)) for one in rest])],
     )
 
@@ -418,7 +418,7 @@ def spread_labels(
     graphs: list[list[NodeShares]] = [[] for _ in range(1 + len(rests))]
     for g, counts in enumerate(problem.counts(state)):
         one, own = travelled[g], nodes[g]
-        # What no label reaches stays as doubtful as it is.
+        # Nodes that no label reaches stay as doubtful as they are.
         both = joined(one.shares, fitted[g // n_sets][0](own))
         sure = np.where(one.lost[:, None], both, sharpened(both, _SURER))
         without = [

@@ -1,4 +1,4 @@
-"""What a fit on prototypes has found so far: spaces, prototypes, and the counts of the graph."""
+"""The state of a fit on prototypes: spaces, prototypes, and the counts of the graph."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class PrototypeProblem:
     extra : ndarray of shape (m, p)
         Rows that are nodes, too.
     labels : RowLabels or None
-        Labeled rows that are none.
+        Labeled rows that are not nodes.
     known : mapping
         What a checkpoint belongs to.
     """
@@ -282,7 +282,7 @@ class PrototypeProblem:
 
     @property
     def gaps(self) -> tuple[GapView | None, ...]:
-        """What makes complete rows of incomplete ones, for each view."""
+        """Completes incomplete rows, for each view."""
         if "_gaps" not in self.__dict__:
             self.__dict__["_gaps"] = self._find_gaps()
         return self.__dict__["_gaps"]

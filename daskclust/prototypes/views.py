@@ -141,7 +141,7 @@ def check_views(views: Any, *, is_cube: bool) -> tuple[str, ...]:
     Raises
     ------
     ValueError
-        For names that are none, repeated ones, none at all, and ``"whitened"`` without
+        For unknown names, repeated ones, none at all, and ``"whitened"`` without
         a cube.
     """
     if isinstance(views, str) and views == "auto":

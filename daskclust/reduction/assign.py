@@ -75,7 +75,7 @@ class Clusters(NamedTuple):
 
 
 class ClusterStatistics(NamedTuple):
-    """What an assignment pass returns.
+    """The result of an assignment pass.
 
     Attributes
     ----------

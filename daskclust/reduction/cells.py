@@ -1,4 +1,4 @@
-"""What is known of the rows around each node: how many, how doubtful, and whom to ask."""
+"""The rows around each node: their number, their doubt, and the one to ask."""
 
 from __future__ import annotations
 

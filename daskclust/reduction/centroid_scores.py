@@ -43,7 +43,7 @@ class SpreadRequest:
 
 
 class Spread(NamedTuple):
-    """What the pass brings home; arrays of shape (k,), float64.
+    """The result of the pass; arrays of shape (k,), float64.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def _block(rows: RowBlock, state: SpreadRequest) -> Partial:
     # Without another center there is no silhouette.
     score[~np.isfinite(b)] = 0.0
     values = np.stack([np.ones(len(a)), np.zeros(len(a)), a, own, score, score**2])
-    # What a row of no weight holds must not matter, NaN included.
+    # Values in a row of weight 0 must not matter, NaN included.
     values = np.where(weight > 0, values, 0.0) * weight
     # A small weight says what a row counts, not that there is less than a row.
     values[1] = np.where(weight > 0, np.maximum(weight, 1.0), 0.0)

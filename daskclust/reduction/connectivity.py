@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ConnectivityCounts:
-    """What is counted, for each space.
+    """Counts, for each space.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class ConnectivityCounts:
 
 @dataclass(frozen=True)
 class Connectivity:
-    """What to count; travels to the workers.
+    """The request of a count; travels to the workers.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a distributed algorithm is made of: the :class:`Reduction`.
+"""The part that distributed algorithms are made of: the :class:`Reduction`.
 
 Every algorithm of the package is the same loop: broadcast a small state, map a
 pure function over row blocks, merge partial statistics, finalize.  A reduction
@@ -203,8 +203,8 @@ class Field:
     Parameters
     ----------
     shape : tuple of int or None
-        ``None`` for the first axis: the data decide how long it is, as of a table of
-        the labels that occur.  Whoever declares such a field states what bounds it.
+        ``None`` for the first axis: the data decide how long it is, as in a table of
+        the labels that occur.  The declaration of such a field states its bound.
     merge : Merge or {"sum", "count", "moments", "min", "max", "top"}
         Names stand for the instances of :mod:`daskclust.reduction.contract`; any other
         :class:`~daskclust.reduction.contract.Merge` will do as well.

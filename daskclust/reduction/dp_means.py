@@ -96,7 +96,7 @@ class FoundingRequest:
 
 
 class Founding(NamedTuple):
-    """What a pass brings home.
+    """The result of a pass.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class _Group:
             self._places = np.concatenate([np.arange(k), places[order]])
         return self._centers, self._places
 
-    def room(self, n_clusters: int, size: int) -> int:
+    def capacity(self, n_clusters: int, size: int) -> int:
         """How many clusters rows may found where there are so many."""
         most = self.request.max_clusters
         return size if most is None else max(0, min(size, most - n_clusters))
@@ -185,7 +185,7 @@ class _Group:
             x,
             weight,
             self.request.delta,
-            self.room(len(centers), len(x)),
+            self.capacity(len(centers), len(x)),
             len(centers),
             labels,
             distances,

@@ -59,7 +59,7 @@ def _block(rows: RowBlock, state: FarthestFirst, carry: _Carry | None) -> tuple[
         measure = nearest_observed if state.missing else nearest
         found = measure(rows.x, state.points[seen:], shift=state.shift)[1]
         distances = np.minimum(distances, found)
-    # A row on a chosen point is none to choose; a row of no weight is absent.
+    # A row on a chosen point cannot be chosen; a row of weight 0 is absent.
     usable = distances > 0
     if rows.weight is not None:
         usable &= rows.weight > 0

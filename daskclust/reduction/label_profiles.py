@@ -52,7 +52,7 @@ class LabelSampleRequest:
 
 
 class LabelSample(NamedTuple):
-    """What the first pass brings home, for the m labels that occur.
+    """The result of the first pass, for the m labels that occur.
 
     Attributes
     ----------
@@ -274,7 +274,7 @@ class HistogramsRequest:
 
 
 class Histograms(NamedTuple):
-    """What the second pass brings home.
+    """The result of the second pass.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ class MixtureStack:
 
 
 class ExpectationSums(NamedTuple):
-    """What a pass over the posteriors returns.
+    """The result of a pass over the posteriors.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ __all__ = ["PARTIAL_SURVEY", "PartialSurvey"]
 
 @dataclass(frozen=True)
 class PartialSurvey(Survey):
-    """What the first pass found, over the values that are there.
+    """The result of the first pass, over the values that are there.
 
     Attributes
     ----------
@@ -144,5 +144,5 @@ def _finalize(partial: Partial, state: SurveyRequest) -> PartialSurvey:
     )
 
 
-#: What is observed of the columns, rows to start from, and the classes of labeled rows.
+#: Observed values of the columns, rows to start from, and the classes of labeled rows.
 PARTIAL_SURVEY = Reduction("partial-survey", _fields, _block, _finalize)

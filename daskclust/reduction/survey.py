@@ -58,7 +58,7 @@ LOG_LARGEST = float(np.log(1e300))
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """What the first pass is asked for.
+    """The request of the first pass.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class SurveyRequest:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first pass found.
+    """The result of the first pass.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ def _fields_of(p: int, n_sums: int, picks: tuple[int, int], hashed: bool) -> Map
 
 
 def usable_weight(rows: RowBlock, partial: Partial) -> Floats | None:
-    """Return the weights, 0 for those that are none; the first such row goes into the partial."""
+    """Return the weights, 0 for invalid ones; the first such row goes into the partial."""
     weight = rows.weight
     if weight is None:
         return None
@@ -204,7 +204,7 @@ def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
 
 
 def note_idle(partial: Partial, rows: RowBlock, weight: Floats | None) -> None:
-    """Put the sizes of values in rows of weight 0 into the partial; NaN is none."""
+    """Put the sizes of values in rows of weight 0 into the partial, without NaN."""
     if weight is None or weight.all():
         return
     sizes = np.abs(rows.x[weight == 0]).astype(np.float64)

@@ -25,7 +25,7 @@ class LeafQuery:
 
 
 class LeafStatistics(NamedTuple):
-    """What the pass returns.
+    """The result of the pass.
 
     Attributes
     ----------

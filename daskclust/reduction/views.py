@@ -1,4 +1,4 @@
-"""What a block of rows is turned into before a reduction sees it.
+"""Transformations of a block of rows before a reduction sees it.
 
 A view is a pure function of a :class:`RowBlock`.  Its ``key`` says which views are
 the same, so that many fits which share a pass make each only once.

@@ -1,4 +1,4 @@
-"""What a report holds, and putting it together."""
+"""The contents of a report."""
 
 from __future__ import annotations
 

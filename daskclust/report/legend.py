@@ -1,4 +1,4 @@
-"""What the values of a label map mean: classes by their own codes, names and colors."""
+"""The values of a label map: classes by their own codes, names and colors."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def expected_gain(
     Notes
     -----
     *This is an estimate by the model, not a test.* A model that is wrong with high
-    probabilities expects no change; a class that nobody has labeled yet does not occur in the
+    probabilities expects no change; a class without labels so far does not occur in the
     draws.  How well it predicted on five sets is shown in the documentation ("Asking for
     labels"). For an estimate of the accuracy itself keep some random labels apart.
 

@@ -195,7 +195,7 @@ def fit_references(
     jobs = [job(value, number) for number in range(n_references) for value in values]
     found: list[float] = []
     for start in range(0, len(jobs), _TOGETHER):
-        # Without clusters fits converge slowly; that is no news.
+        # Without clusters fits converge slowly; that needs no warning.
         found += run_grid(blank, jobs[start : start + _TOGETHER], ConvergenceWarning)
     return np.array(found, dtype=np.float64).reshape(n_references, len(values))
 

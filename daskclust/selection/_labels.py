@@ -23,7 +23,7 @@ __all__ = ["Questions", "ask", "suggest_labels"]
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked, and what is known of the rows around.
+    """The rows to ask about, and the rows around them.
 
     Attributes
     ----------

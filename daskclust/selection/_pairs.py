@@ -195,7 +195,7 @@ def _pairs(asked: _Asked, n: int) -> Iterator[tuple[int, int]]:
     table, nodes = asked.cells.table, asked.cells.nodes
     mass = np.where(table.medoids >= 0, table.counts, 0.0)
     if len(asked.answers.neighborhoods) < 2:
-        # Whoever is known is the first of the points.
+        # The first point is a known one.
         far = spread_out(nodes, mass, asked.z, n + 1)
         first = [int(row) for row in asked.rows[:1]]
         points = [*first, *(int(row) for row in table.medoids[far])]

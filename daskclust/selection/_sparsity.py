@@ -113,7 +113,7 @@ def choose_sparsity(
     *Passes* over the data: those of the longest fit, as all fits share them.  An
     estimator whose class overrides ``fit`` is fitted by that ``fit``, to X as given,
     without sharing, and refused for ``"gap"``, as references are never whole.
-    What fits have in common, such as the start and the first round, is computed
+    The common part of fits, such as the start and the first round, is computed
     once.  References read nothing: a row of a reference is made of values of each
     column, permuted, where it is needed.  For up to 8 MiB of data these are
     exact permutations; beyond, permutations of a uniform sample of rows that

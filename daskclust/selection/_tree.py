@@ -44,7 +44,7 @@ def _agreement(a: Ints, b: Ints, weights: Floats) -> float:
 def choose_cut(
     estimator: Any, X: Any, ks: Array, criterion: TreeCriterion, n_halves: int, random_state: Any
 ) -> Selection:
-    """Choose where to cut one tree; arguments as of ``choose_n_clusters``."""
+    """Choose where to cut one tree; arguments of ``choose_n_clusters``."""
     if not isinstance(estimator, AgglomerativeClustering):
         raise ValueError(
             f"method='tree' needs a tree: an AgglomerativeClustering; got {estimator!r}."

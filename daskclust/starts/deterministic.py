@@ -143,7 +143,7 @@ def robin_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     Parameters
     ----------
     x, weight, k
-        As of :func:`dkm_rows`.
+        See :func:`dkm_rows`.
 
     Returns
     -------

@@ -168,7 +168,7 @@ def sample_centers(
 
 @dataclass(frozen=True)
 class Candidates:
-    """What k-means|| draws for each restart, before it is clustered."""
+    """The candidates of k-means|| for each restart, before they are clustered."""
 
     _rounds: _Rounds
     _total: float
@@ -206,7 +206,7 @@ def draw_candidates(
     Parameters
     ----------
     rows, survey, n_clusters, seeds, oversampling_factor, init_rounds, shift, missing
-        As of :func:`sample_centers`.
+        See :func:`sample_centers`.
 
     Returns
     -------
@@ -347,7 +347,7 @@ def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0)
         return points
     used = (mass > 0) | (np.arange(len(mass)) < n_fixed)
     if used.sum() <= k:
-        # Candidates nobody is nearest to are still better than repeated ones.
+        # Candidates without rows of their own are still better than repeated ones.
         return np.concatenate([points[used], points[~used]])[:k]
     points, mass = _in_order(points[used], mass[used], n_fixed)
     work = len(points) * k

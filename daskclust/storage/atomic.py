@@ -23,7 +23,7 @@ __all__ = ["discard", "hidden_sibling", "naming", "new_place", "put_in_place", "
 #: Errors of a disk that takes no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
-#: What :class:`pathlib.Path` makes of a URL.
+#: The form that :class:`pathlib.Path` gives a URL.
 _WAS_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 _REMOVAL_TRIES, _REMOVAL_PAUSE = 20, 0.05  # pause in seconds
 #: Seconds by which the clocks of a process and of a file may differ.
@@ -39,7 +39,7 @@ def _host() -> str:
 def hidden_sibling(path: Path, ending: str) -> Path:
     """Return a new hidden name beside `path`, on the same file system, so that rename works.
 
-    It names this process, so that :func:`remove_stale` knows whether anybody still
+    It names this process, so that :func:`remove_stale` knows whether a process still
     writes there.
     """
     owner = f"{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

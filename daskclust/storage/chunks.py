@@ -80,7 +80,7 @@ def _folder(store: Any) -> str | None:
     if type(store) is zarr.storage.LocalStore:
         return str(store.root)
     if type(store) is zarr.storage.FsspecStore:
-        # What `dask.array.from_zarr` makes of a path.
+        # The form that `dask.array.from_zarr` gives a path.
         files = getattr(store.fs, "sync_fs", store.fs)
         return str(store.path) if type(files) is LocalFileSystem else None
     return None

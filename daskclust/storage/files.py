@@ -161,7 +161,7 @@ def matching(place: str) -> list[str]:
             f"There is no file {redact(place)!r}; give the path of an existing one."
         )
     if place.endswith(inner):
-        # What is before the path stays: hosts and users are no part of fsspec's names.
+        # The part before the path stays: hosts and users are not in fsspec's names.
         return [place.removesuffix(inner) + name for name in found]
     return [str(file_system.unstrip_protocol(name)) for name in found]
 

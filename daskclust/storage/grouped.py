@@ -26,7 +26,7 @@ from daskclust.storage.urls import redact
 
 __all__ = ["GroupedRows", "TemporaryFolder", "temporary_folder"]
 
-#: What a part begins with: these letters, how many groups are in it, and its records.
+#: The head of a part: these letters, its number of groups, and of records.
 _HEAD = struct.Struct("<8sqq")
 _MAGIC = b"dcrows01"
 
@@ -38,7 +38,7 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
     It has a name of its own in `base`, or in Dask's ``temporary-directory``, or in that of the
     system.
 
-    What a killed process left in the same place is removed by the next who uses it.
+    The next user removes the remains of a killed process in the same place.
 
     >>> with temporary_folder() as folder:
     ...     Path(folder).is_dir()

@@ -97,7 +97,7 @@ class RetryingStore(WrapperStore[Store]):
             raise TimeoutError(f"no answer within {format_time(self.retries.timeout)}") from None
 
     async def _write(self, request: Callable[[], Awaitable[T]], key: str, done: str) -> T:
-        # What is removed may be a whole folder: as many requests as there are objects.
+        # A whole folder may be removed: as many requests as there are objects.
         return await self._again(request, key, unwritten, done, timed=done == "written")
 
     async def _all(self, names: Callable[[], AsyncIterator[str]], prefix: str = "") -> list[str]:

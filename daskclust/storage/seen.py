@@ -279,7 +279,7 @@ class StoredArray:
             # Zarr fills what is absent.
             self._check_chunks(selection)
         if self._is_empty(values):
-            # What a store that is gone since would answer.
+            # The answer of a store that is gone since.
             self.check(again=True)
         return values
 

@@ -105,7 +105,7 @@ def open_store(store: Any) -> zarr.Group | zarr.Array:
     if isinstance(store, zarr.Group | zarr.Array):
         node: zarr.Group | zarr.Array = store
     elif isinstance(store, Store) and type(store) not in _PLAIN_STORES:
-        # A store of somebody's own: what it does besides reading files must not be lost.
+        # A store of the user's own class: its additions to reading files must not be lost.
         node = zarr.open(retrying(store), mode="r" if store.read_only else "r+")
     else:
         path = local_path(store)

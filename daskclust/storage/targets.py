@@ -23,7 +23,7 @@ __all__ = ["Group", "check_written", "new_group", "resolve"]
 
 #: Attribute of every group that daskclust writes: its kind and the names inside.
 _WRITTEN = "daskclust_written"
-#: Endings of files behind which nobody looks for a Zarr store.
+#: Endings of files that are not Zarr stores.
 _FOREIGN = frozenset(
     ".bmp .bil .bsq .cdf .csv .dat .gif .gpkg .h5 .hdf5 .hdr .html .img .jp2 .jpeg .jpg .json "
     ".nc .nc4 .npy .npz .parquet .pdf .pkl .png .shp .svg .tif .tiff .txt .vrt".split()

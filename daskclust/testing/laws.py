@@ -67,7 +67,7 @@ def _fold(
 ) -> Partial:
     """Work through the blocks of one group, each in the light of those before it.
 
-    What blocks carry is changed in place.
+    Carries of blocks are changed in place.
     """
     partial = reduction.identity(state)
     for i, block in enumerate(blocks):
@@ -114,7 +114,7 @@ def reduce_blocks(
 ) -> list[Any]:
     """Make one pass for each state, without an engine; return the finalized results.
 
-    What blocks carry is passed on from one pass to the next.
+    Carries of blocks are passed on from one pass to the next.
     """
     carries: list[Any] = [None] * len(blocks)
     results = []

@@ -50,7 +50,7 @@ class Cut(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What ``fit`` was given besides X."""
+    """Arguments of ``fit`` besides X."""
 
     cannot_link: Ints
     cube: Any
@@ -494,7 +494,7 @@ def _rows_of_leaves(problem: LeavesProblem, state: Leaves) -> tuple[Ints, Ints]:
 
 
 def _between_leaves(pairs: Ints, own: tuple[Ints, Ints]) -> Ints:
-    """Return pairs of rows as pairs of leaves; rows of weight 0 are none."""
+    """Return pairs of rows as pairs of leaves, without rows of weight 0."""
     rows, leaves = own
     if not len(pairs) or not len(rows):
         return np.empty((0, 2), np.int64)

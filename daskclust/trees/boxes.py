@@ -77,7 +77,7 @@ SHARE_OUT = Reduction("share-out", _share_fields, _share_block, _share_result)
 
 @dataclass(frozen=True)
 class _BoxTask:
-    """What the clustering of any box needs; travels to the workers."""
+    """Common to the clustering of all boxes; travels to the workers."""
 
     tree: BoxTree
     rows: GroupedRows
@@ -89,7 +89,7 @@ class _BoxTask:
 
 
 class _BoxResult(NamedTuple):
-    """What of the clusters of a box the client joins."""
+    """The part of a box's clusters that the client joins."""
 
     founders: Ints
     cells: Ints

@@ -34,7 +34,7 @@ __all__ = ["HDBSCAN"]
 
 @dataclass(frozen=True)
 class _Membership:
-    """What a row is, by its nearest leaf and its distance to it; travels to workers.
+    """The label of a row, by its nearest leaf and its distance to it; travels to workers.
 
     Parameters
     ----------

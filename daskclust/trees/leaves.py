@@ -34,7 +34,7 @@ __all__ = ["Leaves", "LeavesProblem", "NearestLeaf", "TreeEstimator", "count_row
 
 @dataclass(frozen=True)
 class Leaves:
-    """What the leaves stand for.
+    """The rows that the leaves stand for.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class LeavesProblem:
 
 @dataclass(frozen=True)
 class NearestLeaf:
-    """What becomes of a block's rows; travels to workers.
+    """Handles a block's rows; travels to workers.
 
     Parameters
     ----------

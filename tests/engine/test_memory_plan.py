@@ -18,7 +18,7 @@ from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.graphs import graph_behind
 from daskclust.engine.memory import (
     MemoryPlan,
-    Room,
+    WorkerMemory,
     check_blocks,
     check_workers,
     free_memory,
@@ -30,16 +30,16 @@ from daskclust.exceptions import MemoryPlanError
 MIB = 2**20
 
 
-def room(limit: int, used: int, n_threads: int = 1, strict: bool = True) -> Room:
-    return Room("worker", n_threads, limit * MIB, used * MIB, strict=strict)
+def memory(limit: int, used: int, n_threads: int = 1, strict: bool = True) -> WorkerMemory:
+    return WorkerMemory("worker", n_threads, limit * MIB, used * MIB, strict=strict)
 
 
 def test_what_fits_is_not_refused():
-    check_blocks([room(600, 300)], MIB, 16, 8, 0, 4)  # 2 blocks of 128 of 270 MiB
+    check_blocks([memory(600, 300)], MIB, 16, 8, 0, 4)  # 2 blocks of 128 of 270 MiB
 
 
 @pytest.mark.parametrize(
-    ("case", "free"), [(room(600, 400), False), (room(600, 400, strict=False), True)]
+    ("case", "free"), [(memory(600, 400), False), (memory(600, 400, strict=False), True)]
 )
 def test_what_a_nanny_would_end_is_refused_with_what_fits(case, free):
     if free:
@@ -51,44 +51,44 @@ def test_what_a_nanny_would_end_is_refused_with_what_fits(case, free):
     check_blocks([case], rows, 16, 8, 0, 4)
     with pytest.raises(MemoryPlanError):
         check_blocks([case], rows + 1, 16, 8, 0, 4)
-    check_blocks([room(704, 400)], MIB, 16, 8, 0, 4)
+    check_blocks([memory(704, 400)], MIB, 16, 8, 0, 4)
 
 
 def test_a_second_precision_takes_a_tile_more():
     # Stored in 4 bytes, worked on in 8 a tile at a time: 2 x 4 bytes a value, and the tile.
-    check_blocks([room(460, 300)], MIB, 16, 4, 0, 4)  # 128 of 137 MiB
+    check_blocks([memory(460, 300)], MIB, 16, 4, 0, 4)  # 128 of 137 MiB
     with pytest.raises(MemoryPlanError):
-        check_blocks([room(460, 300)], MIB, 16, 4, 16 * MIB, 4)
-    check_blocks([room(480, 300)], MIB, 16, 4, 16 * MIB, 4)
+        check_blocks([memory(460, 300)], MIB, 16, 4, 16 * MIB, 4)
+    check_blocks([memory(480, 300)], MIB, 16, 4, 16 * MIB, 4)
 
 
 def test_a_worker_that_would_be_paused_for_good_is_refused():
     """Above its pausing share a worker takes no tasks, and the process itself does not shrink."""
-    check_workers([room(600, 480)])
+    check_workers([memory(600, 480)])
     with pytest.raises(MemoryPlanError, match=r"at 80% .*pause.* of at least 608 MiB") as error:
-        check_workers([room(1000, 300), room(600, 482)])
+        check_workers([memory(1000, 300), memory(600, 482)])
     assert "\n" not in str(error.value)
-    check_workers([room(608, 482)])
+    check_workers([memory(608, 482)])
     # Where workers are never paused, and where they are later.
-    check_workers([Room("worker", 1, 600 * MIB, 590 * MIB, pause=0.0)])
-    check_workers([Room("worker", 1, 600 * MIB, 490 * MIB, pause=0.85)])
+    check_workers([WorkerMemory("worker", 1, 600 * MIB, 590 * MIB, pause=0.0)])
+    check_workers([WorkerMemory("worker", 1, 600 * MIB, 490 * MIB, pause=0.85)])
     # A limit that is advised for blocks does not run into it, either.
     with pytest.raises(MemoryPlanError, match=r"at least 608 MiB"):
-        check_blocks([room(500, 482)], MIB // 16, 8, 8, 0, 4)
+        check_blocks([memory(500, 482)], MIB // 16, 8, 8, 0, 4)
 
 
 def test_the_end_of_a_worker_is_where_its_configuration_says():
-    later = Room("worker", 1, 600 * MIB, 330 * MIB, terminate=0.98)
+    later = WorkerMemory("worker", 1, 600 * MIB, 330 * MIB, terminate=0.98)
     check_blocks([later], MIB, 16, 8, 0, 4)  # 256 of 258 MiB
     with pytest.raises(MemoryPlanError, match="at 95% it is killed"):
-        check_blocks([room(600, 330)], MIB, 16, 8, 0, 4)
+        check_blocks([memory(600, 330)], MIB, 16, 8, 0, 4)
 
 
 def test_threads_share_a_worker():
     with pytest.raises(MemoryPlanError, match="fewer threads a worker"):
-        check_blocks([room(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 8)
+        check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 8)
     # Two tasks keep two threads busy, not four.
-    check_blocks([room(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 2)
+    check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 2)
 
 
 @contextmanager
@@ -161,30 +161,30 @@ def test_a_worker_without_a_limit_has_what_the_machine_has():
         ) as cluster,
         Client(cluster) as client,
     ):
-        _, rooms = measure(client)
-    assert free_memory(rooms) > 100 * MIB
-    assert rooms[0].used > 50 * MIB
-    assert np.isfinite(rooms[0].limit)
+        _, workers = measure(client)
+    assert free_memory(workers) > 100 * MIB
+    assert workers[0].used > 50 * MIB
+    assert np.isfinite(workers[0].limit)
 
 
 def test_what_passes_carry_along_is_counted():
-    plan = MemoryPlan([room(1000, 300)], n_groups=2, block=50 * MIB)
+    plan = MemoryPlan([memory(1000, 300)], n_groups=2, block=50 * MIB)
     plan.check("lloyd", 190 * MIB, 8 * MIB)  # 50 + 3 x 190 + 8 of 650 MiB
     with pytest.raises(MemoryPlanError, match=r"pass 'lloyd' does not fit.*at least \d+ MiB"):
         plan.check("lloyd", 200 * MIB, 8 * MIB)
     # Many groups are merged in a tree, so many at a time.
-    many = MemoryPlan([room(1000, 300)], n_groups=20)
+    many = MemoryPlan([memory(1000, 300)], n_groups=20)
     many.check("lloyd", 70 * MIB, 8 * MIB)
     with pytest.raises(MemoryPlanError):
         many.check("lloyd", 75 * MIB, 8 * MIB)
-    MemoryPlan([room(1000, 300, strict=False)], 20).check("lloyd", 900 * MIB, 0)
+    MemoryPlan([memory(1000, 300, strict=False)], 20).check("lloyd", 900 * MIB, 0)
 
 
 def test_a_read_larger_than_its_blocks_is_counted():
     # Blocks of 4 MiB that are cut out of an array of 400.
-    check_blocks([room(1000, 300)], MIB // 16, 8, 8, 8, 2, read=400 * MIB)
+    check_blocks([memory(1000, 300)], MIB // 16, 8, 8, 8, 2, read=400 * MIB)
     with pytest.raises(MemoryPlanError, match=r"read arrays of 800.00 MiB.*chunks in the store"):
-        check_blocks([room(1000, 300)], MIB // 16, 8, 8, 8, 2, read=800 * MIB)
+        check_blocks([memory(1000, 300)], MIB // 16, 8, 8, 8, 2, read=800 * MIB)
 
 
 @pytest.mark.parametrize("rechunked", [False, True])

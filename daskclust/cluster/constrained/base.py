@@ -1,4 +1,4 @@
-"""What the estimators of the constrained family share: hooks of the fit, starts, and results."""
+"""Common to the estimators of the constrained family: hooks of the fit, starts, and results."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _COVERING = {
     "ss-k-means||": "k-means||",
     "ss-k-means++": "k-means++",
 }
-#: What a saved model holds of its constraints.
+#: The constraints in a saved model.
 CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
     "constraint_violations_": VIOLATIONS,
     "classes_": Classes(),

@@ -325,7 +325,7 @@ def _stacked(values: list[Any]) -> Array | None:
 
 
 class Iteration(NamedTuple):
-    """What one iteration did to one restart.
+    """The result of one iteration of one restart.
 
     Attributes
     ----------
@@ -391,7 +391,7 @@ class Iteration(NamedTuple):
 
 
 class UpdateRule(Protocol):
-    """What follows when the centers have moved: weights, rounds, the end."""
+    """Weights, rounds and the end, after the centers have moved."""
 
     @property
     def max_rounds(self) -> int:
@@ -412,7 +412,7 @@ class UpdateRule(Protocol):
 
 @dataclass(frozen=True)
 class ConstrainedLloyd:
-    """What is iterated: constrained rows, a rule to assign them, and a rule of updates.
+    """The iterated problem: constrained rows, a rule to assign them, and a rule of updates.
 
     Parameters
     ----------

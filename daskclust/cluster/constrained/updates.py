@@ -34,7 +34,7 @@ class PlainMeans:
     Parameters
     ----------
     tolerance : ndarray of shape (p,), float64
-        As of :meth:`Iteration.stands_still`.
+        See :meth:`Iteration.stands_still`.
     """
 
     max_rounds: ClassVar[int] = 1
@@ -67,7 +67,7 @@ class PlainMeans:
 
 #: Relative error of a difference of two means, amply.
 _ROUNDING = 8 * np.finfo(np.float64).eps
-#: What a saved model holds of its weights.
+#: The weights in a saved model.
 SPARSE_ATTRIBUTES: Mapping[str, Entry] = {
     "feature_weights_": Array("p", low=0),
     "feature_scores_": Array("p"),
@@ -157,7 +157,7 @@ class SparseWeights:
         scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
         observed = state.counts if state.masses is None else state.masses
         gamma = between_scores(state.sums, observed, self.survey.mean)
-        # What differences of means amount to when there are none: a constant feature, or k = 1.
+        # Rounding of differences of equal means: a constant feature, or k = 1.
         gamma[gamma <= state.counts.sum() * (_ROUNDING * scale) ** 2] = 0.0
         return gamma
 
@@ -231,7 +231,7 @@ class DiagonalMetric(PlainMeans):
     Parameters
     ----------
     tolerance
-        As of :class:`PlainMeans`.
+        See :class:`PlainMeans`.
     survey : Survey
         Of the data.
     assignment : SoftConstraints

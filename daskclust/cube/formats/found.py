@@ -1,4 +1,4 @@
-"""What all readers share: the attributes that they leave on an array, and the missing extra."""
+"""Common to all readers: the attributes that they leave on an array, and the missing extra."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _position(questions: Any) -> tuple[str | None, tuple[Any, Any]]:
     code = crs.to_epsg(min_confidence=100)
     if code is not None and code != 4326:
         return f"urn:ogc:def:crs:EPSG::{code}", here
-    # What GeoJSON means where it names no system.
+    # GeoJSON's system where it names none.
     turned = pyproj.Transformer.from_crs(crs, "OGC:CRS84", always_xy=True).transform(*here)
     return None, (np.asarray(turned[0]), np.asarray(turned[1]))
 

@@ -37,7 +37,7 @@ from daskclust.storage.urls import redact
 __all__ = ["envi_data_file", "open_raster", "open_rasters", "zipped_image"]
 
 _ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
-#: What a zipped store holds, and what else is read from archives.
+#: Files of a zipped store, and the others that are read from archives.
 _ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 _ZIPPED = (".tif", ".tiff", ".jp2")
 #: Of decoded blocks that GDAL keeps in a process.
@@ -139,7 +139,7 @@ def _attributes(file: Any) -> dict[str, Any]:
         found["flag_colors"] = colors
     alpha = [kind == ColorInterp.alpha for kind in file.colorinterp]
     if any(alpha) and not all(alpha):
-        # What it hides is masked; it is no feature.
+        # Hidden pixels are masked; the mask itself is not a feature.
         known = found.get(BAD_BANDS, [False] * n)
         found[BAD_BANDS] = [bad or hides for bad, hides in zip(known, alpha, strict=True)]
     tags = file.tags(1)

@@ -23,7 +23,7 @@ IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 _UNITS = {"metre": "m", "meter": "m", "degree": "\N{DEGREE SIGN}", "kilometre": "km"}
 #: Degrees of longitude; and how far the middle of an edge may lie off, as a share of its length.
 _HALF_TURN, _BENT = 180.0, 0.25
-#: What a pixel without a class holds.
+#: Value of a pixel without a class.
 NO_CLASS = -1
 
 

@@ -41,7 +41,7 @@ _OVER_NM = {
     "mhz": _LIGHT * 1e3,
     "hz": _LIGHT * 1e9,
 }
-#: What stands where no unit is told.
+#: Texts that mean no unit.
 _UNSTATED = ("", "none", "unknown", "n/a", "undefined", "1")
 #: Band centers below this are micrometers, where no unit is stated: no sensor is that far in the
 #: ultraviolet.

@@ -1,4 +1,4 @@
-"""What the constraint kernels take, as arrays for compiled code, and what they return."""
+"""Arguments and results of the constraint kernels, as arrays for compiled code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_penalty(penalty: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Violations:
-    """What a labeling violates, each violated pair once, times its weight.
+    """Violations of a labeling, each violated pair once, times its weight.
 
     Totals of explicit and implied pairs are added with ``+``.
 
@@ -91,7 +91,7 @@ class Violations:
 
     @property
     def feature_sums(self) -> Floats:
-        """What Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,)."""
+        """The term that Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,)."""
         return self.must_link + self.cannot_link
 
     def objective(self, weights: ArrayLike, *, penalty: Penalty = "distance") -> float:

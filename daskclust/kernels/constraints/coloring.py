@@ -130,7 +130,7 @@ def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int)
     Parameters
     ----------
     costs, indptr, neighbors
-        As of :func:`greedy`.
+        See :func:`greedy`.
     labels : int64 array of shape (n,)
         A proper coloring; overwritten by one that costs no more.
     n_sweeps : int
@@ -338,7 +338,7 @@ def search(
     Parameters
     ----------
     costs, indptr, neighbors
-        As of :func:`greedy`.
+        See :func:`greedy`.
     members : int64 array of shape (m,)
         The vertices.
     local : int64 array of shape (n,)
@@ -389,7 +389,7 @@ def solve_small(
     Parameters
     ----------
     costs, indptr, neighbors
-        As of :func:`greedy`.
+        See :func:`greedy`.
     starts, members : int64 arrays
         Component i is ``members[starts[i]:starts[i + 1]]``.
     labels : int64 array of shape (n,)

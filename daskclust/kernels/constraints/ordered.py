@@ -58,7 +58,7 @@ class _Statistics(NamedTuple):
 
 
 class _Prices(NamedTuple):
-    """What one row would pay in each cluster.
+    """The price of one row in each cluster.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ def _add_listed(
         k = labels[neighbors[e]]
         if k < 0:
             continue  # a partner without a label has no say
-        # Without a branch on the kind, which nobody could predict.
+        # Without a branch on the kind, which processors could not predict.
         kind = np.int64(is_must_link[e])
         penalties[kind, k] += costs[e]
         total += kind * costs[e]

@@ -43,7 +43,7 @@ class Patterns(NamedTuple):
 
 
 class Conditioned(NamedTuple):
-    """What :func:`condition_rows` finds.
+    """The result of :func:`condition_rows`.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ def _condition(rows: Any, components: Any, found: Any) -> None:
                     for b in range(p):
                         sums[k, at + b] += wa * gap[b]
         for k in range(d):
-            # What is not known of the missing values: their conditional covariance.
+            # The uncertainty of the missing values: their conditional covariance.
             for a in range(m):
                 for b in range(m):
                     spread[a, b] = covariances[k, gone[a], gone[b]]

@@ -128,7 +128,7 @@ def _model_groups(bounds: Ints) -> list[tuple[int, int]]:
 class Diagonal:
     """Log-densities under diagonal covariances: products with [x^2 o, x o, o].
 
-    What the methods return is overwritten by the next call.
+    The next call overwrites the results of the methods.
     """
 
     def __init__(self, mixtures: Mixtures, shift: Floats) -> None:
@@ -172,7 +172,7 @@ class Diagonal:
 class Full:
     """Log-densities of complete rows under full covariances.
 
-    What the methods return is overwritten by the next call.
+    The next call overwrites the results of the methods.
     """
 
     def __init__(self, mixtures: Mixtures) -> None:

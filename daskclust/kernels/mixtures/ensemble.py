@@ -55,7 +55,7 @@ def project(
     Parameters
     ----------
     x, mixtures, shift, dtype
-        As of :func:`features`.
+        See :func:`features`.
     basis : ndarray of shape (D, d)
 
     Returns
@@ -101,7 +101,7 @@ def add_gram(
     Parameters
     ----------
     x, mixtures, shift, dtype
-        As of :func:`features`.
+        See :func:`features`.
     basis : ndarray of shape (D, l), optional
     weight : ndarray of shape (n,), float64, optional
     segments : ndarray of int64, optional

@@ -30,7 +30,7 @@ _KEPT_VALUES = 2**22
 
 
 class MixtureSums(NamedTuple):
-    """What a block adds to an EM iteration, as unevaluated pairs.
+    """A block's share of an EM iteration, as unevaluated pairs.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class RepeatedRows:
         Returns
         -------
         ndarray of shape (D, s), float64
-            As of :class:`MixtureSums`, pairs added up.
+            See :class:`MixtureSums`, pairs added up.
         """
         if mixtures.diagonal and self._made is not None:
             with one_blas_thread():
@@ -283,7 +283,7 @@ def accumulate_start(
     full : bool
         Whether products of features are wanted.
     weight, segments
-        As of :func:`accumulate_mixtures`.
+        See :func:`accumulate_mixtures`.
 
     Returns
     -------

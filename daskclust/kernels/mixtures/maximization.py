@@ -19,7 +19,7 @@ def move_diagonal(sums: Any, mass: Any, means: Any, variances: Any, shift: Any, 
     Parameters
     ----------
     sums : ndarray of shape (D, 3p + 1), float64
-        As of :class:`daskclust.kernels.mixtures.expectation.MixtureSums`.
+        See :class:`daskclust.kernels.mixtures.expectation.MixtureSums`.
     mass : ndarray of shape (D,), float64
         Of the components; positive.
     means, variances : ndarray of shape (D, p), float64

@@ -1,4 +1,4 @@
-"""What becomes of rows under Gaussian mixtures: posteriors, likelihoods, missing values."""
+"""Rows under Gaussian mixtures: posteriors, likelihoods, missing values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def posterior_tiles(
     Parameters
     ----------
     x, mixtures, shift, dtype
-        As of :func:`posteriors`.
+        See :func:`posteriors`.
     segments : ndarray of int64, optional
         No tile reaches over the end of one.
     """

@@ -25,7 +25,7 @@ _CACHED = 1024
 
 
 class LocalDensity(NamedTuple):
-    """What :func:`local_densities` returns.
+    """The result of :func:`local_densities`.
 
     Attributes
     ----------
