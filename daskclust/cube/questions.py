@@ -16,7 +16,7 @@ from daskclust.cube._scaling import Scaling
 from daskclust.cube.formats.points import points_image
 from daskclust.engine import compute
 
-__all__ = ["Questions", "questions_of", "rows_of_pixels"]
+__all__ = ["Questions", "places_of_rows", "questions_of", "rows_of_pixels"]
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,68 @@ def _block_pixels(
     excluded: Bools | None = None,
     *,
     source: CubeSource,
-    scaling: Scaling,
+    scaling: Scaling | None,
 ) -> NDArray[np.object_]:
     """Places and values of some of the valid pixels of a block, by their number."""
-    numbers: Ints = wanted[0]
     number = int(ids[0])
-    if not len(numbers):
-        return one_object((numbers, numbers, np.empty((0, source.n_bands), scaling.dtype)))
     valid, values = source.pixels(number, excluded)
-    places = np.flatnonzero(valid)[numbers]
+    inside = np.flatnonzero(valid)[wanted[0]]
     down, across = source.grid.region(number)
-    lines, columns = np.divmod(places, across.stop - across.start)
-    return one_object((lines + down.start, columns + across.start, scaling(values[places])))
+    lines, columns = np.divmod(inside, across.stop - across.start)
+    places = (lines + down.start) * source.grid.shape[1] + columns + across.start
+    return one_object((places, None if scaling is None else scaling(values[inside])))
+
+
+def _find_pixels(cube: Any, rows: Ints, scaling: Scaling | None) -> tuple[Ints, Any]:
+    """Places of rows in the image (``y * width + x``), and their values if scaled; one pass."""
+    starts = np.cumsum((0, *cube.block_counts))
+    order = np.argsort(rows, kind="stable")
+    bounds = np.searchsorted(rows[order], starts)
+    table = np.empty(cube.blocks.count, dtype=object)
+    for i in range(len(table)):
+        table[i] = rows[order[bounds[i] : bounds[i + 1]]] - starts[i]
+    found = cube._per_block(
+        _block_pixels,
+        da.from_array(table, chunks=1),
+        sizes=(1,) * len(table),
+        dtype=object,
+        token="daskclust-questions",
+        scaling=scaling,
+    )
+    places = np.empty(len(rows), np.int64)
+    values = None if scaling is None else np.empty((len(rows), cube.shape[2]), scaling.dtype)
+    concerned = np.flatnonzero(np.diff(bounds))
+    if len(concerned):
+        parts = compute("the reading of pixels", found.blocks[concerned])[0]
+        places[order] = np.concatenate([own for own, _ in parts])
+        if values is not None:
+            values[order] = np.concatenate([own for _, own in parts])
+    return places, values
+
+
+def places_of_rows(cube: Any, rows: Ints) -> Ints:
+    """Return the places ``y * width + x`` of rows in the image.
+
+    Notes
+    -----
+    Nothing is read where no pixel is masked; else the blocks that hold these rows.
+
+    Examples
+    --------
+    >>> from daskclust import open_cube
+    >>> cube = open_cube(np.zeros((2, 4, 1)), dims=("y", "x", "band"), chunks=(2, 2))
+    >>> places_of_rows(cube, np.arange(8)).tolist()
+    [0, 1, 4, 5, 2, 3, 6, 7]
+    """
+    if cube.n_masked:
+        return _find_pixels(cube, rows, None)[0]
+    starts = np.cumsum((0, *cube.block_counts))
+    number = np.searchsorted(starts, rows, side="right") - 1
+    grid = cube.blocks
+    i, j = np.divmod(number, grid.numblocks[1])
+    y, x = np.divmod(rows - starts[number], np.array(grid.chunks[1])[j])
+    places: Ints = (y + i * grid.block[0]) * grid.shape[1] + x + j * grid.block[1]
+    return places
 
 
 def questions_of(cube: Any, rows: Ints) -> Questions:
@@ -76,29 +126,9 @@ def questions_of(cube: Any, rows: Ints) -> Questions:
             f"Rows {rows.min()} to {rows.max()} are asked for; expected numbers in "
             f"[0, {cube.n_valid}), the valid pixels."
         )
-    starts = np.cumsum((0, *cube.block_counts))
-    order = np.argsort(rows, kind="stable")
-    bounds = np.searchsorted(rows[order], starts)
-    table = np.empty(cube.blocks.count, dtype=object)
-    for i in range(len(table)):
-        table[i] = rows[order[bounds[i] : bounds[i + 1]]] - starts[i]
     plain = Scaling("none", cube.sample_scaling.dtype)
-    found = cube._per_block(
-        _block_pixels,
-        da.from_array(table, chunks=1),
-        sizes=(1,) * len(table),
-        dtype=object,
-        token="daskclust-questions",
-        scaling=plain,
-    )
-    concerned = np.flatnonzero(np.diff(bounds))
-    some = found.blocks[concerned]
-    parts = compute("the reading of pixels", some)[0] if len(concerned) else []
-    lines, columns = np.empty((2, len(rows)), np.int64)
-    spectra = np.empty((len(rows), cube.shape[2]), plain.dtype)
-    if len(concerned):
-        lines[order], columns[order] = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
-        spectra[order] = np.concatenate([p[2] for p in parts])
+    places, spectra = _find_pixels(cube, rows, plain)
+    lines, columns = np.divmod(places, cube.shape[1])
     grid = cube.pixel_grid
     a, b, c, d, e, f = grid.transform
     east, south = columns + 0.5, lines + 0.5

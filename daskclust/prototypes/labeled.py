@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -126,7 +127,10 @@ class LabelPlan:
 
 
 def chosen(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> Bools:
-    """Choose rows evenly among the classes: small ones whole, of the others the same number."""
+    """Choose rows evenly among the classes: small ones whole, of the others the same number.
+
+    What is chosen depends on the order of the rows.
+    """
     sizes = np.bincount(codes, minlength=n_classes)
     left, quota = count, np.zeros(n_classes, np.int64)
     order = np.argsort(sizes, kind="stable")
@@ -142,7 +146,12 @@ def chosen(codes: NDArray[np.int32], n_classes: int, count: int, seed: int) -> B
     return np.asarray(rank < quota[codes])
 
 
-def plan_labels(labels: PartialLabels, n_prototypes: int, seed: int) -> LabelPlan:
+def plan_labels(
+    labels: PartialLabels,
+    n_prototypes: int,
+    seed: int,
+    places: Callable[[Ints], Ints] | None = None,
+) -> LabelPlan:
     """Decide what becomes of the labeled rows, by their number.
 
     Parameters
@@ -151,16 +160,21 @@ def plan_labels(labels: PartialLabels, n_prototypes: int, seed: int) -> LabelPla
     n_prototypes : int
         As asked for.
     seed : int
+    places : callable(rows) -> ndarray of int64, optional
+        Of pixels, whose row numbers depend on the chunks.
     """
     count, n_classes = len(labels.rows), labels.n_classes
     n_nodes = max(NODES_A_PROTOTYPE * n_prototypes, n_classes)
     if count <= n_nodes:
         return LabelPlan(labels.rows, labels.codes, np.ones(count, bool), None)
     n_fetched = max(int(REFERENCES_A_PAIR * n_prototypes**2), n_nodes)
-    fetched = np.flatnonzero(chosen(labels.codes, n_classes, min(n_fetched, count), seed))
-    codes = labels.codes[fetched]
-    is_node = chosen(codes, n_classes, n_nodes, seed)
+    order = np.arange(count) if places is None else np.argsort(places(labels.rows))
+    drawn = chosen(labels.codes[order], n_classes, min(n_fetched, count), seed)
+    fetched = order[drawn]
+    nodes = fetched[chosen(labels.codes[fetched], n_classes, n_nodes, seed)]
+    fetched.sort()
+    is_node = np.isin(fetched, nodes)
     other = np.ones(count, bool)
-    other[fetched[is_node]] = False
+    other[nodes] = False
     others = RowLabels(labels.rows[other], labels.codes[other], n_classes)
-    return LabelPlan(labels.rows[fetched], codes, is_node, others)
+    return LabelPlan(labels.rows[fetched], labels.codes[fetched], is_node, others)

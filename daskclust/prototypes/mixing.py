@@ -98,17 +98,19 @@ class Lesson:
         self._weight = plan.weights.sum(axis=1)
         self.points = RowNodes(plan.x, self._weight)
         self.known = shares(self.points.sums(plan.weights))
-        self._teaches = np.ones(len(plan.codes), bool)
+        # In an order of their values: row numbers of pixels depend on the chunks.
+        self._taught = np.lexsort((self._weight, self._codes, self.points.node))
         if len(plan.codes) > TAUGHT:
-            self._teaches = chosen(plan.codes, len(self._classes), TAUGHT, seed)
+            drawn = chosen(self._codes[self._taught], len(self._classes), TAUGHT, seed)
+            self._taught = self._taught[drawn]
         self.n_labels = len(plan.labels.rows)
-        self.n_taught = int(self._teaches.sum())
-        number = self._deal(plan, seed)
+        self.n_taught = len(self._taught)
+        number = self._deal(seed)
         self.folds = [
             Fold(number[self.points.node] == f, number == f) for f in range(number.max() + 1)
         ]
 
-    def _deal(self, plan: LabelPlan, seed: int) -> Ints:
+    def _deal(self, seed: int) -> Ints:
         """Deal the points out to folds, each class evenly; -1 where a point always stays."""
         codes = self.known.argmax(axis=1)
         counts = np.bincount(codes, minlength=self.known.shape[1])
@@ -125,7 +127,7 @@ class Lesson:
 
     def teach(self, without: Fold | None = None) -> tuple[Any, Any]:
         """Return the classifier fitted to the rows, but for a fold, and what it has learned."""
-        kept = self._teaches if without is None else self._teaches & ~without.rows
+        kept = self._taught if without is None else self._taught[~without.rows[self._taught]]
         return teach(
             self._classifier,
             self._x[kept],

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats
+from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.graph import Spreader, normalized, unreached
 from daskclust.prototypes.labeled import LabelPlan, RowNodes
@@ -367,6 +368,7 @@ def _fixed(found: Floats, seeds: Floats) -> Floats:
     return given
 
 
+@one_blas_thread()
 def spread_labels(
     problem: SpreadingProblem,
     state: PrototypeState,

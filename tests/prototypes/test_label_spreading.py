@@ -14,6 +14,7 @@ from helpers import moons
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -98,6 +99,25 @@ def test_a_scene_gets_the_same_map_however_it_is_cut(height: int, width: int) ->
     valid = values[..., 0] != 0
     assert_array_equal(expected[~valid], -1)
     assert (expected[valid] == truth[valid]).mean() > 0.95
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_more_labels_than_nodes_give_the_same_map_however_it_is_cut(masked: bool) -> None:
+    values, truth = scene()
+    values = values if masked else values + np.int16(1)
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(truth.shape) < 0.7, rng.integers(0, 3, truth.shape), -1)
+    # In a forest every label counts as often as it is drawn: the order of the rows shows.
+    forest = RandomForestClassifier(3)
+    found = []
+    for chunks in (SCENE[:2], (7, 9)):
+        cube = opened(values, chunks)
+        model = LabelSpreading(20, random_state=0, classifier=forest).fit(cube, labels)
+        proba = cube.to_map(model.predict_proba(cube)[:, 0], fill_value=np.nan)
+        said = model.classifier_.predict_proba(values.reshape(-1, SCENE[2]))
+        found.append((np.asarray(cube.to_map(model.labels_)), np.asarray(proba), said))
+    for one, other in zip(*found, strict=True):
+        assert_array_equal(one, other)
 
 
 @pytest.mark.slow
