@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.special import softmax
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -456,10 +456,11 @@ def check_classifier(classifier: Any) -> None:
     """Raise ValueError unless it is ``"trees"``, None, or has what a classifier needs."""
     if classifier is None or (isinstance(classifier, str) and classifier == "trees"):
         return
-    if isinstance(classifier, str | type) or not hasattr(classifier, "fit"):
+    known = not isinstance(classifier, str | type) and hasattr(classifier, "__sklearn_tags__")
+    if not (known and is_classifier(classifier)):
         raise ValueError(
-            f"classifier={classifier!r} is not known; expected 'trees', a classifier of "
-            "scikit-learn (an object, not its class), or None."
+            f"classifier={classifier!r} is no classifier that is known; expected 'trees', a "
+            "classifier of scikit-learn (an object, not its class), or None."
         )
     if not hasattr(classifier, "predict_proba"):
         raise ValueError(
@@ -520,7 +521,15 @@ def teach(
                 ConstraintWarning,
             )
     is_trees = type(fitted) in _OF_TREES
-    fitted.fit(np.clip(x, -_LARGEST, _LARGEST) if is_trees else x, classes[codes], **options)
+    try:
+        fitted.fit(np.clip(x, -_LARGEST, _LARGEST) if is_trees else x, classes[codes], **options)
+    except ValueError as error:
+        fewest = int(np.unique(codes, return_counts=True)[1].min())
+        raise ValueError(
+            f"classifier={classifier!r} cannot be fitted to {len(x)} labeled rows, {fewest} of the "
+            f"smallest class ({error}). Labels are left out by folds: give more of each class, or "
+            "use 'trees'."
+        ) from error
     columns = np.searchsorted(classes, fitted.classes_).astype(np.int64)
     if is_trees:
         return fitted, Trees.of(fitted, columns, len(classes))

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from helpers import moons
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -228,9 +230,10 @@ def test_linear_parts_predict_what_scikit_learn_does(several: bool) -> None:
 @pytest.mark.parametrize(
     ("classifier", "message"),
     [
-        ("forest", "classifier='forest' is not known"),
+        ("forest", "classifier='forest' is no classifier that is known"),
         (GaussianNB, "an object, not its class"),
-        (3, "classifier=3 is not known"),
+        (3, "classifier=3 is no classifier that is known"),
+        (GaussianMixture(2), r"GaussianMixture\(n_components=2\) is no classifier"),
         (SVC(), "has no predict_proba"),
     ],
 )
@@ -238,6 +241,23 @@ def test_classifiers_that_cannot_be_used(classifier: Any, message: str) -> None:
     X, truth = moons()
     with pytest.raises(ValueError, match=message):
         LabelSpreading(classifier=classifier).fit(X, some(truth, 10))
+
+
+def test_a_classifier_that_needs_more_labels_says_so() -> None:
+    X, truth = moons()
+    rows = [0, 1, 2, 300, 301, 302]
+    message = r"cannot be fitted to 6 labeled rows, 2 of the smallest class \(n_splits=5 cannot"
+    with pytest.raises(ValueError, match=message):
+        LabelSpreading(30, classifier=CalibratedClassifierCV(SVC())).fit(X, (rows, truth[rows]))
+
+
+def test_rows_that_are_all_equal_have_the_shares_of_their_labels() -> None:
+    X = np.ones((100, 3))
+    model = LabelSpreading(random_state=0).fit(X, ([0, 1, 2, 3], [0, 0, 0, 1]))
+    assert model.mixing_weights_.tolist() == [1.0, 0.0]
+    found = model.predict_proba(X)
+    assert_array_equal(found, np.broadcast_to(found[0], found.shape))
+    assert (model.predict(X) == 0).all()
 
 
 @pytest.mark.parametrize(
