@@ -44,7 +44,7 @@ from daskclust.starts.sampled import (
 
 __all__ = ["KMeans"]
 
-Algorithm = Literal["auto", "lloyd", "bounds", "nested"]
+Algorithm = Literal["auto", "lloyd", "nested"]
 #: "sam" is another name of "cosine".
 MetricName = Literal["euclidean", "cosine", "sam", "mahalanobis"]
 
@@ -83,26 +83,17 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     init_rounds : int, default=5
         Rounds of ``"k-means||"``; more follow only while there are fewer
         candidates than clusters.
-    algorithm : {"auto", "lloyd", "bounds", "nested"}, default="auto"
-        How rows are assigned and where the iterations begin.  ``"lloyd"`` compares each row
-        with all centers in each iteration.  ``"bounds"`` gives the same model to the last bit:
-        it keeps lower bounds on the distances of each row, and compares a row with all centers
-        again only where these have moved too far to tell [7]_.  It also keeps the sums of each
-        cluster over 4096 rows, and reads these rows again only where some changed their
-        cluster.  It takes 92 bytes a row and restart, and ``8 (p + 1) min(1, k / 4096)`` for
-        sums; where four times that does not fit ``daskclust.persist-fraction`` of the free
-        memory, it is ``"lloyd"``.  ``"nested"`` iterates on a sample first, which is doubled
-        each time the centers move less than its noise [8]_, then on all rows, to the same
-        tolerance.  From the fourth iteration on, each center goes 0.9 times its last move beyond
-        its mean (Nesterov's momentum), which mostly takes fewer iterations; inertia may rise for
-        some of them.  The final centers are means.
+    algorithm : {"auto", "lloyd", "nested"}, default="auto"
+        Where the iterations begin.  ``"lloyd"`` iterates on all rows.  ``"nested"`` iterates on
+        a sample first, which is doubled each time the centers move less than its noise [7]_,
+        then on all rows, to the same tolerance.  From the fourth iteration on, each center goes
+        0.9 times its last move beyond its mean (Nesterov's momentum), which mostly takes fewer
+        iterations; inertia may rise for some of them.  The final centers are means.
         With ``init="k-means||"`` up to 8 starts are drawn by greedy k-means++ from
         the candidates and the sample, and on each part of it the worse half is dropped after
         four iterations.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 10 rows a
-        cluster, where 10 rows a cluster fit 256 MiB.  Whether nested or not, ``"auto"`` tries
-        bounds on 1/32 of the rows from the sixth iteration on, and uses them for all rows while
-        that is faster.
+        cluster, where 10 rows a cluster fit 256 MiB.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``.  ``"sam"`` (spectral angle mapper) is
@@ -215,9 +206,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
        Letters 30.
     .. [6] Chi, J., Chi, E., Baraniuk, R. (2016). k-POD: a method for k-means clustering
        of missing data. The American Statistician 70.
-    .. [7] Drake, J., Hamerly, G. (2012). Accelerated k-means with adaptive distance
-       bounds. NIPS Workshop on Optimization for Machine Learning.
-    .. [8] Newling, J., Fleuret, F. (2016). Nested mini-batch k-means. NeurIPS.
+    .. [7] Newling, J., Fleuret, F. (2016). Nested mini-batch k-means. NeurIPS.
 
     Examples
     --------
@@ -381,7 +370,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             metric,
             shift,
             missing=misses_values(survey),
-            algorithm="auto" if self.algorithm == "nested" else self.algorithm,
         )
         if not self._is_nested(rows):
             return problem

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskclust._types import Bools, Floats, Ints
-from daskclust.cluster.passes import Algorithm, AssignmentPasses
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.estimator.fitting import OpenData, best_restart, row_labels
@@ -25,6 +22,7 @@ from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
+    ASSIGN,
     FARTHEST,
     CenterSets,
     Clusters,
@@ -61,7 +59,7 @@ class LloydState:
     converged : ndarray of shape (r,), bool
         Whether the restart moves no more than the tolerance.
     settled : ndarray of shape (r,), bool
-        Whether it does not move at all, and inertia was measured: it agrees with the centers.
+        Whether it does not move at all: inertia agrees with the centers.
     n_iter : ndarray of shape (r,), int
     counts : ndarray of shape (r, k), float64
         Weight of the rows of which each center is the mean.
@@ -238,8 +236,6 @@ class LloydProblem:
         class whatever their distance.
     missing : bool
         Whether values are missing.
-    algorithm : {"auto", "lloyd", "bounds"}
-        How rows are assigned, see :class:`~daskclust.cluster.passes.AssignmentPasses`.
     momentum : float, default=0.0
         How far the centers go on after the first iterations, as a share of their last move;
         below 1.
@@ -276,7 +272,6 @@ class LloydProblem:
     classes: ClassClusters | None = None
     clamp: bool = False
     missing: bool = False
-    algorithm: Algorithm = "auto"
     momentum: float = 0.0
     n_plain: int = _PLAIN
 
@@ -298,15 +293,9 @@ class LloydProblem:
         """The classes whose rows are clamped, if any."""
         return self.classes if self.clamp else None
 
-    @cached_property
-    def _passes(self) -> AssignmentPasses:
-        return AssignmentPasses(self.rows, self.algorithm)
-
-    def _assign(
-        self, centers: Floats, restarts: NDArray[np.intp], *, measured: bool
-    ) -> ClusterStatistics:
+    def _assign(self, centers: Floats) -> ClusterStatistics:
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
-        stats = self._passes.assign(sets, restarts.tolist(), measured)
+        stats: ClusterStatistics = self.rows.reduce(ASSIGN, sets)
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
     def moved(self, centers: Floats, stats: ClusterStatistics, at: int) -> tuple[Floats, Floats]:
@@ -330,7 +319,6 @@ class LloydProblem:
         counts : ndarray of shape (k,), float64
             Weights of the assigned rows; clusters without any were refilled, and begin anew.
         """
-        # Not by inertia: where bounds skip rows, that follows from sums, with other rounding.
         turned = (counts[:, None] * (points - means) * (means - before)).sum() > 0
         return means if turned else np.where(counts[:, None] > 0, before, means)
 
@@ -340,7 +328,7 @@ class LloydProblem:
         points = np.stack(
             [self.ahead(state.before[r], state.centers[r], int(state.n_iter[r])) for r in active]
         )
-        stats = self._assign(points, active, measured=False)
+        stats = self._assign(points)
         before = state.before.copy()
         centers, inertia = state.centers.copy(), state.inertia.copy()
         converged, settled = state.converged.copy(), state.settled.copy()
@@ -352,7 +340,7 @@ class LloydProblem:
             inertia[r] = stats.inertia[at].sum()
             moved = float(((centers[r] - points[at]) ** 2).sum())
             shifts.append(moved)
-            settled[r] = moved == 0.0 and self._passes.measured
+            settled[r] = moved == 0.0
             converged[r] = moved <= self.tolerance
             n_iter[r] += 1
         return Step(
@@ -368,7 +356,7 @@ class LloydProblem:
         if not len(loose):
             return state
         inertia = state.inertia.copy()
-        stats = self._assign(state.centers[loose], loose, measured=True)
+        stats = self._assign(state.centers[loose])
         inertia[loose] = stats.inertia.sum(axis=1)
         return replace(state, inertia=inertia)
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine.block_cache import BlockCache
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.scratch import recycle, spare
@@ -297,10 +296,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks that are handled together, in row order, and what was kept of them."""
+    """Blocks that are handled together, in row order."""
 
     blocks: list[Block] = field(default_factory=list)
-    cache: BlockCache = field(default_factory=BlockCache, compare=False, repr=False)
 
     def excluding(self, rows: Ints) -> Group:
         """Return the same group with some (sorted, global) rows left out of sums."""
@@ -389,12 +387,6 @@ def fold(
     partial = reduction.identity(state)
     kept: list[Any] = []
     for position, rows in enumerate(group.load(prepare)):
-        if reduction.keeps is not None:
-            name = reduction.keeps(state)
-            held = group.cache.take(name, position)
-            partial, held = reduction.step(partial, rows, state, held)
-            group.cache.put(name, position, held)
-            continue
         held = None if carry is None else carry[position]
         partial, held = reduction.step(partial, rows, state, held)
         kept.append(held)

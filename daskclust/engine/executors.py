@@ -15,8 +15,6 @@ from operator import itemgetter
 from typing import Any, cast
 from uuid import uuid4
 
-import dask
-
 from daskclust._types import Ints
 from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
 from daskclust.engine.dask_surface import sending_once, submit_graph, task
@@ -35,9 +33,6 @@ _SENT_ONCE = 2**20
 
 class Executor(ABC):
     """Bound groups and the way to run functions over them."""
-
-    #: Whether a group is the same object in each pass, so that its cache is found again.
-    remembers: bool = True
 
     @abstractmethod
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -113,8 +108,6 @@ class LocalExecutor(Executor):
     def __init__(self, groups: list[Group], get: Callable[..., Any]) -> None:
         self.groups = groups
         self._get = get
-        # Others may send groups to another process.
-        self.remembers = get in (dask.get, dask.threaded.get)
 
     def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         token = uuid4().hex
@@ -166,8 +159,6 @@ class GraphExecutor(Executor):
     Slower than groups, since the scheduler sees every block in every pass, but
     shared inputs are computed once a pass.
     """
-
-    remembers = False
 
     def __init__(
         self,

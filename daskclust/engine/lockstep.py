@@ -97,16 +97,12 @@ class _SharedRows(Rows):
         """Nothing: what rows kept would have to be kept for each fit."""
         return False
 
-    def can_remember(self, bytes_a_row: int) -> bool:
-        """Nothing, for the same reason."""
-        return False
-
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
         """Make one pass, with the others."""
         if carry is not None:
             raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
         self.pass_record.passes += 1
-        if reduction.holds:
+        if reduction.carries:
             reduction = reduction.without_carry()
         return self._ask(Request(reduction, state, self._views)), None
 

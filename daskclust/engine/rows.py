@@ -133,10 +133,6 @@ class Rows(ABC):
     def can_keep(self, bytes_a_row: int) -> bool:
         """Whether so much may be kept for each row between passes."""
 
-    @abstractmethod
-    def can_remember(self, bytes_a_row: int) -> bool:
-        """Whether blocks stay in one process, which may keep so much for each of their rows."""
-
     def reduce(self, reduction: Reduction, state: Any) -> Any:
         """Make one pass and return the finalized result."""
         return self.scan(reduction, state, None)[0]
@@ -251,15 +247,6 @@ class OpenRows(Rows):
         than memory leave no memory for that; what is not kept is worked out again.
         """
         return 2 * bytes_a_row * self.n_rows <= self._keepable
-
-    def can_remember(self, bytes_a_row: int) -> bool:
-        """Whether blocks stay in one process, which may keep so much for each of their rows.
-
-        One generation: what is kept is brought up to date where it lies.  It is not seen by
-        the memory management of workers, and shares their memory with blocks that lie there,
-        perhaps unevenly: a quarter of it is taken at most.
-        """
-        return self._executor.remembers and 4 * bytes_a_row * self.n_rows <= self._keepable
 
     def _begin(self, name: str) -> None:
         self.pass_record.passes += 1

@@ -14,7 +14,7 @@ length ``None``, and everything else holds for them as for others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -277,19 +277,13 @@ class Reduction:
         beforehand (but for fields whose size the data decide).
     block : callable(rows, state[, before][, held])
         Partial of one :class:`RowBlock`.  One that is ``sequential`` takes the partial of
-        the blocks before it.  One that ``carries`` or ``keeps`` takes last what the block
-        held (``None`` at first), and returns ``(partial, held)``.
+        the blocks before it.  One that ``carries`` takes last what the block held (``None`` at
+        first), and returns ``(partial, held)``.
     finalize : callable(partial, state) -> Any
         What the merged partial means.
     carries : bool, default=False
         Whether each block keeps an array of its own length between passes.  A
         carry is a cache of what could be computed again, never new information.
-    keeps : callable(state) -> hashable, optional
-        For reductions whose blocks may keep something in the process that works on them,
-        as it lies there: ``block`` is handed what it kept under this name (``None`` where
-        there is nothing), may write to it, and returns ``(partial, kept)``.  Unlike a carry
-        it is lost where a block moves to another process, and it ends with the data.  The
-        partial means the same whether something was kept or not.
     sequential : bool, default=False
         Whether a block is worked through in the light of the blocks before it in its
         group: ``block`` is handed their partial and returns it with its own rows
@@ -305,16 +299,6 @@ class Reduction:
     finalize: Callable[[Partial, State], Any]
     carries: bool = False
     sequential: bool = False
-    keeps: Callable[[State], Hashable] | None = None
-
-    def __post_init__(self) -> None:
-        if self.carries and self.keeps is not None:
-            raise ValueError(f"{self.name} both carries and keeps; it can do one of them.")
-
-    @property
-    def holds(self) -> bool:
-        """Whether a block is handed what it held, and returns what it holds."""
-        return self.carries or self.keeps is not None
 
     def identity(self, state: State) -> Partial:
         """Return the partial of no rows at all."""
@@ -323,7 +307,7 @@ class Reduction:
     def add(self, before: Partial, rows: RowBlock, state: State) -> Partial:
         """Return the partial of the blocks so far with that of one more block.
 
-        Without what a block carries or keeps: that is the engine's affair.
+        Without what a block carries: that is the engine's affair.
         """
         return self.step(before, rows, state)[0]
 
@@ -332,7 +316,7 @@ class Reduction:
     ) -> tuple[Partial, Any]:
         """Return the partial of the blocks so far with one more, and what that block holds."""
         ahead = (before,) if self.sequential else ()
-        if self.holds:
+        if self.carries:
             made, held = self.block(rows, state, *ahead, held)
         else:
             made, held = self.block(rows, state, *ahead), None
@@ -346,7 +330,7 @@ class Reduction:
 
     def without_carry(self) -> Reduction:
         """Return the same reduction for data too long to keep anything for each row."""
-        return replace(self, carries=False, keeps=None, block=partial(_partial_only, self.block))
+        return replace(self, carries=False, block=partial(_partial_only, self.block))
 
     def nbytes(self, state: State) -> int:
         """Bytes of one partial, fields whose size the data decide apart: what each task sends."""

@@ -56,10 +56,10 @@ def _joined(blocks: Sequence[RowBlock]) -> RowBlock:
 def _apply(reduction: Reduction, block: RowBlock, state: Any, carry: Any) -> tuple[Partial, Any]:
     """Make the partial of one block, as the only one of its group."""
     before = (reduction.identity(state),) if reduction.sequential else ()
-    if not reduction.holds:
+    if not reduction.carries:
         return reduction.block(block, state, *before), None
-    partial, held = reduction.block(block, state, *before, carry)
-    return partial, held if reduction.carries else None
+    made: tuple[Partial, Any] = reduction.block(block, state, *before, carry)
+    return made
 
 
 def _fold(

@@ -3,9 +3,8 @@
 ``python tests/benchmarks/lloyd.py`` prints the table; each peer runs in a
 process of its own, alternating, medians of ``--repeats`` runs, two threads.  ``limit`` is what the
 machine allows: the longer of reading the rows once and of the products of their scores, by the
-bandwidth and the rate of products that two threads of its BLAS reach.  With ``--fits`` whole fits
-from the same start to the same tolerance, with and without bounds.  With ``--growth`` how the time
-grows with n, p and k: each is varied alone, and the exponent fitted.
+bandwidth and the rate of products that two threads of its BLAS reach.  With ``--growth`` how the
+time grows with n, p and k: each is varied alone, and the exponent fitted.
 """
 
 from __future__ import annotations
@@ -26,10 +25,6 @@ PEERS = ("daskclust", "scikit-learn", "dask-ml", "limit")
 TARGETS = {"a": 1.3, "b": 1.6, "c": 1.8, "d": 3.8}
 #: Least speed over scikit-learn, and over dask-ml, on any machine: below it something is broken.
 LEAST = {"a": (1.0, 5.0), "b": (1.0, 5.0), "c": (1.5, 5.0), "d": (2.5, 3.0)}
-
-#: Whole fits: ways of daskclust, and a peer.
-FITS = ("lloyd", "auto", "bounds", "scikit-learn")
-
 
 #: The problem from which each size departs alone, and by which factors.
 MIDDLE, FACTORS = Problem(200_000, 32, 64), (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -101,63 +96,6 @@ def measure(peer: str, problem: Problem, dtype: str, long: int = 12) -> float:
         return int(model.fit(array).n_iter_)
 
     return _per_iteration(fit, 2, long)
-
-
-def whole_fit(way: str, problem: Problem, dtype: str) -> dict[str, float]:
-    """Seconds, iterations and inertia of a fit to overlapping clusters, in this process."""
-    x, _ = problem.data(dtype, spread=3.0 / problem.p**0.5)
-    sample = np.random.default_rng(0).choice(problem.n, min(problem.n, 20 * problem.k), False)
-    from sklearn.cluster import KMeans, kmeans_plusplus
-
-    start, _ = kmeans_plusplus(x[sample].astype(np.float64), problem.k, random_state=0)
-    if way == "scikit-learn":
-
-        def fit(limit: int) -> KMeans:
-            return KMeans(problem.k, init=start.astype(dtype), n_init=1, max_iter=limit).fit(x)
-
-    else:
-        from daskclust import KMeans as OurKMeans
-
-        def fit(limit: int, algorithm: str = way) -> OurKMeans:
-            return OurKMeans(problem.k, init=start, max_iter=limit, algorithm=algorithm).fit(x)
-
-        if way == "auto":
-            fit(2, "bounds")  # compiles, or reads what was compiled
-    fit(2)
-    began = time.perf_counter()
-    model = fit(300)
-    seconds = time.perf_counter() - began
-    return {"seconds": seconds, "n_iter": int(model.n_iter_), "inertia": float(model.inertia_)}
-
-
-def compare_fits(
-    problems: dict[str, Problem], dtypes: tuple[str, ...], ways: tuple[str, ...], repeats: int
-) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
-    """Measure whole fits, alternating; the fastest of each way by (problem, dtype)."""
-    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-    for _ in range(repeats):
-        for name, p in problems.items():
-            for dtype in dtypes:
-                for way in ways:
-                    argument = json.dumps([way, p.n, p.p, p.k, dtype])
-                    made = run_alone(__file__, "--fits", "--alone", argument)
-                    cell = found.setdefault((name, dtype), {})
-                    if way not in cell or made["seconds"] < cell[way]["seconds"]:
-                        cell[way] = made
-    return found
-
-
-def report_fits(
-    results: dict[tuple[str, str], dict[str, dict[str, float]]], problems: dict[str, Problem]
-) -> None:
-    """Print the table of whole fits."""
-    ways = list(dict.fromkeys(way for cell in results.values() for way in cell))
-    rows = []
-    for (name, dtype), cell in results.items():
-        row = [f"{problems[name].titled(name)} {dtype}"]
-        row += [f"{cell[w]['seconds']:.2f} s ({cell[w]['n_iter']} iterations)" for w in ways]
-        rows.append(row)
-    print_table(["problem (n, p, k)", *ways], rows)
 
 
 def compare(
@@ -254,27 +192,16 @@ def main() -> None:
     parser.add_argument("--problems", default="abcd")
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--peers", default=",".join(PEERS))
-    parser.add_argument("--fits", action="store_true")
     parser.add_argument("--growth", action="store_true")
-    parser.add_argument("--ways", default=",".join(FITS))
-    parser.add_argument("--share", type=float, default=1.0, help="of the rows, with --fits")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
         peer, n, p, k, dtype = json.loads(options.alone)
-        if options.fits:
-            print(json.dumps(whole_fit(peer, Problem(n, p, k), dtype)))
-        else:
-            print(json.dumps({"seconds": measure(peer, Problem(n, p, k), dtype)}))
+        print(json.dumps({"seconds": measure(peer, Problem(n, p, k), dtype)}))
         return
     source = TOY if options.toy else PROBLEMS
     problems = {name: source[name] for name in options.problems}
     dtypes = tuple(options.dtypes.split(","))
-    if options.fits:
-        problems = {n: replace(p, n=int(options.share * p.n)) for n, p in problems.items()}
-        made = compare_fits(problems, dtypes, tuple(options.ways.split(",")), options.repeats)
-        report_fits(made, problems)
-        return
     peers = tuple(options.peers.split(","))
     if options.growth:
         peers = tuple(peer for peer in peers if peer != "limit")

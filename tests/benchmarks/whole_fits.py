@@ -100,9 +100,6 @@ def measure(peer: str, problem: Problem, seed: int) -> dict[str, float]:
     rows = overlapping(problem)
     few = rows[: max(20_000, 40 * problem.k)]
     fit(peer, few, problem.k, seed, max_iter=2)
-    if peer == "daskclust":
-        # What later iterations use, too.
-        fit(peer, few, problem.k, seed, max_iter=2, algorithm="bounds")
     began = time.perf_counter()
     centers, n_iter = fit(peer, rows, problem.k, seed)
     seconds = time.perf_counter() - began

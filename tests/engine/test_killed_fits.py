@@ -22,7 +22,6 @@ NAMES = [
     "KMeans",
     "KMeans++",
     "nested",
-    "bounds",
     "maximin",
     "SemiSupervisedKMeans",
     "HierarchicalKMeans",

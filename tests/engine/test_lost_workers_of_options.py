@@ -25,11 +25,6 @@ def with_gaps(data: Any) -> Any:
     return da.where(da.from_array(gaps, chunks=data.chunks), np.nan, data)
 
 
-def fit_bounds(data: Any) -> Any:
-    # Bounds need iterations to pay: a start that is far from the end.
-    return daskclust.KMeans(8, algorithm="bounds", init="random", max_iter=12, **SHORT).fit(data)
-
-
 def fit_nested(data: Any) -> Any:
     return daskclust.KMeans(5, algorithm="nested", max_iter=8, **SHORT).fit(data)
 
@@ -43,13 +38,6 @@ def fit_parts(data: Any) -> Any:
 
 def fit_gaps(data: Any) -> Any:
     return daskclust.KMeans(4, missing="partial", max_iter=5, **SHORT).fit(with_gaps(data))
-
-
-def fit_gaps_with_bounds(data: Any) -> Any:
-    model = daskclust.KMeans(
-        6, algorithm="bounds", init="random", missing="partial", max_iter=9, **SHORT
-    )
-    return model.fit(with_gaps(data))
 
 
 def fit_gaps_sparsely(data: Any) -> Any:
@@ -90,11 +78,9 @@ FITS = [
     fit_tree,
     fit_bubbles,
     fit_boxes,
-    fit_bounds,
     fit_nested,
     fit_parts,
     fit_gaps,
-    fit_gaps_with_bounds,
     fit_gaps_sparsely,
     fit_mixture_view,
     fit_largest,

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskclust
-from daskclust.kernels.nearest import _bounded_tiles, _observed_tiles, _plain, _row_loops, _tiles
+from daskclust.kernels.nearest import _observed_tiles, _plain, _row_loops, _tiles
 from daskclust.kernels.nearest.assign import accumulate, direct_distances, nearest
 from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
 from daskclust.kernels.nearest.observed_few import observed_distances
@@ -271,6 +271,4 @@ def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch
 
 def test_the_plain_and_the_emitted_sweeps_have_the_same_names():
     for name in _plain.__all__:
-        assert any(
-            hasattr(m, name) for m in (_row_loops, _tiles, _observed_tiles, _bounded_tiles)
-        ), name
+        assert any(hasattr(m, name) for m in (_row_loops, _tiles, _observed_tiles)), name

@@ -20,7 +20,6 @@ from daskclust.estimator.spaces import COVARIANCE, MeanState
 from daskclust.kernels.boxes import grow_boxes
 from daskclust.kernels.label_profiles import choose_bins
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.nearest.bounds import no_past, past_of
 from daskclust.kernels.nearest.tree import CenterTree
 from daskclust.reduction import (
     ASSIGN,
@@ -45,7 +44,6 @@ from daskclust.reduction import (
 )
 from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
 from daskclust.reduction.batch import BATCH, Request
-from daskclust.reduction.bounded import BOUNDED_ASSIGN, BoundedSets
 from daskclust.reduction.cells import CELLS, CellRequest
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
 from daskclust.reduction.contract import top_dtype
@@ -116,16 +114,6 @@ def assign_states(rng, x):
     plain = CenterSets(centers)
     full = CenterSets(centers, rng.integers(0, 3, (2, p)) / 2.0, np.full(p, 0.25))
     return [plain, full], everything
-
-
-@law(BOUNDED_ASSIGN)
-def bounded_states(rng, x):
-    centers = rng.integers(-2, 3, (2, 5, x.shape[1])).astype(float)
-    pasts = tuple(past_of(c, [c + 1.0], 0) for c in centers)
-    fresh = BoundedSets(CenterSets(centers), (no_past(5), no_past(5)), (0, 3), 0, "fit")
-    later = BoundedSets(CenterSets(centers), pasts, (0, 3), 1, "fit")
-    # How much work it was is about rows, not about what they stand for.
-    return [fresh, later], lambda found: found.clusters
 
 
 @law(LEAF_STATISTICS)
@@ -759,11 +747,6 @@ def test_a_merge_that_breaks_a_law_is_caught(combine, law_broken, monkeypatch):
 def test_a_name_that_stands_for_no_merge_is_refused():
     with pytest.raises(ValueError, match=r"merge='median' stands for no merge.*'moments'"):
         Field((2,), "median")
-
-
-def test_a_reduction_carries_or_keeps():
-    with pytest.raises(ValueError, match="can do one of them"):
-        replace(CANDIDATES, keeps=lambda state: "rows")
 
 
 # The check itself must be able to fail.

@@ -19,7 +19,6 @@ import numpy as np
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import found_clusters, relocate_empty
-from daskclust.cluster.passes import AssignmentPasses
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows, Step
 from daskclust.exceptions import ConstraintWarning
@@ -31,7 +30,7 @@ from daskclust.kernels.nearest.observed_few import (
     observed_pair_boxes,
     observed_pair_lengths,
 )
-from daskclust.reduction import CenterSets, Clusters
+from daskclust.reduction import ASSIGN, CenterSets, Clusters
 
 __all__ = [
     "AssignmentRule",
@@ -474,7 +473,7 @@ class ConstrainedLloyd:
         sets = CenterSets(
             state.centers[active], state.weights[active], shift=self.mean, missing=self.missing
         )
-        stats = self._passes.assign(sets, active.tolist())
+        stats = self._unconstrained.reduce(ASSIGN, sets)
         records: list[dict[str, Any] | None] = [None] * len(restarts)
         for at, r in enumerate(active.tolist()):
             done = self._iterate(restarts[r], stats.of(at), float(stats.inertia[at].sum()))
@@ -485,10 +484,6 @@ class ConstrainedLloyd:
     @cached_property
     def _unconstrained(self) -> Rows:
         return self.rows.excluding(self.constrained.constraints.rows)
-
-    @cached_property
-    def _passes(self) -> AssignmentPasses:
-        return AssignmentPasses(self._unconstrained)
 
     def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:
         """Assign the constrained rows of a restart, and move its centers.

@@ -32,7 +32,6 @@ __all__ = [
     "add_row_observed_weighted",
     "add_row_weighted",
     "all_direct",
-    "bounded_scan",
     "row_distance",
     "row_distance_observed",
     "row_distance_weighted",
@@ -223,32 +222,6 @@ def sweeps(
         scan(x, row_weights, centers, None, shift, ends, stats, labels, distances)
 
     return sweep
-
-
-def bounded_scan(
-    x: Array,
-    row_weights: Floats,
-    centers: Floats,
-    shift: Floats | None,
-    ends: Ints,
-    stats: Any,
-    number: int,
-    past: Any,
-    rows: Any,
-    cells: Any,
-    adding: bool,
-    measured: bool,
-) -> Ints:
-    """As :func:`daskclust.kernels.nearest._bounded_tiles.bounded_scan`, without bounds.
-
-    All rows are compared with all centers, and nothing is kept of them.
-    """
-    labels, distances = np.empty(0, np.int32), np.empty(0)
-    if not adding:
-        for part in stats:
-            part[:] = 0.0
-    scan(x, row_weights, centers, None, shift, ends, stats, labels, distances)
-    return np.array([len(x), 0, len(x), len(x)])
 
 
 def all_direct(

@@ -11,19 +11,16 @@ from typing import Any
 from daskclust.kernels.compiling import PLAIN
 
 if PLAIN:
-    from daskclust.kernels.nearest import _plain as _bounded
     from daskclust.kernels.nearest import _plain as _observed
     from daskclust.kernels.nearest import _plain as _rows
     from daskclust.kernels.nearest import _plain as _sweeps
 else:
-    from daskclust.kernels.nearest import _bounded_tiles as _bounded  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _observed_tiles as _observed  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _row_loops as _rows  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _tiles as _sweeps  # type: ignore[no-redef]
 
 __all__ = [
     "all_direct",
-    "bounded_scan",
     "row_distance",
     "row_distance_observed",
     "row_distance_weighted",
@@ -36,7 +33,6 @@ row_distance: Any = _rows.row_distance
 row_distance_observed: Any = _rows.row_distance_observed
 row_distance_weighted: Any = _rows.row_distance_weighted
 all_direct: Any = _sweeps.all_direct
-bounded_scan: Any = _bounded.bounded_scan
 scan: Any = _sweeps.scan
 sweeps: Any = _sweeps.sweeps
 scan_observed: Any = _observed.scan_observed

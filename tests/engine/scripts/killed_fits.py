@@ -39,7 +39,6 @@ FITS = {
     "KMeans": (dc.KMeans, {"n_clusters": 6, "tol": 0.0}, X, {}),
     "KMeans++": (dc.KMeans, {"n_clusters": 6, "init": "k-means++", "n_init": 2}, X, {}),
     "nested": (dc.KMeans, {"n_clusters": 6, "tol": 0.0, "algorithm": "nested"}, X, {}),
-    "bounds": (dc.KMeans, {"n_clusters": 6, "tol": 0.0, "algorithm": "bounds"}, X, {}),
     "maximin": (dc.KMeans, {"n_clusters": 6, "init": "maximin"}, X, {}),
     "SemiSupervisedKMeans": (dc.SemiSupervisedKMeans, {"n_clusters": 8}, X, {"y": Y}),
     "HierarchicalKMeans": (dc.HierarchicalKMeans, {"n_clusters": (4, 3)}, X, {}),
