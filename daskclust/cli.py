@@ -33,7 +33,7 @@ _COMMANDS = {
     "predict": "label the pixels of a cube, or the rows of a table, by a saved model",
     "explain": "say what each cluster of a saved model is",
     "compare": "say what changed from one label map to another",
-    "inspect": "describe a cube, a label map or a model",
+    "inspect": "describe a cube, a table, a label map or a model",
     "doctor": "check versions, threads, memory, and who sees a cube",
     "bench": "measure how a cluster scales, or how fast a cube is read",
     "warmup": "compile the kernels ahead",

@@ -160,15 +160,72 @@ class Table:
         if self.label_column is None:
             raise ValueError("The table has no label column; name one in open_table.")
         column = self.label_column
-        is_text = number_type(self.frame.dtypes[column]) is None
-        parts = [
-            dask.delayed(_labeled)(part[column], length)
-            for part, length in zip(self._parts([column]), self.lengths, strict=True)
-        ]
-        found = compute("the reading of labels", *parts)
+        found = compute("the reading of labels", *self._labeled_parts(column, _labeled))
         starts = np.cumsum([0, *self.lengths])
         rows = [places + start for (places, _), start in zip(found, starts, strict=False)]
-        labels = np.concatenate([values for _, values in found])
+        labels = self._as_classes(column, np.concatenate([values for _, values in found]))
+        return np.concatenate(rows), labels
+
+    def known_classes(self, column: str) -> tuple[Any, dict[int, str] | None]:
+        """Return the classes of a column as codes, and their names.
+
+        Missing values, empty text and -1 mean "no class".
+
+        Parameters
+        ----------
+        column : str
+
+        Returns
+        -------
+        codes : dask.array.Array of shape (n,), int64
+            Lazy, one chunk per partition; -1 for none.
+        names : dict of int to str, or None
+            By code; None where the column holds codes.
+
+        Raises
+        ------
+        KeyError
+            There is no such column.
+        ValueError
+            The column holds numbers that are no codes, or no class at all.
+
+        Notes
+        -----
+        One pass over the column, which finds the classes; nothing as long as the table
+        reaches the client.
+        """
+        if column not in self.frame.columns:
+            raise _no_column(column, [str(name) for name in self.frame.columns])
+        parts = self._labeled_parts(column, _distinct)
+        found = np.concatenate(compute("the classes of a column", *parts))
+        if not len(found):
+            raise ValueError(
+                f"The column {column!r} holds no class; expected one at least. Nothing, empty text "
+                "and -1 mean none."
+            )
+        classes = np.unique(self._as_classes(column, found))
+        names = None
+        if classes.dtype.kind == "O":
+            names = {code: str(name) for code, name in enumerate(classes)}
+        blocks = [
+            da.from_delayed(part, (length,), meta=np.empty(0, np.int64))
+            for part, length in zip(
+                self._labeled_parts(column, _coded, np.unique(found), classes),
+                self.lengths,
+                strict=True,
+            )
+        ]
+        return da.concatenate(blocks), names
+
+    def _labeled_parts(self, column: str, read: Any, *more: Any) -> list[Any]:
+        return [
+            dask.delayed(read)(part[column], length, *more)
+            for part, length in zip(self._parts([column]), self.lengths, strict=True)
+        ]
+
+    def _as_classes(self, column: str, labels: NDArray[Any]) -> NDArray[Any]:
+        """Return labels as codes where they are such."""
+        is_text = number_type(self.frame.dtypes[column]) is None
         if is_text and self.is_text and all(map(_CODE.fullmatch, labels.tolist())):
             # In CSV all is text: codes are what they look like, if all of them do.
             labels = labels.astype(np.int64)
@@ -177,7 +234,7 @@ class Table:
                 f"The label column {column!r} holds the class {labels.min()}; expected codes of 0 "
                 "and more, -1 for none."
             )
-        return np.concatenate(rows), labels
+        return labels
 
     def write_labels(
         self,
@@ -187,6 +244,7 @@ class Table:
         name: str = "label",
         overwrite: bool = False,
         attributes: Mapping[str, Any] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> Path:
         """Write all columns and the labels as a folder of Parquet files, completely or not at all.
 
@@ -204,6 +262,8 @@ class Table:
         attributes : mapping, default=None
             JSON values that are kept beside the rows; see :func:`written_labels`.
             Credentials of URLs in them are replaced by ``***``.
+        more : mapping of str to dask.array.Array of shape (n,), default=None
+            Further new columns by name, such as ``model.score_samples(table.samples)``.
 
         Raises
         ------
@@ -230,17 +290,24 @@ class Table:
                     f"{sum(self.lengths)} rows."
                 )
             labels = da.from_array(labels, chunks=(self.lengths,))
-        blocks, parts = labels.to_delayed().ravel().tolist(), self._parts()
-        if len(blocks) != len(parts):
-            raise ValueError(
-                f"labels have {len(blocks)} chunks, the table has {len(parts)} parts; expected the "
-                "labels of table.samples, in their chunks."
-            )
+        parts = self._parts()
+        columns = {}
+        for key, values in {name: labels, **(more or {})}.items():
+            columns[key] = values.to_delayed().ravel().tolist()
+            if len(columns[key]) != len(parts):
+                raise ValueError(
+                    f"{key} has {len(columns[key])} chunks, the table has {len(parts)} parts; "
+                    "expected labels of table.samples, in their chunks."
+                )
         with output.new() as partial:
             partial.mkdir()
             tasks = [
-                dask.delayed(_write_part)(part, block, name, partial / f"part.{k:06d}.parquet")
-                for k, (part, block) in enumerate(zip(parts, blocks, strict=True))
+                dask.delayed(_write_part)(
+                    part,
+                    {key: blocks[k] for key, blocks in columns.items()},
+                    partial / f"part.{k:06d}.parquet",
+                )
+                for k, part in enumerate(parts)
             ]
             compute("the writing of labels", *tasks)
             missing = len(parts) - len(list(partial.glob("part.*.parquet")))
@@ -410,12 +477,7 @@ def open_table(
     known = [str(name) for name in frame.columns]
     for wanted in (*(columns or ()), *(() if label_column is None else (label_column,))):
         if wanted not in known:
-            close = difflib.get_close_matches(wanted, known, n=1)
-            shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
-            raise KeyError(
-                f"The table has no column {wanted!r}; it has {shown}."
-                + (f" Did you mean {close[0]}?" if close else "")
-            )
+            raise _no_column(wanted, known)
     if len(set(columns or ())) < len(columns or ()):
         raise ValueError(f"columns are {', '.join(columns or ())}; expected each one once.")
     kinds = {name: frame.dtypes[name] for name in known}
@@ -436,6 +498,15 @@ def open_table(
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
     return Table(frame, tuple(columns), label_column, tuple(files), lists, is_text)
+
+
+def _no_column(wanted: str, known: Sequence[str]) -> KeyError:
+    close = difflib.get_close_matches(wanted, known, n=1)
+    shown = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+    return KeyError(
+        f"The table has no column {wanted!r}; it has {shown}."
+        + (f" Did you mean {close[0]}?" if close else "")
+    )
 
 
 def written_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -675,12 +746,27 @@ def _labeled(part: Any, length: int) -> tuple[Ints, NDArray[Any]]:
     return places[known], values[known]
 
 
-def _write_part(part: Any, labels: NDArray[Any], name: str, path: Path) -> None:
-    if len(part) != len(labels):
-        raise ValueError(
-            f"A part of the table has {len(part)} rows but got {len(labels)} labels; expected the "
-            "labels of table.samples."
-        )
+def _distinct(part: Any, length: int) -> NDArray[Any]:
+    """Labels that occur in a part."""
+    return np.unique(_labeled(part, length)[1])
+
+
+def _coded(part: Any, length: int, found: NDArray[Any], classes: NDArray[Any]) -> Ints:
+    """Codes of a part: of text the places among all classes, -1 for none."""
+    places, values = _labeled(part, length)
+    out = np.full(length, _NONE, np.int64)
+    at = np.searchsorted(found, values)
+    out[places] = at if classes.dtype.kind == "O" else found.astype(np.int64)[at]
+    return out
+
+
+def _write_part(part: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> None:
+    for labels in columns.values():
+        if len(part) != len(labels):
+            raise ValueError(
+                f"A part of the table has {len(part)} rows but got {len(labels)} labels; expected "
+                "the labels of table.samples."
+            )
     if not path.parent.is_dir():
         raise unseen(repr(str(path.parent)), who="which the client made")
     import pyarrow
@@ -688,7 +774,7 @@ def _write_part(part: Any, labels: NDArray[Any], name: str, path: Path) -> None:
 
     try:
         # With its index, if that is more than the numbers of the rows.
-        table = pyarrow.Table.from_pandas(part.assign(**{name: labels}))
+        table = pyarrow.Table.from_pandas(part.assign(**columns))
     except pyarrow.ArrowException as error:
         raise ValueError(
             f"A column of the table cannot be written as Parquet: {error}. Leave it out of the "

@@ -15,7 +15,6 @@ from typing import Any
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._examine import look_before_fit
 from daskclust.commands._jobs import effective
-from daskclust.commands._outputs import places_of
 from daskclust.commands._results import numbers_of
 from daskclust.commands._resume import resumable
 from daskclust.commands.console import Progress, counted, open_client
@@ -53,7 +52,7 @@ def run_fit(
         found = _record("fit", options, model, flags)
         found |= {**job.facts("fit"), "cluster": cluster, **numbers_of(model)}
         job.write(model, model.labels_, found, progress)
-    return _ended(found, options, began)
+    return _ended(found, job.places, began)
 
 
 def run_predict(
@@ -65,7 +64,7 @@ def run_predict(
         found = _record("predict", options, model)
         found |= {**job.facts("predict"), "n_clusters": len(legend_of(model).codes)}
         job.write(model, model.predict(job.data), found, progress)
-    return _ended(found, options, began)
+    return _ended(found, job.places, began)
 
 
 def _record(command: str, options: argparse.Namespace, model: Any, *flags: Any) -> dict[str, Any]:
@@ -79,8 +78,7 @@ def _record(command: str, options: argparse.Namespace, model: Any, *flags: Any) 
     }
 
 
-def _ended(found: dict[str, Any], options: argparse.Namespace, began: float) -> dict[str, Any]:
-    places = places_of(options)
+def _ended(found: dict[str, Any], places: dict[str, str], began: float) -> dict[str, Any]:
     if found["command"] == "predict":
-        places.pop("model", None)
+        places = {name: place for name, place in places.items() if name != "model"}
     return {**found, "seconds": time.perf_counter() - began, "outputs": places}

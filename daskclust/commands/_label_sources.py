@@ -68,7 +68,7 @@ def add_known_classes(group: Any, flags: str) -> None:
     group.add_argument(
         "--truth",
         metavar="STORE[::NAME]",
-        help="map of known classes, only to compare with",
+        help="map of known classes, or of a table a column, only to compare with",
     )
 
 

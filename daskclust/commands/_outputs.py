@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,15 @@ from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.targets import Group
 from daskclust.storage.urls import redact
 
-__all__ = ["OUTPUTS", "check_outputs", "check_writable", "job_of", "outputs_of", "places_of"]
+__all__ = [
+    "OUTPUTS",
+    "check_outputs",
+    "check_report",
+    "check_writable",
+    "job_of",
+    "outputs_of",
+    "places_of",
+]
 
 #: Options that say where to write, as attributes; the first one given has the checkpoint beside it.
 OUTPUTS = ("output", "model", "report", "uncertainty", "score")
@@ -95,6 +104,14 @@ def check_outputs(
 def _place(path: str) -> Path:
     local = local_path(path)
     return Path(os.path.realpath(local)) if local is not None else Path(path.rstrip("/"))
+
+
+def check_report(options: argparse.Namespace) -> None:
+    """Refuse a report where pictures cannot be drawn."""
+    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ImportError(
+            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+        )
 
 
 def check_writable(flag: str, name: str, path: Path) -> None:

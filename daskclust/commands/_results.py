@@ -14,10 +14,16 @@ from daskclust.report.summary import (
     NothingInCommonError,
     agreement_of,
     compare_classes,
-    known_classes,
 )
 
-__all__ = ["agreements", "agreements_as_text", "classes_as_text", "fit_as_text", "numbers_of"]
+__all__ = [
+    "agreements",
+    "agreements_as_text",
+    "agreements_in",
+    "classes_as_text",
+    "fit_as_text",
+    "numbers_of",
+]
 
 
 def numbers_of(model: Any) -> dict[str, Any]:
@@ -51,35 +57,44 @@ def _unknown(values: Mapping[str, float]) -> bool:
 
 
 def agreements(
-    maps: Mapping[str, Any],
-    image: da.Array,
+    maps: Mapping[str, tuple[Any, Any]],
+    found: da.Array,
     grid: Any,
     legend: Legend,
     *,
-    unlabeled: tuple[int, ...],
     are_used: bool,
 ) -> dict[str, Any]:
-    """Compare a label map, -1 for none, with the known classes ``labels`` and ``truth`` in `maps`.
+    """Compare labels with the known classes.
 
-    `are_used`: the fit used the partial labels, so that these pixels are no test of it.
+    `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
+    what tells their names. Where `are_used`, the fit used the partial labels: these rows are no
+    test of it. With a `grid`, all are images of it.
     """
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     used = None
-    for name, opened in maps.items():
-        known = known_classes(opened, unlabeled)
+    for name in ("labels", "truth"):
+        if name not in maps:
+            continue
+        known, opened = maps[name]
         if name == "labels":
             used = known if are_used else None
         elif used is not None:
             known = da.where(used >= 0, -1, known)
         try:
-            scores = agreement_of(image, known, grid)
+            compared = agreement_of(found, known, grid)
         except NothingInCommonError:
             # Everything known was told to the fit, or lies where there are no data.
             continue
-        compare_classes(scores, legend, opened)
-        scores["used_by_fit"] = name == "labels" and are_used
-        found[f"agreement_with_{name}"] = scores
-    return found
+        compare_classes(compared, legend, opened)
+        compared["used_by_fit"] = name == "labels" and are_used
+        scores[f"agreement_with_{name}"] = compared
+    return scores
+
+
+def agreements_in(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what :func:`agreements` has found, by what was compared with."""
+    keys = {name: f"agreement_with_{name}" for name in ("truth", "labels")}
+    return {name: found[key] for name, key in keys.items() if key in found}
 
 
 def classes_as_text(found: Mapping[str, Any]) -> list[str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import glob
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -14,20 +17,24 @@ import numpy as np
 from daskclust.colors import Legend
 from daskclust.commands._cubes import as_names, local_name, paths_of
 from daskclust.commands._estimators import takes_labels
-from daskclust.commands._outputs import check_outputs, job_of
+from daskclust.commands._outputs import check_outputs, check_report, job_of, places_of
 from daskclust.commands._plan import passes_of
+from daskclust.commands._results import agreements, agreements_in
 from daskclust.commands._resume import check_resumable, job_mark
+from daskclust.commands._uncertainty import check_margin, margins
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.opening import kind_of
 from daskclust.engine import compute
 from daskclust.persistence.origin import scene_of
 from daskclust.report.legend import legend_of
+from daskclust.report.written import Report
 from daskclust.storage.outputs import JOB, Output
 from daskclust.storage.targets import Group
 from daskclust.storage.urls import redact
 
 __all__ = [
     "add_table_arguments",
+    "feature_names",
     "is_table",
     "open_table_to_fit",
     "open_table_to_predict",
@@ -37,15 +44,15 @@ __all__ = [
 #: Options that are about pixels, and their values where they are not given.
 _OF_PIXELS = {
     **dict.fromkeys(("variable", "dims", "mask", "bad_bands", "chunks", "labels", "class_column")),
-    **dict.fromkeys(("truth", "report", "uncertainty", "score", "title", "smooth", "min_pixels")),
+    **dict.fromkeys(("smooth", "min_pixels")),
     **{"nodata": "auto", "incomplete": "mask", "min_observed": 0.0, "scale": "none"},
     "unlabeled": (-1,),
     "resample_labels": False,
 }
 #: What to do instead.
 _INSTEAD = {
+    "class_column": "name the column of the known classes with --truth",
     "labels": "name the column of the labels with --label-column",
-    "truth": "compare the labels that are written with the column yourself",
     "scale": "scale the columns before",
 }
 
@@ -119,6 +126,12 @@ class TableJob:
     replace: dict[str, bool]
 
     @property
+    def places(self) -> dict[str, str]:
+        """Outputs: scores and margins are columns of the first."""
+        found = places_of(self.options)
+        return {name: found[name] for name in ("output", "model", "report") if name in found}
+
+    @property
     def parts(self) -> int:
         """Partitions."""
         return int(self.table.frame.npartitions)
@@ -163,30 +176,92 @@ class TableJob:
             with progress.task("Model"):
                 replace = self.replace["--model"]
                 save(model, options.model, overwrite=replace, attributes=attributes)
-        if options.output is None:
+        if options.output is None and options.report is None and options.truth is None:
             return
         codes = legend.encode(labels)
-        named = None if legend.is_of_clusters else _names_of(legend)
-        plain = legend.noise is None  # else noise stays -1, in a table
-        with progress.task("Table"):
-            self.table.write_labels(
-                _as_text(codes, named) if named is not None else codes if plain else labels,
-                options.output,
-                name=options.output_column,
-                overwrite=self.replace["--output"],
-                attributes=attributes,
-            )
+        if options.output is not None:
+            named = None if legend.is_of_clusters else _names_of(legend)
+            plain = legend.noise is None  # else noise stays -1, in a table
+            with progress.task("Table"):
+                self.table.write_labels(
+                    _as_text(codes, named) if named is not None else codes if plain else labels,
+                    options.output,
+                    name=options.output_column,
+                    overwrite=self.replace["--output"],
+                    attributes=attributes,
+                    more=self._more_columns(model),
+                )
         with progress.task("Summary"):
             counts: dict[int, int] = {}
             parts = [dask.delayed(_count)(block) for block in codes.to_delayed().ravel()]
             for part in compute("the sizes of the classes", *parts):
                 for code, size in part.items():
                     counts[code] = counts.get(code, 0) + size
+            known = self._known_classes(model)
+            used = takes_labels(model)
+            agreement = agreements(known, codes, None, legend, are_used=used)
         found["sizes"] = [counts.get(code, 0) for code in legend.codes]
         found["classes"] = [
             {"code": code, "name": name, "rows": size}
             for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
         ]
+        found.update(agreement)
+        if options.report is not None:
+            self._write_report(model, legend, found, progress)
+
+    def _more_columns(self, model: Any) -> dict[str, Any]:
+        """Return the columns that are written beside the labels."""
+        made: dict[str, Callable[[Any], Any]] = {
+            "score": lambda X: model.score_samples(X),
+            "uncertainty": partial(margins, model),
+        }
+        return {
+            getattr(self.options, name): make(self.data)
+            for name, make in made.items()
+            if getattr(self.options, name) is not None
+        }
+
+    def _known_classes(self, model: Any) -> dict[str, tuple[Any, Any]]:
+        """Return the known classes of the rows, and their names."""
+        columns = {"labels": self.table.label_column, "truth": self.options.truth}
+        found = {}
+        for name, column in columns.items():
+            if column is not None:
+                codes, meanings = self.table.known_classes(column)
+                by_name = meanings is not None
+                found[name] = codes, SimpleNamespace(meanings=meanings, by_name=by_name)
+        return found
+
+    def _write_report(
+        self, model: Any, legend: Legend, found: dict[str, Any], progress: Progress
+    ) -> None:
+        from daskclust.explain import explained
+        from daskclust.report import write_table_report
+
+        with progress.task("Profiles"):
+            profiles, rules = explained(model, self.data, feature_names(self.table))
+        codes = legend.encode(profiles.labels)
+        names = [legend.by_code[int(code)] for code in codes]
+        with progress.task("Report"):
+            write_table_report(
+                Report(self.options.report, overwrite=self.replace["--report"]),
+                model=model,
+                legend=legend,
+                found=found,
+                agreement=agreements_in(found),
+                profiles=replace(profiles, labels=codes, names=names),
+                rules=rules,
+                title=self.options.title,
+                job=self.mark,
+            )
+
+
+def feature_names(table: Any) -> list[str]:
+    """Return the names of the features: of a column of lists, with their place."""
+    columns = list(table.columns)
+    if len(columns) == table.n_features:
+        return columns
+    return [f"{columns[0]}[{j}]" for j in range(table.n_features)]
 
 
 def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, Any]) -> TableJob:
@@ -196,9 +271,10 @@ def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, 
             f"{type(model).__name__} takes no labels, so no --label-column; name the features with "
             "--columns"
         )
+    check_margin(options, model)
     params = model.get_params(deep=False)
     mark = job_mark(options, params)
-    table = _open(options, options.columns, options.label_column)
+    table = _open(options, options.columns, options.label_column, options.truth)
     replace = _check_outputs(options, table, mark)
     check_resumable(options, mark)
     constrained = bool(pairs) or options.label_column is not None
@@ -208,6 +284,7 @@ def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, 
 
 def open_table_to_predict(options: argparse.Namespace, model: Any) -> TableJob:
     """Open and check whatever labels of a table by a saved model will need."""
+    check_margin(options, model)
     table = table_for(options, model)
     mark = job_mark(options, model.get_params(deep=False), options.model)
     replace = _check_outputs(options, table, mark, {"--model": options.model})
@@ -233,12 +310,24 @@ def table_for(options: argparse.Namespace, model: Any) -> Any:
     return table
 
 
-def _open(options: argparse.Namespace, columns: Any, label_column: str | None) -> Any:
+def _open(
+    options: argparse.Namespace, columns: Any, label_column: str | None, *known: str | None
+) -> Any:
+    """Open the table; columns of what is `known` are no features unless they are named."""
     from daskclust.tables import open_table
 
     given = options.cube
     source = local_name(given) if isinstance(given, str) else [*map(local_name, given)]
-    return open_table(source, columns=columns, label_column=label_column)
+    table = open_table(source, columns=columns, label_column=label_column)
+    kept = [name for name in table.columns if name not in known]
+    if columns is not None and len(kept) < len(table.columns):
+        wrong = next(name for name in table.columns if name in known)
+        raise ValueError(
+            f"The column {wrong!r} holds what is to be found; leave it out of --columns."
+        )
+    if columns is None and len(kept) < len(table.columns):
+        table = open_table(source, columns=kept, label_column=label_column)
+    return table
 
 
 def _check_outputs(
@@ -254,16 +343,33 @@ def _check_outputs(
         found = glob.glob(path) if "*" in path else [path]
         places |= {f"the table's file {item!r}": item for item in found}
     places["--config"] = None if options.config is None else str(options.config)
-    if options.output_column in table.frame.columns:
-        raise ValueError(
-            f"The table has a column {options.output_column!r} already; expected a new name for "
-            "that of the labels. Give one with --output-column."
+    if options.truth is not None and options.truth not in table.frame.columns:
+        raise KeyError(
+            f"--truth: the table has no column {options.truth!r}; it has "
+            f"{', '.join(map(str, table.frame.columns))}."
         )
+    new: list[str] = []
+    for flag in ("output_column", "score", "uncertainty"):
+        name = getattr(options, flag)
+        if name is None:
+            continue
+        shown = f"--{flag.replace('_', '-')}"
+        if flag != "output_column" and options.output is None:
+            raise ValueError(f"{shown} {name!r} is a column of --output, which is not given.")
+        if name in table.frame.columns or name in new:
+            raise ValueError(
+                f"The table has a column {name!r} already; expected a new name. Give one with "
+                f"{shown}."
+            )
+        new.append(name)
+    check_report(options)
     outputs: dict[str, Output] = {}
     if options.output is not None:
         outputs["--output"] = table.output(options.output, options.output_column)
     if options.model is not None and inputs is None:
         outputs["--model"] = Group(options.model, "model")
+    if options.report is not None:
+        outputs["--report"] = Report(options.report)
     return check_outputs(outputs, places, mark=mark, overwrite=options.overwrite)
 
 

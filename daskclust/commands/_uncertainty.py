@@ -24,8 +24,8 @@ def add_uncertainty_argument(parser: Any) -> None:
     parser.add_argument(
         "--uncertainty",
         metavar="STORE",
-        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); "
-        "one more pass over the cube",
+        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
+        "a table a column; one more pass",
     )
 
 

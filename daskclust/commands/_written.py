@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from daskclust.colors import Legend
 from daskclust.commands._cubes import image_of
 from daskclust.commands._estimators import takes_labels
 from daskclust.commands._outputs import job_of
-from daskclust.commands._results import agreements
+from daskclust.commands._results import agreements, agreements_in
 from daskclust.commands._smoothing import smooth_labels
 from daskclust.commands._uncertainty import margin_kind, margins
 from daskclust.commands.console import Progress
 from daskclust.report.legend import legend_of
-from daskclust.report.summary import summarize
+from daskclust.report.summary import known_classes, summarize
 from daskclust.storage.outputs import JOB
 from daskclust.storage.seen import as_dask
 
@@ -70,20 +71,20 @@ def write_outputs(
     with progress.task("Summary"):
         summary = summarize(image, legend.codes, values=uncertainty, cube=cube)
         add_classes(found, legend, summary)
+        known = {
+            name: (known_classes(opened, options.unlabeled), opened)
+            for name, opened in job.maps.items()
+        }
         are_used = takes_labels(model)
-        found.update(
-            agreements(
-                job.maps,
-                image,
-                cube.blocks,
-                legend,
-                unlabeled=options.unlabeled,
-                are_used=are_used,
-            )
-        )
+        found.update(agreements(known, image, cube.blocks, legend, are_used=are_used))
     if options.report is not None:
+        from daskclust.explain import profiles as profiles_of
         from daskclust.report import write_report
 
+        with progress.task("Profiles"):
+            profiles = profiles_of(None, cube, labels)
+        names = [legend.by_code[code] for code in profiles.labels.tolist()]
+        profiles = replace(profiles, names=names)
         with progress.task("Report"):
             write_report(
                 options.report,
@@ -94,11 +95,8 @@ def write_outputs(
                 configuration=found["configuration"],
                 summary=summary,
                 uncertainty_is=margin_kind(model),
-                agreement={
-                    name: found[f"agreement_with_{name}"]
-                    for name in ("truth", "labels")
-                    if f"agreement_with_{name}" in found
-                },
+                agreement=agreements_in(found),
+                profiles=profiles,
                 overwrite=job.replace["--report"],
                 job=job.mark,
             )
@@ -172,7 +170,7 @@ def add_score_argument(parser: Any) -> None:
     parser.add_argument(
         "--score",
         metavar="STORE",
-        help="map of how normal each pixel is: higher is more normal",
+        help="map of how normal each pixel is, or of a table a column: higher is more normal",
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._outputs import check_writable, job_of
-from daskclust.commands._tables import add_table_arguments, is_table, table_for
+from daskclust.commands._tables import add_table_arguments, feature_names, is_table, table_for
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.persistence.origin import bands_for
 from daskclust.storage.files import write_whole
@@ -59,10 +59,7 @@ def _run(options: argparse.Namespace) -> int:
     columns: list[str] | None = None
     if is_table(options):
         table = table_for(options, model)
-        columns, blocks = list(table.columns), table.frame.npartitions
-        if len(columns) != table.n_features:
-            # A column of lists is many.
-            columns = [f"{columns[0]}[{j}]" for j in range(table.n_features)]
+        columns, blocks = feature_names(table), table.frame.npartitions
     else:
         said = job_of(options.model).get("columns")
         if said is not None:

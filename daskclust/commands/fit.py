@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import inspect
 import json
 import time
@@ -30,7 +29,7 @@ from daskclust.commands._label_sources import (
     open_sources,
     sources_of,
 )
-from daskclust.commands._outputs import check_outputs, outputs_of, places_of
+from daskclust.commands._outputs import check_outputs, check_report, outputs_of, places_of
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._results import fit_as_text
 from daskclust.commands._resume import check_resumable, job_mark
@@ -42,7 +41,7 @@ from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.cube.formats.classes import check_codes
 from daskclust.persistence.origin import clusters_are_classes, name_classes
 
-__all__ = ["CubeJob", "add_command", "check_report", "open_maps"]
+__all__ = ["CubeJob", "add_command", "open_maps"]
 
 
 _EXAMPLES = """examples:
@@ -126,7 +125,7 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(plan, indent=2) if options.json else plan_as_text(job.plan))
         return 0
     check_memory(job.plan)
-    if not places_of(options):
+    if not job.places:
         options.parser.error(
             "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
             "--score, or several of them; --dry-run only plans"
@@ -149,6 +148,11 @@ class CubeJob:
     mark: str
     #: For each output whether it may be replaced.
     replace: dict[str, bool]
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Outputs."""
+        return places_of(self.options)
 
     @property
     def parts(self) -> int:
@@ -243,14 +247,6 @@ def open_maps(options: argparse.Namespace, cube: Any, *names: str) -> dict[str, 
         for name, text in given.items()
         if text is not None
     }
-
-
-def check_report(options: argparse.Namespace) -> None:
-    """Refuse a report where pictures cannot be drawn."""
-    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ImportError(
-            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
-        )
 
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:

@@ -13,6 +13,8 @@ import zarr
 from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
+from daskclust.commands._described import described_table, table_as_text
+from daskclust.commands._tables import is_table
 from daskclust.commands.console import Progress, counted, natural
 from daskclust.cube import open_label_map
 from daskclust.cube.bands import as_ranges
@@ -59,6 +61,10 @@ def add_command(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.cube is None:
         options.parser.error("no CUBE given")
+    if is_table(options):
+        found = described_table(options)
+        print(json.dumps(found, indent=2) if options.json else table_as_text(found))
+        return 0
     attributes: dict[str, Any] = {}
     node: Any = None
     if isinstance(options.cube, str) and kind_of(options.cube) == "zarr":

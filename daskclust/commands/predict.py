@@ -16,7 +16,7 @@ from daskclust.commands._cubes import (
 from daskclust.commands._job import run_predict
 from daskclust.commands._jobs import add_job_arguments, with_file
 from daskclust.commands._label_sources import add_known_classes, check_named, sources_of
-from daskclust.commands._outputs import check_outputs, job_of, outputs_of
+from daskclust.commands._outputs import check_outputs, check_report, job_of, outputs_of
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._results import agreements_as_text, classes_as_text
 from daskclust.commands._resume import job_mark
@@ -25,7 +25,7 @@ from daskclust.commands._tables import add_table_arguments, is_table, open_table
 from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
 from daskclust.commands._written import add_score_argument
 from daskclust.commands.console import Progress, add_cluster_arguments
-from daskclust.commands.fit import CubeJob, check_report, open_maps
+from daskclust.commands.fit import CubeJob, open_maps
 from daskclust.persistence.origin import bands_for, check_same_data
 
 __all__ = ["add_command"]

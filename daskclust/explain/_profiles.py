@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -323,13 +324,15 @@ class Profiles:
             )
         return "; ".join(told)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Any = None, colors: Sequence[str] | None = None) -> Any:
         """Draw the profiles: spectra with their spread for scenes, else a heat map.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
             Of a new figure when omitted.
+        colors : sequence of k str, optional
+            Of the clusters.
 
         Returns
         -------
@@ -350,7 +353,7 @@ class Profiles:
                 self.means,
                 wavelengths=self.wavelengths,
                 names=self.names,
-                colors=label_colors(len(self.labels)),
+                colors=label_colors(len(self.labels)) if colors is None else colors,
                 spread=self.deviations,
                 title="Mean and deviation of each cluster",
             )

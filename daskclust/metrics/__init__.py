@@ -21,6 +21,7 @@ from daskclust.metrics._agreement import (
     match_labels,
     normalized_mutual_info_score,
     pairwise_f_score,
+    scores_of_table,
 )
 from daskclust.metrics._centroid import (
     CentroidScores,
@@ -46,6 +47,7 @@ __all__ = [
     "match_labels",
     "normalized_mutual_info_score",
     "pairwise_f_score",
+    "scores_of_table",
     "silhouette_score",
     "wilson_interval",
 ]

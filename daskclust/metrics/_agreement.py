@@ -24,6 +24,7 @@ __all__ = [
     "match_labels",
     "normalized_mutual_info_score",
     "pairwise_f_score",
+    "scores_of_table",
 ]
 
 Counts = Ints
@@ -350,7 +351,22 @@ def agreement_scores(
     >>> agreement_scores([0, 0, 1], [3, 3, 8])
     {'ari': 1.0, 'nmi': 1.0, 'pairwise_f': 1.0, 'accuracy': 1.0}
     """
-    margins = _Margins(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
+    return scores_of_table(contingency_table(labels_true, labels_pred, ignore_masked=ignore_masked))
+
+
+def scores_of_table(table: Counts) -> dict[str, float]:
+    """Return what :func:`agreement_scores` does, from a :func:`contingency_table`.
+
+    Parameters
+    ----------
+    table : ndarray of shape (m, 3), int64
+
+    Examples
+    --------
+    >>> scores_of_table(np.array([[0, 3, 2], [1, 8, 1]]))["ari"]
+    1.0
+    """
+    margins = _Margins(table)
     return {
         "ari": _adjusted_rand(margins),
         "nmi": _normalized_mutual_info(margins),

@@ -19,6 +19,7 @@ from daskclust.report._map import add_map
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import svg
 from daskclust.report._tables import add_agreement, add_violations, mostly_of
+from daskclust.report.explained import add_profiles
 from daskclust.report.legend import legend_of
 from daskclust.report.summary import (
     MapSummary,
@@ -31,7 +32,7 @@ from daskclust.report.written import Report
 from daskclust.storage.files import write_whole
 from daskclust.storage.urls import redact
 
-__all__ = ["write_report"]
+__all__ = ["write_report", "write_table_report"]
 
 #: Why the objective of estimators with feature weights jumps.
 _ROUNDS = (
@@ -61,6 +62,7 @@ def write_report(
     legend: Legend | None = None,
     summary: MapSummary | None = None,
     agreement: Mapping[str, Mapping[str, Any]] | None = None,
+    profiles: Any = None,
     overwrite: bool = False,
     job: str = "",
 ) -> Path | str:
@@ -93,6 +95,8 @@ def write_report(
     legend, summary, agreement : optional
         Earlier results for the label map.  If they are missing they are computed, in two
         passes over the labels.
+    profiles : Profiles, optional
+        Of the labels in the map; see :func:`daskclust.explain.profiles`.
     overwrite : bool, default=False
         Replace a report that daskclust has written; no other file is ever replaced.
     job : str, default=""
@@ -155,9 +159,7 @@ def write_report(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
     )
     page.facts(_facts(cube, model, agreement))
-    advice = (getattr(model, "history_", None) or [{}])[-1].get("advice")
-    if advice:
-        page.section("Labels", f"<p>{escape(advice)}</p>")
+    _add_advice(page, model)
     add_map(
         page,
         cube,
@@ -167,18 +169,70 @@ def write_report(
         uncertainty_is=uncertainty_is,
     )
     _add_spectra(page, cube, model, legend)
+    _add_rest(page, model, legend, agreement, profiles)
+    shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
+    _add_details(page, {"Configuration": shown, "Cube": _cube_facts(cube)})
+    write_whole(path, page.html(job).encode("utf-8"), check=output.check)
+    return path if output.path is None else Path(path)
+
+
+def write_table_report(
+    output: Report,
+    *,
+    model: Any,
+    legend: Legend,
+    found: Mapping[str, Any],
+    agreement: Mapping[str, Mapping[str, Any]],
+    profiles: Any,
+    rules: Any,
+    title: str | None,
+    job: str,
+) -> None:
+    """Write a report of a fit to a table, or of its labels, as one self-contained HTML file.
+
+    `found` are the results of the job as JSON values.
+    """
+    n, columns = found["rows"], found["columns"]
+    page = Page(redact(title or f"{type(model).__name__} of {n:,} rows"))
+    page.lead(
+        f"{type(model).__name__} of {len(columns)} columns. Written "
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
+    )
+    facts = [(f"{n:,}", "rows"), (f"{len(columns)}", "columns")]
+    page.facts(facts + _facts_of_fit(model, agreement))
+    _add_advice(page, model)
+    _add_rest(page, model, legend, agreement, profiles, rules)
+    _add_details(
+        page,
+        {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}},
+    )
+    write_whole(output.place, page.html(job).encode("utf-8"), check=output.check)
+
+
+def _add_advice(page: Page, model: Any) -> None:
+    advice = (getattr(model, "history_", None) or [{}])[-1].get("advice")
+    if advice:
+        page.section("Labels", f"<p>{escape(advice)}</p>")
+
+
+def _add_rest(
+    page: Page, model: Any, legend: Legend, agreement: Any, profiles: Any, rules: Any = None
+) -> None:
+    """Add what is told alike of scenes and tables."""
+    if profiles is not None:
+        colors = [legend.color_by_code[int(code)] for code in profiles.labels]
+        add_profiles(page, profiles, rules, colors)
     _add_tree(page, model)
     _add_history(page, model)
     for key, found in (agreement or {}).items():
         add_agreement(page, key, found, legend)
     add_violations(page, model)
-    shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
-    page.details("Configuration", _rows_of(shown))
-    page.details("Cube", _rows_of(_cube_facts(cube)))
+
+
+def _add_details(page: Page, parts: Mapping[str, Mapping[str, Any]]) -> None:
     versions = {"python": platform.python_version(), **{n: _version(n) for n in _PACKAGES}}
-    page.details("Versions", _rows_of(versions))
-    write_whole(path, page.html(job).encode("utf-8"), check=output.check)
-    return path if output.path is None else Path(path)
+    for heading, values in {**parts, "Versions": versions}.items():
+        page.details(heading, _rows_of(values))
 
 
 def _version(name: str) -> str:
@@ -194,9 +248,14 @@ def _facts(cube: Any, model: Any, agreement: Any) -> list[tuple[str, str]]:
         (f"{cube.n_masked / max(1, cube.n_valid + cube.n_masked):.1%}", "without data"),
         (f"{cube.shape[2]}", "bands"),
     ]
+    return found + _facts_of_fit(model, agreement)
+
+
+def _facts_of_fit(model: Any, agreement: Any) -> list[tuple[str, str]]:
+    found = []
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
-        found.append((f"{int((weights > 0).sum())}", "bands with weight"))
+        found.append((f"{int((weights > 0).sum())}", "features with weight"))
     for name, text in (
         ("objective_", "objective"),
         ("inertia_", "inertia"),

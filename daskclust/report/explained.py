@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from daskclust._version import __version__
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import svg
 
-__all__ = ["explained_page"]
+__all__ = ["add_profiles", "explained_page"]
 
 #: Features that are told of each cluster, and clusters that have a table of their own.
 _FEATURES, _CLUSTERS = 8, 60
@@ -31,18 +32,32 @@ def explained_page(title: str, profiles: Any, rules: Any, mark: str = "") -> str
             (f"{worst:.1g}" if worst else "0", "error of the AUC at most"),
         ]
     )
-    page.section("Clusters", f'<div class="wide">{profiles._repr_html_()}</div>')
+    add_profiles(page, profiles, rules)
+    return page.html(mark)
+
+
+def add_profiles(
+    page: Page, profiles: Any, rules: Any = None, colors: Sequence[str] | None = None
+) -> None:
+    """Add what sets each cluster apart: in a line, as a picture, as rules, and in numbers."""
+    table = f'<div class="wide">{profiles._repr_html_()}</div>'
+    page.section("What sets the clusters apart", table)
     k, shown = len(profiles.labels), min(len(profiles.features), 40)
     is_spectrum = profiles.wavelengths is not None
     size = (11.0, 4.4) if is_spectrum else (min(2.5 + 0.8 * k, 14.0), 1.4 + 0.3 * shown)
     what = "Spectra" if is_spectrum else "Differences from the rest"
-    picture = svg(lambda ax: profiles.plot(ax), size, name=f"{what} of {k} clusters")
+    picture = svg(lambda ax: profiles.plot(ax, colors), size, name=f"{what} of {k} clusters")
     page.section(f"{what} of the clusters", f'<figure class="wide">{picture}</figure>')
     if rules is not None:
         page.section("Rules", f'<div class="wide">{rules._repr_html_()}</div>')
-    for at, label in enumerate(profiles.labels[:_CLUSTERS].tolist()):
-        page.section(f"Cluster {profiles.names[at]}", _table(profiles, at, label))
-    return page.html(mark)
+    page.section(
+        "Each cluster in numbers",
+        "".join(
+            f"<details><summary>{escape(profiles.names[at])}</summary>"
+            f"{_table(profiles, at, label)}</details>"
+            for at, label in enumerate(profiles.labels[:_CLUSTERS].tolist())
+        ),
+    )
 
 
 def _table(profiles: Any, at: int, label: int) -> str:

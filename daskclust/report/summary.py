@@ -34,7 +34,7 @@ _SIDE = 2500
 
 
 class NothingInCommonError(ValueError):
-    """No pixel has both a class and a cluster, so that nothing can be compared."""
+    """No row has both a known class and a cluster, so that nothing can be compared."""
 
 
 @dataclass(frozen=True)
@@ -110,24 +110,27 @@ def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
     return signed_codes(da.asarray(opened.values), (*none, *opened.nodata))
 
 
-def agreement_of(image: da.Array, truth: da.Array, grid: BlockGrid) -> dict[str, Any]:
-    """Count the pixels of each known class, -1 = none, in each cluster or class of a map.
+def agreement_of(found: da.Array, known: da.Array, grid: BlockGrid | None = None) -> dict[str, Any]:
+    """Count the rows of each known class, -1 = none, in each cluster or class that was found.
+
+    With a `grid`, both are images of it.
 
     Returns scores that need no names, ``pixels`` compared, and the confusion matrix: ``classes``,
     ``clusters`` and ``counts``. A map without a pixel that has both is a NothingInCommonError.
     """
-    from daskclust.metrics import agreement_scores, contingency_table
+    from daskclust.metrics import contingency_table, scores_of_table
 
-    known, found = flatten(truth, grid), flatten(image, grid)
+    if grid is not None:
+        known, found = flatten(known, grid), flatten(found, grid)
     table = contingency_table(known, found)
     table = table[(table[:, :2] >= 0).all(axis=1)]
     if not len(table):
-        raise NothingInCommonError("No pixel has both a class and a cluster to compare.")
+        raise NothingInCommonError("No row has both a known class and a cluster to compare.")
     classes, rows = np.unique(table[:, 0], return_inverse=True)
     clusters, columns = np.unique(table[:, 1], return_inverse=True)
     counts = np.zeros((len(classes), len(clusters)), dtype=np.int64)
     counts[rows, columns] = table[:, 2]
-    scores = agreement_scores(known, found, ignore_masked=True)
+    scores = scores_of_table(table)
     return {
         **{name: scores[name] for name in ("ari", "nmi", "pairwise_f")},
         "pixels": int(counts.sum()),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import daskclust
 from daskclust import KMeans, LabelSpreading, cli
 from daskclust.tables import open_table, written_labels
 
@@ -142,6 +143,77 @@ def test_labels_of_the_same_job_are_its_own(
     assert written_labels("mine") is None
 
 
+def test_truth_scores_and_a_report(
+    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    frame["truth"] = [KINDS[k] if i % 5 else "" for i, k in enumerate(np.arange(90) % 3)]
+    frame.loc[frame.index[20:26], "truth"] = "water"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    words = ("--scheduler", address, "--truth", "truth", "--json")
+    code, out, err = said(
+        *("fit", "t.csv", "--columns", "a,b", "--estimator", "label-spreading", *words),
+        *("--label-column", "species", "--output", "o", "--score", "normal", "--model", "m.zarr"),
+        *("--uncertainty", "margin", "--report", "r.html"),
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    written = pandas.read_parquet(tmp_path / "o")
+    # Only rows that the fit did not learn from are a test of it.
+    known = (frame.truth != "") & frame.species.isna()
+    agreed = found["agreement_with_truth"]
+    assert agreed["compared_by"] == "name"
+    assert agreed["pixels"] == known.sum()
+    assert agreed["accuracy"] == (written.label == frame.truth)[known].mean()
+    for item in agreed["by_class"]:
+        right = ((written.label == item["class"]) & (frame.truth == item["class"]))[known].sum()
+        assert item["producers"] == right / (frame.truth[known] == item["class"]).sum()
+        assert item["users"] == right / (written.label[known] == item["class"]).sum()
+    assert found["agreement_with_labels"]["used_by_fit"]
+    assert found["outputs"] == {"output": "o", "model": "m.zarr", "report": "r.html"}
+    model = daskclust.load(tmp_path / "m.zarr")
+    values = frame[["a", "b"]].to_numpy(float)
+    np.testing.assert_allclose(written.normal, model.score_samples(values), rtol=1e-6)
+    np.testing.assert_allclose(written.margin, model.margin(values), rtol=1e-6)
+    page = (tmp_path / "r.html").read_text()
+    assert f"{agreed['accuracy']:.4f}" in page
+    assert "What sets the clusters apart" in page
+    code, out, err = said("predict", "t.csv", "--model", "m.zarr", *words)
+    assert code == 0, err
+    known = frame.truth != ""
+    agreed = json.loads(out)["agreement_with_truth"]
+    assert agreed["accuracy"] == (written.label == frame.truth)[known].mean()
+    # Columns that hold the truth are no features, though they are numbers.
+    frame["truth"] = np.arange(90) % 3
+    frame[["a", "b", "truth"]].to_parquet(tmp_path / "n.parquet")
+    code, out, err = said(
+        "fit", "n.parquet", "--n-clusters", 3, "--output", "p", *words, "--truth", "truth"
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["columns"] == ["a", "b"]
+    assert found["agreement_with_truth"]["compared_by"] == "matching"
+
+
+def test_a_table_is_described(said: Said, frame: pandas.DataFrame, parts: Path) -> None:
+    code, out, err = said("inspect", parts, "--json", "--full")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["rows"], found["parts"]) == (90, 2)
+    columns = {item["name"]: item for item in found["columns"]}
+    for name in ("a", "b", "id"):
+        for key, value in (("min", frame[name].min()), ("max", frame[name].max())):
+            assert columns[name][key] == value
+        np.testing.assert_allclose(columns[name]["mean"], frame[name].mean())
+        np.testing.assert_allclose(columns[name]["std"], frame[name].std(ddof=0))
+    assert columns["species"]["values"] == sorted(KINDS)
+    assert columns["species"]["share_missing"] == frame.species.isna().mean()
+    assert not columns["species"]["is_feature"]
+    assert found["advice"][0].startswith("id: rises from row to row")
+    code, out, err = said("inspect", parts)
+    assert "maize, water, wheat  (no feature)" in out
+
+
 def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:
     words = ("fit", parts, "--columns", "a,b", "--n-clusters", 3, "--max-iter", 7, "--dry-run")
     code, out, _ = said(*words)
@@ -161,7 +233,11 @@ def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:
         ("parts --columns a,species", 1, "The column 'species' is"),
         ("parts --columns a,a", 1, "expected each one once"),
         ("parts --columns a --label-column species", 2, "KMeans takes no labels"),
-        ("parts --columns a --report r.html", 2, "--report is about pixels"),
+        ("parts --columns a --smooth 0.5", 2, "--smooth is about pixels"),
+        ("parts --columns a --score s", 1, "'s' is a column of --output, which is not given"),
+        ("parts --columns a --output o --score id", 1, "Give one with --score"),
+        ("parts --columns a,id --output o --truth id", 1, "holds what is to be found"),
+        ("parts --columns a --output o --truth kind", 1, "--truth: the table has no column 'kind'"),
         ("parts --labels few.tif", 2, "name the column of the labels with --label-column"),
         ("parts --columns a", 2, "nothing to write"),
         ("parts --columns a --output parts/o", 1, "in the same place as the table's file"),
