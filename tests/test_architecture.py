@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -63,9 +64,14 @@ def _room(name: str) -> str:
     return name.split(".")[0]
 
 
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _absolute(path: Path) -> Iterator[tuple[str, bool]]:
     """Dotted names that a file imports, and whether a function has to run for it."""
-    tree = ast.parse(path.read_text())
+    tree = _parsed(path)
     inside = {
         id(node)
         for function in ast.walk(tree)
@@ -103,7 +109,10 @@ def _imports(name: str, path: Path) -> Iterator[Import]:
             yield Import(name, below, deferred)
 
 
-IMPORTS = [found for name, path in MODULES.items() for found in _imports(name, path)]
+@cache
+def _all_imports() -> list[Import]:
+    """Not read when tests are collected: that would cost each run two seconds."""
+    return [found for name, path in MODULES.items() for found in _imports(name, path)]
 
 
 def _may_import() -> dict[str, set[str]]:
@@ -145,7 +154,7 @@ def test_every_room_is_in_the_table_of_rooms() -> None:
 def test_the_import_arrow_never_points_back() -> None:
     wrong = {
         found.edge
-        for found in IMPORTS
+        for found in _all_imports()
         if found.imported
         and (room := _room(found.importer)) in MAY_IMPORT
         and _room(found.imported) not in MAY_IMPORT[room] | {room, "_types"}
@@ -154,7 +163,7 @@ def test_the_import_arrow_never_points_back() -> None:
 
 
 def test_only_the_edges_import_the_whole_package_and_only_inside_functions() -> None:
-    users = {found for found in IMPORTS if not found.imported}
+    users = {found for found in _all_imports() if not found.imported}
     assert {_room(found.importer) for found in users} <= USE_THE_WHOLE
     assert all(found.deferred for found in users)
 
@@ -166,14 +175,14 @@ def _private(name: str) -> bool:
 def test_no_room_imports_an_underscore_module_of_another() -> None:
     wrong = {
         found.edge
-        for found in IMPORTS
+        for found in _all_imports()
         if _private(found.imported) and _room(found.importer) != _room(found.imported)
     }
     assert not wrong, f"make public what others need: {wrong}"
 
 
 def test_there_is_no_circle_of_files_or_of_rooms() -> None:
-    inner = [found.edge for found in IMPORTS if found.imported]
+    inner = [found.edge for found in _all_imports() if found.imported]
     assert _circle(_graph(iter(inner))) == []
     rooms = ((_room(a), _room(b)) for a, b in inner if _room(a) != _room(b))
     assert _circle(_graph(rooms)) == []
@@ -208,7 +217,7 @@ ALLOWED_REACHES = {"persistence/schema.py", "commands/_examine.py"}
 def _reached(path: Path) -> set[str]:
     """Return what a module takes of Dask that Dask does not document."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module in UNDOCUMENTED:
             names, banned = {alias.name for alias in node.names}, UNDOCUMENTED[node.module]
             found |= names if banned is None else names & banned
