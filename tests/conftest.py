@@ -14,6 +14,7 @@ import pytest
 from distributed import Client, LocalCluster, default_client
 from hypothesis import settings
 
+import daskclust
 from daskclust.testing import CountingScheduler
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,6 +27,13 @@ settings.register_profile("thorough", max_examples=300, deadline=None)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
 )
+
+# Programs and workers that tests start run this checkout, not an installed copy, which would be
+# compiled once more; and they keep its byte code, which each would make anew.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(daskclust.__file__).parents[1]), os.environ.get("PYTHONPATH")])
+)
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell's background job ignores Ctrl-C, and hands that on to the commands that tests interrupt.
 if (
@@ -64,6 +72,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif _SYSTEM & set(item.path.parts) or _STARTS & set(getattr(item, "fixturenames", ())):
             cost = pytest.mark.system
         item.add_marker(cost)
+    # Those that share the cluster of two processes come last: it starts once, and idles for none.
+    items.sort(key=_is_for_the_cluster)
+
+
+def _is_for_the_cluster(item: pytest.Item) -> bool:
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    asked = any(
+        value in ("cluster", "lazy cluster") for value in parameters if isinstance(value, str)
+    )
+    return asked or "client" in getattr(item, "fixturenames", ())
 
 
 def find_data_dir() -> Path:
@@ -116,15 +134,19 @@ def synchronous() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """Start two processes, which take as long to start as twenty small tests."""
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+    ) as started:
+        yield started
+
+
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    """Connect to a cluster of two processes."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as connected,
-    ):
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    """Connect to the cluster of two processes."""
+    with Client(cluster) as connected:
         yield connected
     # A client that closes brings back the scheduler that was chosen when it began, and that may
     # have been the choice of one test.

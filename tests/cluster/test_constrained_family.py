@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.interruption import Interruption, interrupt_at
@@ -279,20 +279,14 @@ def test_hard_constraints_that_cannot_all_hold_are_refused(
 # --- schedulers ----------------------------------------------------------------------------
 
 
-def test_cluster_of_two_processes() -> None:
+def test_cluster_of_two_processes(client: Client) -> None:
     """All of them, from arrays that are read there and from persisted ones."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        persisted = client.persist(blocks((15, 5)))
-        for member in MEMBERS.values():
-            want = quiet_fit(model_of(member), X, **arguments_of(member, y=Y))
-            for data in (blocks() + 0, persisted):
-                model = quiet_fit(model_of(member), data, **arguments_of(member, y=Y))
-                assert_same_model(model, want, 1e-12)
+    persisted = client.persist(blocks((15, 5)))
+    for member in MEMBERS.values():
+        want = quiet_fit(model_of(member), X, **arguments_of(member, y=Y))
+        for data in (blocks() + 0, persisted):
+            model = quiet_fit(model_of(member), data, **arguments_of(member, y=Y))
+            assert_same_model(model, want, 1e-12)
 
 
 # --- passes and checkpoints ----------------------------------------------------------------

@@ -15,7 +15,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.golden import DATA_SETS, edge_cases, load, sparse_cases
@@ -147,16 +147,10 @@ def test_processes(data_dir: Path) -> None:
             check(case, fit(want, blocks), want, CLOSED_FORM)
 
 
-def test_cluster_of_two_processes(data_dir: Path) -> None:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        for case, want, blocks in few_cases(data_dir):
-            check(case, fit(want, blocks), want, CLOSED_FORM)
-            check(case, fit(want, client.persist(blocks)), want, CLOSED_FORM)
+def test_cluster_of_two_processes(data_dir: Path, client: Client) -> None:
+    for case, want, blocks in few_cases(data_dir):
+        check(case, fit(want, blocks), want, CLOSED_FORM)
+        check(case, fit(want, client.persist(blocks)), want, CLOSED_FORM)
 
 
 # --- edge cases ----------------------------------------------------------------------------

@@ -112,14 +112,6 @@ def pool():
         yield executor
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-    ) as running:
-        yield running
-
-
 @pytest.fixture
 def client(cluster):
     with Client(cluster) as connected:

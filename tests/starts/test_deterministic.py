@@ -10,7 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.golden import load
@@ -150,12 +149,8 @@ def test_the_sample_does_not_depend_on_chunks(init, lengths):
     np.testing.assert_array_equal(whole.labels_, cut.labels_.compute())
 
 
-def test_processes_find_the_same_starts():
-    with (
-        dask.config.set(scheduler=None),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster),
-    ):
+def test_processes_find_the_same_starts(client):
+    with dask.config.set(scheduler=client):
         for init, budget in [("maximin", 1), ("dkm++", 5000), ("robin", 60)]:
             with dask.config.set({"daskclust.init-rows": budget}):
                 there = KMeans(4, init=init, random_state=0).fit(da.from_array(X, (70, -1)))
