@@ -85,8 +85,14 @@ def test_committed_whole_or_without_output(path):
         assert not outputs
 
 
+def _runs(path):
+    """The first and the smallest run each time; the papers' take a quarter of a minute each."""
+    quick = path.stem in ("01_quickstart", "07_asking")
+    return pytest.param(path, id=path.stem, marks=() if quick else pytest.mark.slow)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [_runs(path) for path in NOTEBOOKS])
 @pytest.mark.usefixtures("kernel_environment")
 def test_runs(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)

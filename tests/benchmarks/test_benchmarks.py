@@ -33,6 +33,7 @@ from _pictures import Line, draw_growth
 from _timing import PROBLEMS, TOY, Problem, run_alone
 
 
+@pytest.mark.slow
 def test_lloyd_compares_all_peers_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("dask_ml", reason="dask-ml is a peer of this benchmark")
     results = lloyd.compare({"a": TOY["a"]}, repeats=1)
@@ -81,6 +82,7 @@ def test_lloyd_fits_how_time_grows(
     assert (tmp_path / "growth.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_bounds_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:
     results = lloyd.compare_fits({"d": TOY["d"]}, ("float32",), ("lloyd", "bounds"), 1)
     lloyd.report_fits(results, TOY)
@@ -179,6 +181,7 @@ def test_reads_of_which_some_fail_cost_little() -> None:
         assert row["ratio"] <= failing_reads.TARGET
 
 
+@pytest.mark.slow
 def test_overhead_is_measured_on_a_cluster_at_toy_size() -> None:
     assert set(overhead.compare((4, 8), repeats=2)) == {4, 8}
 
@@ -234,12 +237,14 @@ def test_seeding_is_measured_at_toy_size() -> None:
     assert min(found.values()) > 0
 
 
+@pytest.mark.slow
 def test_memory_stays_under_the_limit_at_toy_size() -> None:
     found = memory.measure(n_mib=64, limit_mib=1024, chunk_mib=4)
     assert found["worker"] < found["limit"]
     assert found["client_growth"] < memory.TARGET_CLIENT
 
 
+@pytest.mark.slow
 def test_passes_over_stores_are_measured_at_toy_size(tmp_path: Path) -> None:
     for name, kind in reading.STORES.items():
         path = tmp_path / name

@@ -123,7 +123,17 @@ def test_fit_then_predict(run: Any, folder: Path, tmp_path: Path) -> None:
     assert run("inspect m.zarr", cluster=False)[1].startswith("Model\n")
 
 
-@pytest.mark.parametrize("name", sorted(registry()))
+#: Of each kind one; to reach the others takes two seconds each.
+REACHED = ("GaussianMixture", "KMeans", "LabelSpreading", "PCSKMeans")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in REACHED else pytest.mark.slow)
+        for name in sorted(registry())
+    ],
+)
 def test_every_estimator_is_reached(run: Any, name: str, tmp_path: Path) -> None:
     small = {
         "n_clusters": 3,
@@ -470,6 +480,7 @@ def test_class_names_are_text(run: Any, folder: Path, tmp_path: Path) -> None:
     assert "$x^2$" in page
 
 
+@pytest.mark.slow  # in Python, tests/engine/test_lost_workers.py does the same
 def test_a_scheduler_that_dies_is_one_line(folder: Path, tmp_path: Path) -> None:
     def start(*words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

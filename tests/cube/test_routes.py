@@ -329,7 +329,21 @@ def check_map(path: Path, image: np.ndarray, placed: bool) -> None:
     opened.close()
 
 
-@pytest.mark.parametrize("route", FILES, ids=str)
+#: Commands open files as Python does: of each reader one here, the others are slow.
+BY_COMMAND = (geotiff, netcdf, zarr_3, npy)
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        pytest.param(
+            route,
+            id=str(route),
+            marks=() if route.write in BY_COMMAND and not route.served else pytest.mark.slow,
+        )
+        for route in FILES
+    ],
+)
 def test_every_file_gives_the_same_maps_on_the_command_line(
     route: Route,
     expected: Any,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -9,7 +10,8 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from distributed import Client, LocalCluster
 from numpy.testing import assert_array_equal
 
 import daskclust
+from daskclust import cli
 from daskclust.exceptions import StoreError
 from daskclust.storage.seen import StoredArray, as_dask, metadata_digest
 from daskclust.tables import open_table
@@ -35,6 +38,11 @@ def may_unshare() -> bool:
         return False
     command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def some_of(*often: str, rare: Sequence[str]) -> list[Any]:
+    """Of each reader one; the others are slow."""
+    return [*often, *(pytest.param(ending, marks=pytest.mark.slow) for ending in rare)]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +77,7 @@ def half_blind(place: Path) -> Iterator[Client]:
             yield client
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(300)
 
 
 @pytest.fixture
@@ -102,7 +110,9 @@ def test_an_input_that_a_worker_does_not_see(half_blind: Client, scene: Path) ->
         daskclust.KMeans(3, random_state=0).fit(cube.samples)
 
 
-@pytest.mark.parametrize("ending", [".tif", ".nc", ".cdf", ".npy", ".zip", ".parquet", ".csv"])
+@pytest.mark.parametrize(
+    "ending", some_of(".tif", ".nc", ".parquet", rare=(".cdf", ".npy", ".zip", ".csv"))
+)
 def test_a_file_that_a_worker_does_not_see(half_blind: Client, place: Path, ending: str) -> None:
     values = (np.arange(30 * 30 * 3).reshape(30, 30, 3) % 97).astype(np.float32)
     path = place / f"scene-{time.monotonic_ns()}{ending}"
@@ -177,16 +187,10 @@ def copy_there(client: Client, files: dict[str, bytes]) -> None:
 
 
 def diagnosed(client: Client, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "daskclust", "doctor", *arguments),
-            f"--scheduler={client.scheduler.address}",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    return done.returncode, done.stdout
+    said = io.StringIO()
+    with redirect_stdout(said):
+        code = cli.main(["doctor", *arguments, f"--scheduler={client.scheduler.address}"])
+    return code, said.getvalue()
 
 
 def half_of(scene: Path) -> dict[str, bytes]:
@@ -246,7 +250,9 @@ def test_a_complete_copy_with_gaps_is_read(half_blind: Client, place: Path) -> N
     assert half_blind.compute(lazy.sum(), workers=["blind"]).result() == 3.0 * 12 * 8 * 2
 
 
-@pytest.mark.parametrize("ending", [".tif", ".img", ".zip", ".nc", ".cdf", ".npy", ".parquet"])
+@pytest.mark.parametrize(
+    "ending", some_of(".tif", ".nc", ".npy", rare=(".img", ".zip", ".cdf", ".parquet"))
+)
 def test_a_file_that_is_shorter_on_a_worker(half_blind: Client, place: Path, ending: str) -> None:
     values = (np.arange(60 * 60 * 3).reshape(60, 60, 3) % 97 + 1).astype(np.float32)
     path = place / f"short-{time.monotonic_ns()}{ending}"

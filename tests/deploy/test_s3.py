@@ -48,12 +48,12 @@ class Store:
         """Let a share of the requests fail from now on."""
         body = json.dumps({"share": share, "match": match}).encode()
         request = urllib.request.Request(f"{self.url}/-/failures", body, method="PUT")
-        with urllib.request.urlopen(request, timeout=30):
+        with urllib.request.urlopen(request, timeout=300):
             pass
 
     def failed(self) -> int:
         """How many requests have failed since that was told."""
-        with urllib.request.urlopen(f"{self.url}/-/failures", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/-/failures", timeout=300) as answer:
             return int(json.loads(answer.read())["failed"])
 
     def everything(self) -> dict[str, bytes]:
@@ -114,7 +114,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
             yield store
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(300)
         log.close()
         store.files = None
         with warnings.catch_warnings():

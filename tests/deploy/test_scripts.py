@@ -299,7 +299,7 @@ def test_tls_by_the_recipe(work, tmp_path):
         for process in (worker, scheduler):
             if process is not None:
                 process.terminate()
-                process.wait(30)
+                process.wait(300)
 
 
 @pytest.mark.slow

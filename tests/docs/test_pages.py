@@ -18,7 +18,10 @@ from daskclust import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-FENCE = re.compile(r"^```(python|console)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: The cells of tutorials, too; lines that begin with a colon are options.
+FENCE = re.compile(
+    r"^```(python|console|\{code-cell\})[^\n]*\n(?::[^\n]*\n)*(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 #: Commands that find their own cluster, or need none.
 ALONE = ("inspect", "doctor", "warmup", "demo", "--help", "--version")
 
@@ -70,7 +73,14 @@ def run_command(words: list[str], address: str) -> None:
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        # Its 200 000 rows are read on a cluster of its own.
+        pytest.param(page, marks=pytest.mark.slow if page == "tutorials/cluster.md" else ())
+        for page in PAGES
+    ],
+)
 def test_blocks_run(
     page: str,
     material: Path,
@@ -84,7 +94,7 @@ def test_blocks_run(
     monkeypatch.chdir(folder)
     names: dict[str, object] = {"__name__": "__main__"}
     for number, (language, text) in enumerate(blocks(DOCS / page), 1):
-        if language == "python":
+        if language != "console":
             exec(compile(text, f"{page}, block {number}", "exec"), names)
         else:
             for words in commands(text):
@@ -110,8 +120,9 @@ def test_commands_of_the_readme_run(
     capsys.readouterr()
 
 
+@pytest.mark.slow  # the pages of the whole interface; what they show runs above
 def test_pages_build_without_warnings(tmp_path: Path) -> None:
-    """Tutorials are executed on the way; references, links and docstrings are checked."""
+    """References, links and docstrings are checked; tutorials are executed once more."""
     for package in ("sphinx", "myst_nb", "furo", "numpydoc"):
         pytest.importorskip(package, reason=f"{package} builds the pages (extra `docs`)")
     source = tmp_path / "docs"

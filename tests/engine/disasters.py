@@ -153,7 +153,7 @@ class Disaster:
 
     def struck_in_time(self) -> bool:
         """Whether there were so many waits at all, and the workers are gone."""
-        return self.calls >= self._at and self.struck.wait(30)
+        return self.calls >= self._at and self.struck.wait(300)
 
 
 def finished(fit, data) -> dict:

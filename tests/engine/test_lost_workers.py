@@ -100,9 +100,9 @@ SEEDING, ITERATING = 3, 9
 @pytest.mark.parametrize(
     ("n_workers", "deed", "at", "persist"),
     [
-        (1, sigkill_all, SEEDING, False),
+        pytest.param(1, sigkill_all, SEEDING, False, marks=pytest.mark.slow),
         (2, sigkill_all, ITERATING, True),
-        (1, retire_all, ITERATING, False),
+        pytest.param(1, retire_all, ITERATING, False, marks=pytest.mark.slow),
     ],
     ids=["one worker, seeding, streamed", "both, iterating, kept", "retired, iterating"],
 )
@@ -285,7 +285,7 @@ def test_a_scheduler_that_does_not_answer_is_given_up():
         Client(cluster, timeout=30) as client,
         dask.config.set({"daskclust.persist": False, **patience}),
         daskclust.on_iteration(lambda record: record["iteration"] == 1 and busy(client, 12)),
-        pytest.raises(ClusterError, match=r"has not answered for [2-9].*worker-timeout"),
+        pytest.raises(ClusterError, match=r"has not answered for \d+.*worker-timeout"),
     ):
         fit_kmeans(slow())
 

@@ -128,6 +128,7 @@ def test_a_worker_with_too_little_memory_refuses_the_first_pass():
         assert later.used < 1.1 * first.used
 
 
+@pytest.mark.slow  # starts two workers
 def test_a_limit_that_the_process_alone_fills_is_refused_and_the_advice_fits():
     """Such a worker was paused for good, and the fit waited ten minutes for it."""
     with (
@@ -202,6 +203,7 @@ def test_the_chunks_of_a_store_are_seen_behind_smaller_blocks(rechunked, tmp_pat
     assert largest_read([graph_behind(cube.samples).graph]) == 10 * 20 * 3 * 2
 
 
+@pytest.mark.slow  # without a cluster, the test before
 def test_a_pass_of_large_partials_is_refused_before_it_kills():
     """12 000 clusters in 1500 dimensions: sums of 290 MB in pairs, of blocks of 2 MB."""
     data = da.random.default_rng(0).random((12_000, 1500), chunks=(200, 1500), dtype="float32")

@@ -36,7 +36,7 @@ def test_results_come_in_the_order_of_the_calls():
 
 
 def test_two_calls_run_at_the_same_time():
-    meet = threading.Barrier(2, timeout=30)
+    meet = threading.Barrier(2, timeout=300)
     assert sorted(side_by_side([meet.wait, meet.wait])) == [0, 1]
 
 
@@ -46,7 +46,7 @@ def test_who_is_busy_holds_nobody_up():
 
     def call(i):
         if i == 1:
-            assert done.wait(30)
+            assert done.wait(300)
         else:
             seen.add(threading.get_ident())
             left.discard(i)
@@ -74,7 +74,7 @@ def test_after_an_error_of_a_helper_no_further_call_is_begun():
             failed.set()
             raise ValueError(i)
         # The helper fails meanwhile.
-        assert failed.wait(30)
+        assert failed.wait(300)
         time.sleep(0.05)
 
     caller = threading.current_thread()
@@ -93,7 +93,7 @@ def test_where_no_thread_can_be_started_the_caller_makes_all_calls(monkeypatch):
 
 
 def test_helpers_work_in_the_callers_context():
-    meet = threading.Barrier(2, timeout=30)
+    meet = threading.Barrier(2, timeout=300)
 
     def call():
         meet.wait()
@@ -134,7 +134,7 @@ def test_an_interrupt_waits_for_the_helper_and_passes_on():
     begun, ended = threading.Event(), threading.Event()
 
     def interrupted():
-        assert begun.wait(30)
+        assert begun.wait(300)
         raise KeyboardInterrupt
 
     def helper():
@@ -156,7 +156,7 @@ def test_an_error_does_not_hold_the_data(who):
 
     def run():
         data = Data()
-        meet = threading.Barrier(2, timeout=30)
+        meet = threading.Barrier(2, timeout=300)
 
         def fails():
             meet.wait()
@@ -186,7 +186,7 @@ def test_fits_leave_no_more_threads_than_there_are_helpers():
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_has_helpers_of_its_own():
     assert side_by_side([lambda: 1, lambda: 2]) == [1, 2]
-    meet = threading.Barrier(2, timeout=30)
+    meet = threading.Barrier(2, timeout=300)
     child = os.fork()
     if child == 0:
         # Both must run at the same time.

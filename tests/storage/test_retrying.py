@@ -232,7 +232,7 @@ def test_a_server_that_never_answers_is_given_up_and_named(deaf, name):
     ):
         opened(f"http://me:hunter2@{deaf}/{name}?sig=SECRET")
     text = str(error.value)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
     assert "hunter2" not in text
     assert "SECRET" not in text
     assert "\n" not in text
