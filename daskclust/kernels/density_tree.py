@@ -73,6 +73,10 @@ class Bubbles:
         """Distance of a row to the nearest other within its bubble."""
         return self.extents * np.maximum(self.weights, 1.0) ** (-1.0 / self.centers.shape[1])
 
+    def shares(self, min_samples: float) -> Floats:
+        """Share of the extent within which a bubble has `min_samples` rows; 1 if it has fewer."""
+        return np.minimum(min_samples / self.weights, 1.0) ** (1.0 / self.centers.shape[1])
+
 
 @compiled()
 def _core_distances(centers: Array, weights: Array, inner: Array, target: float) -> Array:
@@ -136,8 +140,7 @@ def core_distances(points: Bubbles, min_samples: float) -> Floats:
     >>> core_distances(rows, 2)
     array([1., 1., 2.])
     """
-    p = points.centers.shape[1]
-    inside = points.extents * np.minimum(min_samples / points.weights, 1.0) ** (1.0 / p)
+    inside = points.extents * points.shares(min_samples)
     inside[points.weights < min_samples] = -1.0
     return _core_distances(points.centers, points.weights, inside, float(min_samples))
 

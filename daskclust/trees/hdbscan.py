@@ -39,7 +39,7 @@ class _Membership:
     Parameters
     ----------
     wanted : {"labels", "probabilities", "outliers"}
-    labels, falls, ends, core : ndarray of shape (m,)
+    labels, falls, ends, core, scales : ndarray of shape (m,)
         Of the leaves.
     births, deaths : ndarray of shape (k + 1,)
         Of the clusters, as densities; the last is noise.
@@ -50,13 +50,16 @@ class _Membership:
     falls: Floats
     ends: Floats
     core: Floats
+    scales: Floats
     births: Floats
     deaths: Floats
 
     def __call__(self, leaves: Ints, distances: Floats) -> Array:
         """Return labels, or shares between 0 and 1."""
+        # The core distance of a bubble that just reaches the row.
+        reach = distances * self.scales[leaves]
         with np.errstate(divide="ignore", invalid="ignore"):
-            density = 1.0 / np.maximum(distances, self.core[leaves])
+            density = 1.0 / np.maximum(reach, self.core[leaves])
             density = np.minimum(density, self.falls[leaves])
             if self.wanted == "outliers":
                 ends = self.ends[leaves]
@@ -147,9 +150,9 @@ class HDBSCAN(TreeEstimator):
 
     Notes
     -----
-    A row is noise when the larger of its distance to its prototype and the prototype's core
-    distance exceeds the distance at which its cluster was born: by its own distance, and not by
-    its prototype's.
+    A row is noise when its core distance exceeds the distance at which its cluster was born: that
+    of its bubble, or, where the row is farther out, that of the bubble if it were just so large
+    that it reached the row.
 
     *Passes*: 1 to check the data and draw the prototypes, 1 that fetches them, 2 that move
     them; 1 each for ``labels_``, ``probabilities_`` and ``outlier_scores_``.  A pass compares
@@ -183,6 +186,7 @@ class HDBSCAN(TreeEstimator):
             tuple((str(name), CONDENSED[name].str) for name in CONDENSED.names or ())
         ),
         "_core": Stored("m", low=0.0),
+        "_scales": Stored("m", low=0.0),
         # The last is noise; before the labels, which are below their number.
         "_births": Stored("k", finite=False, low=0.0),
         "_deaths": Stored("k", finite=False, low=0.0),
@@ -263,7 +267,8 @@ class HDBSCAN(TreeEstimator):
         smallest = count_rows(self.min_cluster_size, data.survey.weight, "min_cluster_size")
         samples = smallest if self.min_samples is None else float(self.min_samples)
         bubbles = Bubbles.of_sums(leaves.centers, leaves.weights, leaves.squares)
-        self._core = core_distances(bubbles, min(samples, float(leaves.weights.sum())))
+        samples = min(samples, float(leaves.weights.sum()))
+        self._core, self._scales = core_distances(bubbles, samples), bubbles.shares(samples)
         tree = density_tree(bubbles, self._core)
         condensed = condense(tree, leaves.weights, self._core, smallest)
         self.condensed_tree_ = condensed.view(np.recarray)
@@ -301,7 +306,14 @@ class HDBSCAN(TreeEstimator):
 
     def _membership(self, wanted: Any) -> _Membership:
         return _Membership(
-            wanted, self._labels, self._falls, self._ends, self._core, self._births, self._deaths
+            wanted,
+            self._labels,
+            self._falls,
+            self._ends,
+            self._core,
+            self._scales,
+            self._births,
+            self._deaths,
         )
 
     def predict(self, X: Any) -> Any:

@@ -1,23 +1,31 @@
 """Trees and density on prototypes beside those of all rows: agreement, noise, processor time.
 
-    python tests/benchmarks/trees.py [--seeds 5] [--parts ward density boxes]
+    python tests/benchmarks/trees.py [--seeds 5] [--rows 100000000] [--parts ward density boxes
+        large fits]
 
 ``ward``: adjusted Rand index with the classes, of SciPy's cut of all rows and of 2000 prototypes.
 ``density``: 100 000 rows, a fifth of them uniform noise; planted clusters and two moons; index
 with the labels of all rows (hdbscan, where it is installed and p = 2; else the planted ones), and
 precision and recall of noise.  ``boxes``: DBSCAN of more and more rows, seconds for 1e6.
+``large``: DBSCAN of ``--rows`` points on disk, by two workers of 500 MB beside what they import.
+``fits``: whole fits of 1e6 rows of 50 features with 2000 prototypes, beside ``KMeans(400)``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import time
 import warnings
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
+import zarr
+from _timing import peak_memory
+from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.datasets import make_moons
@@ -107,18 +115,82 @@ def boxes() -> None:
         print(f"{n} rows: {model.n_clusters_} clusters, {noise} noise, {seconds:.2f} s for 1e6")
 
 
+def large(n: int) -> None:
+    """Print time and peak memory of DBSCAN of points on disk."""
+    with tempfile.TemporaryDirectory() as folder, dask.config.set(temporary_directory=folder):
+        path, chunk = Path(folder) / "points.zarr", 500_000
+        points = zarr.create_array(str(path), shape=(n, 2), chunks=(chunk, 2), dtype="f8")
+        rng = np.random.default_rng(0)
+        for start in range(0, n, chunk):
+            points[start : start + chunk] = rng.normal(size=points[start : start + chunk].shape)
+        dask.config.set({"distributed.worker.memory.spill": False})
+        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as started:
+            with Client(started) as client:
+                imported = max(client.run(_imported).values())
+        with (
+            LocalCluster(
+                n_workers=2,
+                threads_per_worker=1,
+                memory_limit=int((imported + 500) * 2**20),
+                dashboard_address=":0",
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            pids = set(client.run(os.getpid).values())
+            before, began = peak_memory(), time.perf_counter()
+            model = daskclust.DBSCAN(0.01 * (1e6 / n) ** 0.5, min_samples=10)
+            model.fit(da.from_zarr(str(path)))
+            noise = int((model.labels_ < 0).sum().compute())
+            seconds = time.perf_counter() - began
+            assert set(client.run(os.getpid).values()) == pids, "a worker was lost"
+            used = sum(client.run(lambda: sum(os.times()[:2])).values())
+            peaks = max(client.run(peak_memory).values())
+        print(
+            f"{n} rows: {model.n_clusters_} clusters, {noise} noise, {seconds:.0f} s "
+            f"({used:.0f} s of the workers' processors); a worker {peaks:.0f} MiB, "
+            f"{imported:.0f} of it imports; the client grew by {peak_memory() - before:.0f} MiB"
+        )
+
+
+def _imported() -> float:
+    """Fit a few rows, and return the MiB that this process held."""
+    daskclust.DBSCAN(0.5).fit(np.random.default_rng(0).normal(size=(100, 2)))
+    return peak_memory()
+
+
+def fits() -> None:
+    """Print processor time of whole fits."""
+    X = np.random.default_rng(0).normal(size=(1_000_000, 50)).astype("f4")
+    X[:, 0] += np.repeat(np.arange(10.0), 100_000)
+    for model in (
+        daskclust.KMeans(400, random_state=0),
+        daskclust.AgglomerativeClustering(10, random_state=0),
+        daskclust.HDBSCAN(500, min_samples=10, n_prototypes=2000, random_state=0),
+    ):
+        model.fit(X[:20_000])
+        began, wall = time.process_time(), time.perf_counter()
+        model.fit(X)
+        cpu, wall = time.process_time() - began, time.perf_counter() - wall
+        print(f"{type(model).__name__}: {cpu:.1f} s of processor, {wall:.1f} s")
+
+
 def main() -> None:
     """Run the parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=100_000_000, help="of the part large")
     parser.add_argument("--parts", nargs="+", default=["ward", "density", "boxes"])
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    parts = {
+        "ward": lambda: ward(options.seeds),
+        "density": lambda: density(options.seeds),
+        "boxes": boxes,
+        "large": lambda: large(options.rows),
+        "fits": fits,
+    }
     for part in options.parts:
-        if part == "boxes":
-            boxes()
-        else:
-            {"ward": ward, "density": density}[part](options.seeds)
+        parts[part]()
 
 
 if __name__ == "__main__":
