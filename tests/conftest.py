@@ -55,7 +55,7 @@ if (
 _SYSTEM = {
     *("benchmarks", "cluster", "commands", "cube", "datasets", "deploy", "docs", "examples"),
     *("fuzz", "mixture", "papers", "prototypes", "report", "selection"),
-    *("test_foreign_tables.py", "test_notebooks.py", "test_oldest_dependencies.py"),
+    *("test_foreign_tables.py", "test_notebooks.py", "test_environments.py"),
     *("test_readme.py", "test_release.py", "test_sklearn_contract.py", "test_static.py"),
     *("test_tables.py", "test_xarray.py"),
 }

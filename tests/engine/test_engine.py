@@ -253,7 +253,8 @@ def test_weights_may_come_in_any_container(kind, client):
         )
 
 
-def test_query_planning_gives_the_same_answers(tmp_path, reference):
+@pytest.mark.parametrize("on_cluster", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_query_planning_gives_the_same_answers(on_cluster, tmp_path, reference):
     script = f"""
 import json, warnings
 import dask, dask.array as da, numpy as np
@@ -291,11 +292,12 @@ def main():
         s = t.lazy()
         model = t.fit((s - s.mean(axis=0)) / s.max(axis=0))
         out["scaled"] = model.labels_.compute().tolist()
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
-        with Client(cluster):
-            fit("cluster lazy", t.lazy())
-            fit("cluster persisted", t.lazy().persist())
-            fit("cluster zarr", stored)
+    if {on_cluster}:
+        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+            with Client(cluster):
+                fit("cluster lazy", t.lazy())
+                fit("cluster persisted", t.lazy().persist())
+                fit("cluster zarr", stored)
     print("RESULT" + json.dumps(out))
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""The oldest release of every dependency that ``pyproject.toml`` admits, in one environment."""
+"""The oldest release of every dependency in one environment, and every Python that is named."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +62,7 @@ def main(folder):
                                        scale="standard")
             model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
             cube.write_labels(model.labels_, folder + "/map.zarr")
-    print("the oldest dependencies work")
+    print("these dependencies work")
 
 if __name__ == "__main__":
     import sys
@@ -67,12 +70,15 @@ if __name__ == "__main__":
 """
 
 
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project
+
+
 def _floors() -> list[str]:
     """The oldest release that each requirement admits, as a requirement."""
     found = []
-    for requirement in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "dependencies"
-    ]:
+    for requirement in _project()["dependencies"]:
         name, _, bounds = requirement.partition(">=")
         assert bounds, f"{requirement} has no floor"
         found.append(f"{name}=={bounds.split(',')[0].strip()}")
@@ -83,26 +89,58 @@ def test_every_dependency_has_a_floor() -> None:
     assert len(_floors()) >= 10
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the oldest wheels are of Python 3.11")
-def test_the_oldest_dependencies_work(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
-    done = subprocess.run([*install, *_floors()], capture_output=True, text=True, check=False)
+def _interpreter(version: str) -> str:
+    """Return a Python of a version, of the system or of pyenv; skips where there is none."""
+    of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for candidate in (shutil.which(f"python{version}"), *of_pyenv):
+        if candidate is not None:
+            asked = [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+            done = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if done.stdout.strip() == version:
+                return str(candidate)
+    pytest.skip(f"no Python {version} here")
+
+
+def _check(python: str, requirements: list[str], folder: Path) -> None:
+    """Run the script in an environment of its own."""
+    subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
+    there = folder / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    install = [str(there), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    done = subprocess.run([*install, *requirements], capture_output=True, text=True, check=False)
     offline = ("NewConnectionError", "Temporary failure in name resolution", "No route to host")
     if done.returncode and any(sign in done.stderr for sign in offline):
         pytest.skip("packages cannot be downloaded here")
     assert done.returncode == 0, done.stderr[-3000:]
-    script = tmp_path / "script.py"
+    script = folder / "script.py"
     script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path / "nc")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder / "nc")}
     done = subprocess.run(
-        [str(python), "-W", "ignore", str(script), str(tmp_path)],
+        [str(there), "-W", "ignore", str(script), str(folder)],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "the oldest dependencies work" in done.stdout, done.stderr[-3000:]
+    assert "these dependencies work" in done.stdout, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the oldest wheels are of Python 3.11")
+def test_the_oldest_dependencies_work(tmp_path: Path) -> None:
+    _check(sys.executable, _floors(), tmp_path)
+
+
+def _newer_pythons() -> list[str]:
+    """Versions of Python that the package names and that do not run these tests."""
+    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return [version for version in named if version != running]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("version", _newer_pythons())
+def test_every_python_that_is_named_works(version: str, tmp_path: Path) -> None:
+    """With the newest release of every dependency."""
+    _check(_interpreter(version), _project()["dependencies"], tmp_path)
