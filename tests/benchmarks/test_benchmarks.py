@@ -91,6 +91,7 @@ def test_bounds_are_compared_at_toy_size(capsys: pytest.CaptureFixture[str]) -> 
     assert "| d (4e+03, 16, 20) float32 |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_suite_is_measured_written_and_goes_on_at_toy_size(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

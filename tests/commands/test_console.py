@@ -37,6 +37,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="kills a process by a signal")
 def test_a_worker_that_is_slow_to_start_again_is_not_given_up(tmp_path):
     program = tmp_path / "program.py"

@@ -109,7 +109,7 @@ def job(scene: Path, *more: str) -> tuple[str, ...]:
     ("signum", "code", "word", "moment"),
     [
         (signal.SIGTERM, 143, "terminated", "writing"),
-        (signal.SIGHUP, 129, "hung up", "iterating"),
+        pytest.param(signal.SIGHUP, 129, "hung up", "iterating", marks=pytest.mark.slow),
         # `test_commands.py` sends SIGINT to a fit that iterates.
         pytest.param(signal.SIGINT, 130, "interrupted", "iterating", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 130, "interrupted", "writing", marks=pytest.mark.slow),
@@ -224,6 +224,7 @@ def test_a_killed_run_leaves_nothing_after_the_next(scene: Path, tmp_path: Path)
     assert "exists already" in other.err
 
 
+@pytest.mark.slow
 def test_a_killed_run_on_a_table_goes_on_over_its_own_labels(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="needs the extra `dataframe`")
     pytest.importorskip("pyarrow", reason="needs the extra `dataframe`")

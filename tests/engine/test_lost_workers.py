@@ -160,6 +160,7 @@ def test_every_fit_outlives_every_disaster(
     assert_same(found, expected)
 
 
+@pytest.mark.slow
 def test_workers_that_come_later_are_waited_for():
     with started(0) as cluster, Client(cluster):
         cluster.adapt(minimum=0, maximum=1, interval="200ms")
@@ -263,6 +264,7 @@ def busy(client: Client, seconds: float) -> None:
     ).start()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_busy_is_waited_for():
     said = []
     with (

@@ -155,6 +155,7 @@ def test_the_configuration_of_the_workers_is_read():
         del kept
 
 
+@pytest.mark.slow
 def test_a_worker_without_a_limit_has_what_the_machine_has():
     with (
         LocalCluster(
