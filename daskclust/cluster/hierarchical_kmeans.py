@@ -398,22 +398,7 @@ class HierarchicalKMeans(BaseClusterer):
             function = RowFunction(self._top, self._metric, None, dtype)
         return map_rows(X, function, dtype=np.int32, name="predict")
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus the sum of squared distances of rows to the leaves of :meth:`predict`.
-
-        Parameters
-        ----------
-        X : array-like or dask.array.Array of shape (n_samples, n_features)
-        y : ignored
-        sample_weight : array-like of shape (n_samples,), optional
-
-        Returns
-        -------
-        float
-            Computed in one pass.
-        """
-        check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
+    def _inertia(self, X: Any, sample_weight: Any) -> float:
         rows = open_rows(X, check_weight(sample_weight, X)).transformed(
             None if self._metric.is_identity else self._metric
         )
@@ -422,7 +407,7 @@ class HierarchicalKMeans(BaseClusterer):
         if not np.isfinite(found.inertia.sum()):
             # Says where.
             self._assigned(X, sample_weight)
-        return -float(found.inertia.sum())
+        return float(found.inertia.sum())
 
     def _check_loaded(self) -> None:
         if (np.diff(self.parents_) < 0).any() or len(np.unique(self.parents_)) != len(self._top):

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, Self, cast
 from uuid import uuid4
 
 from daskclust._types import Ints
@@ -63,78 +63,65 @@ def _carries(carry: Any, count: int) -> list[Any]:
     return [None] * count if carry is None else carry
 
 
-def _parts(groups: Sequence[Group], ranges: Sequence[Range]) -> list[Group]:
-    parts = [group.only(ranges) for group in groups]
-    return [part for part in parts if part.blocks]
-
-
-class ThreadExecutor(Executor):
-    """Groups of in-memory rows, one for each thread; for NumPy input, without Dask."""
+class _GroupExecutor(Executor):
+    """Groups in this process; a call for each group."""
 
     def __init__(self, groups: list[Group]) -> None:
         self.groups = groups
 
-    def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Run one thread a group."""
-        return self._each(lambda group, _: function(group, *arguments), None)
-
-    def _each(self, call: Callable[[Group, Any], Any], carry: Any) -> list[Any]:
-        carries = _carries(carry, len(self.groups))
-        return side_by_side(
-            [partial(call, group, kept) for group, kept in zip(self.groups, carries, strict=True)]
-        )
-
-    def reduce(
-        self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
-    ) -> tuple[Partial, Any]:
-        """Reduce the groups side by side."""
-        results = self._each(
-            lambda group, kept: fold(group, prepare, reduction, state, kept), carry
-        )
-        return _fold_all(results, reduction, state)
-
-    def excluding(self, rows: Ints) -> ThreadExecutor:
-        """Leave some rows out of sums."""
-        return ThreadExecutor([group.excluding(rows) for group in self.groups])
-
-    def only(self, ranges: Sequence[Range]) -> ThreadExecutor:
-        """Keep some rows."""
-        return ThreadExecutor(_parts(self.groups, ranges))
-
-
-class LocalExecutor(Executor):
-    """Groups on the user's local scheduler: synchronous, threads, processes or a callable."""
-
-    def __init__(self, groups: list[Group], get: Callable[..., Any]) -> None:
-        self.groups = groups
-        self._get = get
-
+    @abstractmethod
     def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        token = uuid4().hex
-        graph = {(f"daskclust-{name}-{token}", i): task(call) for i, call in enumerate(calls)}
-        return list(self._get(graph, list(graph)))
+        """Make all calls; results in order."""
+
+    def _of(self, groups: list[Group]) -> Self:
+        """Return an executor of the same kind."""
+        return type(self)(groups)
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Run one task a group."""
+        """Make one call a group."""
         return self._run(name, [partial(function, group, *arguments) for group in self.groups])
 
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
-        """Run one task a group and merge here."""
+        """Make one call a group, and merge here."""
         calls = [
             partial(fold, group, prepare, reduction, state, kept)
             for group, kept in zip(self.groups, _carries(carry, len(self.groups)), strict=True)
         ]
         return _fold_all(self._run(reduction.name, calls), reduction, state)
 
-    def excluding(self, rows: Ints) -> LocalExecutor:
+    def excluding(self, rows: Ints) -> Self:
         """Leave some rows out of sums."""
-        return LocalExecutor([group.excluding(rows) for group in self.groups], self._get)
+        return self._of([group.excluding(rows) for group in self.groups])
 
-    def only(self, ranges: Sequence[Range]) -> LocalExecutor:
+    def only(self, ranges: Sequence[Range]) -> Self:
         """Keep some rows."""
-        return LocalExecutor(_parts(self.groups, ranges), self._get)
+        parts = [group.only(ranges) for group in self.groups]
+        return self._of([part for part in parts if part.blocks])
+
+
+class ThreadExecutor(_GroupExecutor):
+    """Groups of in-memory rows, one for each thread; for NumPy input, without Dask."""
+
+    def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        return side_by_side(calls)
+
+
+class LocalExecutor(_GroupExecutor):
+    """Groups on the user's local scheduler: synchronous, threads, processes or a callable."""
+
+    def __init__(self, groups: list[Group], get: Callable[..., Any]) -> None:
+        super().__init__(groups)
+        self._get = get
+
+    def _of(self, groups: list[Group]) -> Self:
+        return type(self)(groups, self._get)
+
+    def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        token = uuid4().hex
+        graph = {(f"daskclust-{name}-{token}", i): task(call) for i, call in enumerate(calls)}
+        return list(self._get(graph, list(graph)))
 
 
 def _fold_chunk(

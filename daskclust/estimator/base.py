@@ -265,7 +265,7 @@ class BaseClusterer(
         return map_rows(X, function, dtype=dtype, name="score_samples")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus the sum of squared distances of rows to their nearest center.
+        """Minus the sum of squared distances of rows to the centers of :meth:`predict`.
 
         Parameters
         ----------
@@ -280,7 +280,10 @@ class BaseClusterer(
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        return -float(self._assigned(X, sample_weight).inertia.sum())
+        return -self._inertia(X, sample_weight)
+
+    def _inertia(self, X: Any, sample_weight: Any) -> float:
+        return float(self._assigned(X, sample_weight).inertia.sum())
 
     def _assigned(self, X: Any, sample_weight: Any) -> ClusterStatistics:
         """Assign checked rows to the centers, in one pass; raise for values that are not finite."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
+from daskclust.kernels.linkage import number_merges
 
 __all__ = [
     "CONDENSED",
@@ -186,27 +187,6 @@ def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, ed
         x = y
 
 
-@compiled()
-def _number(edges: Array, weights: Array, tree: Array) -> None:
-    m = len(weights)
-    parent = np.arange(2 * m - 1)
-    mass = np.empty(2 * m - 1)
-    mass[:m] = weights
-    for k in range(m - 1):
-        a = int(edges[k, 0])
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        b = int(edges[k, 1])
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        parent[a] = m + k
-        parent[b] = m + k
-        mass[m + k] = mass[a] + mass[b]
-        tree[k, 0], tree[k, 1], tree[k, 2], tree[k, 3] = a, b, edges[k, 2], mass[m + k]
-
-
 def density_tree(points: Bubbles, core: Floats) -> Floats:
     """Return the single-linkage tree of mutual reachability.
 
@@ -226,7 +206,7 @@ def density_tree(points: Bubbles, core: Floats) -> Floats:
     edges, tree = np.empty((m - 1, 3)), np.empty((m - 1, 4))
     _spanning_tree(points.centers, points.extents, points.inner, core, edges)
     # Distances tie, since core distances repeat: in the order of scikit-learn's own sort.
-    _number(edges[np.argsort(edges[:, 2])], points.weights, tree)
+    number_merges(edges[np.argsort(edges[:, 2])], points.weights, tree)
     return tree
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
 
-__all__ = ["LINKAGES", "Linkage", "cut_tree", "distances", "link", "link_adjacent"]
+__all__ = ["LINKAGES", "Linkage", "cut_tree", "distances", "link", "link_adjacent", "number_merges"]
 
 Linkage = Literal["ward", "average", "complete", "single"]
 #: Their numbers in compiled code.
@@ -170,10 +170,12 @@ def _spanning_tree(d: Array, n: int, merges: Array) -> None:
 
 
 @compiled()
-def _number(merges: Array, n: int, tree: Array) -> None:
-    """Turn merges of members, in order, into a linkage matrix."""
+def number_merges(merges: Array, weights: Array, tree: Array) -> None:
+    """Turn merges of members, in order, into a linkage matrix, with weights as last column."""
+    n = len(weights)
     parent = np.arange(2 * n - 1)
-    count = np.ones(2 * n - 1)
+    mass = np.empty(2 * n - 1)
+    mass[:n] = weights
     for k in range(len(merges)):
         a = int(merges[k, 0])
         while parent[a] != a:
@@ -185,11 +187,8 @@ def _number(merges: Array, n: int, tree: Array) -> None:
             b = parent[b]
         parent[a] = n + k
         parent[b] = n + k
-        count[n + k] = count[a] + count[b]
-        tree[k, 0] = min(a, b)
-        tree[k, 1] = max(a, b)
-        tree[k, 2] = merges[k, 2]
-        tree[k, 3] = count[n + k]
+        mass[n + k] = mass[a] + mass[b]
+        tree[k, 0], tree[k, 1], tree[k, 2], tree[k, 3] = a, b, merges[k, 2], mass[n + k]
 
 
 def _as_tree(merges: Floats, done: int, n: int) -> Floats:
@@ -201,7 +200,8 @@ def _as_tree(merges: Floats, done: int, n: int) -> Floats:
         roots = np.unique(parts)
         merges[done:, 0], merges[done:, 1], merges[done:, 2] = roots[0], roots[1:], np.inf
     tree = np.empty((n - 1, 4))
-    _number(merges, n, tree)
+    number_merges(merges, np.ones(n), tree)
+    tree[:, :2].sort(axis=1)
     return tree
 
 

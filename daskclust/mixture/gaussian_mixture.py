@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -10,8 +11,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from daskclust._types import Floats
+from daskclust._types import Array, Floats
 from daskclust._warnings import warn
+from daskclust.cluster.lloyd import LloydProblem
+from daskclust.engine import iterate
 from daskclust.estimator.fitting import (
     FirstPass,
     OpenData,
@@ -21,14 +24,16 @@ from daskclust.estimator.fitting import (
     row_labels,
 )
 from daskclust.estimator.inputs import Data
-from daskclust.estimator.parameters import check_choice, check_integer, check_real
-from daskclust.mixture._em import EMProblem, EMState, Floor
+from daskclust.estimator.parameters import check_choice, check_integer, check_real, without_mask
+from daskclust.kernels.mixtures.densities import stack_models
+from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
 from daskclust.mixture._fitted import FittedMixture
-from daskclust.mixture._given import given_parameters, last_parameters
 from daskclust.mixture._incomplete import observed_pass
-from daskclust.mixture._start import INIT_PARAMS, n_start_picks, start_models
 from daskclust.persistence.saveable import Saveable
-from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
+from daskclust.persistence.schema import Array as Stored
+from daskclust.persistence.schema import Covariances, Entry, Number, Plain
+from daskclust.reduction.mixtures import INITIAL_SUMS, InitialPosteriors
+from daskclust.starts.sampled import sample_centers
 
 __all__ = ["GaussianMixture"]
 
@@ -161,14 +166,14 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "weights_": Array("k", low=0.0),
-        "means_": Array("k", "p"),
+        "weights_": Stored("k", low=0.0),
+        "means_": Stored("k", "p"),
         "covariances_": Covariances("k", "p", "|", "k", "p", "p", high=1e300),
         "converged_": Number(bool),
         "lower_bound_": Number(),
         "n_iter_": Number(int, low=0),
         "history_": Plain(list, records=True),
-        "_shift": Array("p"),
+        "_shift": Stored("p"),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "warm_start")
 
@@ -323,3 +328,191 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         tags.input_tags.sparse = False
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _array(value: Any, name: str, shape: tuple[int, ...]) -> Floats:
+    array = np.array(without_mask(value, name), dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}; expected {shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} contains NaN or infinity; its values must be finite.")
+    return array
+
+
+def _covariances(precisions: Floats, full: bool) -> Floats:
+    name = "precisions_init"
+    if not full:
+        if (precisions <= 0).any():
+            raise ValueError(f"{name} has values that are not positive: {precisions.min()}.")
+        return 1.0 / precisions
+    if not np.allclose(precisions, precisions.transpose(0, 2, 1)):
+        raise ValueError(f"{name} has matrices that are not symmetric.")
+    least = np.linalg.eigvalsh(precisions).min()
+    if least <= 0:
+        raise ValueError(
+            f"{name} has matrices that are not positive definite (eigenvalue {least})."
+        )
+    return np.asarray(np.linalg.inv(precisions))
+
+
+def given_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
+    """Return the first parameters that are given, checked.
+
+    Parameters
+    ----------
+    estimator : GaussianMixture
+    n_features : int
+
+    Returns
+    -------
+    dict
+        Some of ``weights`` (K,), ``means`` (K, p) and ``covariances``.
+    """
+    k, p = estimator.n_components, n_features
+    full = estimator.covariance_type == "full"
+    given = {}
+    if estimator.weights_init is not None:
+        weights = _array(estimator.weights_init, "weights_init", (k,))
+        if (weights < 0).any() or not np.isclose(weights.sum(), 1.0):
+            raise ValueError(
+                f"weights_init={weights.tolist()}; weights must not be negative, and sum to 1."
+            )
+        given["weights"] = weights
+    if estimator.means_init is not None:
+        given["means"] = _array(estimator.means_init, "means_init", (k, p))
+    if estimator.precisions_init is not None:
+        shape = (k, p, p) if full else (k, p)
+        precisions = _array(estimator.precisions_init, "precisions_init", shape)
+        given["covariances"] = _covariances(precisions, full)
+    return given
+
+
+def last_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
+    """Return the parameters of the last fit, if a fit like the present one may start from them.
+
+    Parameters
+    ----------
+    estimator : GaussianMixture
+        Fitted.
+    n_features : int
+
+    Returns
+    -------
+    dict
+        ``weights``, ``means`` and ``covariances``.
+    """
+    shape = (estimator.n_components, n_features)
+    wanted = (*shape, n_features) if estimator.covariance_type == "full" else shape
+    if estimator.covariances_.shape != wanted:
+        raise ValueError(
+            f"warm_start=True, but the covariances of the last fit have shape "
+            f"{estimator.covariances_.shape}; n_components={shape[0]} and covariance_type="
+            f"{estimator.covariance_type!r} on {n_features} features ask for {wanted}. Use "
+            "warm_start=False, or fit as before."
+        )
+    return dict(estimator._mixtures().arrays)
+
+
+INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
+#: Of k-means, see :class:`daskclust.KMeans`.
+_MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
+
+
+@dataclass(frozen=True)
+class FillMissing:
+    """Put a value in the place of each column's missing ones; travels to workers.
+
+    Parameters
+    ----------
+    value : ndarray of shape (p,), float64
+    """
+
+    value: Floats
+
+    def __call__(self, x: Array) -> Array:
+        """Return the rows, filled."""
+        gone = np.isnan(x)
+        return np.where(gone, self.value.astype(x.dtype), x) if gone.any() else x
+
+
+def n_start_picks(init_params: str, n_components: int) -> int:
+    """Return how many rows the first pass draws for each restart."""
+    return {"random": 0, "random_from_data": n_components}.get(init_params, 1)
+
+
+def _centers(data: OpenData, init_params: str, k: int) -> Floats:
+    """Centers of all restarts, missing values taken to be the column's mean."""
+    survey = data.survey
+    picks = survey.picks.copy()
+    picks["x"] = np.where(np.isnan(picks["x"]), survey.mean, picks["x"])
+    # Rows of weight 0, too: the survey does not see what they miss, and 0 times NaN is NaN.
+    filled = data.rows.transformed(FillMissing(survey.mean))
+    found = sample_centers(
+        filled,
+        replace(survey, picks=picks),
+        {"kmeans": "k-means||", "random_from_data": "random"}.get(init_params, init_params),
+        k,
+        data.seeds,
+        oversampling_factor=_OVERSAMPLING,
+        init_rounds=_ROUNDS,
+        shift=survey.mean,
+    ).centers
+    if init_params != "kmeans":
+        return found
+    tolerance = float(_TOL * survey.variance.mean())
+    problem = LloydProblem(filled, lambda: found, _MAX_ITER, tolerance, shift=survey.mean)
+    fitted = iterate(
+        filled,
+        problem.begin,
+        problem.step,
+        kind=problem.kind,
+        max_iter=problem.max_iter,
+        name="GaussianMixture (k-means start)",
+    )
+    return fitted.state.centers
+
+
+def start_models(
+    data: OpenData,
+    init_params: str,
+    n_components: int,
+    floor: Floor,
+    *,
+    full: bool,
+    given: dict[str, Any],
+) -> EMState:
+    """Find the first parameters of all restarts.
+
+    Parameters
+    ----------
+    data : OpenData
+    init_params : {"kmeans", "k-means++", "random", "random_from_data"}
+    n_components : int
+    floor : Floor
+    full : bool
+        Whether covariances are full.
+    given : dict
+        ``weights``, ``means`` and ``covariances`` that replace what was found;
+        nothing is looked for when all three are given.
+
+    Notes
+    -----
+    Passes: 1, besides those of the centers (k-means|| and Lloyd iterations for
+    ``"kmeans"``, K - 1 for ``"k-means++"``, otherwise none).
+    """
+    r, k, p = len(data.seeds), n_components, data.rows.n_features
+    mean = data.survey.mean
+    parameters: dict[str, Floats] = {}
+    if len(given) < 3:
+        random = init_params == "random"
+        nowhere = np.broadcast_to(mean, (r, k, p)).copy()
+        centers = nowhere if random else _centers(data, init_params, k)
+        state = InitialPosteriors(centers, mean, full, data.seeds if random else ())
+        sums = data.rows.reduce(INITIAL_SUMS, state)
+        origin = centers if full else np.broadcast_to(mean, centers.shape)
+        found = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
+        stacked = stack_models(found).arrays
+        parameters = {name: a.reshape(r, k, *a.shape[1:]) for name, a in stacked.items()}
+    for name, value in given.items():
+        parameters[name] = np.broadcast_to(value, (r, *value.shape)).copy()
+    return EMState.begin(**parameters)

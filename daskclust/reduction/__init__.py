@@ -11,17 +11,15 @@ from daskclust.reduction.assign import (
 from daskclust.reduction.centroid_scores import SPREAD, Spread, SpreadRequest, split_labels
 from daskclust.reduction.class_moments import ClassStatistics, RowLabels
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
-from daskclust.reduction.farthest_first import (
-    FARTHEST_FIRST,
-    FARTHEST_FIRST_BYTES,
-    FarthestFirst,
-)
 from daskclust.reduction.seeding import (
     ATTRACTED,
     CANDIDATES,
     CARRY_BYTES,
+    FARTHEST_FIRST,
+    FARTHEST_FIRST_BYTES,
     Attraction,
     CandidateRound,
+    FarthestFirst,
 )
 from daskclust.reduction.survey import SURVEY, Survey, SurveyRequest
 

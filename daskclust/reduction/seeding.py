@@ -1,4 +1,4 @@
-"""Passes that find starting centers: oversampled and sequential D^2 sampling.
+"""Passes that find starting centers: D^2 sampling, oversampled or not, and farthest-first.
 
 Sampling is an exponential race on the mass ``w D^2``: the rows of the smallest keys
 ``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total
@@ -34,8 +34,16 @@ from daskclust.reduction.contract import (
 )
 from daskclust.reduction.survey import pick_rows
 
-__all__ = ["ATTRACTED", "CANDIDATES", "CARRY_BYTES", "Attraction", "CandidateRound"]
-
+__all__ = [
+    "ATTRACTED",
+    "CANDIDATES",
+    "CARRY_BYTES",
+    "FARTHEST_FIRST",
+    "FARTHEST_FIRST_BYTES",
+    "Attraction",
+    "CandidateRound",
+    "FarthestFirst",
+]
 
 #: Bytes that a row and restart keep between rounds.
 CARRY_BYTES = 12
@@ -254,3 +262,66 @@ def _attraction_finalize(partial: Partial, state: Attraction) -> list[Floats]:
 
 #: Weight that each candidate of each restart attracts: a list of arrays of shape (m_r,).
 ATTRACTED = Reduction("attracted", _attraction_fields, _attraction_block, _attraction_finalize)
+
+
+#: Bytes that a row keeps between the passes.
+FARTHEST_FIRST_BYTES = 8
+
+
+@dataclass(frozen=True)
+class FarthestFirst:
+    """Ask for the row farthest from all points so far.
+
+    Parameters
+    ----------
+    points : ndarray of shape (m, p), float64
+        In the order of their choice: rows are measured against the newest, as far as
+        they know the distance to the others.
+    shift : ndarray of shape (p,), float64, optional
+        A point amid the data.
+    missing : bool, default=False
+        Whether NaN is a missing value: distances are over what is observed.
+    """
+
+    points: Floats
+    shift: Floats | None = None
+    missing: bool = False
+
+
+def _farthest_fields(state: FarthestFirst) -> Mapping[str, Field]:
+    return {"row": Field((1,), "top", top_dtype(state.points.shape[1]))}
+
+
+class _Farthest(NamedTuple):
+    """Squared distance of each row to the nearest of the first ``seen`` points."""
+
+    distance: Floats
+    seen: int
+
+
+def _farthest_block(
+    rows: RowBlock, state: FarthestFirst, carry: _Farthest | None
+) -> tuple[Partial, _Farthest]:
+    seen = 0 if carry is None else carry.seen
+    distances = np.full(len(rows.x), np.inf) if carry is None else carry.distance
+    if seen < len(state.points):
+        measure = nearest_observed if state.missing else nearest
+        found = measure(rows.x, state.points[seen:], shift=state.shift)[1]
+        distances = np.minimum(distances, found)
+    # A row on a chosen point cannot be chosen; a row of weight 0 is absent.
+    usable = distances > 0
+    if rows.weight is not None:
+        usable &= rows.weight > 0
+    keys = np.where(usable, -distances, np.inf)
+    return {"row": pick_rows(rows, keys, 1)}, _Farthest(distances, len(state.points))
+
+
+def _farthest_finalize(partial: Partial, state: FarthestFirst) -> Array:
+    found = partial["row"]
+    return found[found["row"] >= 0]
+
+
+#: The row farthest from its nearest point, as one record (ties by row number), or none.
+FARTHEST_FIRST = Reduction(
+    "farthest-first", _farthest_fields, _farthest_block, _farthest_finalize, carries=True
+)

@@ -415,27 +415,8 @@ class AgglomerativeClustering(TreeEstimator):
             found["text/html"] += cuts_as_html(self)
         return found
 
-    def predict(self, X: Any) -> Any:
-        """Cluster of the nearest leaf of each row.
-
-        Parameters
-        ----------
-        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
-
-        Returns
-        -------
-        labels : ndarray or dask.array.Array of shape (n_samples,), int32
-            Lazy, and chunked like X, for Dask input: values of X are checked when it is
-            computed.
-
-        Raises
-        ------
-        ValueError
-            For NaN or infinity, and another number of features.
-        """
-        X = self._checked(X)
-        then = partial(_coded, codes=self._codes.astype(np.int32))
-        return self._map(X, then, np.int32, "predict")
+    def _label_of(self) -> Any:
+        return partial(_coded, codes=self._codes.astype(np.int32))
 
     def score_samples(self, X: Any) -> Any:
         """Minus the distance of each row to its nearest leaf: higher is more normal.

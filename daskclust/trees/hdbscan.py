@@ -316,26 +316,8 @@ class HDBSCAN(TreeEstimator):
             self._deaths,
         )
 
-    def predict(self, X: Any) -> Any:
-        """Cluster of each row, -1 for noise, by its distance to its nearest leaf.
-
-        Parameters
-        ----------
-        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
-
-        Returns
-        -------
-        labels : ndarray or dask.array.Array of shape (n_samples,), int32
-            Lazy, and chunked like X, for Dask input: values of X are checked when it is
-            computed.
-
-        Raises
-        ------
-        ValueError
-            For NaN or infinity, and another number of features.
-        """
-        X = self._checked(X)
-        return self._map(X, self._membership("labels"), np.int32, "predict")
+    def _label_of(self) -> Any:
+        return self._membership("labels")
 
     def score_samples(self, X: Any) -> Any:
         """Minus the GLOSH score of each row, by its nearest leaf: 0 is normal, -1 an outlier.

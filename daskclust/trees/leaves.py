@@ -235,6 +235,31 @@ class TreeEstimator(Saveable, ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         return check_rows(self, X, reset=False)
 
+    def _label_of(self) -> Any:
+        """Return what tells the cluster of each row, see :class:`NearestLeaf`."""
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> Any:
+        """Cluster of each row, by its nearest leaf and, where there is noise, the distance to it.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array or Cube of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : ndarray or dask.array.Array of shape (n_samples,), int32
+            -1 for noise.  Lazy, and chunked like X, for Dask input: values of X are checked
+            when it is computed.
+
+        Raises
+        ------
+        ValueError
+            For NaN or infinity, and another number of features.
+        """
+        X = self._checked(X)
+        return self._map(X, self._label_of(), np.int32, "predict")
+
     def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Fit and return ``labels_``.
 

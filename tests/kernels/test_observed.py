@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskclust.kernels.class_moments import class_moments
+from daskclust.kernels.class_moments import class_moments, observed_class_moments
 from daskclust.kernels.nearest.assign import accumulate, nearest
 from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
 from daskclust.kernels.nearest.observed_few import (
@@ -14,7 +14,6 @@ from daskclust.kernels.nearest.observed_few import (
     observed_pair_boxes,
     observed_pair_lengths,
 )
-from daskclust.kernels.observed_class_moments import observed_class_moments
 
 
 def gapped(rng, n, p, dtype, share=0.4, offset=0.0):
