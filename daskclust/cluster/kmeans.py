@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 
 from daskclust._types import Floats
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
-from daskclust.cluster.nested import MOMENTUM, Sample, greedy_tries, nested_start, pays
+from daskclust.cluster.nested import MOMENTUM, greedy_tries, nested_start
 from daskclust.cluster.streams import can_follow, follow
 from daskclust.engine import Rows
 from daskclust.estimator.choices import Init
@@ -41,6 +41,14 @@ from daskclust.starts.sampled import (
     n_survey_picks,
     sample_centers,
 )
+from daskclust.starts.samples import (
+    Sample,
+    grows,
+    is_large,
+    large_starts,
+    n_candidates,
+    pays,
+)
 
 __all__ = ["KMeans"]
 
@@ -60,7 +68,11 @@ class KMeans(LloydClusterer):
 array of shape (k, p), fitted model or callable, default="k-means||"
         How the first centers are found.  ``"k-means||"`` [2]_ draws ``oversampling_factor * k``
         candidates in each of ``init_rounds`` rounds with probability proportional to ``w D^2``
-        and clusters the candidates, each weighted by the number of rows nearest to it.
+        and clusters the candidates, each weighted by the number of rows nearest to it.  Where
+        ``k p`` is 32 768 or more (embeddings), that would take as long as dozens of iterations:
+        as many candidates are drawn uniformly then, with the 1024 rows farthest from some of
+        them, and centers are chosen from these by greedy k-means++ [1]_, in up to three times
+        the multiplications of an iteration (more where there are fewer than 7 rows a cluster).
         ``"k-means++"`` draws one center a pass [1]_.  ``"random"`` draws rows.  The next three
         are deterministic: ``"maximin"`` takes the row of the largest norm, then always the row
         farthest from those taken, one a pass [3]_; ``"dkm++"`` the rows of the largest local
@@ -93,7 +105,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         the candidates and the sample, and on each part of it the worse half is dropped after
         four iterations.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 10 rows a
-        cluster, where 10 rows a cluster fit 256 MiB.
+        cluster, where 10 rows a cluster fit 256 MiB.  Where ``k p`` is 32 768 or more and the
+        sample has fewer than 64 rows a cluster, of that it takes the momentum only.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
         squared distances are ``2 - 2 cos(angle)``.  ``"sam"`` (spectral angle mapper) is
@@ -163,14 +176,14 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     Notes
     -----
-    *Passes*: 1 to check the data, those of the start (``init_rounds + 1``; k - 1 of
-    ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an iteration, 1 whenever a
-    cluster is empty, and 1 at the end unless the centers stood still.  *Memory* of a worker
-    thread: one block (two, when blocks are read on the way) and O(r k p) for r restarts;
-    k-means|| keeps 12 bytes a row and restart while it samples, where twice that fits
-    ``daskclust.persist-fraction`` of the free memory; else it measures all candidates again in
-    each round, with the same result.  *To the client*: O(r k p) a worker thread and pass, never
-    anything of length n.
+    *Passes*: 1 to check the data, those of the start (``init_rounds + 1``, or 2 where ``k p`` is
+    32 768 or more; k - 1 of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an
+    iteration, 1 whenever a cluster is empty, and 1 at the end unless the centers stood still.
+    *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p)
+    for r restarts; k-means|| keeps 12 bytes a row and restart while it samples, where twice
+    that fits ``daskclust.persist-fraction`` of the free memory; else it measures all candidates
+    again in each round, with the same result.  *To the client*: O(r k p) a worker thread and
+    pass, never anything of length n.
 
     Rounds of k-means|| draw as if every row were measured against every candidate,
     but measure only rows that may win: their old distance bounds the odds.  The
@@ -374,6 +387,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         if not self._is_nested(rows):
             return problem
         problem = replace(problem, momentum=MOMENTUM)
+        if self.algorithm == "auto" and not grows(rows, self.n_clusters):
+            return problem
         return replace(problem, start=partial(self._nested_start, data, problem))
 
     def _is_nested(self, rows: Rows) -> bool:
@@ -410,6 +425,12 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         if not (isinstance(self.init, str) and self.init == "k-means||"):
             given = problem.start()
             return start(lambda _: list(given[:, None]), lambda: given)
+        if is_large(k, rows.n_features):
+            count = n_candidates(rows, k, self.oversampling_factor, self.init_rounds)
+            return start(
+                lambda sample: _alone(large_starts(sample, k, seeds, survey.mean, count)),
+                problem.start,
+            )
         drawn = draw_candidates(
             rows,
             survey,
@@ -429,6 +450,11 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             return None if any(f is None for f in found) else [f for f in found if f is not None]
 
         return start(tries, lambda: drawn.clustered(k).centers)
+
+
+def _alone(starts: list[Floats] | None) -> list[Floats] | None:
+    """Return starts as tries, one of each restart."""
+    return None if starts is None else [start[None] for start in starts]
 
 
 def _in_space(survey: Any, metric: Metric) -> Any:

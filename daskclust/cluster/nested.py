@@ -14,43 +14,29 @@ the farthest rows are all taken, and the sample represents the other rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats
+from daskclust._types import Floats
 from daskclust.cluster.lloyd import LloydProblem
-from daskclust.engine import Rows, open_rows
-from daskclust.kernels.rng import draw_numbers
+from daskclust.engine import open_rows
 from daskclust.kernels.starts.greedy import draw_greedy, in_tiles, n_draws
-from daskclust.reduction import ASSIGN, FARTHEST, CenterSets, FarthestRequest
+from daskclust.reduction import ASSIGN, CenterSets
+from daskclust.starts.samples import Sample, draw_sample, filled, first_rows
 
 __all__ = [
     "MOMENTUM",
-    "Sample",
-    "draw_sample",
     "greedy_tries",
     "grown",
     "nested_start",
-    "pays",
-    "sample_rows",
 ]
 
 
 #: How far centers go on, as a share of their last move: about half as many iterations where many
 #: rows lie between clusters.
 MOMENTUM = 0.9
-#: Bytes of the sample at most: it lies with the client.
-_BYTES = 2**28
-#: Rows of the sample, and rows for each cluster, that leave little noise.
-_ROWS, _ROWS_EACH = 2**16, 256
-#: Rows of the smallest part, and rows for each cluster.
-_FIRST, _FIRST_EACH = 2**12, 10
-#: Rows, at least, from which others are far.
-_USUAL = 16
-#: Below so many rows for each cluster the smallest part is all rows.
-_LEAST_EACH = 10
 #: Squared moves, over the squared standard errors of the means, that are lost in noise.
 _SHARE = 0.1
 #: Iterations on a part before the first with momentum: most parts take few.
@@ -64,131 +50,8 @@ _MOST = 300
 _TINY = 1e-140
 #: Tries of a restart; fewer where rows times centers are many.
 _TRIES, _WORK = 8, 2**20
-#: Draws of their own, beside those of the start.
-_OF_ROWS, _OF_TRIES = 2**33, 2**33 + 1
-
-
-def _first(k: int) -> int:
-    """Rows of the smallest part."""
-    return max(_FIRST, _FIRST_EACH * k)
-
-
-def _far(rows: Rows, k: int) -> int:
-    """Rows that are taken since they are far off."""
-    return max(1, min(_first(k) // 4, rows.n_rows // 8))
-
-
-def sample_rows(rows: Rows, k: int) -> int:
-    """Return the size of the sample: at most a quarter of the rows, unless there are few rows."""
-    fit = _BYTES // (rows.n_features * rows.dtype.itemsize)
-    wanted = min(rows.n_rows // 4, max(_ROWS, _ROWS_EACH * k), fit)
-    return min(rows.n_rows, max(wanted, _first(k)))
-
-
-def pays(rows: Rows, k: int) -> bool:
-    """Whether samples save work: enough rows, and enough of them fit the client."""
-    fits = _first(k) * rows.n_features * rows.dtype.itemsize <= _BYTES
-    return fits and rows.n_rows >= max(2 * _FIRST, _LEAST_EACH * k)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The farthest rows, and a uniform sample of the others in random order.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (f + m, p)
-        The f farthest rows, each of which represents only itself, and the sample.  The first
-        rows of the sample are a smaller uniform sample.
-    weight : ndarray of shape (f + m,)
-        Their weights, positive.
-    n_far : int
-        The number f.
-    total : float
-        Total weight of all other rows.
-    n_rows : int
-        Number of all rows.
-    """
-
-    rows: Array
-    weight: Floats
-    n_far: int
-    total: float
-    n_rows: int
-
-    @property
-    def n_drawn(self) -> int:
-        """Rows of the sample."""
-        return len(self.rows) - self.n_far
-
-    @property
-    def size(self) -> float:
-        """Effective size of the sample (Kish): rows of equal weight with the same variance."""
-        drawn = self.weight[self.n_far :]
-        return float(drawn.sum() ** 2 / (drawn**2).sum()) if len(drawn) else 0.0
-
-    def part(self, count: int) -> tuple[Array, Floats, float]:
-        """Return the farthest rows and so many sampled ones, with weights that stand for all.
-
-        Rows are a view, which is read-only.  The third is the squared weight of the
-        sampled rows over their weight.
-        """
-        end = self.n_far + count
-        weights = self.weight[:end].copy()
-        drawn = weights[self.n_far :]
-        mass, squares = drawn.sum(), (drawn**2).sum()
-        times = self.total / mass
-        drawn *= times
-        return self.rows[:end], weights, float(times * squares / mass)
-
-
-def draw_sample(problem: LloydProblem, k: int, mean: Floats, total: float, seed: int) -> Sample:
-    """Draw rows by their numbers, independent of chunks.
-
-    Parameters
-    ----------
-    problem : LloydProblem
-    k : int
-    mean : ndarray of shape (p,)
-        Values that replace missing values of rows that become centers.
-    total : float
-        Weight of all rows.
-    seed : int
-
-    Notes
-    -----
-    Two passes: one for the drawn rows, one for the rows farthest from the first drawn
-    rows.
-    """
-    rows = problem.rows
-    rng = np.random.default_rng([seed, _OF_ROWS])
-    numbers = draw_numbers(rows.n_rows, sample_rows(rows, k), int(rng.integers(2**63)))
-    x, weight = rows.take(numbers)
-    order = rng.permutation(len(x))
-    order = order[weight[order] > 0]
-    # Drawn rows lie where most rows are: what is far from all of them is rare.
-    usual = _filled(x[order[: max(k, _USUAL)]], mean)
-    if not len(usual):
-        return Sample(x[:0], weight[:0], 0, 0.0, rows.n_rows)
-    request = FarthestRequest(usual, _far(rows, k), shift=problem.shift, missing=problem.missing)
-    found = rows.reduce(FARTHEST, request)
-    n_far, far_weight = len(found), found["x"][:, -2]
-    order = order[~np.isin(numbers[order], found["row"])]
-    # Parts are views: the only copy.
-    joined = np.empty((n_far + len(order), rows.n_features), rows.dtype)
-    joined[:n_far] = found["x"][:, :-2]
-    np.take(x, order, axis=0, out=joined[n_far:], mode="clip")
-    # Rounding may leave a little less than nothing.
-    others = max(total - float(far_weight.sum()), 0.0)
-    return Sample(joined, np.append(far_weight, weight[order]), n_far, others, rows.n_rows)
-
-
-def _filled(x: Array, mean: Floats) -> Floats:
-    """Rows in double precision, with the mean of what they miss."""
-    filled = x.astype(np.float64)
-    gaps = np.isnan(filled)
-    # Complete rows may lie in another space than the means.
-    return np.where(gaps, mean, filled) if gaps.any() else filled
+#: Draws of their own, beside those of the start and the sample.
+_OF_TRIES = 2**33 + 1
 
 
 def greedy_tries(
@@ -212,12 +75,12 @@ def greedy_tries(
     ndarray of shape (t, k, p), float64, or None
         None where the part has fewer than k distinct rows.
     """
-    part, weight, _ = sample.part(_first(k))
-    points = np.concatenate([candidates, _filled(part, mean)])
+    part, weight, _ = sample.part(first_rows(k))
+    points = np.concatenate([candidates, filled(part, mean)])
     each = np.full(len(candidates), weight.sum() / sample.n_rows)
     mass = np.concatenate([each, weight])
     tiles, found = in_tiles(points, mass), []
-    for t in range(max(1, min(_TRIES, _WORK // (_first(k) * k)))):
+    for t in range(max(1, min(_TRIES, _WORK // (first_rows(k) * k)))):
         uniforms = np.random.default_rng([seed, _OF_TRIES, t]).random((k, n_draws(k)))
         places = draw_greedy(tiles, k, uniforms)
         if len(places) < k:
@@ -303,7 +166,7 @@ def grown(problem: LloydProblem, tries: Sequence[Floats], sample: Sample) -> Flo
     """
     sets = np.stack(tries)
     r, _, k, p = sets.shape
-    for size in _parts(min(_first(k), sample.n_drawn), sample.n_drawn):
+    for size in _parts(min(first_rows(k), sample.n_drawn), sample.n_drawn):
         x, weight, spread = sample.part(size)
         level = replace(problem, rows=open_rows(x, weight, n_clusters=k), n_plain=_PLAIN)
         settled, inertia = _settled(level, sets.reshape(-1, k, p), spread, r)
@@ -343,8 +206,10 @@ def nested_start(
     -----
     Two passes; all other work is done on the client, on the threads used for NumPy input.
     """
-    sample = draw_sample(problem, k, mean, total, seed)
-    if sample.total <= 0 or sample.size < min(_first(k), problem.rows.n_rows) / 2:
+    sample = draw_sample(
+        problem.rows, k, mean, total, seed, shift=problem.shift, missing=problem.missing
+    )
+    if sample.total <= 0 or sample.size < min(first_rows(k), problem.rows.n_rows) / 2:
         return otherwise()
     found = tries(sample)
     return otherwise() if found is None else grown(problem, found, sample)

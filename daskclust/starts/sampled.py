@@ -32,6 +32,7 @@ from daskclust.starts.deterministic import (
     maximin_centers,
     row_budget,
 )
+from daskclust.starts.samples import draw_sample, is_large, large_starts, n_candidates
 
 __all__ = [
     "DETERMINISTIC_INITS",
@@ -141,9 +142,9 @@ def sample_centers(
     -----
     Passes: 0 more for ``"random"``, one for each center but the first for
     ``"k-means++"``, one for each center for ``"maximin"``, at most 1 for ``"dkm++"`` and
-    ``"robin"``, and ``init_rounds + 1`` for ``"k-means||"``, however many restarts
-    there are; with ``fixed`` centers one for each other center, and none if there are
-    no others.
+    ``"robin"``, and ``init_rounds + 1`` for ``"k-means||"`` (2 for many wide centers),
+    however many restarts there are; with ``fixed`` centers one for each other center, and
+    none if there are no others.
     """
     if init in DETERMINISTIC_INITS:
         only = (
@@ -159,6 +160,21 @@ def sample_centers(
     if init == "random":
         return _padded([np.concatenate([known, p])[:n_clusters] for p in picks], n_clusters)
     first = [known] * len(seeds) if len(known) else picks
+    if init == "k-means||" and not len(known) and is_large(n_clusters, rows.n_features):
+        count = n_candidates(rows, n_clusters, oversampling_factor, init_rounds)
+        sample = draw_sample(
+            rows,
+            n_clusters,
+            survey.mean,
+            survey.weight,
+            seeds[0],
+            shift=shift,
+            missing=missing,
+            size=count,
+        )
+        drawn = large_starts(sample, n_clusters, seeds, survey.mean, count)
+        if drawn is not None:
+            return _padded(drawn, n_clusters)
     rounds = _Rounds(rows, first, seeds, shift, survey.mean, missing)
     if init == "k-means++":
         return _padded(_sequential(rounds, n_clusters), n_clusters)
@@ -306,7 +322,7 @@ def _oversample(rounds: _Rounds, k: int, factor: float, n_rounds: int, n_fixed: 
 
 
 #: Iterations of weighted Lloyd on the candidates; they are few and it converges fast.
-_RECLUSTER_ITER = 100
+_RECLUSTER_ITER, _RECLUSTER_LARGE_ITER = 100, 10
 #: Runs on the candidates, of which the best is kept; fewer where candidates times k is large.
 _RECLUSTER_TRIES = 8
 _RECLUSTER_WORK = 20_000_000
@@ -369,9 +385,8 @@ def _cluster_candidates(
     uniforms = np.zeros(k)
     uniforms[n_fixed:] = np.random.Generator(np.random.Philox(seed)).random(k - n_fixed)
     drawn = points[draw_apart(points, mass, k, uniforms, n_fixed)]
-    return cluster_points(
-        points, mass, drawn, max_iter=_RECLUSTER_ITER, shift=center, n_fixed=n_fixed
-    )
+    most = _RECLUSTER_LARGE_ITER if is_large(*drawn.shape) else _RECLUSTER_ITER
+    return cluster_points(points, mass, drawn, max_iter=most, shift=center, n_fixed=n_fixed)
 
 
 def note_start(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:

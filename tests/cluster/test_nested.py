@@ -18,9 +18,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from daskclust import KMeans, on_iteration
 from daskclust.cluster.lloyd import LloydProblem, LloydState
-from daskclust.cluster.nested import MOMENTUM, Sample, draw_sample, grown
+from daskclust.cluster.nested import MOMENTUM, grown
 from daskclust.engine import open_rows
 from daskclust.exceptions import MissingValuesWarning
+from daskclust.starts.samples import Sample, draw_sample
 from daskclust.testing.strategies import row_chunks
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -62,7 +63,7 @@ def test_the_farthest_rows_are_all_taken_and_the_others_drawn_evenly() -> None:
     rows[7::40] *= 1e3
     # Sorted: any run of rows is unlike the others.
     rows = rows[np.argsort(rows[:, 0])]
-    sample = draw_sample(problem(rows), K, np.zeros(2), 20_000.0, 1)
+    sample = draw_sample(open_rows(rows), K, np.zeros(2), 20_000.0, 1)
     size = np.abs(rows).max(axis=1)
     assert sample.n_far == 1024
     far, others = sample.rows[:1024, 0], sample.rows[1024:, 0]
@@ -80,8 +81,8 @@ def test_the_farthest_rows_are_all_taken_and_the_others_drawn_evenly() -> None:
 @settings(max_examples=10)
 @given(lengths=row_chunks(N))
 def test_the_sample_does_not_depend_on_chunks(lengths) -> None:
-    whole = draw_sample(problem(X), K, X.mean(axis=0), float(N), 3)
-    lazy = LloydProblem(open_rows(da.from_array(X, chunks=(lengths, P))), lambda: X, 1, 0.0)
+    whole = draw_sample(open_rows(X), K, X.mean(axis=0), float(N), 3)
+    lazy = open_rows(da.from_array(X, chunks=(lengths, P)))
     cut = draw_sample(lazy, K, X.mean(axis=0), float(N), 3)
     for name, value in vars(whole).items():
         np.testing.assert_array_equal(getattr(cut, name), value)
@@ -102,7 +103,7 @@ def test_the_best_try_survives_the_parts() -> None:
     good = np.stack([X[TRUTH == k].mean(axis=0) for k in range(K)])
     poor = np.tile(good.mean(axis=0), (K, 1)) + 1e-3 * rng.normal(size=(K, P))
     poor[1:] += 50.0
-    sample = draw_sample(problem(X), K, X.mean(axis=0), float(N), 0)
+    sample = draw_sample(open_rows(X), K, X.mean(axis=0), float(N), 0)
     found = grown(problem(X), [np.stack([poor, good, poor]), np.stack([good, poor, poor])], sample)
     for centers in found:
         np.testing.assert_allclose(centers, good, atol=0.2)

@@ -1,0 +1,299 @@
+"""Embeddings: daskclust beside faiss, SuperKMeans and scikit-learn, start included, two threads.
+
+``python tests/benchmarks/embeddings.py`` prints the table, ``--problems e`` a part of it.  Problem
+e is 1e5 made rows of length 1 (768 values, decaying spectrum, 1000 planted centers), f the 60 742
+text vectors of ``text_debian_256.npz`` in ``DASKCLUST_TEST_DATA`` (256 values of float16).  Each
+fit makes 25 iterations over all rows at most, in a process of its own after a short one; peers
+alternate.  What counts is the time after which the inertia of daskclust is no higher than that at
+which the peer ends.  Processor seconds are beside those of the clock: a busy machine changes them
+less.
+
+``--levels`` compares two levels with one, at k = 2000: on f, and on 40 000 made rows of 96 values
+around 1000 centers.  ``--hierarchical`` is problem g: 2e6 rows of 256 values of float16 on disk,
+1e5 clusters, two workers of 1.5 GB (``--share`` takes a part of rows and clusters).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _timing import THREADS, middle, peak_memory, print_table, run_alone
+from whole_fits import inertia
+
+MODULES = {
+    "daskclust": "daskclust",
+    "faiss": "faiss",
+    "SuperKMeans": "superkmeans",
+    "scikit-learn": "sklearn",
+}
+#: Clusters of each problem.
+PROBLEMS = {"e": (1000,), "f": (256, 2048)}
+#: Speed over each peer that we ask for, to its final inertia.
+TARGETS = {
+    ("e", "SuperKMeans"): 1.0,
+    ("e", "faiss"): 2.0,
+    ("f", "SuperKMeans"): 1.3,
+    ("f", "faiss"): 2.5,
+}
+ITERATIONS = 25
+#: Ways of two levels; the first is one level.
+WAYS: dict[str, dict[str, Any] | None] = {
+    "KMeans": None,
+    "HierarchicalKMeans": {},
+    'n_probe="all", refine=5': {"n_probe": "all", "refine": 5},
+}
+
+
+def made(n: int, p: int, k: int, decay: float) -> np.ndarray:
+    """Rows about k centers, the spectrum of both decaying by a power of the column."""
+    rng = np.random.default_rng(0)
+    spread = (np.arange(1, p + 1) ** -decay).astype(np.float32)
+    centers = spread * rng.standard_normal((k, p), dtype=np.float32)
+    rows = 0.7 * spread * rng.standard_normal((n, p), dtype=np.float32)
+    rows += centers[rng.integers(k, size=n)]
+    return rows
+
+
+def rows_of(name: str, share: float = 1.0) -> np.ndarray:
+    """Return the rows of a problem, or the first of them."""
+    if name == "f":
+        folder = Path(os.environ.get("DASKCLUST_TEST_DATA", "../shared")) / "data"
+        with np.load(folder / "text_debian_256.npz", allow_pickle=False) as file:
+            return np.asarray(file["X"][: int(share * len(file["X"]))])
+    if name == "made":
+        return made(int(40_000 * share), 96, 1000, 0.0)
+    rows = made(int(100_000 * share), 768, 1000, 0.5)
+    return rows / np.linalg.norm(rows, axis=1)[:, None]
+
+
+def _fit(peer: str, rows: np.ndarray, k: int, seed: int, iterations: int) -> tuple[Any, Any]:
+    """Return centers, and for daskclust when which inertia was known."""
+    if peer == "daskclust":
+        import daskclust
+
+        trace, began = [], time.perf_counter()
+
+        def note(record: dict[str, Any]) -> None:
+            trace.append((time.perf_counter() - began, record["objective"]))
+
+        with daskclust.on_iteration(note):
+            model = daskclust.KMeans(k, max_iter=iterations, random_state=seed).fit(rows)
+        return model.cluster_centers_, trace
+    if peer == "faiss":
+        import faiss
+
+        p = rows.shape[1]
+        model = faiss.Kmeans(p, k, niter=iterations, seed=seed, max_points_per_centroid=len(rows))
+        model.train(rows)
+        return model.centroids, None
+    if peer == "SuperKMeans":
+        from superkmeans import SuperKMeans
+
+        # Its defaults stop early, on a sample, at 6 % more inertia.
+        model = SuperKMeans(
+            k,
+            rows.shape[1],
+            hierarchical=False,
+            iters=iterations,
+            sampling_fraction=1.0,
+            max_points_per_cluster=len(rows),
+            early_termination=False,
+            n_threads=THREADS,
+            seed=seed,
+        )
+        return np.asarray(model.train(rows)), None
+    from sklearn.cluster import KMeans
+
+    model = KMeans(k, n_init=1, max_iter=iterations, random_state=seed, algorithm="lloyd")
+    return model.fit(rows).cluster_centers_, None
+
+
+def measure(peer: str, name: str, k: int, seed: int, share: float) -> dict[str, Any]:
+    """Return seconds and inertia of one fit, in this process."""
+    stored = rows_of(name, share)
+    rows = np.ascontiguousarray(stored, dtype=np.float32)
+    given = stored if peer == "daskclust" else rows
+    _fit(peer, given[: max(8192, 2 * k)], k, seed, 3)
+    began, worked = time.perf_counter(), time.process_time()
+    centers, trace = _fit(peer, given, k, seed, ITERATIONS)
+    seconds, processor = time.perf_counter() - began, time.process_time() - worked
+    found = {"seconds": seconds, "processor": processor, "inertia": inertia(rows, centers)}
+    if trace:
+        found["trace"] = [*trace, (seconds, found["inertia"])]
+    return found
+
+
+def compare(
+    problems: dict[str, tuple[int, ...]], peers: list[str], seeds: int = 1, share: float = 1.0
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Measure all peers, alternating; by problem with its clusters and peer a record a seed."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for seed in range(seeds):
+        for name, numbers in problems.items():
+            for k in numbers:
+                for peer in peers:
+                    argument = json.dumps([peer, name, k, seed, share])
+                    record = run_alone(__file__, "--alone", argument)
+                    cell = found.setdefault(f"{name}, k = {k}", {})
+                    cell.setdefault(peer, []).append(record)
+                    told = {key: value for key, value in record.items() if key != "trace"}
+                    print(name, k, peer, seed, told, file=sys.stderr, flush=True)
+    return found
+
+
+def until(trace: list[tuple[float, float]], goal: float) -> float:
+    """Return when the inertia was no higher than the goal; infinite if it never was."""
+    return min((seconds for seconds, value in trace if value <= goal), default=np.inf)
+
+
+def report(results: dict[str, Any]) -> None:
+    """Print the table."""
+    rows = []
+    for title, cell in results.items():
+        ours = cell["daskclust"]
+        for peer, runs in cell.items():
+            row = [title, peer]
+            row += [f"{middle([r[key] for r in runs]):.2f}" for key in ("seconds", "processor")]
+            row.append(f"{100 * (sum(r['inertia'] for r in runs) / _total(ours) - 1):+.2f} %")
+            if peer == "daskclust":
+                rows.append([*row, "", ""])
+                continue
+            reached = [until(o["trace"], r["inertia"]) for o, r in zip(ours, runs, strict=True)]
+            speed = middle([r["seconds"] / t for r, t in zip(runs, reached, strict=True)])
+            aim = TARGETS.get((title[0], peer))
+            row += [f"{middle(reached):.2f} s, {speed:.1f}x", f"{aim:g}x" if aim else ""]
+            rows.append(row)
+    header = ["problem", "", "seconds", "processor", "inertia over daskclust's"]
+    print_table([*header, "daskclust to that inertia", "aim"], rows)
+
+
+def _total(runs: list[dict[str, Any]]) -> float:
+    return float(sum(r["inertia"] for r in runs))
+
+
+def level(name: str, way: str, k: int, share: float) -> dict[str, float]:
+    """Return seconds and inertia of a fit of one or two levels, in this process."""
+    import daskclust
+
+    rows, options = rows_of(name, share), WAYS[way]
+    began, worked = time.perf_counter(), time.process_time()
+    if options is None:
+        model: Any = daskclust.KMeans(k, max_iter=ITERATIONS, random_state=0)
+    else:
+        model = daskclust.HierarchicalKMeans(k, random_state=0, **options)
+    model.fit(rows)
+    seconds, processor = time.perf_counter() - began, time.process_time() - worked
+    return {"seconds": seconds, "processor": processor, "inertia": float(model.inertia_)}
+
+
+def compare_levels(
+    names: tuple[str, ...] = ("f", "made"), k: int = 2000, share: float = 1.0
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Measure two levels beside one."""
+    return {
+        name: {
+            way: run_alone(__file__, "--level", json.dumps([name, way, k, share])) for way in WAYS
+        }
+        for name in names
+    }
+
+
+def report_levels(results: dict[str, Any]) -> None:
+    """Print the table."""
+    rows = []
+    for name, cell in results.items():
+        one = cell["KMeans"]["inertia"]
+        for way, r in cell.items():
+            more = f"{100 * (r['inertia'] / one - 1):+.2f} %"
+            rows.append([name, way, f"{r['seconds']:.1f}", f"{r['processor']:.1f}", more])
+    print_table(["rows", "", "seconds", "processor", "inertia over one level's"], rows)
+
+
+def hierarchical(share: float = 1.0) -> dict[str, float]:
+    """Return seconds and peaks of problem g: rows on disk, two workers."""
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    import daskclust
+
+    n, p, k = int(2_000_000 * share), 256, int(100_000 * share)
+    with tempfile.TemporaryDirectory() as folder:
+        store = str(Path(folder) / "rows.zarr")
+        chunks = 20_000
+        centers = np.random.default_rng(0).normal(size=(max(1, k // 4), p)).astype("f4")
+
+        def block(block_info: Any) -> np.ndarray:
+            (first, last), _ = block_info[None]["array-location"]
+            rng = np.random.default_rng(first)
+            noise = 0.7 * rng.standard_normal((last - first, p), dtype=np.float32)
+            return (noise + centers[rng.integers(len(centers), size=last - first)]).astype("f2")
+
+        lengths = tuple(min(chunks, n - at) for at in range(0, n, chunks))
+        rows = da.map_blocks(block, chunks=(lengths, (p,)), dtype="f2", meta=np.empty((0, 0), "f2"))
+        rows.to_zarr(store)
+        with (
+            LocalCluster(
+                n_workers=2, threads_per_worker=1, memory_limit="1.5GB", dashboard_address=None
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            began = time.perf_counter()
+            model = daskclust.HierarchicalKMeans(k, random_state=0, spill=folder)
+            model.fit(da.from_zarr(store))
+            seconds = time.perf_counter() - began
+            peaks = client.run(peak_memory)
+    return {
+        "n": n,
+        "k": len(model.cluster_centers_),
+        "seconds": seconds,
+        "worker MiB": max(peaks.values()),
+        "client MiB": peak_memory(),
+        "inertia": float(model.inertia_),
+    }
+
+
+def installed() -> list[str]:
+    """Return the peers that are installed."""
+    return [peer for peer, module in MODULES.items() if importlib.util.find_spec(module)]
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--problems", default="e,f")
+    parser.add_argument("--clusters", type=int, nargs="*", help="instead of the problems' own")
+    parser.add_argument("--peers", default=",".join(MODULES))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--share", type=float, default=1.0, help="of the rows")
+    parser.add_argument("--levels", action="store_true")
+    parser.add_argument("--hierarchical", action="store_true")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--level", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.alone:
+        print(json.dumps(measure(*json.loads(options.alone))))
+    elif options.level:
+        print(json.dumps(level(*json.loads(options.level))))
+    elif options.hierarchical:
+        print(json.dumps(hierarchical(options.share)))
+    elif options.levels:
+        report_levels(compare_levels(share=options.share))
+    else:
+        problems = {
+            name: tuple(options.clusters or PROBLEMS[name]) for name in options.problems.split(",")
+        }
+        peers = [peer for peer in installed() if peer in options.peers.split(",")]
+        report(compare(problems, peers, options.seeds, options.share))
+
+
+if __name__ == "__main__":
+    main()
