@@ -38,6 +38,8 @@ __all__ = [
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 #: Bins of a feature, cells of the histograms of all, and the most of these.
 _BINS, _CELLS, _MOST_CELLS = (64, 4096), 2**20, 2**26
+#: Rows from which fewer bins do: they stay in a processor's cache.
+_MANY_ROWS, _FEWER_BINS = 2**17, 512
 #: Rows that are drawn, values of these at most, and rows of each cluster.
 _ROWS, _VALUES, _EACH = 16384, 2**22, 64
 #: Nearest rows.
@@ -439,7 +441,8 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     Notes
     -----
     *Passes*: 2; the first finds moments and draws 16 384 rows (fewer of many features) and 64
-    of each cluster, the second counts histograms with the quantiles of the sample as edges.
+    of each cluster, the second counts histograms with the quantiles of the sample as edges: up to
+    4096 bins, from 2**17 rows on 512, so that they stay in a processor's cache.
     Labels of a lazy X are predicted in both, unless X fits into memory.  *To the client*: the
     sample and the histograms, of 2**20 cells or 64 bins a feature and cluster.
 
@@ -474,7 +477,8 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
             f"{_MOST_CELLS * 8 / 2**20:.0f} MiB on each thread. Explain coarser clusters: give "
             "labels as y."
         )
-    n_bins = int(np.clip(_CELLS // (k * p), *_BINS))
+    most = _BINS[1] if data.rows.n_rows <= _MANY_ROWS else _FEWER_BINS
+    n_bins = int(np.clip(_CELLS // (k * p), _BINS[0], most))
     rows = sample.rows
     uniform = rows["key"] <= drawn_share(data)
     bins = choose_bins(rows["x"].astype(data.rows.dtype), rows["label"], uniform, n_bins)

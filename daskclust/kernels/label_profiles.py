@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
 
-__all__ = ["Bins", "choose_bins", "fill_histograms", "value_moments"]
+__all__ = ["Bins", "choose_bins", "fill_histograms", "own_distances", "value_moments"]
 
 #: Cells by which the search for a bin begins.
 _CELLS = 4096
-#: Edges are moved to the ends of cells where they stay this different, and are no few.
-_ALIKE, _FEW = 0.8, 256
-#: Rows that are worked on at a time.
-_TILE = 512
+#: Edges are moved to the ends of cells where these are no few, and where the error of an AUC stays
+#: below the one, or grows by the other at most.
+_FEW, _SMALL_ERROR, _GROWTH = 16, 1.2e-3, 1.3
+#: Values whose cells are found at a time, and rows at most.
+_TILE, _TILE_ROWS = 2**18, 4096
 #: Share of the bins that follow the quantiles of single labels.
 _OF_LABELS = 0.25
 
@@ -31,7 +32,7 @@ def _moments(
         c, w = index[i], weights[i] if weighted else 1.0
         if c < 0 or w == 0.0:
             continue
-        for j in range(x.shape[1]):
+        for j in range(missing.shape[1]):
             v = np.float64(x[i, j])
             if v != v:
                 missing[c, j] += w
@@ -48,7 +49,7 @@ def _moments(
 
 
 def value_moments(
-    x: Array, index: Ints, weight: Floats | None, k: int
+    x: Array, index: Ints, weight: Floats | None, k: int, n_features: int | None = None
 ) -> tuple[Floats, Floats, Floats]:
     """Moments, range and number of missing values of each feature, by label.
 
@@ -60,6 +61,8 @@ def value_moments(
         Below k; negative for rows that do not count.
     weight : ndarray of shape (n,), float64, optional
     k : int
+    n_features : int, optional
+        Columns that count, of more; a slice would not be contiguous.
 
     Returns
     -------
@@ -79,7 +82,7 @@ def value_moments(
     >>> moments.ravel().tolist(), bounds.ravel().tolist(), missing.ravel().tolist()
     ([2.0, 2.0, 2.0], [1.0, 3.0], [1.0])
     """
-    p = x.shape[1]
+    p = x.shape[1] if n_features is None else n_features
     found, missing = np.zeros((4, k, p)), np.zeros((k, p))
     bounds = np.stack([np.full((k, p), np.inf), np.full((k, p), -np.inf)])
     weights = np.empty(0) if weight is None else weight
@@ -111,8 +114,9 @@ class Bins:
     low, scale : ndarray of shape (p,), float64
         Value v lies in cell ``(v - low) * scale`` of a grid of equal cells.
     starts, stops : ndarray of shape (p, cells), int32
-        First and last bin of the values of each cell; the same where edges were moved to the
-        ends of cells, so that nothing is left to search.
+        First and last bin of the values of each cell.
+    plain : ndarray of shape (p,), bool
+        Where edges were moved to the ends of cells, so that nothing is left to search.
     """
 
     edges: Array
@@ -120,6 +124,7 @@ class Bins:
     scale: Floats
     starts: NDArray[np.int32]
     stops: NDArray[np.int32]
+    plain: Bools
 
     @property
     def count(self) -> int:
@@ -189,7 +194,10 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
         parts = [column[own[there[own]]] for own in members]
         found.append(_edges(column[there & uniform], parts, most - 1))
     edges = np.full((p, max(len(e) for e in found)), np.inf, x.dtype)
-    low, scale = np.zeros(p), np.zeros(p)
+    low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
+    # A part of the sample, with all of small clusters, tells what moved edges would hide.
+    told = np.flatnonzero(~uniform | (np.arange(len(x)) % 4 == 0))
+    place = np.searchsorted(np.unique(labels), labels[told])
     starts, stops = np.zeros((2, p, _CELLS), np.int32)
     for j, own in enumerate(found):
         edges[j, : len(own)] = own
@@ -202,11 +210,32 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
             starts[j] = np.searchsorted(cells, np.arange(_CELLS))
             stops[j] = np.searchsorted(cells, np.arange(_CELLS), side="right")
             ends = np.unique(cells)
-            if len(ends) > _ALIKE * len(cells) and len(own) > _FEW:
-                edges[j], starts[j] = np.inf, np.searchsorted(ends, np.arange(_CELLS))
-                edges[j, : len(ends)] = low[j] + (ends + 1.0) / scale[j]
-                stops[j] = starts[j]
-    return Bins(edges, low, scale, starts, stops)
+            if len(own) <= _FEW:
+                continue
+            column = x[told, j]
+            there = ~np.isnan(column)
+            seen = column[there].astype(np.float64)
+            moved = np.searchsorted(ends, np.arange(_CELLS))
+            hidden = _hidden(place[there], moved[_cells(seen, low[j], scale[j])])
+            if hidden > _SMALL_ERROR:
+                at = np.searchsorted(own, column[there])
+                alone = np.append(np.diff(own, prepend=-np.inf) <= np.spacing(np.abs(own)), False)
+                if hidden > _GROWTH * _hidden(place[there], at, ~alone[at]):
+                    continue
+            plain[j] = True
+            edges[j], starts[j], stops[j] = np.inf, moved, moved
+            edges[j, : len(ends)] = low[j] + (ends + 1.0) / scale[j]
+    return Bins(edges, low, scale, starts, stops, plain)
+
+
+def _hidden(place: Ints, bins: Ints, counts: Any = None) -> float:
+    """Estimate the largest error of an AUC: half the pairs of a row and any other in one bin."""
+    if not len(bins):
+        return 0.0
+    m, width = int(place.max()) + 1, int(bins.max()) + 1
+    table = np.bincount(place * width + bins, counts, m * width).reshape(m, width)
+    sizes = np.maximum(np.bincount(place, minlength=m), 1)
+    return float((table @ table.sum(axis=0) / sizes).max() / len(bins) / 2)
 
 
 def _cells(values: Floats, low: float, scale: float) -> Ints:
@@ -225,24 +254,39 @@ def _fill(
     scale: Any,
     starts: Any,
     stops: Any,
+    plain: Any,
+    cells: Any,
+    bases: Any,
     out: Any,
 ) -> None:  # pragma: no cover
-    last = np.float64(starts.shape[1] - 1)
-    # A few rows at a time, feature by feature: what a feature needs stays in the cache.
-    for begin in range(0, x.shape[0], _TILE):
-        end = min(begin + _TILE, x.shape[0])
-        for j in range(x.shape[1]):
-            firsts, lasts = starts[j], stops[j]
-            origin, factor, own, counts = low[j], scale[j], edges[j], out[j]
-            for i in range(begin, end):
-                c = index[i]
-                v = x[i, j]
-                if c < 0 or v != v:
-                    continue
-                place = (np.float64(v) - origin) * factor
-                place = 0.0 if place < 0.0 else place
-                cell = np.int64(last if place > last else place)
-                first, stop = firsts[cell], lasts[cell]
+    p, n_cells = starts.shape[0], starts.shape[1] - 1
+    last, nothing = np.float64(n_cells - 1), np.int16(n_cells)
+    width, others = out.shape[2], out.shape[1] - 1
+    # Cells of a few rows first, row by row; then feature by feature, so that what a feature needs
+    # stays in the cache.
+    for begin in range(0, x.shape[0], cells.shape[0]):
+        count = min(cells.shape[0], x.shape[0] - begin)
+        for i in range(count):
+            c = index[begin + i]
+            bases[i] = (others if c < 0 else c) * width
+            for j in range(p):
+                v = np.float64(x[begin + i, j])
+                place = min(max((v - low[j]) * scale[j], 0.0), last)
+                cells[i, j] = np.int16(place) if v == v else nothing
+        for j in range(p):
+            firsts, counts = starts[j], out[j].reshape(-1)
+            if plain[j]:
+                if weighted:
+                    for i in range(count):
+                        counts[bases[i] + firsts[cells[i, j]]] += weights[begin + i]
+                else:
+                    for i in range(count):
+                        counts[bases[i] + firsts[cells[i, j]]] += 1
+                continue
+            lasts, own = stops[j], edges[j]
+            for i in range(count):
+                v = x[begin + i, j]
+                first, stop = np.int64(firsts[cells[i, j]]), np.int64(lasts[cells[i, j]])
                 # The first edge that is not below the value.
                 while first < stop:
                     middle = (first + stop) >> 1
@@ -250,7 +294,7 @@ def _fill(
                         first = middle + 1
                     else:
                         stop = middle
-                counts[c, first] += weights[i] if weighted else 1.0
+                counts[bases[i] + first] += weights[begin + i] if weighted else 1
 
 
 def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: Bins) -> Floats:
@@ -275,18 +319,64 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
     array([[0., 1., 0., 0., 0.],
            [0., 1., 0., 1., 0.]])
     """
-    out = np.zeros((x.shape[1], k, bins.count))
-    weights = np.empty(0) if weight is None else weight
+    p, n_bins = len(bins.edges), bins.count
+    # One more label for rows that do not count, one more bin for what is missing.
+    out = np.zeros((p, k + 1, n_bins + 1), np.uint32 if weight is None else np.float64)
+    last = np.full((p, 1), n_bins)
+    rows = int(np.clip(_TILE // max(p, 1), 64, _TILE_ROWS))
     _fill(
         x,
         np.ascontiguousarray(index),
-        weights,
+        np.empty(0) if weight is None else weight,
         weight is not None,
         bins.edges,
         bins.low,
         bins.scale,
-        bins.starts,
-        bins.stops,
+        *(np.hstack([part, last]).astype(np.uint16) for part in (bins.starts, bins.stops)),
+        bins.plain,
+        np.empty((rows, p), np.int16),
+        np.empty(rows, np.int64),
         out,
     )
+    return out[:, :k, :n_bins].astype(np.float64)
+
+
+@compiled()
+def _distances(
+    x: Any, index: Any, centers: Any, weights: Any, weighted: Any, out: Any
+) -> None:  # pragma: no cover
+    p = centers.shape[1]
+    for i in range(x.shape[0]):
+        c = index[i]
+        total, seen = 0.0, 0
+        for j in range(p):
+            gap = np.float64(x[i, j]) - centers[c, j]
+            square = gap * gap * weights[j] if weighted else gap * gap
+            if square == square:
+                total += square
+                seen += 1
+        out[i] = np.sqrt(total * p / seen) if seen else np.inf
+
+
+def own_distances(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
+    """Distances of rows to their own centers, over what they observe.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p or more)
+        Further columns do not count.
+    index : ndarray of shape (n,), int64
+    centers : ndarray of shape (k, p)
+    weights : ndarray of shape (p,), optional
+        Of the squared distance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> own_distances(np.array([[3.0, 4.0]]), np.array([0]), np.zeros((1, 2)), None)
+    array([5.])
+    """
+    out = np.empty(len(x))
+    given = np.empty(0) if weights is None else np.asarray(weights, np.float64)
+    _distances(x, index, np.asarray(centers, np.float64), given, weights is not None, out)
     return out

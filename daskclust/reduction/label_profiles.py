@@ -10,7 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.kernels.label_profiles import Bins, fill_histograms, value_moments
+from daskclust.kernels.label_profiles import (
+    Bins,
+    fill_histograms,
+    own_distances,
+    value_moments,
+)
 from daskclust.kernels.moments import merge_moments
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
@@ -178,7 +183,9 @@ def _sample_block(rows: RowBlock, state: LabelSampleRequest) -> Partial:
     facts = fields["facts"].identity()
     for part in rows.slices():
         own = None if rows.weight is None else rows.weight[part]
-        moments, bounds, missing = value_moments(whole.x[part], index[part], own, len(found))
+        moments, bounds, missing = value_moments(
+            rows.x[part], index[part], own, len(found), n_features=p
+        )
         made = np.zeros(len(found), _facts_dtype(p))
         made["label"] = found
         made["moments"], made["bounds"] = moments.transpose(1, 0, 2), bounds.transpose(1, 0, 2)
@@ -236,21 +243,15 @@ class Place:
     weights: Floats | None = None
     metric: Callable[[Array], Array] | None = None
 
-    def distances(self, x: Array, index: Ints) -> Floats:
-        """Distances of rows to their own centers, over what they observe."""
+    def distances(self, x: Array, index: Ints, n_features: int) -> Floats:
+        """Distances of rows to their own centers, over what they observe of the features."""
+        if self.metric is None:
+            return own_distances(x, index, self.centers, self.weights)
         out = np.empty(len(x))
         for start in range(0, len(x), SEGMENT):
             part = slice(start, start + SEGMENT)
-            z = x[part] if self.metric is None else self.metric(x[part])
-            gaps = z - self.centers[index[part]]
-            squares = gaps**2 if self.weights is None else gaps**2 * self.weights
-            there = ~np.isnan(squares)
-            seen = there.sum(axis=1)
-            total = np.where(there, squares, 0.0).sum(axis=1)
-            full = np.divide(
-                total * gaps.shape[1], seen, out=np.full(len(z), np.inf), where=seen > 0
-            )
-            out[part] = np.sqrt(full)
+            z = self.metric(x[part, :n_features])
+            out[part] = own_distances(z, index[part], self.centers, self.weights)
         return out
 
 
@@ -311,14 +312,14 @@ def _histogram_block(rows: RowBlock, state: HistogramsRequest) -> Partial:
     if rows.weight is not None:
         index[rows.weight <= 0] = -1
     nearest = _histogram_fields(state)["nearest"].identity()
-    keys = state.place.distances(whole.x, np.maximum(index, 0))
+    keys = state.place.distances(rows.x, np.maximum(index, 0), whole.x.shape[1])
     order = np.argsort(index, kind="stable")
     bounds = np.searchsorted(index[order], np.arange(k + 1))
     for c in range(k):
         own = order[bounds[c] : bounds[c + 1]]
         if len(own):
             nearest[c] = pick_rows(whole, keys[own], state.n_nearest, own)
-    counts = fill_histograms(whole.x, index, rows.weight, k, state.bins)
+    counts = fill_histograms(rows.x, index, rows.weight, k, state.bins)
     return {"counts": counts, "nearest": nearest}
 
 
