@@ -228,9 +228,9 @@ def check_blocks(
         raise MemoryPlanError(
             f"Blocks do not fit worker {worker.address}: {busy} thread(s) at a time hold two "
             f"blocks of {n_rows} rows and {n_columns} columns each, {format_bytes(need)} in all; "
-            f"of its {format_bytes(worker.limit)} the process itself takes {format_bytes(worker.used)}, "
-            f"and at {worker.terminate:.0%} it is killed, which leaves "
-            f"{format_bytes(worker.free)}. Use {'; or '.join(advice)}."
+            f"of its {format_bytes(worker.limit)} the process itself takes "
+            f"{format_bytes(worker.used)}, and at {worker.terminate:.0%} it is killed, which "
+            f"leaves {format_bytes(worker.free)}. Use {'; or '.join(advice)}."
         )
 
 
@@ -273,8 +273,8 @@ class MemoryPlan:
                 continue
             raise MemoryPlanError(
                 f"The pass {name!r} does not fit worker {worker.address}: what {busy} thread(s) "
-                f"add up takes {format_bytes(need)} (a partial result {format_bytes(partial)}, what "
-                f"is given to it {format_bytes(state)}); of the worker's "
+                f"add up takes {format_bytes(need)} (a partial result {format_bytes(partial)}, "
+                f"what is given to it {format_bytes(state)}); of the worker's "
                 f"{format_bytes(worker.limit)} {format_bytes(worker.free)} are left. Use "
                 f"fewer clusters, components or features; or "
                 f"{'; or '.join(_remedies(worker, need, busy))}."
