@@ -38,6 +38,7 @@ _COMMANDS = {
     "bench": "measure how a cluster scales, or how fast a cube is read",
     "warmup": "compile the kernels ahead",
     "suggest": "say which pixels to label next",
+    "label": "answer questions in a browser, get the map",
 }
 
 #: Errors of data, files and clusters: told in one line.

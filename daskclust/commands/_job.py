@@ -20,19 +20,29 @@ from daskclust.commands._resume import resumable
 from daskclust.commands.console import Progress, counted, open_client
 from daskclust.report.legend import legend_of
 
-__all__ = ["run_fit", "run_predict"]
+__all__ = ["fit_by", "run_fit", "run_predict"]
 
 
 def run_fit(
     options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
 ) -> dict[str, Any]:
     """Fit a model, write what was asked for, and return what became of it as JSON values."""
+    with open_client(options, useful_workers=job.parts, progress=progress) as client:
+        return fit_by(client, options, model, job, progress, began)
+
+
+def fit_by(
+    client: Any,
+    options: argparse.Namespace,
+    model: Any,
+    job: Any,
+    progress: Progress,
+    began: float,
+) -> dict[str, Any]:
+    """Do what :func:`run_fit` does, on a cluster that is there."""
     import daskclust
 
-    with (
-        open_client(options, useful_workers=job.parts, progress=progress) as client,
-        resumable(options, model, job.mark, progress),
-    ):
+    with resumable(options, model, job.mark, progress):
         threads = client.nthreads()
         cluster = {"workers": len(threads), "threads": sum(threads.values())}
         progress.say(

@@ -41,7 +41,7 @@ from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.cube.formats.classes import check_codes
 from daskclust.persistence.origin import clusters_are_classes, name_classes
 
-__all__ = ["CubeJob", "add_command", "open_maps"]
+__all__ = ["CubeJob", "add_command", "open_job", "open_maps"]
 
 
 _EXAMPLES = """examples:

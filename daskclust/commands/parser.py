@@ -75,10 +75,25 @@ class Parser(argparse.ArgumentParser):
                 self.exit(0)
         # Shells expand what stands alone, not what follows an equals sign.
         given = [_expanded(word) for word in given] if args is not None else given
+        given = self._bare(given)
         found, unknown = super().parse_known_args(given if args is not None else args, namespace)
         if unknown:
             self.refuse(unknown)
         return found, []
+
+    def _bare(self, given: list[str]) -> list[str]:
+        """Write out flags without their number: what follows may be a scene."""
+        optional = {
+            name: action
+            for action in self._actions
+            for name in action.option_strings
+            if action.nargs == "?" and callable(action.type)
+        }
+        found = list(given)
+        for i, word in enumerate(given):
+            if word in optional and not _reads(optional[word].type, given[i + 1 : i + 2]):
+                found[i] = f"{word}={optional[word].const}"
+        return found
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End the program because of arguments that no one expects."""
@@ -105,6 +120,14 @@ def _expanded(word: str) -> str:
     flag, mark, path = word.partition("=")
     is_home = mark and flag.startswith("--") and path.startswith("~")
     return f"{flag}={os.path.expanduser(path)}" if is_home else word
+
+
+def _reads(read: Any, words: Sequence[str]) -> bool:
+    """Whether there is a word that a flag takes."""
+    try:
+        return bool([read(word) for word in words])
+    except (ValueError, argparse.ArgumentTypeError):
+        return False
 
 
 def _usual_help(_: Sequence[str]) -> str | None:

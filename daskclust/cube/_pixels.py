@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -44,13 +45,13 @@ def _block_pixels(
     *,
     source: CubeSource,
     scaling: Scaling,
+    make: Callable[[NDArray[Any]], NDArray[Any]] | None,
 ) -> NDArray[np.object_]:
     places: Ints = wanted[0]
-    if not len(places):
-        return one_object((places, np.empty((0, source.n_bands), scaling.dtype)))
     valid, values = source.pixels(int(ids[0]), excluded)
     kept = np.flatnonzero(valid[places])
-    return one_object((kept, scaling(values[places[kept]])))
+    found = scaling(values[places[kept]])
+    return one_object((kept, found if make is None else make(found)))
 
 
 def _by_block(places: Ints, grid: BlockGrid) -> tuple[NDArray[Any], list[Any]]:
@@ -66,12 +67,16 @@ def _by_block(places: Ints, grid: BlockGrid) -> tuple[NDArray[Any], list[Any]]:
 
 
 def take_pixels(
-    cube: Any, places: Ints, scaling: Scaling | None = None
+    cube: Any,
+    places: Ints,
+    scaling: Scaling | None = None,
+    make: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Fetch some pixels by their place in the image: ``y * width + x``, each once.
 
-    Returns which of the places hold a valid pixel, ascending, and these pixels as in `samples`;
-    `scaling` is that of the cube by default.
+    There is at least one place.  Returns which of them hold a valid pixel, ascending, and these
+    pixels as in `samples`, or what ``make(x)`` makes of those of a block, where they lie; `scaling`
+    is that of the cube by default.
 
     One pass that reads only the blocks concerned.
     """
@@ -83,11 +88,14 @@ def take_pixels(
         dtype=object,
         token="daskclust-pixels",
         scaling=cube._survey.scaling if scaling is None else scaling,
+        make=make,
     )
-    (found,) = compute("the reading of pixels", pixels)
     bounds = np.cumsum([0] + [len(part) for part in inside])
+    concerned = np.flatnonzero(np.diff(bounds))
+    (found,) = compute("the reading of pixels", pixels.blocks[concerned])
+    starts = bounds[concerned]
     kept = np.concatenate(
-        [order[start + own] for start, (own, _) in zip(bounds, found, strict=False)]
+        [order[start + own] for start, (own, _) in zip(starts, found, strict=True)]
     )
     values = np.concatenate([values for _, values in found])
     ascending = np.argsort(kept)

@@ -46,12 +46,23 @@ from daskclust.prototypes.spreading import (
 from daskclust.prototypes.state import PrototypeState
 from daskclust.prototypes.views import Space, check_views
 
-__all__ = ["LabelSpreading"]
+__all__ = ["CONNECTED", "LabelSpreading", "count_sets"]
 
 #: Nearest nodes of a row that count as connected.
-_CONNECTED = 2
+CONNECTED = 2
 #: Sets of prototypes in each view, and prototypes of all its sets at most.
 _SETS, _MOST_PROTOTYPES = 6, 2400
+
+
+def count_sets(n_prototypes: int) -> int:
+    """Return the number of sets of prototypes in each view.
+
+    Examples
+    --------
+    >>> count_sets(400), count_sets(1000), count_sets(5000)
+    (6, 2, 1)
+    """
+    return int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS))
 
 
 class _Read(NamedTuple):
@@ -319,9 +330,9 @@ tuple of str, default="auto"
             weight=read.weight,
             views=used,
             joined=False,
-            n_sets=int(np.clip(_MOST_PROTOTYPES // n_prototypes, 1, _SETS)),
+            n_sets=count_sets(n_prototypes),
             n_prototypes=n_prototypes,
-            n_near=_CONNECTED,
+            n_near=CONNECTED,
             lloyd_iter=int(self.max_iter),
             seed=data.seeds[0],
             extra=nodes.x,

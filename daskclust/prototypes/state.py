@@ -169,6 +169,17 @@ class PrototypeState:
         """All views side by side."""
         return Space(self.units, self.centers, self.matrices)
 
+    def with_counts(
+        self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts], classes: Floats
+    ) -> PrototypeState:
+        """Return the state with the counts of each space; none of adjacent pixels in a table."""
+        found: dict[str, Any] = {
+            **_flat(near, "near"),
+            **(_flat(adjacent, "adjacent") if adjacent else {}),
+            "classes": classes,
+        }
+        return replace(self, **found)
+
 
 def split(array: Array, sizes: Sequence[int] | Ints) -> list[Array]:
     """Cut an array of several spaces into that of each."""
@@ -373,12 +384,8 @@ class PrototypeProblem:
 
             counts, adjacent = count_graph(self.cube, connectivity, self.weight)
         classes = zip(counts.classes, state.sizes, strict=True)
-        found: dict[str, Any] = {
-            **_flat(counts.near, "near"),
-            **(_flat(adjacent, "adjacent") if adjacent else {}),
-            "classes": np.concatenate([own[:size] for own, size in classes]),
-        }
-        after = replace(state, **found)
+        own_classes = np.concatenate([own[:size] for own, size in classes])
+        after = state.with_counts(counts.near, adjacent, own_classes)
         edges = int(sum(len(c.keys) for c in counts.near))
         return Step(after, float(edges), 0.0, finished=True)
 

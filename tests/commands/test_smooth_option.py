@@ -11,6 +11,7 @@ from helpers import small_scene
 
 import daskclust
 from daskclust import cli
+from daskclust.commands.parser import Parser
 
 
 def test_map_is_that_of_cube_smooth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,3 +29,18 @@ def test_map_is_that_of_cube_smooth(tmp_path: Path, capsys: pytest.CaptureFixtur
     words = ["fit", scene, "--variable", "cube", "--n-clusters", "3", "--output", out]
     assert cli.main([*words, "--smooth"]) == 2
     assert "KMeans has no probabilities" in capsys.readouterr().err
+
+
+def test_a_scene_behind_a_bare_smooth_is_a_scene() -> None:
+    parser = Parser()
+    parser.add_argument("--smooth", nargs="?", const=0.5, type=float)
+    parser.add_argument("cube", nargs="*")
+    for words, smooth, cube in (
+        (["--smooth", "scene.tif"], 0.5, ["scene.tif"]),
+        (["--smooth", "2", "scene.tif"], 2.0, ["scene.tif"]),
+        (["--smooth=2", "scene.tif"], 2.0, ["scene.tif"]),
+        (["scene.tif", "--smooth"], 0.5, ["scene.tif"]),
+        (["scene.tif", "--smooth", "-1"], -1.0, ["scene.tif"]),
+    ):
+        found = parser.parse_args(words)
+        assert (found.smooth, found.cube) == (smooth, cube), words

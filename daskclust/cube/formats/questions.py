@@ -15,7 +15,7 @@ from daskclust.cube.formats.found import needs_extra
 from daskclust.storage.outputs import Output, Written
 from daskclust.storage.urls import redact
 
-__all__ = ["KINDS", "QuestionsFile", "read_pixels", "write_questions"]
+__all__ = ["KINDS", "QuestionsFile", "position", "read_pixels", "write_questions"]
 
 #: Endings of the files that are written.
 KINDS = (".geojson", ".json", ".csv")
@@ -75,7 +75,7 @@ def _lines(questions: Any) -> Iterator[tuple[dict[str, Any], list[float]]]:
 
 
 def _geojson(questions: Any) -> str:
-    crs, (x, y) = _position(questions)
+    crs, (x, y) = position(questions.crs, questions.x, questions.y)
     features = [
         {
             "type": "Feature",
@@ -96,14 +96,14 @@ def _geojson(questions: Any) -> str:
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
-def _position(questions: Any) -> tuple[str | None, tuple[Any, Any]]:
+def position(system: str | None, x: Any, y: Any) -> tuple[str | None, tuple[Any, Any]]:
     """Name of the coordinate system and positions in it; longitude and latitude have no name."""
-    here = questions.x, questions.y
-    if questions.crs is None:
+    here = x, y
+    if system is None:
         return None, here
     with needs_extra("A GeoJSON file of a scene with a coordinate system"):
         import pyproj
-    crs = pyproj.CRS.from_user_input(questions.crs)
+    crs = pyproj.CRS.from_user_input(system)
     code = crs.to_epsg(min_confidence=100)
     if code is not None and code != 4326:
         return f"urn:ogc:def:crs:EPSG::{code}", here

@@ -1,0 +1,214 @@
+"""``daskclust label``: a scene in; a page that asks for labels; a map, a model and labels out."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from daskclust.commands._cubes import add_cube_arguments, as_names, open_cube_of, paths_of
+from daskclust.commands._estimators import make_estimator
+from daskclust.commands._job import fit_by
+from daskclust.commands._outputs import check_outputs, check_writable, outputs_of, places_of
+from daskclust.commands._plan import check_memory, make_plan
+from daskclust.commands._resume import job_mark
+from daskclust.commands.console import Progress, add_cluster_arguments, open_client, seed
+from daskclust.commands.fit import add_command as add_fit
+from daskclust.commands.fit import open_job
+from daskclust.commands.parser import Parser
+from daskclust.storage.stores import local_path
+from daskclust.storage.urls import redact
+
+__all__ = ["add_command"]
+
+_EXAMPLES = """examples:
+  daskclust label scene.tif --classes water,forest,soil --output map.tif
+  daskclust label scene.zarr --labels fields.geojson --scheduler tcp://host:8786
+  ssh -L 8900:127.0.0.1:8900 HOST    with  --port 8900 --no-browser  on HOST
+"""
+#: The largest number of a port.
+_PORTS = 65535
+
+
+def add_command(commands: Any) -> None:
+    """Add ``label`` to the command line."""
+    parser = commands.add_parser(
+        "label",
+        usage="%(prog)s [options] [CUBE ...]",
+        description="Show the scene in a browser, ask for the class of the pixels worth a\n"
+        "question, and show the map and its doubt after each answer. Labels are written\n"
+        "after each answer; the same command goes on with them. `Save map` on the page\n"
+        "fits LabelSpreading, and writes map, margin, model and report as `fit` does.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_cube_arguments(parser, scale=False)
+    group = parser.add_argument_group("labels")
+    group.add_argument(
+        "--labels",
+        metavar="FILE",
+        help=".geojson or .gpkg, written after each answer, and gone on with if it is there "
+        "(default: CUBE_labels.geojson in this folder)",
+    )
+    group.add_argument(
+        "--classes",
+        type=as_names,
+        default=(),
+        metavar="NAME,...",
+        help="classes to begin with; the page adds more",
+    )
+    group.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="fixes the questions (default: 0)"
+    )
+    group = parser.add_argument_group("outputs", "Written by `Save map` on the page.")
+    group.add_argument(
+        "--output",
+        metavar="MAP",
+        help="label map: GeoTIFF (.tif) or Zarr; its margin and report lie beside it (default: "
+        "CUBE_map.tif in this folder)",
+    )
+    group.add_argument(
+        "--model", metavar="STORE", help="the fitted model (default: beside the map)"
+    )
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace earlier outputs of this program"
+    )
+    group = parser.add_argument_group("page")
+    group.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="of this machine (default: a free one)"
+    )
+    group.add_argument("--no-browser", action="store_true", help="print the address only")
+    add_cluster_arguments(parser)
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _port(text: str) -> int:
+    number = int(text) if text.isdecimal() else -1
+    if not 0 <= number <= _PORTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; expected 0 to {_PORTS}")
+    return number
+
+
+def _named(options: argparse.Namespace) -> None:
+    """Name the files that were not named, by the scene."""
+    first = options.cube if isinstance(options.cube, str) else options.cube[0]
+    stem = Path(redact(first).rstrip("/")).name.partition(".")[0] or "scene"
+    if options.labels is None:
+        options.labels = f"{stem}_labels.geojson"
+    if options.output is None:
+        options.output = f"{stem}_map.tif"
+        if importlib.util.find_spec("rasterio") is None:
+            options.output = f"{stem}_map.zarr"
+
+
+def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options of the ``fit`` that saves the map."""
+    commands = Parser().add_subparsers()
+    add_fit(commands)
+    # Of the map without its ending, in a store of objects as on this machine.
+    base, dot, ending = options.output.rpartition(".")
+    if not dot or "/" in ending:
+        base, ending = options.output.rstrip("/"), "zarr"
+    found = commands.choices["fit"].parse_args(["--estimator", "label-spreading", "--labels=-"])
+    found.arguments = []
+    for name, value in vars(options).items():
+        if name in vars(found) and name not in ("run", "parser", "arguments"):
+            setattr(found, name, value)
+    found.class_column = "class"
+    found.uncertainty = f"{base}_margin.{ending}"
+    found.model = options.model or f"{base}_model.zarr"
+    if importlib.util.find_spec("matplotlib") is not None and local_path(base) is not None:
+        found.report = f"{base}_report.html"
+    return found
+
+
+def _run(options: argparse.Namespace) -> int:
+    from daskclust.cube.formats.answers import AnswersFile, read_answers
+    from daskclust.page.pictures import Pictures
+    from daskclust.page.server import Page, serve
+    from daskclust.page.session import Session
+
+    if options.cube is None:
+        options.parser.error("no CUBE given")
+    if options.incomplete == "keep":
+        options.parser.error("label needs complete pixels, so no --incomplete keep")
+    _named(options)
+    progress = Progress()
+    saving = _fit_options(options)
+    _check_outputs(options, saving)
+    cube = open_cube_of(options, scale="none")
+    file = AnswersFile(options.labels)
+    if file.is_package and cube.pixel_grid.crs is None:
+        options.parser.error(
+            "--labels: the scene states no coordinate system, which a GeoPackage needs; use "
+            ".geojson"
+        )
+    about, labels = read_answers(file) if file.exists() else ({}, [])
+    shape = int(cube.shape[0]), int(cube.shape[1])
+    if about and tuple(about["shape"]) != shape:
+        raise ValueError(
+            f"--labels {options.labels!r} is of a scene of {about['shape'][0]} x "
+            f"{about['shape'][1]} pixels, and this one has {shape[0]} x {shape[1]}; give another "
+            "file."
+        )
+    colors = {one["name"]: one["color"] for one in about.get("classes", ())}
+    session = Session(shape, [*colors, *options.classes], labels, colors)
+    check_memory(make_plan(cube, options, None, constrained=False))
+    client: Any = None
+
+    def save() -> dict[str, str]:
+        # As it would be without --overwrite, but for what this page has written itself.
+        saving.overwrite = True
+        model = make_estimator(saving)
+        fit_by(client, saving, model, open_job(saving, model), progress, time.perf_counter())
+        return places_of(saving)
+
+    page = Page(session, Pictures(cube), file, save, progress.task)
+    try:
+        server = serve(page, options.port)
+        url = server.__enter__()
+    except OSError as error:
+        raise OSError(
+            f"--port {options.port} cannot be used ({error.strerror}); choose another, or leave it "
+            "out."
+        ) from error
+    try:
+        print(url, flush=True)
+        progress.say(f"Labels: {options.labels}. Ctrl-C ends; the labels are kept.")
+        if not options.no_browser:
+            webbrowser.open(url)
+        with open_client(options, useful_workers=cube.blocks.count, progress=progress) as client:
+            page.run(lambda page: _prepare(page, cube, options.seed))
+    finally:
+        server.__exit__(*sys.exc_info())
+    return 0
+
+
+def _prepare(page: Any, cube: Any, number: int) -> Any:
+    from daskclust.page.learner import Learner
+
+    with page.tell("Valid pixels"):
+        n_valid = cube.n_valid
+    if n_valid == 0:
+        raise ValueError(f"All {cube.n_masked} pixels are masked; check --nodata and --mask.")
+    with page.tell("Overview"):
+        page.pictures.look(page.pictures.bands, page.pictures.stretch)
+        page.show_scene()
+    learner = Learner.of(cube, number, page.tell)
+    with page.tell("Cells of the overview"):
+        page.pictures.classify(learner.cells)
+    return learner
+
+
+def _check_outputs(options: argparse.Namespace, saving: argparse.Namespace) -> None:
+    """Refuse outputs that exist, before anybody answers a question."""
+    inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
+    mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
+    check_outputs(outputs_of(saving), inputs, mark=mark, overwrite=options.overwrite)
+    path = local_path(options.labels)
+    if path is not None:
+        check_writable("--labels", options.labels, path)

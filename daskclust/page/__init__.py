@@ -1,0 +1,1 @@
+"""A page in the browser that asks for labels and shows what becomes of them."""

@@ -1,0 +1,250 @@
+"""Tiles of a scene and its map: a browser gets what its screen shows, and no more."""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._types import Array, Bools, Floats
+from daskclust.colors import NODATA_COLOR, rgb_bands
+from daskclust.cube.graph import take_pixels
+from daskclust.kernels.nearest.several import nearest_several
+from daskclust.prototypes.asking import Cells
+from daskclust.prototypes.learners import near_weights
+
+__all__ = ["LAYERS", "TILE", "Pictures", "png"]
+
+#: Layers of the page, from below.
+LAYERS = ("scene", "map", "doubt")
+#: Pixels of a side of a tile, and of the overview at most.
+TILE, OVERVIEW = 256, 1024
+#: Cells of which a pixel takes its classes.
+_NEAR = 3
+#: Tiles of either kind that are kept: some screens of them, about 100 MB.
+_KEPT = 128
+#: Shares of the values that are cut off at either end, by the name of the stretch.
+STRETCHES = {"2-98 %": 2.0, "0.5-99.5 %": 0.5, "10-90 %": 10.0, "all": 0.0}
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Return an image as a PNG file.
+
+    Parameters
+    ----------
+    pixels : ndarray of shape (height, width, 3 or 4), uint8
+        Red, green, blue, and how opaque.
+    """
+    height, width, channels = pixels.shape
+    lines = np.zeros((height, 1 + width * channels), np.uint8)
+    lines[:, 1:] = pixels.reshape(height, -1)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checked = kind + data
+        return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, {3: 2, 4: 6}[channels], 0, 0, 0)
+    data = zlib.compress(lines.tobytes(), 3)
+    start = b"\x89PNG\r\n\x1a\n"
+    return start + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def _rgb(color: str) -> list[int]:
+    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+@dataclass(frozen=True)
+class _Bands:
+    """Three bands of pixels; travels to the workers."""
+
+    bands: tuple[int, ...]
+
+    def __call__(self, x: Array) -> NDArray[np.float32]:
+        return np.ascontiguousarray(x[:, list(self.bands)], np.float32)
+
+
+#: The nearest cells of a pixel, and their weights in 255ths.
+_CELLS = np.dtype([("cells", np.int16, _NEAR), ("weights", np.uint8, _NEAR)])
+
+
+@dataclass(frozen=True)
+class _Nearest:
+    """The nearest cells of pixels; travels to the workers."""
+
+    space: Callable[[Array], Floats]
+    nodes: Floats
+
+    def __call__(self, x: Array) -> Array:
+        found = np.zeros(len(x), _CELLS)
+        count = min(_NEAR + 1, len(self.nodes))
+        if len(x) and count > 1:
+            cells, distances = nearest_several(self.space(x), self.nodes, count)
+            found["cells"][:, : count - 1] = cells[:, :-1]
+            found["weights"][:, : count - 1] = np.rint(255 * near_weights(distances))
+        elif len(x):
+            found["weights"][:, 0] = 255
+        return found
+
+
+class Pictures:
+    """Tiles of a cube at steps of 1, 2, 4, ... pixels.
+
+    Parameters
+    ----------
+    cube : Cube
+    """
+
+    def __init__(self, cube: Any) -> None:
+        self.cube = cube
+        self.shape = height, width = int(cube.shape[0]), int(cube.shape[1])
+        #: The level of the overview, which is read once: every 2^level-th pixel.
+        self.top = max(0, math.ceil(math.log2(max(height, width) / OVERVIEW)))
+        n_bands = int(cube.shape[2])
+        chosen = rgb_bands(n_bands, cube.wavelengths) if n_bands > 2 else [0, 0, 0]
+        self.bands = tuple(int(band) for band in chosen)
+        self.stretch = next(iter(STRETCHES))
+        self._cells: Cells | None = None
+        self._lock = threading.Lock()
+        self._tiles: OrderedDict[Any, tuple[Bools, Array]] = OrderedDict()
+        self._overviews: dict[Any, tuple[Bools, Array]] = {}
+
+    @property
+    def band_names(self) -> list[str]:
+        """Wavelengths of the bands, or numbers as stored."""
+        if self.cube.wavelengths is not None:
+            return [f"{length:.4g} nm" for length in self.cube.wavelengths.tolist()]
+        return [f"band {band}" for band in self.cube.bands.tolist()]
+
+    def look(self, bands: Sequence[int], stretch: str) -> None:
+        """Choose three bands and a stretch; one pass over the scene where bands are new."""
+        chosen = tuple(int(band) for band in bands)
+        if len(chosen) != 3 or not all(0 <= band < self.cube.shape[2] for band in chosen):
+            raise ValueError(f"bands={list(chosen)!r}; expected three of {self.cube.shape[2]}.")
+        if stretch not in STRETCHES:
+            raise ValueError(f"stretch={stretch!r}; expected one of {list(STRETCHES)}.")
+        self._overview(_Bands(chosen))
+        with self._lock:
+            self.bands, self.stretch = chosen, stretch
+            old = [
+                key for key in self._overviews if isinstance(key, _Bands) and key.bands != chosen
+            ]
+            for key in old:
+                del self._overviews[key]
+
+    def classify(self, cells: Cells) -> None:
+        """Find the cells of the overview; one pass over the scene."""
+        self._cells = cells
+        self._overview(self._nearest)
+
+    @property
+    def _nearest(self) -> _Nearest:
+        assert self._cells is not None
+        if "_kept_nearest" not in vars(self):
+            vars(self)["_kept_nearest"] = _Nearest(self._cells.space, self._cells.nodes)
+        found: _Nearest = vars(self)["_kept_nearest"]
+        return found
+
+    def _overview(self, make: Any) -> tuple[Bools, Array]:
+        key = make if isinstance(make, _Bands) else "cells"
+        if key not in self._overviews:
+            height, width = self.shape
+            self._overviews[key] = self._read(slice(0, height), slice(0, width), self.top, make)
+        return self._overviews[key]
+
+    def _read(self, rows: slice, columns: slice, level: int, make: Any) -> tuple[Bools, Array]:
+        """Every 2^level-th pixel of a window: whether it counts, and what is made of it."""
+        lines = np.arange(rows.start, rows.stop, 2**level)
+        across = np.arange(columns.start, columns.stop, 2**level)
+        places = (lines[:, None] * self.shape[1] + across).ravel()
+        kept, values = take_pixels(self.cube, places, make=make)
+        valid = np.zeros(len(places), bool)
+        valid[kept] = True
+        out = np.zeros((len(places), *values.shape[1:]), values.dtype)
+        out[kept] = values
+        shape = len(lines), len(across)
+        return valid.reshape(shape), out.reshape(*shape, *values.shape[1:])
+
+    def has(self, level: int, down: int, across: int) -> bool:
+        """Whether there is such a tile."""
+        if not 0 <= level <= self.top:
+            return False
+        height, width = self.shape
+        step = TILE * 2**level
+        return 0 <= down * step < height and 0 <= across * step < width
+
+    def _tile(self, level: int, down: int, across: int, make: Any) -> tuple[Bools, Array]:
+        if level == self.top:
+            valid, values = self._overview(make)
+            part = np.s_[down * TILE : (down + 1) * TILE, across * TILE : (across + 1) * TILE]
+            return valid[part], values[part]
+        key = make if isinstance(make, _Bands) else "cells", level, down, across
+        with self._lock:
+            if key in self._tiles:
+                self._tiles.move_to_end(key)
+                return self._tiles[key]
+        step = TILE * 2**level
+        rows = slice(down * step, min((down + 1) * step, self.shape[0]))
+        columns = slice(across * step, min((across + 1) * step, self.shape[1]))
+        found = self._read(rows, columns, level, make)
+        with self._lock:
+            self._tiles[key] = found
+            while len(self._tiles) > _KEPT:
+                self._tiles.popitem(last=False)
+        return found
+
+    def scene(self, level: int, down: int, across: int) -> bytes:
+        """Return a tile of the composite."""
+        bands, cut = _Bands(self.bands), STRETCHES[self.stretch]
+        whole, overview = self._overview(bands)
+        valid, values = self._tile(level, down, across, bands)
+        out = np.empty((*valid.shape, 3), np.uint8)
+        if whole.any():
+            low, high = np.percentile(overview[whole], [cut, 100 - cut], axis=0)
+            scaled = (values - low) / np.where(high > low, high - low, 1.0)
+            out[:] = np.rint(255 * np.clip(scaled, 0, 1))
+        out[~valid] = _rgb(NODATA_COLOR)
+        return png(out)
+
+    def _posterior(
+        self, level: int, down: int, across: int, shares: Floats
+    ) -> tuple[Bools, Floats]:
+        valid, near = self._tile(level, down, across, self._nearest)
+        weights = near["weights"] / 255.0
+        return valid, np.einsum("yxm,yxmc->yxc", weights, shares[near["cells"]])
+
+    def map(
+        self, level: int, down: int, across: int, shares: Floats, colors: Sequence[str]
+    ) -> bytes:
+        """Return a tile of the classes.
+
+        Parameters
+        ----------
+        level, down, across : int
+        shares : ndarray of shape (k, c)
+            Probabilities of the classes in each cell.
+        colors : sequence of str
+        """
+        valid, found = self._posterior(level, down, across, shares)
+        table = np.array([[*_rgb(color), 255] for color in colors], np.uint8)
+        out = table[found.argmax(axis=2)]
+        out[~valid] = 0
+        return png(out)
+
+    def doubt(self, level: int, down: int, across: int, shares: Floats) -> bytes:
+        """Return a tile that is white and the more opaque, the less certain the class is."""
+        valid, found = self._posterior(level, down, across, shares)
+        out = np.full((*valid.shape, 4), 255, np.uint8)
+        doubt = np.zeros(valid.shape)
+        if found.shape[2] > 1:
+            best = np.partition(found, found.shape[2] - 2, axis=2)[:, :, -2:]
+            doubt = 1.0 - best[:, :, 1] + best[:, :, 0]
+        out[:, :, 3] = np.rint(255 * np.clip(np.where(valid, doubt, 0.0), 0, 1))
+        return png(out)

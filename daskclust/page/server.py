@@ -1,0 +1,573 @@
+"""The page's server: one state for all tabs, HTTP at this machine alone, a token in every path."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import queue
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, HTTPError, RequestHandler
+
+from daskclust._types import Ints
+from daskclust.cube.formats.answers import AnswersFile, write_answers
+from daskclust.page.learner import Learned, Learner
+from daskclust.page.pictures import LAYERS, STRETCHES, TILE, Pictures
+from daskclust.page.session import Refused, Session
+from daskclust.storage.urls import redact
+
+__all__ = ["Page", "serve"]
+
+#: Pixels of a polygon that are labeled at most, and its corners.
+_INSIDE, _CORNERS = 100, 1000
+#: Seconds after which a question for news is answered without any; bytes of a message at most.
+_PATIENCE, _LONGEST = 20.0, 2**20
+#: Files of the page, by their place in the URL.
+_FILES = {
+    "": ("page.html", "text/html; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "style.css": ("style.css", "text/css; charset=utf-8"),
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+_HERE = {"127.0.0.1", "localhost", "::1"}
+
+
+def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) -> Ints:
+    """Return pixels whose centers a polygon covers, evenly spread where there are many.
+
+    Parameters
+    ----------
+    corners : sequence of (row, column)
+        In pixels; the center of the first one is at (0.5, 0.5).
+    shape : tuple of int
+
+    Returns
+    -------
+    ndarray of shape (m, 2), int64
+        About 100 at most.
+
+    Examples
+    --------
+    >>> pixels_inside([(0, 0), (0, 2), (1, 2), (1, 0)], (5, 5)).tolist()
+    [[0, 0], [0, 1]]
+    """
+    path = np.asarray(corners, dtype=float)
+    if path.ndim != 2 or path.shape[1] != 2 or not 3 <= len(path) <= _CORNERS:
+        raise Refused(f"A polygon needs 3 to {_CORNERS} corners.")
+    if not np.isfinite(path).all():
+        raise Refused("A corner of the polygon is no number.")
+    path = np.clip(path, 0, shape)
+    low, high = np.floor(path.min(axis=0)).astype(int), np.ceil(path.max(axis=0)).astype(int)
+    step = max(1, int(np.sqrt(np.prod(np.maximum(high - low, 1), dtype=float) / 20_000)))
+    rows, columns = np.mgrid[low[0] : high[0] : step, low[1] : high[1] : step].reshape(2, -1)
+    y, x = rows + 0.5, columns + 0.5
+    inside = np.zeros(len(rows), bool)
+    for (y0, x0), (y1, x1) in zip(path, np.roll(path, -1, axis=0), strict=True):
+        if y0 != y1:
+            inside ^= ((y0 > y) != (y1 > y)) & (x < (x1 - x0) * (y - y0) / (y1 - y0) + x0)
+    found = np.stack([rows[inside], columns[inside]], axis=1).astype(np.int64)
+    if len(found) <= _INSIDE:
+        return found
+    return found[np.linspace(0, len(found) - 1, _INSIDE).astype(int)]
+
+
+class Page:
+    """What all tabs show, and what they ask for; work is done by :meth:`run`.
+
+    Parameters
+    ----------
+    session : Session
+    pictures : Pictures
+    file : AnswersFile
+    save : callable() -> dict
+        Fits, writes, and returns what was written.
+    tell : callable(str) -> context manager
+        Told what is under way.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        pictures: Pictures,
+        file: AnswersFile,
+        save: Callable[[], dict[str, str]],
+        tell: Callable[[str], Any],
+    ) -> None:
+        self.session, self.pictures, self.file = session, pictures, file
+        self._save, self._tell_others = save, tell
+        self.learner: Learner | None = None
+        self._learned = Learned(None)
+        self._passed: list[tuple[int, int]] = []
+        self._doing: list[str] = ["starting"]
+        self._message = ""
+        self._saved: dict[str, str] = {}
+        self._look_version = self._map_version = self.version = 0
+        self._lock = threading.RLock()
+        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._news: Callable[[], None] = lambda: None
+
+    # What runs in the main thread
+
+    def run(self, prepare: Callable[[Page], Learner]) -> None:
+        """Prepare, then do what is asked for, one piece after another, until a signal ends it."""
+        self.learner = prepare(self)
+        self._read_all()
+        self._learn()
+        with self._lock:
+            self._doing = []
+        self._changed()
+        while True:
+            self._one(self._jobs.get())
+
+    def _one(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception as error:  # the page says it, and goes on: labels are in their file
+            self._message = f"{type(error).__name__}: {redact(error)}"[:500]
+        with self._lock:
+            self._doing = self._doing[1:]
+        self._changed()
+
+    def _do(self, name: str, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._doing.append(name)
+            self._jobs.put(job)
+        self._changed()
+
+    @contextmanager
+    def tell(self, text: str) -> Iterator[None]:
+        """Show what is under way, here and on the terminal."""
+        with self._lock:
+            self._doing = [text]
+        self._changed()
+        with self._tell_others(text):
+            yield
+
+    def _read_all(self) -> None:
+        assert self.learner is not None
+        self.learner.read([(one.row, one.column) for one in self.session.everything])
+
+    def _learn(self) -> None:
+        assert self.learner is not None
+        with self._lock:
+            names = self.session.names
+            known = [((one.row, one.column), one.name or "") for one in self.session.labels]
+            vain = [(one.row, one.column) for one in self.session.skipped]
+            passed = list(self._passed)
+        learned = self.learner.learn(names, known, vain, passed)
+        with self._lock:
+            self._learned = learned
+            self._map_version += 1
+
+    def _save_now(self) -> None:
+        self._saved = {}
+        self._saved = self._save()
+        self._message = "saved: " + ", ".join(self._saved.values())
+
+    def show_scene(self) -> None:
+        """Let tabs fetch the scene: its overview was read."""
+        with self._lock:
+            self._look_version += 1
+        self._changed()
+
+    # What tabs ask for
+
+    def act(self, wish: dict[str, Any]) -> dict[str, Any]:
+        """Do what a tab asks for, and return the state.
+
+        Raises
+        ------
+        Refused
+        """
+        known = {
+            "label": self._label,
+            "polygon": self._polygon,
+            "skip": self._skip,
+            "another": self._another,
+            "undo": lambda _: self.session.undo(),
+            "add": lambda wish: self.session.add(wish.get("class")),
+            "change": lambda wish: self.session.change(
+                wish.get("class"), wish.get("to"), wish.get("color")
+            ),
+            "remove": lambda wish: self.session.remove(wish.get("class")),
+            "look": self._look,
+            "refit": lambda _: self._do("learning", self._learn),
+            "save": self._wish_to_save,
+        }
+        action = known.get(str(wish.get("do")))
+        if action is None:
+            raise Refused(f"Nothing is called {str(wish.get('do'))[:40]!r}.")
+        if self.learner is None and wish["do"] not in ("add", "change", "remove"):
+            raise Refused("The scene is still being read; wait until the page is ready.")
+        with self._lock:
+            self._message = ""
+            before = self.session.everything, self.session.classes
+            action(wish)
+            if before != (self.session.everything, self.session.classes):
+                try:
+                    self._write()
+                except BaseException:
+                    self.session.undo()
+                    raise
+                self._learned_is_old()
+        self._changed()
+        return self.state()
+
+    def _write(self) -> None:
+        write_answers(
+            self.file,
+            self.session.everything,
+            self.pictures.cube.pixel_grid,
+            self.session.about,
+        )
+
+    def _learned_is_old(self) -> None:
+        # The next question comes with the refit; one asked in the meantime would be stale.
+        self._learned = replace(self._learned, question=None, foretold=None)
+        if self.learner is not None and "learning" not in self._doing[1:]:
+            self._do("learning", self._learn)
+
+    def _asked(self, wish: dict[str, Any]) -> tuple[int, int]:
+        """Return the pixel of the question that is answered; another tab may have been faster."""
+        pixel = _pixel(wish)
+        if pixel != self._learned.question:
+            raise Refused("This question was answered already; here is the next one.")
+        return pixel
+
+    def _label(self, wish: dict[str, Any]) -> None:
+        pixel = self._asked(wish) if wish.get("asked") else _pixel(wish)
+        asked = pixel == self._learned.question
+        self._check_data([pixel])
+        foretold = self._learned.foretold if asked else None
+        self.session.say([pixel], _name(wish), asked=asked, foretold=foretold)
+
+    def _polygon(self, wish: dict[str, Any]) -> None:
+        corners = wish.get("corners")
+        try:
+            inside = pixels_inside(corners or [], self.session.shape)
+        except (TypeError, ValueError) as error:
+            raise Refused(str(error)) from error
+        pixels = [(int(row), int(column)) for row, column in inside]
+        if not pixels:
+            raise Refused("The polygon covers no center of a pixel.")
+        self.session.say(self._check_data(pixels), _name(wish))
+
+    def _check_data(self, pixels: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        assert self.learner is not None
+        height, width = self.session.shape
+        inside = [(y, x) for y, x in pixels if 0 <= y < height and 0 <= x < width]
+        values = self.learner.read(inside)
+        found = [pixel for pixel, one in zip(inside, values, strict=True) if one is not None]
+        if not found:
+            raise Refused("There are no data here: the pixel is masked, or outside of the scene.")
+        return found
+
+    def _skip(self, wish: dict[str, Any]) -> None:
+        self.session.say([self._asked(wish)], None, asked=True)
+
+    def _another(self, wish: dict[str, Any]) -> None:
+        self._passed.append(self._asked(wish))
+        self._learned_is_old()
+
+    def _look(self, wish: dict[str, Any]) -> None:
+        bands = wish.get("bands") or self.pictures.bands
+        stretch = str(wish.get("stretch") or self.pictures.stretch)
+
+        def look() -> None:
+            self.pictures.look(bands, stretch)
+            self.show_scene()
+
+        self._do("reading the bands", look)
+
+    def _wish_to_save(self, _: dict[str, Any]) -> None:
+        if not self.session.labels:
+            raise Refused("There is no label yet, so there is no map to save.")
+        self._do("saving", self._save_now)
+
+    def _changed(self) -> None:
+        with self._lock:
+            self.version += 1
+        self._news()
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a tab shows, as JSON values."""
+        with self._lock:
+            session, learned, pictures = self.session, self._learned, self.pictures
+            counts = {name: 0 for name in session.names}
+            for label in session.labels:
+                counts[label.name or ""] += 1
+            share = session.accuracy
+            return {
+                "version": self.version,
+                "status": self._doing[0] if self._doing else "ready",
+                "message": self._message,
+                "question": None
+                if learned.question is None
+                else {"row": learned.question[0], "column": learned.question[1]},
+                "classes": [
+                    {"name": one.name, "color": one.color, "labels": counts[one.name]}
+                    for one in session.classes
+                ],
+                "labels": [
+                    [one.row, one.column, session.names.index(one.name or "")]
+                    for one in session.labels[-2000:]
+                ],
+                "n_labels": len(session.labels),
+                "n_skipped": len(session.skipped),
+                "can_undo": session.can_undo,
+                "accuracy": None if share is None else share._asdict(),
+                "change": learned.change,
+                "sure": learned.sure,
+                "enough": learned.is_enough,
+                "has_map": learned.shares is not None,
+                "shape": list(pictures.shape),
+                "top": pictures.top,
+                "tile": TILE,
+                "look": self._look_version,
+                "map": self._map_version,
+                "bands": list(pictures.bands),
+                "band_names": pictures.band_names,
+                "stretch": pictures.stretch,
+                "stretches": list(STRETCHES),
+                "file": str(self.file.place),
+                "saved": self._saved,
+            }
+
+    def tile(self, layer: str, level: int, down: int, across: int) -> bytes | None:
+        """Return a tile as PNG; None where there is none."""
+        if not self.pictures.has(level, down, across):
+            return None
+        if not self._look_version:
+            return None
+        if layer == "scene":
+            return self.pictures.scene(level, down, across)
+        with self._lock:
+            learned = self._learned
+            colors = {one.name: one.color for one in self.session.classes}
+        if learned.shares is None:
+            return None
+        if layer == "doubt":
+            return self.pictures.doubt(level, down, across, learned.shares)
+        # A class that was removed or renamed meanwhile is gone with the refit under way.
+        shown = [colors.get(name, "#000000") for name in learned.names]
+        return self.pictures.map(level, down, across, learned.shares, shown)
+
+    def spectrum(self, row: int, column: int) -> dict[str, Any]:
+        """Return the values of a pixel, and the means of the classes."""
+        if self.learner is None:
+            return {"values": None, "classes": {}}
+        (values,) = self.learner.read([(row, column)])
+        means = {}
+        for name in self.session.names:
+            own = [(one.row, one.column) for one in self.session.labels if one.name == name]
+            some = [value for value in self.learner.read(own) if value is not None]
+            if some:
+                means[name] = [round(float(v), 6) for v in np.mean(some, axis=0)]
+        return {
+            "values": None if values is None else [round(float(v), 6) for v in values],
+            "classes": means,
+        }
+
+
+def _pixel(wish: dict[str, Any]) -> tuple[int, int]:
+    row, column = wish.get("row"), wish.get("column")
+    if not (type(row) is int and type(column) is int):
+        raise Refused("A pixel has a whole row and column.")
+    return row, column
+
+
+def _name(wish: dict[str, Any]) -> str:
+    name = wish.get("class")
+    if not isinstance(name, str):
+        raise Refused("Choose a class.")
+    return name
+
+
+class _Handler(RequestHandler):
+    """Refuses whatever does not come from the page itself."""
+
+    def initialize(self, page: Page, token: str, news: _News, pool: ThreadPoolExecutor) -> None:
+        self.page, self.token, self.news, self.pool = page, token, news, pool
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        self.set_header("Content-Security-Policy", _POLICY)
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Cache-Control", "no-store")
+
+    def prepare(self) -> None:
+        """Check the host, the origin and the token, in this order.
+
+        A page of another origin names itself, and one that has only given this machine a name
+        of its own comes with a foreign host; proxies and tunnels keep or state theirs.
+        """
+        headers = self.request.headers
+        host = headers.get("Host", "")
+        proxied = "X-Forwarded-Host" in headers or "X-ProxyContextPath" in headers
+        if not proxied and urlsplit(f"//{host}").hostname not in _HERE:
+            raise HTTPError(403)
+        origin = headers.get("Origin")
+        own = {host, headers.get("X-Forwarded-Host", host)}
+        if origin is not None and urlsplit(origin).netloc not in own:
+            raise HTTPError(403)
+        is_page = self.request.method == "GET" and self.path_kwargs.get("rest") == ""
+        if not is_page and headers.get("Sec-Fetch-Site", "same-origin") not in (
+            "same-origin",
+            "none",
+        ):
+            raise HTTPError(403)
+        given = str(self.path_kwargs.get("token", ""))
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            raise HTTPError(404)
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        self.finish(f"{status_code}: {self._reason}\n")
+
+    async def get(self, token: str, rest: str) -> None:
+        if rest in _FILES:
+            name, kind = _FILES[rest]
+            self.set_header("Content-Type", kind)
+            self.finish(files("daskclust.page").joinpath(name).read_bytes())
+            return
+        first, *parts = rest.split("/")
+        if first == "state" and not parts:
+            await self.news.after(self._number("since", -1), self.page)
+            self.finish(self.page.state())
+            return
+        if first == "spectrum" and not parts:
+            place = self._number("row"), self._number("column")
+            if not all(0 <= at < n for at, n in zip(place, self.page.session.shape, strict=True)):
+                raise HTTPError(404)
+            self.finish(await self._run(self.page.spectrum, *place))
+            return
+        if first == "tile" and len(parts) == 4 and parts[0] in LAYERS:
+            numbers = [int(part) if part.isdecimal() else -1 for part in parts[1:]]
+            found = await self._run(self.page.tile, parts[0], *numbers)
+            if found is None:
+                raise HTTPError(404)
+            self.set_header("Content-Type", "image/png")
+            self.finish(found)
+            return
+        raise HTTPError(404)
+
+    async def post(self, token: str, rest: str) -> None:
+        if rest != "act" or self.request.headers.get("Content-Type") != "application/json":
+            raise HTTPError(404)
+        try:
+            wish = json.loads(self.request.body)
+        except ValueError as error:
+            raise HTTPError(400) from error
+        if not isinstance(wish, dict):
+            raise HTTPError(400)
+        try:
+            self.finish(await self._run(self.page.act, wish))
+        except (Refused, OSError) as error:
+            self.set_status(409)
+            self.finish({"refused": redact(error), "state": self.page.state()})
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self.pool, function, *args)
+
+    def _number(self, name: str, default: int | None = None) -> int:
+        text = self.get_query_argument(name, None if default is None else str(default))
+        try:
+            return int(text or "")
+        except ValueError as error:
+            raise HTTPError(400) from error
+
+    def log_exception(self, *args: Any) -> None:
+        """Say nothing: the page shows what goes wrong, and the terminal is the command's."""
+
+
+class _News:
+    """Wakes the tabs that wait for news."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def tell(self) -> None:
+        """Wake all; from any thread."""
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def after(self, version: int, page: Page) -> None:
+        """Wait until there is another version, or for a while."""
+        event = self._event
+        if version != page.version:
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await event.wait()
+        except TimeoutError:
+            return
+
+
+@contextmanager
+def serve(page: Page, port: int = 0) -> Iterator[str]:
+    """Serve a page at this machine, in a thread of its own; yield its URL.
+
+    Parameters
+    ----------
+    page : Page
+    port : int
+        0 takes a free one.
+
+    Raises
+    ------
+    OSError
+        The port is taken.
+    """
+    token = secrets.token_urlsafe(24)
+    listening = socket.create_server(("127.0.0.1", port))
+    listening.setblocking(False)
+    chosen = listening.getsockname()[1]
+    started = threading.Event()
+    ended: list[Callable[[], Any]] = []
+
+    async def main() -> None:
+        news, end = _News(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        pool = ThreadPoolExecutor(4, thread_name_prefix="daskclust-page")
+        options = {"page": page, "token": token, "news": news, "pool": pool}
+        routes = [(r"/(?P<token>[^/]*)/(?P<rest>.*)", _Handler, options)]
+        application = Application(routes, log_function=lambda _: None)
+        server = HTTPServer(application, max_body_size=_LONGEST, max_buffer_size=_LONGEST)
+        server.add_socket(listening)
+        page._news = news.tell
+        ended.append(lambda: loop.call_soon_threadsafe(end.set))
+        started.set()
+        await end.wait()
+        page._news = lambda: None
+        server.stop()
+        await server.close_all_connections()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
+    thread.name = "daskclust-page"
+    thread.start()
+    started.wait()
+    try:
+        yield f"http://127.0.0.1:{chosen}/{token}/"
+    finally:
+        ended[0]()
+        thread.join(2.0)

@@ -1,0 +1,143 @@
+"""The command and a real browser: thirty answers by the page's own buttons give the map."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from browser import Browser, find_chromium
+from sklearn.metrics import adjusted_rand_score
+
+from daskclust.cli import main
+
+needs_chromium = pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium here")
+READY = "state !== null && state.status === 'ready'"
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[tuple[str, Any]]:
+    """Start the command; yield its URL and the process, and end it by Ctrl-C."""
+    command = [sys.executable, "-m", "daskclust", "label", *arguments, "--no-browser"]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    errors = folder / "stderr.txt"
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
+        # A command that hangs must not hang the tests.
+        watch = threading.Timer(900, process.kill)
+        watch.start()
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            assert url.startswith("http://127.0.0.1:"), errors.read_text()
+            yield url, process
+        finally:
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=60)
+            watch.cancel()
+    assert process.returncode == 130, errors.read_text()
+    # The address is the only line of its kind.
+    assert not [line for line in rest.splitlines() if line.startswith("http")]
+
+
+def answer(browser: Browser, truth: np.ndarray, count: int) -> None:
+    """Answer questions by a map of classes, 0 of which is none; every third one by a key."""
+    names = browser.run("state.classes.map(one => one.name)")
+    while (done := int(browser.text("#n-labels"))) < count:
+        browser.wait(f"{READY} && document.querySelector('#question').dataset.row", 120)
+        place = "document.querySelector('#question').dataset"
+        row, column = browser.run(f"[Number({place}.row), Number({place}.column)]")
+        name, version = str(truth[row, column]), browser.run("state.version")
+        if name == "0":
+            browser.click("#skip")
+        elif done % 3 == 2:
+            browser.press(str(names.index(name) + 1))
+        else:
+            browser.click(f'#classes button[data-class="{name}"]')
+        browser.wait(f"state.version > {version} && {READY}", 120)
+
+
+@needs_chromium
+def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
+    import rasterio
+
+    path = data_dir / "data" / "hsi_salinas_a.npz"
+    if not path.is_file():
+        pytest.skip("the data are not here")
+    with np.load(path) as arrays:
+        np.save(tmp_path / "scene.npy", arrays["cube"].astype(np.float32))
+        truth = arrays["gt"]
+    classes = ",".join(str(code) for code in np.unique(truth) if code)
+    arguments = ("scene.npy", "--dims", "y,x,band", "--classes", classes, "--local", "1")
+    with running(tmp_path, *arguments, "--output", "map.tif") as (url, _), Browser() as browser:
+        browser.open(url)
+        browser.wait(READY, 300)
+        answer(browser, truth, 30)
+        assert "of the last 20 asked pixels" in browser.text("#accuracy")
+        # A click on the scene chooses a pixel; the class goes to it, and undo takes it back.
+        middle = browser.run(
+            "(() => { const b = document.querySelector('#map').getBoundingClientRect();"
+            "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        browser.click_at(*middle)
+        browser.wait("document.querySelector('#hint').textContent.startsWith('You chose')")
+        browser.press("1")
+        browser.wait(f"state.n_labels === 31 && {READY}")
+        browser.press("u")
+        browser.wait(f"state.n_labels === 30 && {READY}")
+        browser.click("#save")
+        browser.wait("Object.keys(state.saved).length > 0", 300)
+        saved = json.loads(browser.run("JSON.stringify(state.saved)"))
+        assert saved["output"] == "map.tif"
+        assert {"uncertainty", "model", "report"} <= saved.keys()
+        assert not browser.errors
+        # Nothing leaves the machine, and nothing but the page is asked for.
+        assert [one for one in browser.requests if not one.startswith((url, "data:"))] == []
+    for name in saved.values():
+        assert (tmp_path / name).exists()
+    with rasterio.open(tmp_path / "map.tif") as opened:
+        found = opened.read(1)
+    labels = json.loads((tmp_path / "scene_labels.geojson").read_text())["features"]
+    judged = truth > 0
+    for feature in labels:
+        judged[feature["properties"]["row"], feature["properties"]["column"]] = False
+    assert adjusted_rand_score(truth[judged], found[judged]) >= 0.97
+    # Started again, it goes on with the same labels, and may replace its own outputs.
+    with (
+        running(tmp_path, *arguments, "--output", "map.tif") as (url, _),
+        urlopen(f"{url}state", timeout=60) as reply,
+    ):
+        assert json.load(reply)["n_labels"] == 30
+
+
+def test_files_of_others_and_wrong_ports_are_refused_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "scene.npy", np.ones((6, 5, 4), np.float32))
+    (tmp_path / "map.tif").write_text("mine")
+    (tmp_path / "mine.geojson").write_text("{}")
+    for arguments, text in (
+        (("--output", "map.tif"), "exists already"),
+        (("--labels", "mine.geojson"), "not written by daskclust"),
+        (("--labels", "labels.csv"), "must end in"),
+        (("--labels", "labels.gpkg"), "no coordinate system"),
+        (("--port", "70000"), "no port"),
+        (("--incomplete", "keep"), "complete pixels"),
+    ):
+        assert main(["label", "scene.npy", "--no-browser", *arguments]) in (1, 2)
+        said = capsys.readouterr()
+        assert text in said.err
+        assert not said.out
