@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 import time
 import webbrowser
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from daskclust.commands._job import fit_by
 from daskclust.commands._outputs import check_outputs, check_writable, outputs_of, places_of
 from daskclust.commands._plan import check_memory, make_plan
 from daskclust.commands._resume import job_mark
+from daskclust.commands._written import write_outputs
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client, seed
+from daskclust.commands.fit import CubeJob, open_job
 from daskclust.commands.fit import add_command as add_fit
-from daskclust.commands.fit import open_job
 from daskclust.commands.parser import Parser
+from daskclust.persistence.origin import name_classes
+from daskclust.report.legend import legend_of
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
@@ -164,28 +168,45 @@ def _run(options: argparse.Namespace) -> int:
         # As it would be without --overwrite, but for what this page has written itself.
         saving.overwrite = True
         model = make_estimator(saving)
-        fit_by(client, saving, model, open_job(saving, model), progress, time.perf_counter())
+        plain = open_job(saving, model)
+        facts = {one.name: getattr(plain, one.name) for one in fields(plain)}
+        job = _Job(**facts, colors={one.name: one.color for one in session.classes})
+        fit_by(client, saving, model, job, progress, time.perf_counter())
         return places_of(saving)
 
     page = Page(session, Pictures(cube), file, save, progress.task)
-    try:
-        server = serve(page, options.port)
-        url = server.__enter__()
-    except OSError as error:
-        raise OSError(
-            f"--port {options.port} cannot be used ({error.strerror}); choose another, or leave it "
-            "out."
-        ) from error
-    try:
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(serve(page, options.port))
+        except OSError as error:
+            raise OSError(
+                f"--port {options.port} cannot be used ({error.strerror}); choose another, or "
+                "leave it out."
+            ) from error
         print(url, flush=True)
         progress.say(f"Labels: {options.labels}. Ctrl-C ends; the labels are kept.")
         if not options.no_browser:
             webbrowser.open(url)
-        with open_client(options, useful_workers=cube.blocks.count, progress=progress) as client:
-            page.run(lambda page: _prepare(page, cube, options.seed))
-    finally:
-        server.__exit__(*sys.exc_info())
+        client = stack.enter_context(
+            open_client(options, useful_workers=cube.blocks.count, progress=progress)
+        )
+        page.run(lambda page: _prepare(page, cube, options.seed))
     return 0
+
+
+@dataclass(frozen=True)
+class _Job(CubeJob):
+    """A fit whose map has the colors of the page."""
+
+    colors: dict[str, str] = field(default_factory=dict)
+
+    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
+        """Write maps, model and report."""
+        known = legend_of(model).by_code
+        colors = {code: self.colors.get(name) for code, name in known.items()}
+        colors = {code: color or self.colors.get(str(code)) for code, color in colors.items()}
+        name_classes(model, None, {code: color for code, color in colors.items() if color})
+        write_outputs(self.options, self, model, labels, found, progress)
 
 
 def _prepare(page: Any, cube: Any, number: int) -> Any:

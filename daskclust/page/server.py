@@ -214,6 +214,8 @@ class Page:
             raise Refused(f"Nothing is called {str(wish.get('do'))[:40]!r}.")
         if self.learner is None and wish["do"] not in ("add", "change", "remove"):
             raise Refused("The scene is still being read; wait until the page is ready.")
+        # Outside the lock: tabs go on while pixels are read.
+        wish = {**wish, "pixels": self._pixels_of(wish)}
         with self._lock:
             self._message = ""
             before = self.session.everything, self.session.classes
@@ -252,22 +254,26 @@ class Page:
     def _label(self, wish: dict[str, Any]) -> None:
         pixel = self._asked(wish) if wish.get("asked") else _pixel(wish)
         asked = pixel == self._learned.question
-        self._check_data([pixel])
         foretold = self._learned.foretold if asked else None
         self.session.say([pixel], _name(wish), asked=asked, foretold=foretold)
 
     def _polygon(self, wish: dict[str, Any]) -> None:
-        corners = wish.get("corners")
-        try:
-            inside = pixels_inside(corners or [], self.session.shape)
-        except (TypeError, ValueError) as error:
-            raise Refused(str(error)) from error
-        pixels = [(int(row), int(column)) for row, column in inside]
-        if not pixels:
-            raise Refused("The polygon covers no center of a pixel.")
-        self.session.say(self._check_data(pixels), _name(wish))
+        self.session.say(wish["pixels"], _name(wish))
 
-    def _check_data(self, pixels: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _pixels_of(self, wish: dict[str, Any]) -> list[tuple[int, int]]:
+        """Return the pixels with data that are to be labeled; reads those not read yet."""
+        if wish["do"] == "label":
+            pixels = [_pixel(wish)]
+        elif wish["do"] == "polygon":
+            try:
+                inside = pixels_inside(wish.get("corners") or [], self.session.shape)
+            except (TypeError, ValueError) as error:
+                raise Refused(str(error)) from error
+            pixels = [(int(row), int(column)) for row, column in inside]
+            if not pixels:
+                raise Refused("The polygon covers no center of a pixel.")
+        else:
+            return []
         assert self.learner is not None
         height, width = self.session.shape
         inside = [(y, x) for y, x in pixels if 0 <= y < height and 0 <= x < width]
@@ -477,9 +483,10 @@ class _Handler(RequestHandler):
             raise HTTPError(400)
         try:
             self.finish(await self._run(self.page.act, wish))
-        except (Refused, OSError) as error:
+        except Exception as error:  # what a cluster or a disk may raise is said on the page
+            kind = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
             self.set_status(409)
-            self.finish({"refused": redact(error), "state": self.page.state()})
+            self.finish({"refused": f"{kind}{redact(error)}"[:500], "state": self.page.state()})
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.pool, function, *args)

@@ -102,6 +102,7 @@ def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
         browser.click("#save")
         browser.wait("Object.keys(state.saved).length > 0", 300)
         saved = json.loads(browser.run("JSON.stringify(state.saved)"))
+        colors = dict(browser.run("state.classes.map(one => [one.name, one.color])"))
         assert saved["output"] == "map.tif"
         assert {"uncertainty", "model", "report"} <= saved.keys()
         assert not browser.errors
@@ -110,7 +111,8 @@ def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
     for name in saved.values():
         assert (tmp_path / name).exists()
     with rasterio.open(tmp_path / "map.tif") as opened:
-        found = opened.read(1)
+        found, palette = opened.read(1), opened.colormap(1)
+    assert {name: "#" + bytes(palette[int(name)][:3]).hex() for name in colors} == colors
     labels = json.loads((tmp_path / "scene_labels.geojson").read_text())["features"]
     judged = truth > 0
     for feature in labels:
