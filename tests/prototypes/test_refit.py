@@ -32,7 +32,9 @@ def test_the_posterior_is_that_of_the_estimator(chunks):
     # Twice: the graph is not worn by use.
     graph.spread(x[ROWS[:2]], CODES[:2], 2)
     found = graph.spread(x[ROWS], CODES, 4)(x)
-    model = LabelSpreading(random_state=3, classifier=None).fit(cube, (ROWS, CODES))
+    few = np.full(image.shape[:2], -1)
+    few.flat[ROWS] = CODES
+    model = LabelSpreading(random_state=3, classifier=None).fit(cube, cube.rows_of(few))
     wanted = model.predict_proba(x)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
 
