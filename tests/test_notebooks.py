@@ -86,9 +86,9 @@ def test_committed_whole_or_without_output(path):
 
 
 def _runs(path):
-    """The first and the smallest run each time; the papers' take a quarter of a minute each."""
-    quick = path.stem in ("01_quickstart", "07_asking")
-    return pytest.param(path, id=path.stem, marks=() if quick else pytest.mark.slow)
+    """The smallest runs each time; the others take a quarter of a minute each."""
+    marks = () if path.stem == "07_asking" else pytest.mark.slow
+    return pytest.param(path, id=path.stem, marks=marks)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -52,6 +54,7 @@ ESTIMATORS = [
     GaussianMixture(2, covariance_type="diag", n_init=2, random_state=0),
     PCKID(2, n_initializations=2, max_components=3, n_init=3, random_state=0),
     LabelSpreading(random_state=0),
+    LabelSpreading(classifier=None, random_state=0),
     SpectralClustering(3, random_state=0),
     AgglomerativeClustering(3, random_state=0),
     HDBSCAN(random_state=0),
@@ -111,9 +114,16 @@ def test_every_estimator_of_the_package_is_checked() -> None:
     assert {type(estimator) for estimator in ESTIMATORS} == kinds
 
 
+def _marks(model: BaseEstimator) -> Any:
+    """Trees of the classifier are grown some hundred times in all checks."""
+    return pytest.mark.slow if model.get_params().get("classifier") == "trees" else ()
+
+
 @pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
 @pytest.mark.filterwarnings(f"ignore::{ConstraintWarning.__module__}.ConstraintWarning")
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+@pytest.mark.parametrize(
+    "estimator", [pytest.param(model, marks=_marks(model)) for model in ESTIMATORS], ids=repr
+)
 def test_contract(estimator: BaseEstimator) -> None:
     """Some 55 checks each, in one test: each would cost more to report than to run."""
     expected = EXPECTED_FAILURES.get(type(estimator), {})

@@ -33,6 +33,7 @@ def test_changed_inputs_are_used_or_refused(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(6000)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", range(5))
 def test_many_changed_inputs(kind: str, part: int) -> None:

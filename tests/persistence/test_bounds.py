@@ -46,6 +46,7 @@ def test_changed_models_predict_or_are_refused(models: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(6000)  # a thousand changes, of which each may take five seconds
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded and measured as on Linux")
 @pytest.mark.parametrize("part", range(int(os.environ.get("DASKCLUST_MUTATIONS", "10"))))
 def test_many_changed_models(models: Path, part: int) -> None:
