@@ -78,15 +78,7 @@ def _absolute(path: Path) -> Iterator[tuple[str, bool]]:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
     }
-    typing_only = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in ast.walk(block)
-    }
     for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, id(node) in inside
@@ -115,17 +107,21 @@ def _all_imports() -> list[Import]:
     return [found for name, path in MODULES.items() for found in _imports(name, path)]
 
 
-def _may_import() -> dict[str, set[str]]:
-    """Read the table of rooms in ARCHITECTURE.md."""
+def _may_import(part: str) -> dict[str, set[str]]:
+    """Read the rooms of one part of the package in ARCHITECTURE.md."""
     table: dict[str, set[str]] = {}
-    for line in (ROOT / "ARCHITECTURE.md").read_text().splitlines():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for line in text.split(f"### {part}\n")[1].split("\n#")[0].splitlines():
         row = re.fullmatch(r"\| `(\w+)` \| .*\.(?: [A-Z].*\.)? \|(.*)\|", line)
         if row is not None:
             table[row[1]] = set(re.findall(r"`(\w+)`", row[2]))
     return table
 
 
-MAY_IMPORT = _may_import()
+CORE = _may_import("The core")
+MAY_IMPORT = {**CORE, **_may_import("Beside the core")}
+#: What the core draws is drawn on demand: inside functions.
+DRAWN_ON_DEMAND = ("selection", "plotting")
 
 
 def _circle(graph: Mapping[str, set[str]]) -> list[str]:
@@ -160,6 +156,20 @@ def test_the_import_arrow_never_points_back() -> None:
         and _room(found.imported) not in MAY_IMPORT[room] | {room, "_types"}
     }
     assert not wrong, f"not in the table of ARCHITECTURE.md: {wrong}"
+
+
+def test_the_core_knows_no_scenes_tables_pictures_or_commands() -> None:
+    wrong = {
+        found.edge
+        for found in IMPORTS
+        if _room(found.importer) in CORE and found.imported and _room(found.imported) not in CORE
+        if not (
+            found.deferred and (_room(found.importer), _room(found.imported)) == DRAWN_ON_DEMAND
+        )
+    }
+    assert not wrong
+    assert len(CORE) > 15
+    assert not {"cube", "commands", "report", "tables"} & set(CORE)
 
 
 def test_only_the_edges_import_the_whole_package_and_only_inside_functions() -> None:

@@ -24,7 +24,7 @@ from daskclust.cube._html import cube_html
 from daskclust.cube._images import Image, are_features, open_image, read_image
 from daskclust.cube._labels import align, as_codes, as_numbers, widened
 from daskclust.cube._metadata import Names, as_names
-from daskclust.cube._pixels import whitened
+from daskclust.cube._pixels import sample_pixels, whitened
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._resampling import resampled
 from daskclust.cube._scaling import Scaling
@@ -32,12 +32,15 @@ from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
 from daskclust.cube._writing import write_labels, write_values
 from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.vector import PixelGrid
+from daskclust.cube.graph import count_graph
 from daskclust.cube.label_map import LabelMap, as_data_array
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
 from daskclust.cube.pictures import plot_cube
 from daskclust.cube.smoothing import smoothed
 from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning
+from daskclust.kernels.pair_counts import PairCounts
+from daskclust.reduction.connectivity import Connectivity, ConnectivityCounts
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import stamp, stamp_files
 
@@ -279,6 +282,18 @@ class Cube:
         # Counts stay: no pass is made again.
         other.__dict__["_survey"] = replace(counted, scaling=other._scale)
         return other
+
+    def sample_pixels(
+        self, count: int, seed: int
+    ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
+        """Draw about `count` of the `samples`, and pairs of adjacent ones; one pass."""
+        return sample_pixels(self, count, self.n_valid, seed)
+
+    def count_neighbors(
+        self, connectivity: Connectivity, weight: Any = None
+    ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
+        """Count near nodes of the `samples`, and nodes of adjacent pixels; one pass."""
+        return count_graph(self, connectivity, weight)
 
     def _stamp_now(self) -> str | None:
         if self._source.array is None:

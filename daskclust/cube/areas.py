@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, Protocol, overload
 
 import dask.array as da
 import numpy as np
@@ -21,9 +21,6 @@ from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 from daskclust.engine import compute
 from daskclust.storage.atomic import new_place
 from daskclust.storage.outputs import exists_already
-
-if TYPE_CHECKING:
-    from daskclust.cube.label_map import LabelMap
 
 __all__ = ["AreaTable", "ClassArea", "areas_of"]
 
@@ -150,7 +147,20 @@ class AreaTable(Sequence[ClassArea]):
         return target
 
 
-def areas_of(label_map: LabelMap) -> AreaTable:
+class _Map(Protocol):
+    """The part of a :class:`~daskclust.cube.LabelMap` that areas need."""
+
+    @property
+    def values(self) -> da.Array: ...
+    @property
+    def names(self) -> Mapping[int, str]: ...
+    @property
+    def grid(self) -> PixelGrid: ...
+    def name_of(self, code: int) -> str: ...
+    def color_of(self, code: int) -> str: ...
+
+
+def areas_of(label_map: _Map) -> AreaTable:
     """Return the table of an open map; see :func:`daskclust.cube.area_table`."""
     rule = _rule_of(label_map.grid)
     counted = da.map_blocks(

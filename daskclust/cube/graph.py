@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Ints
-from daskclust.cube._cube import Cube
-from daskclust.cube._pixels import one_object, sample_pixels, take_pixels
+from daskclust.cube._pixels import one_object
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.engine import compute
@@ -27,7 +26,7 @@ from daskclust.reduction.connectivity import (
 )
 from daskclust.reduction.contract import RowBlock
 
-__all__ = ["count_graph", "sample_pixels", "take_pixels"]
+__all__ = ["count_graph"]
 
 #: Counts that one task merges.
 _FOLD = 16
@@ -120,7 +119,7 @@ def _of_each(function: Any, *arrays: da.Array, **options: Any) -> da.Array:
 
 
 def count_graph(
-    cube: Cube, connectivity: Connectivity, weight: Any = None
+    cube: Any, connectivity: Connectivity, weight: Any = None
 ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
     """Count near nodes, and nodes of adjacent pixels, in one pass over the cube.
 

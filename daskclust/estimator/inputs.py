@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numbers
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import dask.array as da
 import numpy as np
@@ -23,6 +22,7 @@ from daskclust.persistence.origin import check_same_data, described
 __all__ = [
     "ORIGIN",
     "Data",
+    "Scene",
     "as_cube",
     "as_labels",
     "check_data",
@@ -34,10 +34,33 @@ __all__ = [
 ]
 
 
+@runtime_checkable
+class Scene(Protocol):
+    """An image whose valid pixels are the rows of a fit, such as :class:`daskclust.Cube`.
+
+    Besides these methods it has `shape`, `samples` (n, p), `n_valid`, and `sample_scaling`, a
+    dataclass; they are left out here because looking for them would read the image.
+    """
+
+    def scaled_as(self, scaling: Any) -> Any:
+        """Return the same image with the samples of another one's scaling."""
+
+    def open_map(self, name: str, image: Any) -> Any:
+        """Open a label map that lies where the image does."""
+
+    def rows_of(self, label_map: Any) -> Any:
+        """Return row numbers and labels of a map."""
+
+    def sample_pixels(self, count: int, seed: int) -> Any:
+        """Draw rows, and pairs of adjacent ones; one pass."""
+
+    def count_neighbors(self, connectivity: Any, weight: Any = None) -> Any:
+        """Count near nodes, and nodes of adjacent pixels; one pass."""
+
+
 def as_cube(X: Any) -> Any:
-    """Return X if it is a :class:`daskclust.Cube`, else None; cubes are not imported for that."""
-    cube = sys.modules.get("daskclust.cube")
-    return X if cube is not None and isinstance(X, cube.Cube) else None
+    """Return X if it is a :class:`Scene`, else None."""
+    return X if isinstance(X, Scene) else None
 
 
 def unmasked(y: Any) -> Any:

@@ -71,9 +71,7 @@ def sample_cube(cube: Any, count: int, seed: int) -> SampleRows:
     Sample weights are left to the counts: what the views and prototypes are made of does
     not have to weigh exactly.
     """
-    from daskclust.cube.graph import sample_pixels
-
-    x, neighbors = sample_pixels(cube, count, cube.n_valid, seed)
+    x, neighbors = cube.sample_pixels(count, seed)
     return SampleRows(x, np.ones(len(x)), neighbors)
 
 
@@ -380,9 +378,7 @@ class PrototypeProblem:
             counts: ConnectivityCounts = self.rows.reduce(CONNECTIVITY, connectivity)
             adjacent: Sequence[PairCounts] = ()
         else:
-            from daskclust.cube.graph import count_graph
-
-            counts, adjacent = count_graph(self.cube, connectivity, self.weight)
+            counts, adjacent = self.cube.count_neighbors(connectivity, self.weight)
         classes = zip(counts.classes, state.sizes, strict=True)
         own_classes = np.concatenate([own[:size] for own, size in classes])
         after = state.with_counts(counts.near, adjacent, own_classes)

@@ -14,7 +14,6 @@ from daskclust._choices import check_choice
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints import check_pairs
-from daskclust.cube.graph import count_graph
 from daskclust.engine import is_dask
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import Data, as_cube
@@ -303,7 +302,7 @@ class AgglomerativeClustering(TreeEstimator):
     def _beside(self, read: _Read, leaves: Leaves) -> Bools:
         m = len(leaves.centers)
         ask = Connectivity((self._metric,), (leaves.centers,), min(2, m))
-        _, (found,) = count_graph(read.cube, ask, read.weight)
+        _, (found,) = read.cube.count_neighbors(ask, read.weight)
         beside = np.zeros((m, m), bool)
         a, b = np.divmod(found.keys, m)
         beside[a, b] = beside[b, a] = True
