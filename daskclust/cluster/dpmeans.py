@@ -32,7 +32,6 @@ class _State:
     Attributes
     ----------
     centers : ndarray of shape (K, p), float64
-    delta : float
     inertia : float
         Of the last assignment.
     farthest : float

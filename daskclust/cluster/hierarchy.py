@@ -264,14 +264,8 @@ class HierarchyProblem(DataAlone):
         Says where tasks run.
     top : LloydProblem
         That of the parents; its rows are in the metric's space.
-    n_leaves : int
-    n_probe : int or None
-    refine : int
     most : int or None
         Rows of a leaf at most.
-    fitter : Fitter
-    spill : Spill
-    seed : int
     """
 
     kind: ClassVar[type[HierarchyState]] = HierarchyState

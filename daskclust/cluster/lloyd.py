@@ -112,7 +112,6 @@ def relocate_empty(
 
     Parameters
     ----------
-    rows : Rows
     centers : ndarray of shape (k, p), float64
         By which rows were assigned.
     clusters : Clusters
@@ -150,7 +149,6 @@ def found_clusters(
 
     Parameters
     ----------
-    clusters : Clusters
     founders : iterable of (row, weight, cluster)
         Best first; the only row of a cluster is passed over.
     centers : ndarray of shape (k, p), float64, optional
@@ -223,10 +221,8 @@ class LloydProblem:
         Those that are assigned to the nearest center, in the metric's space.
     start : callable() -> ndarray of shape (r, k, p)
         Finds the starting centers of all restarts, there.
-    max_iter : int
     tolerance : float
         Squared shift of all centers of a restart up to which it has converged.
-    metric : Metric
     shift : ndarray of shape (p,), optional
         A point amid the data.
     classes : ClassClusters, optional

@@ -92,7 +92,6 @@ class Forecast:
 
     Attributes
     ----------
-    cores, groups, tasks : int
     work_seconds : float
         On the rows, on the slowest core.
     overhead_seconds : float
@@ -150,12 +149,10 @@ class CostModel:
 
         Parameters
         ----------
-        rows : float
         cores : int
             Worker threads.
         rows_a_second : float
             Of one core, by itself.
-        state_bytes : int
         groups_a_core : int, default=1
             1 for rows kept in memory, 2 for rows that are read in each pass.
         """

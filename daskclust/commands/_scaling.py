@@ -53,7 +53,6 @@ def rows_for(client: Any, worker: str, limit: int, p: int, k: int, seconds: floa
         Bytes of memory for each thread; 0 means unknown.
     p, k : int
         Features and clusters.
-    seconds : float
     """
     trial = 20_000
     rows = MadeRows(client, [worker], trial, p)
@@ -91,7 +90,6 @@ def measure_scaling(
         Of each worker.
     rows_a_thread : int
         In weak scaling; in strong scaling, of the first worker's threads.
-    p, k : int
     repeats : int
         Rounds; in each, a pass of the engine and one of every worker alone take turns.
     say : callable(str)
@@ -175,12 +173,7 @@ def measure_overhead(
         Workers of the groups, for each number of groups to measure.
     state_bytes : sequence of int
         Sizes of states.
-    repeats : int
     say : callable(str)
-
-    Returns
-    -------
-    list of Sample
     """
     p = 5
     found = []

@@ -127,10 +127,6 @@ class PairwiseConstraints:
         y : array-like of shape (n_rows,), or (rows, labels), optional
             Partial labels, as :func:`read_labels` takes them.
 
-        Returns
-        -------
-        PairwiseConstraints
-
         Raises
         ------
         ConstraintError

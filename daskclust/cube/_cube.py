@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,7 +21,7 @@ from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import cube_html
 from daskclust.cube._images import Image, are_features, open_image, read_image
-from daskclust.cube._labels import align, as_codes, as_numbers, widened
+from daskclust.cube._labels import align, as_codes, as_numbers, labeled_rows, widened
 from daskclust.cube._metadata import Names, as_names
 from daskclust.cube._pixels import sample_pixels, whitened
 from daskclust.cube._reading import CubeSource
@@ -34,7 +33,7 @@ from daskclust.cube.bands import as_ranges
 from daskclust.cube.formats.vector import PixelGrid
 from daskclust.cube.graph import count_graph
 from daskclust.cube.label_map import LabelMap, as_data_array
-from daskclust.cube.layout import BlockGrid, flatten, unflatten
+from daskclust.cube.layout import BlockGrid, unflatten
 from daskclust.cube.pictures import plot_cube
 from daskclust.cube.smoothing import smoothed
 from daskclust.engine import compute, read_again
@@ -594,42 +593,7 @@ class Cube:
             class_column=class_column,
             resample=resample,
         )
-        image = opened.values
-        if image.dtype.kind not in "iub":
-            raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
-        values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
-        if not all(isinstance(value, int | np.integer) for value in values):
-            raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")
-        values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
-        names = opened.meanings if opened.by_name else None
-        if names is not None:
-            values = opened.nodata
-        rows_of = self._per_block(
-            _blocks.block_rows_of,
-            flatten(image, self._grid),
-            sizes=(1,) * self._grid.count,
-            dtype=object,
-            token="daskclust-rows-of",
-            unlabeled=values,
-        )
-        (found,) = compute("the reading of labels", rows_of)
-        offsets = accumulate(self.block_counts, initial=0)
-        rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
-        labels = np.concatenate([block[1] for block in found])
-        gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
-        if gone and len(labels):
-            shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
-            warn(
-                f"Of {len(gone)} of the {len(opened.stated)} classes no pixel with data is labeled "
-                f"({shown}): all that they label lies outside the image, on masked pixels, or is "
-                "smaller than a pixel.",
-                DaskclustWarning,
-            )
-        if names is not None:
-            known = np.array(sorted(names))
-            texts = np.array([names[code] for code in known.tolist()])
-            labels = texts[np.searchsorted(known, labels)]
-        return np.concatenate(rows), labels
+        return labeled_rows(self, opened, unlabeled)
 
     # Values of rows on the image
 
@@ -749,9 +713,8 @@ class Cube:
             One label per valid pixel, in the order of `samples`.  NumPy, or Dask with the
             chunks of `samples`.  Numbers, or text, which `classes` turns into codes.
         classes : array of shape (k,), default=None
-            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
-            other text -1.  These texts are the names in the map.  None takes the sorted
-            distinct names in a NumPy array; lazy text needs `classes`.
+            The model's ``classes_``, if labels are text; see :meth:`to_map`.  These texts are
+            the names in the map.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label.
 
@@ -797,9 +760,7 @@ class Cube:
             Value of masked pixels.
         name : str, default="labels"
         classes : array of shape (k,), default=None
-            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
-            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
-            text needs `classes`.
+            The model's ``classes_``, if labels are text; see :meth:`to_map`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label, for the attributes ``flag_values`` and
             ``flag_meanings``.
@@ -861,9 +822,7 @@ class Cube:
         n_clusters : int, default=None
             Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
         classes : array of shape (k,), default=None
-            The model's ``classes_``, if labels are text.  Class i becomes the code i, any
-            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
-            text needs `classes`.
+            The model's ``classes_``, if labels are text; see :meth:`to_map`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
         class_colors : mapping of int to str, default=None

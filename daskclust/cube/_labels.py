@@ -1,9 +1,10 @@
-"""Labels of rows, in the chunks of the rows and of a dtype with room for a fill value."""
+"""Labels of rows, in the chunks of the rows with a fill value; and those of a label map."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import dask.array as da
@@ -11,9 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust._types import Ints
-from daskclust.exceptions import ChunkError
+from daskclust._warnings import warn
+from daskclust.cube._blocks import block_rows_of
+from daskclust.cube._images import Image
+from daskclust.cube.layout import flatten
+from daskclust.engine import compute
+from daskclust.exceptions import ChunkError, DaskclustWarning
 
-__all__ = ["align", "as_codes", "as_numbers", "widened"]
+__all__ = ["align", "as_codes", "as_numbers", "labeled_rows", "widened"]
 
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
@@ -125,3 +131,45 @@ def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:
             f"labels hold {labels.max()}, which int64 does not; pass a fill_value from 0 on."
         )
     return labels.astype(to)
+
+
+def labeled_rows(
+    cube: Any, opened: Image, unlabeled: int | Sequence[int]
+) -> tuple[Ints, NDArray[Any]]:
+    """Return row numbers and labels of an opened label map; see :meth:`daskclust.Cube.rows_of`."""
+    image = opened.values
+    if image.dtype.kind not in "iub":
+        raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
+    values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
+    if not all(isinstance(value, int | np.integer) for value in values):
+        raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")
+    values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
+    names = opened.meanings if opened.by_name else None
+    if names is not None:
+        values = opened.nodata
+    rows_of = cube._per_block(
+        block_rows_of,
+        flatten(image, cube.blocks),
+        sizes=(1,) * cube.blocks.count,
+        dtype=object,
+        token="daskclust-rows-of",
+        unlabeled=values,
+    )
+    (found,) = compute("the reading of labels", rows_of)
+    offsets = accumulate(cube.block_counts, initial=0)
+    rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
+    labels = np.concatenate([block[1] for block in found])
+    gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
+    if gone and len(labels):
+        shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
+        warn(
+            f"Of {len(gone)} of the {len(opened.stated)} classes no pixel with data is labeled "
+            f"({shown}): all that they label lies outside the image, on masked pixels, or is "
+            "smaller than a pixel.",
+            DaskclustWarning,
+        )
+    if names is not None:
+        known = np.array(sorted(names))
+        texts = np.array([names[code] for code in known.tolist()])
+        labels = texts[np.searchsorted(known, labels)]
+    return np.concatenate(rows), labels

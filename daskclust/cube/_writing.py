@@ -103,13 +103,6 @@ def write_map(
 ) -> Any:
     """Write a label map all of whose codes have names, as :meth:`daskclust.Cube.write_labels` does.
 
-    Parameters
-    ----------
-    label_map : LabelMap
-    store : str or path
-    overwrite : bool
-    attributes : mapping, optional
-
     Returns
     -------
     Path or zarr.Group

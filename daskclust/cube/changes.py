@@ -81,7 +81,6 @@ def compare_maps(
 
     Parameters
     ----------
-    old, new : LabelMap
     match : {"auto", "name", "code", "overlap"}, default="auto"
         Which classes are the same: those of one name, those of one code, or those that share
         most pixels, one to one.  "auto": by name where both maps name classes, by code where

@@ -46,7 +46,6 @@ class MadeRows(OpenRows):
         Address of a worker for each group; one more than once for several groups.
     size : int
         Rows of each group.
-    n_features : int
 
     Raises
     ------

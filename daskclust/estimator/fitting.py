@@ -198,7 +198,6 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
 
     Parameters
     ----------
-    estimator : Fittable
     X, sample_weight
         See ``estimator.fit``.
     **given
@@ -313,8 +312,6 @@ def open_checkpoint(
 
     Parameters
     ----------
-    estimator : Fittable
-    data : OpenData
     identity : callable() -> mapping
         :meth:`Problem.identity`.  It is asked for only if there is a file to open: a digest of
         many constraints takes time.
@@ -339,7 +336,6 @@ def row_labels(data: OpenData, function: Callable[..., Any], known: RowLabels | 
 
     Parameters
     ----------
-    data : OpenData
     function : callable(block, start) -> labels
     known : RowLabels, optional
         Rows whose labels are these, whatever the function says.
@@ -363,7 +359,6 @@ def draw_seeds(random_state: Any, count: int) -> tuple[int, ...]:
     Parameters
     ----------
     random_state : None, int, numpy.random.RandomState or numpy.random.Generator
-    count : int
     """
     if isinstance(random_state, np.random.Generator):
         root = int(random_state.integers(2**32))

@@ -232,7 +232,6 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
 
     Parameters
     ----------
-    estimator : BaseEstimator
     X : array-like, dask.array.Array, Dask DataFrame, xarray.DataArray or Cube
         Of a cube its `samples`.
     reset : bool

@@ -136,8 +136,6 @@ def given_centers(
         A callable is called for each seed; an array is the start of the only restart.
     X : ndarray or dask.array.Array of shape (n, p)
         What a callable is given.
-    n_clusters, n_features : int
-    seeds : tuple of int
 
     Returns
     -------

@@ -36,12 +36,7 @@ class PartialLabels(RowLabels):
     classes: NDArray[Any]
 
     def without_negative(self) -> PartialLabels:
-        """Return the labels, none of which is a negative number: such are often no label.
-
-        Raises
-        ------
-        ConstraintError
-        """
+        """Return the labels, none of which is a negative number: such are often no label."""
         if self.classes.dtype.kind == "i" and len(self.classes) and self.classes[0] < 0:
             at = int(np.argmin(self.codes))
             raise ConstraintError(
@@ -226,10 +221,6 @@ def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> Par
         Rows of the data.
     max_classes : int, optional
         Classes at most, where each is a cluster of its own.
-
-    Returns
-    -------
-    PartialLabels
 
     Raises
     ------

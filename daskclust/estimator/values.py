@@ -130,7 +130,6 @@ def check_block(x: Array, start: int, *, missing: bool) -> None:
     x : ndarray of shape (n, p)
     start : int
         Number of its first row.
-    missing : bool
     """
     row, column = find_gaps(x)[1:] if missing else first_nonfinite(x)
     if row < 0:

@@ -26,7 +26,6 @@ def explained(
 
     Returns
     -------
-    profiles : Profiles
     rules : Rules or None
         None where all rows are of one cluster.
     """

@@ -31,7 +31,6 @@ class Labeled:
 
     Attributes
     ----------
-    rows : Rows
     X : ndarray or dask.array.Array of shape (n, p)
     labels : ndarray or dask.array.Array of shape (n,)
     features : list of str
@@ -40,7 +39,6 @@ class Labeled:
         Names of the labels 0, 1, ..., where labels are text.
     ignored : int or None
         Label of rows that are left out.
-    cube : Cube or None
     model : estimator or None
         Whose labels these are.
     """

@@ -121,8 +121,6 @@ class Step(NamedTuple):
 
     Attributes
     ----------
-    feature : int
-    threshold : float
     is_below : bool
         Whether values up to the threshold go on.
     takes_gaps : bool

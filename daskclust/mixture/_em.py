@@ -113,7 +113,6 @@ class Floor:
         Parameters
         ----------
         covariances : ndarray of shape (..., p) or (..., p, p), float64
-        diagonal : bool
         """
         least = LEAST_VARIANCE if diagonal else LEAST_EIGENVALUE
         least = least if self.least is None else self.least
@@ -148,7 +147,6 @@ def maximize(sums: Floats, mixtures: Mixtures, shift: Floats, floor: Floor) -> M
     mixtures : Mixtures
         Under which they were taken.
     shift : ndarray of shape (p,), float64
-    floor : Floor
     """
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
@@ -194,8 +192,6 @@ def maximize_start(
         What deviations were from: for diagonal covariances, the mean.
     mean : ndarray of shape (p,), float64
         Of the columns.
-    floor : Floor
-    full : bool
     """
     p = len(mean)
     mass = sums[:, 0]
@@ -224,12 +220,9 @@ class EMProblem(DataAlone):
 
     Parameters
     ----------
-    rows : Rows
     begin : callable() -> EMState
         Finds the first parameters of all restarts.
-    max_iter : int
     shift : ndarray of shape (p,), float64
-    floor : Floor
     tolerance : float
         Gain in the mean log-likelihood below which a restart has converged.
     warm : mapping of str to ndarray

@@ -24,7 +24,6 @@ class Embedding:
 
     Parameters
     ----------
-    mixtures : Mixtures
     shift : ndarray of shape (p,), float64
     basis : ndarray of shape (D, d), float64
         Eigenvectors over the square root of the number of models.

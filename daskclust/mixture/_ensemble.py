@@ -31,7 +31,6 @@ class Pool:
         NaN where a value is missing; rows without any value are left out.
     mean : ndarray of shape (p,), float64
         Of the columns of all data: stands for missing values at the start.
-    floor : Floor
     """
 
     x: Array
@@ -66,11 +65,6 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     Missing values are the columns' means for the start only.  Rows drawn at random
     are the centers of one k-means iteration; the clusters' means, covariances and
     shares are the first parameters.
-
-    Parameters
-    ----------
-    pool : Pool
-    member : Member
     """
     rng = np.random.Generator(np.random.Philox(member.seed))
     x = pool.x[np.sort(rng.choice(len(pool.x), member.n_rows, replace=False))]

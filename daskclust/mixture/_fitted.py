@@ -30,7 +30,6 @@ class MixtureFunction:
 
     Parameters
     ----------
-    mixtures : Mixtures
     shift : ndarray of shape (p,), float64
     output : {"labels", "posteriors", "likelihood", "imputed"}
         The likelihood is the mean of the models' log-likelihoods.

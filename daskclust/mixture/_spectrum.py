@@ -117,7 +117,6 @@ def pool_basis(
     ----------
     x : ndarray of shape (m, p)
         Rows drawn uniformly; evenly spaced ones of many.
-    mixtures : Mixtures
     shift : ndarray of shape (p,), float64
     n_wanted, width : int
         Eigenvectors, and columns of the basis.
@@ -199,7 +198,6 @@ class Spectrum(DataAlone):
 
     Parameters
     ----------
-    rows : Rows
     shift : ndarray of shape (p,), float64
     solver : {"gram", "kernel", "randomized"}
     n_wanted : int

@@ -73,10 +73,6 @@ ENTRIES: Mapping[str, Entry] = {
 def described(cube: Any) -> dict[str, Any]:
     """Describe the data of a cube as JSON values, to be saved with a model.
 
-    Parameters
-    ----------
-    cube : Cube
-
     Returns
     -------
     dict
@@ -167,12 +163,7 @@ def bands_for(model: Any, cube: Any) -> list[int] | None:
 
 
 def check_same_data(model: Any, cube: Any) -> None:
-    """Refuse a cube whose samples are in other units than a model's, or of other bands.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a cube whose samples are in other units than a model's, or of other bands."""
     theirs = scene_of(model)
     if theirs is None:
         return

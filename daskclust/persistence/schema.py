@@ -110,12 +110,7 @@ class Entry(ABC):
 
     @abstractmethod
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check what was read and return the attribute; takes its arrays from `arrays`.
-
-        Raises
-        ------
-        ModelFormatError
-        """
+        """Check what was read and return the attribute; takes its arrays from `arrays`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +134,6 @@ class Array(Entry):
         Size that the values sum up to.
     below : str, optional
         Size that the values are less than: numbers of clusters, say.
-    optional : bool
     """
 
     forms: tuple[tuple[str, ...], ...]

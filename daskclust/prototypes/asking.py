@@ -81,7 +81,6 @@ def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
     mass : ndarray of shape (k,)
         Points of mass 0 are not chosen.
     known : ndarray of shape (m, q)
-    count : int
 
     Returns
     -------
@@ -303,7 +302,6 @@ def foresee(
         Cells, in order.
     moves : ndarray of shape (n, k)
         Of :func:`influence`.
-    draws, seed : int
 
     Notes
     -----
@@ -346,12 +344,7 @@ DOUBTS = 2
 
 @dataclass(frozen=True)
 class Doubt:
-    """How doubtful rows are; travels to the workers.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    """
+    """How doubtful rows are; travels to the workers."""
 
     posterior: Posterior
 
@@ -367,14 +360,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class OpenRows:
-    """Data opened for questions.
-
-    Attributes
-    ----------
-    rows : Rows
-    cube : Cube or None
-    model : LabelSpreading or None
-    """
+    """Data opened for questions."""
 
     rows: Rows
     cube: Any
@@ -417,7 +403,6 @@ class Cells:
     nodes : ndarray of shape (k, q), float64
     labeled : ndarray of shape (l, q), float64
         Points whose class is known.
-    table : CellTable
     """
 
     space: Space
@@ -488,12 +473,10 @@ def find_cells(
 
     Parameters
     ----------
-    data : OpenRows
     known : ndarray of int64
         Rows that are not to be asked about, ascending.
     count : int
         Of the questions.
-    seed : int
     vain : ndarray of int64, optional
         Those of them without an answer, ascending.
 

@@ -128,7 +128,6 @@ def views_of_gaps(
         As asked for.
     names : tuple of str
         What these are for complete rows.
-    survey : Survey
     joined : bool
         Whether views count side by side, in one space.
 
@@ -176,10 +175,8 @@ def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView |
 
     Parameters
     ----------
-    names : sequence of str
     x : ndarray of shape (m, p)
         The sample, NaN where a value is missing, in an order that does not depend on chunks.
-    seed : int
 
     Notes
     -----

@@ -141,7 +141,6 @@ def embed(similarity: Floats, n_dimensions: int, regularization: float) -> Embed
     ----------
     similarity : ndarray of shape (k, k)
         Normalized, so that nodes of few rows are not drowned by the ties.
-    n_dimensions : int
     regularization : float
         Sum of the ties of a node, in units of the mean degree (Amini et al. 2013):
         without it small groups that hang by a thread take the eigenvectors.

@@ -156,10 +156,8 @@ def plan_labels(
 
     Parameters
     ----------
-    labels : PartialLabels
     n_prototypes : int
         As asked for.
-    seed : int
     places : callable(rows) -> ndarray of int64, optional
         Of pixels, whose row numbers depend on the chunks.
     """

@@ -75,7 +75,6 @@ class Lesson:
         With the values of the rows.
     classifier : object
         Of scikit-learn; not fitted.
-    seed : int
 
     Attributes
     ----------
@@ -215,7 +214,6 @@ def advice(mixture: Mixture, name: str, n_labels: int, n_taught: int) -> str:
 
     Parameters
     ----------
-    mixture : Mixture
     name : str
         "trees", or how else to call the classifier.
     n_labels, n_taught : int

@@ -113,7 +113,6 @@ class NodePairs:
 
         Parameters
         ----------
-        space : Space
         prototypes : ndarray of shape (k, q)
         classes : ndarray of shape (k, c)
             Weights of labeled rows that are not fetched, by their nearest prototype.

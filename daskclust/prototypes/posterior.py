@@ -109,7 +109,6 @@ def near_values(z: Floats, nodes: Floats, values: Floats, n_neighbors: int) -> F
     nodes : ndarray of shape (k, q)
     values : ndarray of shape (k, c)
         Of the nodes.
-    n_neighbors : int
 
     Returns
     -------
@@ -221,7 +220,6 @@ class NodeShares:
     ----------
     nodes : ndarray of shape (k, q), float64
         The prototypes, then the labeled nodes.
-    n_prototypes : int
     shares : ndarray of shape (k, c), float64
         By the labels that have travelled.
     settled : ndarray of shape (k, c), float64
@@ -240,11 +238,8 @@ class SpacePosterior:
 
     Parameters
     ----------
-    space : Space
     graphs : tuple of NodeShares
         One for each set of prototypes; they count alike.
-    ridge : KernelRidge
-    balance : Balance
     references : References or None
         Where there are more labels than nodes.
     """
@@ -293,10 +288,8 @@ class Posterior:
     Parameters
     ----------
     spaces : tuple of SpacePosterior
-    n_neighbors : int
     neighbor_share : float in [0, 1]
         Of the nearest labeled rows, where there are more labels than nodes.
-    classifier : Learned or None
     weights : (float, float)
         Of the spread labels and of the classifier.
     """
@@ -450,7 +443,6 @@ def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int)
         See :func:`store_posterior`, among others.
     space : Space
         All views.
-    n_neighbors : int
     """
     sizes = stored["_n_prototypes"] + stored["_n_labeled"]
     parts = zip(

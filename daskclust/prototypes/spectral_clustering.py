@@ -52,13 +52,11 @@ def cluster_nodes(
         Rows that have both nodes among their nearest ones.
     n_near : int
         How many nearest ones.
-    n_clusters, seed : int
     wanted : ndarray of shape (k, k), optional
         Constraints between the nodes, see :func:`propagate_pairs`.
 
     Returns
     -------
-    embedding : Embedding
     clusters : ndarray of shape (k,), int64
 
     Notes
@@ -84,10 +82,8 @@ class ClusterVote:
 
     Parameters
     ----------
-    space : Space
     nodes : ndarray of shape (k, q)
     clusters : ndarray of shape (k,), int
-    n_neighbors : int
     """
 
     space: Space

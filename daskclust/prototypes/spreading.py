@@ -194,7 +194,6 @@ class SpreadingProblem(PrototypeProblem):
 
     Parameters
     ----------
-    plan : LabelPlan
     nodes_of : RowNodes
         Labeled rows that are nodes.
     seeds : ndarray of shape (k, c)
@@ -211,7 +210,6 @@ class SpreadLabels(NamedTuple):
 
     Attributes
     ----------
-    posterior : Posterior
     missed_nodes : list of int
         Nodes of each graph that no label reaches: sets of prototypes, view by view.
     missed_rows : list of float
@@ -380,10 +378,8 @@ def spread_labels(
 
     Parameters
     ----------
-    problem : SpreadingProblem
     state : PrototypeState
         With counts.
-    alpha : float
     n_neighbors : int
         Nodes of which a row takes its classes.
     folds : sequence of Fold

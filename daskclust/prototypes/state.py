@@ -87,14 +87,12 @@ def find_prototypes(
     weight : ndarray of shape (m,), float64
     count : int
         At most m.
-    max_iter, seed : int
 
     Returns
     -------
     prototypes : ndarray of shape (k, q), float64
         Different from each other, in lexicographic order; fewer than ``count`` where the
         sample has fewer different rows.
-    n_iter : int
 
     Notes
     -----
@@ -222,19 +220,14 @@ class PrototypeProblem:
 
     Parameters
     ----------
-    rows : Rows
-    cube : Cube or None
     weight : array of shape (n,) or None
         Of the rows.
-    views : tuple of str
     joined : bool
         One space of all views side by side, or one space for each view.
     n_sets : int
         Sets of prototypes in each space, from different starts.
-    n_prototypes, n_near : int
     lloyd_iter : int
         Iterations of k-means at most.
-    seed : int
     extra : ndarray of shape (m, p)
         Rows that are nodes, too.
     labels : RowLabels or None

@@ -26,7 +26,6 @@ class Request:
     ----------
     reduction : Reduction
         Without carry.
-    state : Any
     views : tuple of View
         Applied one after another.
     """

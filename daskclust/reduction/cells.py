@@ -53,7 +53,6 @@ class CellRequest:
         Rows that are drawn wherever they lie.
     vain : ndarray of shape (v,), int64, optional
         Rows whose place is asked for, ascending.
-    seed : int
     """
 
     space: Callable[[Array], Floats]

@@ -37,7 +37,6 @@ class RowLabels:
         Global numbers of the labeled rows, ascending and distinct.
     codes : ndarray of shape (m,), int32
         Their classes, in [0, n_classes).
-    n_classes : int
     """
 
     rows: Ints

@@ -82,8 +82,6 @@ class FoundingRequest:
         Clusters at the start of the iteration.
     guess : Founders
         Rows thought to found a cluster in this iteration.
-    delta : float
-    max_clusters : int or None
     shift : ndarray of shape (p,), float64
         A point amid the data.
     """

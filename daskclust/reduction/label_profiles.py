@@ -40,7 +40,6 @@ class LabelSampleRequest:
     ----------
     n_features : int
         Of rows whose labels are in one more, last column.
-    seed : int
     share : float
         Share of the rows that are drawn.
     each : int
@@ -263,9 +262,6 @@ class HistogramsRequest:
     ----------
     labels : ndarray of shape (k,), int64
         Sorted; rows of other labels do not count.
-    bins : Bins
-    place : Place
-    n_nearest : int
     """
 
     labels: Ints

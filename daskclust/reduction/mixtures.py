@@ -35,7 +35,6 @@ class MixtureStack:
 
     Parameters
     ----------
-    mixtures : Mixtures
     shift : ndarray of shape (p,), float64
         A point amid the data.
     """

@@ -62,7 +62,6 @@ class SurveyRequest:
 
     Parameters
     ----------
-    n_features : int
     seeds : tuple of int
         One seed for each restart.
     n_picks : int
@@ -134,10 +133,8 @@ def pick_rows(
 
     Parameters
     ----------
-    rows : RowBlock
     keys : ndarray of shape (n,), float64
         Infinite for rows that must not be taken.
-    count : int
     places : ndarray of shape (n,), optional
         Places of these rows, ascending; all rows of the block when omitted.
 

@@ -112,7 +112,6 @@ class PermutedColumns:
     ----------
     pool : ndarray of shape (p, m)
         Rows of the data, or a sample of them, transposed.
-    seed, number : int
     """
 
     pool: Array = field(repr=False)
@@ -138,7 +137,6 @@ class UniformBox:
     ----------
     low, high : ndarray of shape (p,), float64
     dtype : float32 or float64
-    seed, number : int
     """
 
     low: Floats

@@ -108,7 +108,6 @@ def share_table(
         Pixels.
     rows : sequence of names
     columns : sequence of (name, color)
-    caption : str
     corner : str
         What rows are.
     """

@@ -29,9 +29,6 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
 
     Parameters
     ----------
-    title : str
-    old : LabelMap
-    changes : Changes
     mark : str
         Whose the page is.
     """

@@ -57,7 +57,6 @@ class Grid:
         Unfitted.
     parameter : str
         What is varied.
-    seed : int
     """
 
     X: Any
@@ -167,10 +166,8 @@ def fit_references(
 
     Parameters
     ----------
-    grid : Grid
     values : sequence
         Of the parameter.
-    n_references : int
     view : callable(number) -> View
         Makes the rows of a reference.
     measure : callable(fitted estimator) -> float

@@ -31,11 +31,8 @@ class Questions:
         In the order in which to ask.
     places : ndarray of shape (n,), int64
         Cell of each row.
-    cells : Cells
-    model : LabelSpreading or None
     n_labels : int
         Rows labeled so far.
-    seed : int
     """
 
     rows: Ints

@@ -143,13 +143,11 @@ class _Asked:
 
     Attributes
     ----------
-    cells : Cells
     rows : ndarray of shape (m,), int64
         Those that were asked about, ascending.
     z : ndarray of shape (m, q)
     places : ndarray of shape (m,), int
         Their cells.
-    answers : Answers
     """
 
     cells: Cells

@@ -21,7 +21,6 @@ def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
         The larger the better, simplest first; NaN where there is none.
     errors : ndarray of shape (g,), float64
         NaN: no error is known, so the best it is.
-    best : int
 
     Examples
     --------

@@ -16,9 +16,7 @@ def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
 
     Parameters
     ----------
-    rows : Rows
     mean : ndarray of shape (p,), float64
-    n_clusters : int
 
     Returns
     -------

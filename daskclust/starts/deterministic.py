@@ -67,11 +67,9 @@ def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Floats:
 
     Parameters
     ----------
-    rows : Rows
     survey : Survey
         Of the first pass, with :func:`density_picks` rows drawn.
     init : {"dkm++", "robin"}
-    k : int
 
     Returns
     -------
@@ -108,7 +106,6 @@ def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     x : ndarray of shape (m, p), float64
     weight : ndarray of shape (m,), float64
         Positive.
-    k : int
 
     Returns
     -------
@@ -176,8 +173,6 @@ def maximin_centers(
 
     Parameters
     ----------
-    rows : Rows
-    k : int
     shift : ndarray of shape (p,), optional
         A point amid the data.
     missing : ndarray of shape (p,), optional

@@ -116,11 +116,9 @@ def sample_centers(
 
     Parameters
     ----------
-    rows : Rows
     survey : Survey
         Of the first pass, with the rows it drew.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}
-    n_clusters : int
     seeds : tuple of int
         One for each restart.
     oversampling_factor, init_rounds
@@ -133,10 +131,6 @@ def sample_centers(
     missing : bool, default=False
         Whether values are missing: distances are over what is observed, and a row that
         becomes a center takes the means of the columns for what it misses.
-
-    Returns
-    -------
-    Start
 
     Notes
     -----
@@ -224,10 +218,6 @@ def draw_candidates(
     rows, survey, n_clusters, seeds, oversampling_factor, init_rounds, shift, missing
         See :func:`sample_centers`.
 
-    Returns
-    -------
-    Candidates
-
     Notes
     -----
     ``init_rounds`` passes.
@@ -243,10 +233,8 @@ class _Rounds:
 
     Parameters
     ----------
-    rows : Rows
     first : list of ndarray of shape (m_r, p), float64
         What the candidates of each restart begin with.
-    seeds : tuple of int
     shift : ndarray of shape (p,), optional
     mean : ndarray of shape (p,)
         Of the columns.
@@ -350,8 +338,6 @@ def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0)
         Distinct candidates.
     mass : ndarray of shape (m,), float64
         Weight that each attracts.
-    k : int
-    seed : int
     n_fixed : int, default=0
         How many of the candidates, from the first, are centers that do not move.
 

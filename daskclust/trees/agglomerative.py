@@ -36,7 +36,6 @@ class Cut(NamedTuple):
 
     Attributes
     ----------
-    n_clusters : int
     height : float
         Of the merge that would leave one cluster less.
     smallest : float

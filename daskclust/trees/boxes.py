@@ -34,10 +34,8 @@ class Sharing:
 
     Parameters
     ----------
-    tree : BoxTree
     margin : float
         Around a box.
-    store : GroupedRows
     """
 
     tree: BoxTree
@@ -180,16 +178,13 @@ class BoxesProblem:
     ----------
     X : ndarray or dask.array.Array
         Where the tasks run follows from it.
-    rows : Rows
     sample : ndarray of shape (s, p), float64
         Rows by which space is cut.
     rows_a_box : float
         Rows of the sample in a box, at most.
     origin : ndarray of shape (p,), float64
-    eps, min_samples : float
     record : numpy.dtype
         Of a sorted row: ``row``, ``x`` and, where there are any, ``weight``.
-    folder : TemporaryFolder
     """
 
     kind: ClassVar[type[BoxesState]] = BoxesState

@@ -84,7 +84,6 @@ class LeavesProblem:
         In the space in which they are compared.
     drawn : ndarray of int64
         Numbers of the drawn rows, sorted; all of any weight where rows are the leaves.
-    metric : Metric
     n_lloyd : int
         Passes that move the prototypes; 0 where rows are the leaves.
     own : ndarray of int64
@@ -150,7 +149,6 @@ class NearestLeaf:
     Parameters
     ----------
     centers : ndarray of shape (m, q)
-    metric : Metric
     dtype : dtype
         Precision of the distances.
     then : callable(leaves, distances) -> ndarray, optional
