@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +17,10 @@ from daskclust.engine.tasks import Slot, Task, WorkerSlots
 from daskclust.engine.workers import workers_of
 from daskclust.reduction import Reduction
 
-__all__ = ["MadeRows"]
+
+def process() -> tuple[str, int]:
+    """Return what tells processes apart."""
+    return socket.gethostname(), os.getpid()
 
 
 def _make(start: int, size: int, n_features: int) -> Group:
