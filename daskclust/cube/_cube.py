@@ -35,6 +35,7 @@ from daskclust.cube.graph import count_graph
 from daskclust.cube.label_map import LabelMap, as_data_array
 from daskclust.cube.layout import BlockGrid, unflatten
 from daskclust.cube.pictures import plot_cube
+from daskclust.cube.questions import places_of_rows
 from daskclust.cube.smoothing import smoothed
 from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning
@@ -287,6 +288,10 @@ class Cube:
     ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
         """Draw about `count` of the `samples`, and pairs of adjacent ones; one pass."""
         return sample_pixels(self, count, self.n_valid, seed)
+
+    def places_of_rows(self, rows: Ints) -> Ints:
+        """Return the places ``y * width + x`` of rows of `samples` in the image."""
+        return places_of_rows(self, rows)
 
     def count_neighbors(
         self, connectivity: Connectivity, weight: Any = None

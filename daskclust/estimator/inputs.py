@@ -54,6 +54,9 @@ class Scene(Protocol):
     def sample_pixels(self, count: int, seed: int) -> Any:
         """Draw rows, and pairs of adjacent ones; one pass."""
 
+    def places_of_rows(self, rows: Any) -> Any:
+        """Return numbers of rows that do not depend on the chunks."""
+
     def count_neighbors(self, connectivity: Any, weight: Any = None) -> Any:
         """Count near nodes, and nodes of adjacent pixels; one pass."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -310,11 +309,7 @@ tuple of str, default="auto"
         return _Read(labels, cube, data.weight, views)
 
     def _problem(self, data: OpenData, read: _Read) -> SpreadingProblem:
-        places = None
-        if read.cube is not None:
-            from daskclust.cube.questions import places_of_rows
-
-            places = partial(places_of_rows, read.cube)
+        places = None if read.cube is None else read.cube.places_of_rows
         plan = plan_labels(read.labels, int(self.n_prototypes), data.seeds[0], places)
         x, weight = take_rows(data.rows, plan.rows)
         plan, x, weight = plan.present(x, weight)
