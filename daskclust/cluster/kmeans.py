@@ -69,7 +69,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         How the first centers are found.  ``"k-means||"`` [2]_ draws ``oversampling_factor * k``
         candidates in each of ``init_rounds`` rounds with probability proportional to ``w D^2``
         and clusters the candidates, each weighted by the number of rows nearest to it.  Where
-        ``k p`` is 32 768 or more (embeddings), that would take as long as dozens of iterations:
+        ``k p`` is 16 384 or more (embeddings), that would take as long as dozens of iterations:
         as many candidates are drawn uniformly then, with the 1024 rows farthest from some of
         them, and centers are chosen from these by greedy k-means++ [1]_, in up to three times
         the multiplications of an iteration (more where there are fewer than 7 rows a cluster).
@@ -105,7 +105,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         the candidates and the sample, and on each part of it the worse half is dropped after
         four iterations.
         ``"auto"`` is ``"nested"`` with ``init="k-means||"``, at least 8192 rows, and 10 rows a
-        cluster, where 10 rows a cluster fit 256 MiB.  Where ``k p`` is 32 768 or more and the
+        cluster, where 10 rows a cluster fit 256 MiB.  Where ``k p`` is 16 384 or more and the
         sample has fewer than 64 rows a cluster, of that it takes the momentum only.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
@@ -149,8 +149,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         Names of the columns, where X has names.
     history_ : list of dict
         One record an iteration: ``iteration``, ``objective`` (inertia of the
-        assignment, the least of all restarts; where bounds leave rows unread it follows
-        from the sums, up to rounding), ``center_shift`` (the largest of
+        assignment, the least of all restarts), ``center_shift`` (the largest of
         the restarts still moving), ``moved`` (None: not known), ``seconds``,
         ``passes`` (over the data so far).  For ``"dkm++"`` and ``"robin"`` the
         first also has ``init_rows``, how many rows they compared; a sample is
@@ -177,7 +176,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     Notes
     -----
     *Passes*: 1 to check the data, those of the start (``init_rounds + 1``, or 2 where ``k p`` is
-    32 768 or more; k - 1 of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an
+    16 384 or more; k - 1 of ``"k-means++"``, k of ``"maximin"``; at most 1 of the others), 1 an
     iteration, 1 whenever a cluster is empty, and 1 at the end unless the centers stood still.
     *Memory* of a worker thread: one block (two, when blocks are read on the way) and O(r k p)
     for r restarts; k-means|| keeps 12 bytes a row and restart while it samples, where twice

@@ -39,7 +39,7 @@ _USUAL = 16
 #: Below so many rows for each cluster the smallest part is all rows.
 _LEAST_EACH = 10
 #: Clusters times features, from which the cost of a start is counted in passes over all rows.
-_LARGE = 2**15
+_LARGE = 2**14
 #: Then: rows for each cluster, below which iterations on the sample lead astray; rows from which
 #: others are far, and far rows, at most.
 _GROWN_EACH, _LARGE_USUAL, _LARGE_FAR = 64, 256, 1024

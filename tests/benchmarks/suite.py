@@ -8,9 +8,10 @@ machine need another folder.
 
 Parts: ``fits`` (whole fits of k-means, ``whole_fits.py``), ``iterations`` and ``growth`` (an
 iteration, and its growth with n, p and k, ``lloyd.py``), ``starts`` (inertia over twenty seeds,
-``inertia.py``), ``constrained`` (PCSKMeans and MPCKMeans beside published times, ``pcskm.py`` and
-``constrained.py``), ``mixtures`` (``mixtures.py``) and ``pckid`` (by the number of rows,
-``pckid.py``).  What is compared runs in processes of its own that alternate, on two threads.
+``inertia.py``), ``embeddings`` (``embeddings.py``), ``constrained`` (PCSKMeans and MPCKMeans beside
+published times, ``pcskm.py`` and ``constrained.py``), ``mixtures`` (``mixtures.py``) and ``pckid``
+(by the number of rows, ``pckid.py``).  What is compared runs in processes of its own that
+alternate, on two threads.
 ``--python PATH`` names an interpreter of peers that are not installed in this one, ``--peers`` and
 ``--problems`` take some of them.  The machine should have nothing else to do.
 """
@@ -31,6 +32,7 @@ from typing import Any
 
 import _machine
 import constrained
+import embeddings
 import inertia
 import lloyd
 import mixtures
@@ -135,6 +137,12 @@ def _draw_pckid(found: Any, path: Path) -> None:
     draw_growth({"n": lines}, path, "seconds of PCKID")
 
 
+def _embeddings(options: Namespace) -> Any:
+    if options.toy:
+        return embeddings.compare({"e": (20,)}, ["daskclust", "scikit-learn"], share=0.02)
+    return embeddings.compare(embeddings.PROBLEMS, embeddings.installed(), options.seeds)
+
+
 @dataclass(frozen=True)
 class Part:
     """A benchmark: what it is about, how it is measured, printed and drawn."""
@@ -170,6 +178,12 @@ PARTS = {
         "Inertia of whole fits over many seeds",
         _starts,
         lambda found, _: inertia.report(inertia.summary(found)),
+        None,
+    ),
+    "embeddings": Part(
+        "Embeddings: time until the inertia at which another program ends",
+        _embeddings,
+        lambda found, _: embeddings.report(found),
         None,
     ),
     "constrained": Part(

@@ -11,6 +11,7 @@ from typing import Any
 
 import cube
 import dpmeans
+import embeddings
 import failing_reads
 import inertia
 import lloyd
@@ -116,12 +117,29 @@ def test_the_suite_is_measured_written_and_goes_on_at_toy_size(
         suite.main(["--output", str(tmp_path)])
 
 
+def test_embeddings_are_compared_by_the_time_to_the_same_inertia(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = embeddings.measure("daskclust", "e", 20, 0, 0.005)
+    assert record["trace"][-1] == (record["seconds"], record["inertia"])
+    # Known numbers: 4 s to an inertia of 9 or less, where the peer took 8.
+    ours = {"seconds": 5.0, "processor": 9.0, "inertia": 8.0}
+    ours["trace"] = [(3.0, 10.0), (4.0, 9.0), (5.0, 8.0)]
+    theirs = {"seconds": 8.0, "processor": 16.0, "inertia": 9.0}
+    never = {"seconds": 1.0, "processor": 2.0, "inertia": 7.0}
+    cell = {"daskclust": [ours], "faiss": [theirs], "SuperKMeans": [never]}
+    embeddings.report({"f, k = 256": cell})
+    table = capsys.readouterr().out
+    assert "| f, k = 256 | faiss | 8.00 | 16.00 | +12.50 % | 4.00 s, 2.0x | 2.5x |" in table
+    assert "| inf s, 0.0x | 1.3x |" in table
+
+
 @pytest.mark.slow
 def test_all_parts_of_the_suite_at_toy_size(tmp_path: Path) -> None:
     suite.main(["--toy", "--output", str(tmp_path), "--seeds", "1", "--repeats", "1"])
     page = (tmp_path / "suite.md").read_text()
     assert page.count("## ") == len(suite.PARTS)
-    assert page.count(".png)") == len(list(tmp_path.glob("*.png"))) == len(suite.PARTS) - 1
+    assert page.count(".png)") == len(list(tmp_path.glob("*.png"))) == len(suite.PARTS) - 2
 
 
 def test_a_slow_peer_is_measured_with_few_seeds_and_ended(
