@@ -14,6 +14,7 @@ from typing import Any
 
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._examine import look_before_fit
+from daskclust.commands._hold_out import hold_out
 from daskclust.commands._jobs import effective
 from daskclust.commands._results import numbers_of
 from daskclust.commands._resume import resumable
@@ -51,16 +52,30 @@ def fit_by(
         )
         look_before_fit(client, progress)
         n = job.count(progress)
-        arguments = dict(job.pairs)
+        arguments, apart = dict(job.pairs), None
         if takes_labels(model):
             # An estimator that cannot do without labels says so itself.
-            arguments["y"] = job.labels()
+            arguments["y"] = y = job.labels()
+            if options.hold_out is not None:
+                with progress.task("Labels kept apart"):
+                    rows, labels = y
+                    groups, unit = job.groups(rows, labels)
+                    share, number = options.hold_out, options.seed
+                    apart = hold_out(rows, labels, groups, share, unit=unit, seed=number)
+                arguments["y"] = apart.y
         with progress.task(type(model).__name__, rows=n):
             with daskclust.on_iteration(progress.iteration):
                 model.fit(job.data, **arguments)
         flags = flags_of(options).keys() - {"checkpoint"}
         found = _record("fit", options, model, flags)
         found |= {**job.facts("fit"), "cluster": cluster, **numbers_of(model)}
+        job.name(model)
+        if apart is not None:
+            # In the place of the agreement with labels, of which the fit has seen most.
+            with progress.task("Accuracy on labels kept apart"):
+                found["held_out"] = apart.judged(
+                    model, job, legend_of(model), baseline=options.baseline, seed=options.seed
+                )
         job.write(model, model.labels_, found, progress)
     return _ended(found, job.places, began)
 

@@ -149,6 +149,30 @@ def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
+    """Write how well the fit tells labels that it has not seen, and how well others do."""
+    scores = found.get("held_out")
+    if scores is None:
+        return []
+    named = "accuracy" in scores
+    value = scores["accuracy" if named else "best_matching_accuracy"]
+    what = "accuracy" if named else "best matching of clusters to classes"
+    span = "({:.3f} to {:.3f})".format(*scores["accuracy_interval"]) if named else ""
+    lines = [
+        f"Held out  {what} {value:.3f} {span} on {scores['rows']} labels of "
+        f"{scores['groups_held_out']} of {scores['groups']} {scores['unit']}"
+    ]
+    if scores["not_held_out"]:
+        lines.append(f"{'':<10}not judged, of one group only: {', '.join(scores['not_held_out'])}")
+    if "by_class" in scores:
+        lines += _by_class_as_text(scores["by_class"])
+    others = scores.get("baselines", {})
+    for name, other in others.items():
+        if not name.startswith("rows"):
+            lines.append(f"{'':<10}{name}: {other:.3f} on {others['rows']} of the same labels")
+    return [*lines, f"{'':<10}To use all labels, fit again without --hold-out."]
+
+
 def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
     width = max(5, *(len(item["class"]) for item in items))
     head = f"{'':<10}{'class':<{width}}  {'known':>9}  {'found':>9}  producer's  user's     F1"
@@ -197,6 +221,7 @@ def fit_as_text(found: Mapping[str, Any]) -> str:
         lines.append(f"Labels    {found['advice']}")
     lines += classes_as_text(found)
     lines += agreements_as_text(found)
+    lines += held_out_as_text(found)
     lines.append(f"Time      {found['seconds']:.1f} s")
     if found["outputs"]:
         lines.append("Written   " + ", ".join(found["outputs"].values()))

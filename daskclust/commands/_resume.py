@@ -57,6 +57,8 @@ def job_mark(
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
     # Only of jobs on tables.
     found |= {name: job[name] for name in ("columns", "label_column") if job.get(name)}
+    # Only of jobs that keep labels apart.
+    found |= {name: job[name] for name in ("hold_out", "groups") if job.get(name)}
     # Only of maps that are smoothed.
     found |= {name: job[name] for name in ("smooth", "min_pixels") if job.get(name)}
     for name in _PLACES:

@@ -74,6 +74,11 @@ def add_table_arguments(
             metavar="NAME",
             help="column of partial labels, text or codes; nothing and -1 mean none",
         )
+        group.add_argument(
+            "--groups",
+            metavar="NAME",
+            help="column whose groups of rows --hold-out keeps whole (default: single rows)",
+        )
     if not output:
         return
     group.add_argument(
@@ -96,7 +101,7 @@ def is_table(options: argparse.Namespace) -> bool:
                     f"pixels; {_INSTEAD.get(name, 'leave it out')}"
                 )
         return True
-    for name in ("columns", "label_column"):
+    for name in ("columns", "label_column", "groups"):
         if getattr(options, name, None) is not None:
             options.parser.error(
                 f"--{name.replace('_', '-')} is about tables, and {redact(paths[0])!r} is none; "
@@ -141,6 +146,22 @@ class TableJob:
         """The features."""
         return self.table.samples
 
+    @property
+    def samples(self) -> Any:
+        """The features."""
+        return self.table.samples
+
+    def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
+        """Return the group of each labeled row; rows of no group are one each."""
+        column = self.options.groups
+        if column is None:
+            return np.arange(len(rows)), "rows"
+        codes, _ = self.table.known_classes(column)
+        (found,) = compute("the groups of the labels", codes[rows])
+        alone = found < 0
+        found[alone] = found.max(initial=0) + 1 + np.arange(alone.sum())
+        return found, f"groups of {column}"
+
     def count(self, progress: Progress) -> int:
         """Count the rows."""
         with progress.task("Rows"):
@@ -160,6 +181,9 @@ class TableJob:
                 "Nothing, empty text and -1 mean none."
             )
         return rows, labels
+
+    def name(self, model: Any) -> None:
+        """Names of classes are their labels."""
 
     def facts(self, command: str) -> dict[str, Any]:
         """Return the number of rows, and the columns."""
@@ -200,6 +224,8 @@ class TableJob:
             known = self._known_classes(model)
             used = takes_labels(model)
             agreement = agreements(known, codes, None, legend, are_used=used)
+            if "held_out" in found:
+                agreement.pop("agreement_with_labels", None)
         found["sizes"] = [counts.get(code, 0) for code in legend.codes]
         found["classes"] = [
             {"code": code, "name": name, "rows": size}
@@ -274,7 +300,7 @@ def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, 
     check_margin(options, model)
     params = model.get_params(deep=False)
     mark = job_mark(options, params)
-    table = _open(options, options.columns, options.label_column, options.truth)
+    table = _open(options, options.columns, options.label_column, options.truth, options.groups)
     replace = _check_outputs(options, table, mark)
     check_resumable(options, mark)
     constrained = bool(pairs) or options.label_column is not None

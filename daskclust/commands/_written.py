@@ -77,6 +77,8 @@ def write_outputs(
         }
         are_used = takes_labels(model)
         found.update(agreements(known, image, cube.blocks, legend, are_used=are_used))
+        if "held_out" in found:
+            found.pop("agreement_with_labels", None)
     if options.report is not None:
         from daskclust.explain import profiles as profiles_of
         from daskclust.report import write_report
@@ -97,6 +99,7 @@ def write_outputs(
                 uncertainty_is=margin_kind(model),
                 agreement=agreements_in(found),
                 profiles=profiles,
+                held_out=found.get("held_out"),
                 overwrite=job.replace["--report"],
                 job=job.mark,
             )

@@ -21,6 +21,7 @@ from daskclust.commands._estimators import (
     make_estimator,
     takes_labels,
 )
+from daskclust.commands._hold_out import add_hold_out_arguments, check_hold_out, fields_of
 from daskclust.commands._job import run_fit
 from daskclust.commands._jobs import add_job_arguments, with_file
 from daskclust.commands._label_sources import (
@@ -39,6 +40,7 @@ from daskclust.commands._uncertainty import add_uncertainty_argument, check_marg
 from daskclust.commands._written import add_score_argument, write_outputs
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.cube.formats.classes import check_codes
+from daskclust.cube.questions import places_of_rows
 from daskclust.persistence.origin import clusters_are_classes, name_classes
 
 __all__ = ["CubeJob", "add_command", "open_job", "open_maps"]
@@ -99,6 +101,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "the estimators that take labels, compared for all",
     )
     add_known_classes(group, "--labels and --truth")
+    add_hold_out_arguments(group)
     for name in ("must-link", "cannot-link"):
         group.add_argument(
             f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
@@ -114,6 +117,8 @@ def _run(options: argparse.Namespace) -> int:
     progress = Progress()
     model = make_estimator(options)
     job: Any
+    learns = options.labels is not None or options.label_column is not None
+    check_hold_out(options, learns and takes_labels(model))
     if is_table(options):
         job = open_table_to_fit(options, model, _pairs_of(options, model))
     else:
@@ -164,6 +169,16 @@ class CubeJob:
         """The cube itself, which a model remembers."""
         return self.cube
 
+    @property
+    def samples(self) -> Any:
+        """The pixels as rows."""
+        return self.cube.samples
+
+    def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
+        """Return the field of each labeled pixel."""
+        lines, columns = np.divmod(places_of_rows(self.cube, rows), self.cube.shape[1])
+        return fields_of(lines, columns, labels), "fields"
+
     def count(self, progress: Progress) -> int:
         """Count the valid pixels."""
         cube = self.cube
@@ -201,11 +216,14 @@ class CubeJob:
             found["bands"] = {"used": len(cube.bands), "stored": cube.stored.shape[2]}
         return found
 
-    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
-        """Write maps, model and report."""
+    def name(self, model: Any) -> None:
+        """Let a model remember what its classes are called."""
         given = self.maps.get("labels")
         if given is not None and not given.by_name and clusters_are_classes(model):
             name_classes(model, given.meanings, given.colors)
+
+    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
+        """Write maps, model and report."""
         write_outputs(self.options, self, model, labels, found, progress)
 
 

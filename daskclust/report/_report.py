@@ -18,7 +18,7 @@ from daskclust.colors import Legend
 from daskclust.report._map import add_map
 from daskclust.report._page import Page, escape
 from daskclust.report._pictures import svg
-from daskclust.report._tables import add_agreement, add_violations, mostly_of
+from daskclust.report._tables import add_agreement, add_held_out, add_violations, mostly_of
 from daskclust.report.explained import add_profiles
 from daskclust.report.legend import legend_of
 from daskclust.report.summary import (
@@ -63,6 +63,7 @@ def write_report(
     summary: MapSummary | None = None,
     agreement: Mapping[str, Mapping[str, Any]] | None = None,
     profiles: Any = None,
+    held_out: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     job: str = "",
 ) -> Path | str:
@@ -97,6 +98,8 @@ def write_report(
         passes over the labels.
     profiles : Profiles, optional
         Of the labels in the map; see :func:`daskclust.explain.profiles`.
+    held_out : mapping, optional
+        Accuracy on labels kept apart, as ``fit --hold-out --json`` prints it.
     overwrite : bool, default=False
         Replace a report that daskclust has written; no other file is ever replaced.
     job : str, default=""
@@ -169,7 +172,7 @@ def write_report(
         uncertainty_is=uncertainty_is,
     )
     _add_spectra(page, cube, model, legend)
-    _add_rest(page, model, legend, agreement, profiles)
+    _add_rest(page, model, legend, agreement, profiles, held_out=held_out)
     shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
     _add_details(page, {"Configuration": shown, "Cube": _cube_facts(cube)})
     write_whole(path, page.html(job).encode("utf-8"), check=output.check)
@@ -201,7 +204,7 @@ def write_table_report(
     facts = [(f"{n:,}", "rows"), (f"{len(columns)}", "columns")]
     page.facts(facts + _facts_of_fit(model, agreement))
     _add_advice(page, model)
-    _add_rest(page, model, legend, agreement, profiles, rules)
+    _add_rest(page, model, legend, agreement, profiles, rules, found.get("held_out"))
     _add_details(
         page,
         {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}},
@@ -216,9 +219,17 @@ def _add_advice(page: Page, model: Any) -> None:
 
 
 def _add_rest(
-    page: Page, model: Any, legend: Legend, agreement: Any, profiles: Any, rules: Any = None
+    page: Page,
+    model: Any,
+    legend: Legend,
+    agreement: Any,
+    profiles: Any,
+    rules: Any = None,
+    held_out: Mapping[str, Any] | None = None,
 ) -> None:
     """Add what is told alike of scenes and tables."""
+    if held_out is not None:
+        add_held_out(page, held_out)
     if profiles is not None:
         colors = [legend.color_by_code[int(code)] for code in profiles.labels]
         add_profiles(page, profiles, rules, colors)

@@ -11,7 +11,7 @@ from daskclust._types import Ints
 from daskclust.colors import Legend
 from daskclust.report._page import Page, escape
 
-__all__ = ["add_agreement", "add_violations", "mostly_of", "share_table"]
+__all__ = ["add_agreement", "add_held_out", "add_violations", "mostly_of", "share_table"]
 
 #: Violated pairs that are listed.
 _LISTED = 20
@@ -47,6 +47,35 @@ def add_agreement(page: Page, key: str, found: Mapping[str, Any], legend: Legend
         f"{learned}"
         f'<div class="agreement"><div class="wide">{_confusion(found, legend)}</div>'
         f"<table>{rows}</table></div>{_by_class(found)}",
+    )
+
+
+def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
+    """Add the accuracy on labels that the fit has not seen, beside that of other methods."""
+    if "accuracy" in found:
+        low, high = found["accuracy_interval"]
+        rows = [("This fit", f"{found['accuracy']:.3f} ({low:.3f} to {high:.3f})")]
+        if found["kappa"] is not None:
+            rows.append(("Cohen's kappa", f"{found['kappa']:.3f}"))
+    else:
+        value = found["best_matching_accuracy"]
+        rows = [("Best matching of clusters to classes", f"{value:.3f}")]
+    rows += [
+        (name.capitalize(), f"{value:.3f}")
+        for name, value in found.get("baselines", {}).items()
+        if not name.startswith("rows")
+    ]
+    lines = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td class="n">{escape(value)}</td></tr>'
+        for name, value in rows
+    )
+    alone = ", ".join(found["not_held_out"])
+    page.section(
+        "Accuracy on labels kept apart",
+        f"<p>{found['rows']:,} labels of {found['groups_held_out']} of {found['groups']} "
+        f"{escape(found['unit'])}, which the fit has not seen; 95 % interval as of independent "
+        f"labels.{escape(f' Not judged, of one group only: {alone}.' if alone else '')}</p>"
+        f'<div class="agreement"><table>{lines}</table>{_by_class(found)}</div>',
     )
 
 
