@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Ints
-from daskclust.cube._pixels import one_object
+from daskclust.cube._pixels import one_object, take_pixels
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.engine import compute
@@ -26,7 +26,7 @@ from daskclust.reduction.connectivity import (
 )
 from daskclust.reduction.contract import RowBlock
 
-__all__ = ["count_graph"]
+__all__ = ["count_graph", "take_pixels"]
 
 #: Counts that one task merges.
 _FOLD = 16
