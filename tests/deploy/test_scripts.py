@@ -188,7 +188,8 @@ def test_a_job_that_is_told_to_end_leaves_no_scratch(template, tmp_path):
         time.sleep(0.05)
     (run_folder / "wait").unlink()
     first.terminate()
-    assert ended(first)[0] in (0, 143)
+    # Before the script waits for its command the signal ends the shell, which cleans up, too.
+    assert ended(first)[0] in (0, 143, -signal.SIGTERM)
     assert not list(tmp_path.glob("daskclust-*"))
     assert not list(run_folder.glob("scheduler-*.json"))
 
