@@ -95,7 +95,8 @@ class Spreader:
         """Return what reaches each node, of several sets of seeds."""
         if not seeds:
             return []
-        return np.hsplit(self(np.hstack(seeds)), len(seeds))
+        widths = [one.shape[1] for one in seeds]
+        return np.hsplit(self(np.hstack(seeds)), np.cumsum(widths)[:-1])
 
 
 def unreached(similarity: Floats, labeled: Bools) -> Bools:

@@ -287,7 +287,6 @@ class Posterior:
 
     Parameters
     ----------
-    spaces : tuple of SpacePosterior
     neighbor_share : float in [0, 1]
         Of the nearest labeled rows, where there are more labels than nodes.
     weights : (float, float)

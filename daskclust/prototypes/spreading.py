@@ -83,26 +83,30 @@ def weighed(given: Floats, totals: Floats) -> Floats:
     return np.divide(given, least, out=np.zeros_like(given), where=totals > 0)
 
 
-def spread_left_out(travelled: Floats, seeds: Floats) -> Floats:
+def spread_left_out(reached: Floats, loops: Floats, seeds: Floats, totals: Floats) -> Floats:
     """Shares of the classes at each labeled node, by the labels of the other nodes.
 
     Parameters
     ----------
-    travelled : ndarray of shape (m, m)
-        What reaches node i of a label at node j.
+    reached : ndarray of shape (m, c)
+        What reaches the nodes of all labels.
+    loops : ndarray of shape (m,)
+        What comes back to a node of its own label.
     seeds : ndarray of shape (m, c)
         Weights of the labels.
+    totals : ndarray of shape (c,)
+        The same of all nodes.
 
     Examples
     --------
-    >>> spread_left_out(np.array([[1.0, 0.5], [0.5, 1.0]]), np.eye(2))
+    >>> reached = np.array([[1.0, 0.5], [0.5, 1.0]])
+    >>> spread_left_out(reached, np.ones(2), np.eye(2), np.ones(2))
     array([[0., 1.],
            [1., 0.]])
     """
-    others = travelled - np.diag(np.diag(travelled))
-    rest = seeds.sum(axis=0) - seeds
+    others = np.maximum(reached - loops[:, None] * seeds, 0.0)
     # Without the node itself, its class has fewer labels to be shared by.
-    return shares(weighed(others @ seeds, rest))
+    return shares(weighed(others, totals - seeds))
 
 
 def balanced_loss(found: Floats, seeds: Floats) -> float:
@@ -315,18 +319,18 @@ def _travel(
     graph = _graph(counts)
     given = _given(counts.classes, seeds, n_prototypes)
     lost = unreached(graph, given.sum(axis=1) > 0)
-    given = weighed(given, given.sum(axis=0))
     own = np.eye(len(graph), len(seeds), -n_prototypes)
     spread = Spreader(graph, alpha)
-    reached = spread(np.hstack([given, own]))
-    travelled, reached = shares(reached[:, : seeds.shape[1]]), reached[:, seeds.shape[1] :]
+    reached, back = spread.of_all([given, own])
+    totals = given.sum(axis=0)
+    travelled = shares(weighed(reached, totals))
     travelled[lost] = 1.0 / travelled.shape[1]
     rest = [_given(*one, n_prototypes) for one in without]
     return _Travelled(
         travelled,
         lost,
         float(counts.near[lost].sum() / 2),
-        spread_left_out(reached[n_prototypes:], seeds),
+        spread_left_out(reached[n_prototypes:], np.diag(back[n_prototypes:]), seeds, totals),
         # Nodes that no label reaches have no scores: even shares.
         [shares(one) for one in spread.of_all([weighed(one, one.sum(axis=0)) for one in rest])],
     )
@@ -406,13 +410,11 @@ def spread_labels(
         [fit_again(ridge, own[r.kept], known[r.kept], weight[r.kept]) for r in rests]
         for own, (ridge, _) in zip(labeled, fitted, strict=True)
     ]
-    joined = Balance()
-    if problem.plan.others is None:
-        by_spread = [
-            np.mean([one.left_out for one in travelled[first : first + n_sets]], axis=0)
-            for first in firsts
-        ]
-        joined = balance(by_spread, [shares(left_out) for _, left_out in fitted], seeds)
+    by_spread = [
+        np.mean([one.left_out for one in travelled[first : first + n_sets]], axis=0)
+        for first in firsts
+    ]
+    joined = balance(by_spread, [shares(left_out) for _, left_out in fitted], seeds)
     graphs: list[list[NodeShares]] = [[] for _ in range(1 + len(rests))]
     for g, counts in enumerate(problem.counts(state)):
         one, own = travelled[g], nodes[g]

@@ -152,7 +152,7 @@ def test_missing_values_are_taken_by_both_parts() -> None:
     ids=str,
 )
 def test_a_loaded_model_has_the_bits_of_the_saved_one(classifier: Any, tmp_path: Path) -> None:
-    X, truth = noisy()
+    X, truth = noisy(columns=16)
     model = LabelSpreading(30, random_state=0, classifier=classifier).fit(X, some(truth, 80))
     assert model.mixing_weights_[1] > 0
     model.save(tmp_path / "m.zarr")

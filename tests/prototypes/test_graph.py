@@ -32,7 +32,6 @@ from daskclust.prototypes.spreading import (
     best_power,
     ridge_share,
     settle,
-    spread_left_out,
 )
 from daskclust.prototypes.state import GraphCounts
 from daskclust.prototypes.views import SampleRows, check_views, find_views
@@ -135,17 +134,18 @@ def test_a_weighted_point_is_a_repeated_one_for_the_scores() -> None:
 
 def test_labels_left_out_of_the_spreading_are_those_of_refits() -> None:
     rng = np.random.default_rng(0)
-    graph = rng.random((8, 8))
-    graph = normalized(graph + graph.T)
-    codes = np.array([0, 0, 1, 1, 1])
-    seeds = np.eye(2)[codes]
-    reached = spread(graph, np.eye(8, 5, -3), 0.9)[3:]
-    found = spread_left_out(reached, seeds)
-    for i in range(5):
-        rest = np.zeros((8, 2))
-        rest[3:] = np.where(np.arange(5)[:, None] == i, 0.0, seeds)
-        again = shares(spread(graph, rest / rest.sum(axis=0), 0.9))
-        assert_allclose(found[i], again[3 + i])
+    counts = rng.random((8, 8))
+    counts += counts.T
+    graph = normalized(counts)
+    seeds = np.eye(2)[[0, 0, 1, 1, 1]]
+    counted = np.array([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    for classes in (np.empty((3, 0)), counted):
+        found = _travel(GraphCounts(counts, None, classes), seeds, 3, 0.9, []).left_out
+        for i in range(5):
+            rest = np.concatenate([counted * bool(classes.size), seeds])
+            rest[3 + i] = 0.0
+            again = shares(spread(graph, rest / rest.sum(axis=0), 0.9))
+            assert_allclose(found[i], again[3 + i])
 
 
 def test_the_ridge_leans_but_is_never_alone() -> None:
