@@ -73,8 +73,9 @@ def killed(name: str, n_kills: int, folder: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
-def test_four_kills_change_nothing(tmp_path):
-    killed("PCSKMeans", 4, tmp_path)
+@pytest.mark.parametrize("name", ["PCSKMeans", "LabelSpreading"])
+def test_four_kills_change_nothing(name, tmp_path):
+    killed(name, 4, tmp_path)
 
 
 @pytest.mark.slow
