@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -83,7 +83,10 @@ def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
         truth = arrays["gt"]
     classes = ",".join(str(code) for code in np.unique(truth) if code)
     arguments = ("scene.npy", "--dims", "y,x,band", "--classes", classes, "--local", "1")
-    with running(tmp_path, *arguments, "--output", "map.tif") as (url, _), Browser() as browser:
+    with (
+        running(tmp_path, *arguments, "--output", "map.tif") as (url, _),
+        Browser(900, 600) as browser,
+    ):
         browser.open(url)
         browser.wait(READY, 300)
         answer(browser, truth, 30)
@@ -124,6 +127,59 @@ def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
         urlopen(f"{url}state", timeout=60) as reply,
     ):
         assert json.load(reply)["n_labels"] == 30
+
+
+def _state(url: str, **wish: Any) -> dict[str, Any]:
+    """Do something on the page, and return its state when nothing is under way."""
+    if wish:
+        body = json.dumps(wish).encode()
+        with urlopen(Request(f"{url}act", body, {"Content-Type": "application/json"})) as reply:
+            reply.read()
+    version = -1
+    while True:
+        with urlopen(f"{url}state?since={version}", timeout=60) as reply:
+            found = json.load(reply)
+        if found["status"] == "ready":
+            return dict(found)
+        version = found["version"]
+
+
+def test_the_command_saves_and_goes_on_without_a_browser(tmp_path):
+    import rasterio
+
+    truth = (np.arange(40)[:, None] >= 20) * 2 + (np.arange(30) >= 15)
+    rng = np.random.default_rng(1)
+    centers = rng.random((4, 6)) * 4 + 1
+    image = centers[truth] + rng.normal(0, 0.1, (40, 30, 6))
+    np.save(tmp_path / "scene.npy", image.astype(np.float32))
+    names = ["lake", "wood", "soil", "town"]
+    arguments = ("scene.npy", "--dims", "y,x,band", "--classes", "lake,wood", "--local", "1")
+    arguments += ("--output", "map.tif")
+    with running(tmp_path, *arguments) as (url, _):
+        state = _state(url)
+        for name in names[2:]:
+            state = _state(url, do="add", **{"class": name})
+        for _ in range(8):
+            row, column = state["question"]["row"], state["question"]["column"]
+            wish = {"row": row, "column": column, "class": names[truth[row, column]]}
+            state = _state(url, do="label", asked=True, **wish)
+        state = _state(url, do="save")
+        assert state["message"].startswith("saved: map.tif"), state["message"]
+        assert set(state["saved"]) == {"output", "model", "report", "uncertainty"}
+        colors = {one["name"]: one["color"] for one in state["classes"]}
+    with rasterio.open(tmp_path / "map.tif") as opened:
+        found, palette = opened.read(1), opened.colormap(1)
+    # Classes that are text are numbered in their order.
+    ordered = sorted(names)
+    codes = np.array([ordered.index(name) for name in names])
+    assert (found == codes[truth]).mean() > 0.98
+    shown = {name: "#" + bytes(palette[code][:3]).hex() for code, name in enumerate(ordered)}
+    assert shown == colors
+    with running(tmp_path, *arguments) as (url, _):
+        with urlopen(f"{url}state", timeout=60) as reply:
+            state = json.load(reply)
+        assert state["n_labels"] == 8
+        assert {one["name"]: one["color"] for one in state["classes"]} == colors
 
 
 def test_files_of_others_and_wrong_ports_are_refused_at_once(tmp_path, monkeypatch, capsys):
