@@ -276,9 +276,9 @@ class Page:
             return []
         assert self.learner is not None
         height, width = self.session.shape
-        inside = [(y, x) for y, x in pixels if 0 <= y < height and 0 <= x < width]
-        values = self.learner.read(inside)
-        found = [pixel for pixel, one in zip(inside, values, strict=True) if one is not None]
+        there = [(y, x) for y, x in pixels if 0 <= y < height and 0 <= x < width]
+        values = self.learner.read(there)
+        found = [pixel for pixel, one in zip(there, values, strict=True) if one is not None]
         if not found:
             raise Refused("There are no data here: the pixel is masked, or outside of the scene.")
         return found
