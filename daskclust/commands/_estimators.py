@@ -12,7 +12,13 @@ from typing import Any
 from daskclust.commands.console import seed
 from daskclust.commands.parser import Parser, did_you_mean, one_of
 
-__all__ = ["add_estimator_arguments", "flags_of", "make_estimator", "takes_labels"]
+__all__ = [
+    "add_estimator_arguments",
+    "check_count",
+    "flags_of",
+    "make_estimator",
+    "takes_labels",
+]
 
 #: Parameters that have a flag of another name.
 _RENAMED = {"random_state": "seed"}
@@ -163,6 +169,27 @@ def make_estimator(options: argparse.Namespace) -> Any:
             "--label-column), or take an estimator that needs none"
         )
     return model
+
+
+def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
+    """Refuse more clusters than there can be rows, before anything is read.
+
+    Parameters
+    ----------
+    params : mapping
+        Of the estimator.
+    most : int
+        Rows at most.
+    unit : str
+        What a row is: ``"pixels"``, ``"rows"``.
+    """
+    for name in ("n_clusters", "n_components"):
+        count = params.get(name)
+        if isinstance(count, int) and count > most:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"{flag} is {count}, and there are {most} {unit} at most; expected no more."
+            )
 
 
 def _foreign(kind: type, name: str, params: Mapping[str, Any]) -> str:

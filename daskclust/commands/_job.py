@@ -1,9 +1,9 @@
 """A fit or a prediction, of a cube or of a table: the same steps over the rows of either.
 
 A job has opened and checked all that it reads and writes.  It has a `plan` (what it would
-cost), a `mark`, `pairs` (arguments of ``fit``), `parts` (more workers have nothing to do) and
-`data` (what a model is fitted to).  It can `count` its rows, read their `labels`, tell `facts`
-for the results, and `write` what was asked for.
+cost), a `mark`, `replace` (flags of outputs), `pairs` (arguments of ``fit``), `parts` (more
+workers have nothing to do) and `data` (what a model is fitted to).  It can `count` its rows,
+read their `labels`, tell `facts` for the results, and `write` what was asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from daskclust.commands._examine import look_before_fit
 from daskclust.commands._hold_out import hold_out
 from daskclust.commands._jobs import effective
 from daskclust.commands._results import numbers_of
-from daskclust.commands._resume import resumable
+from daskclust.commands._resume import alone, resumable
 from daskclust.commands.console import Progress, counted, open_client
 from daskclust.report.legend import legend_of
 
@@ -28,7 +28,10 @@ def run_fit(
     options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
 ) -> dict[str, Any]:
     """Fit a model, write what was asked for, and return what became of it as JSON values."""
-    with open_client(options, useful_workers=job.parts, progress=progress) as client:
+    with (
+        alone(options, job.replace, job.mark),
+        open_client(options, useful_workers=job.parts, progress=progress) as client,
+    ):
         return fit_by(client, options, model, job, progress, began)
 
 
@@ -84,7 +87,10 @@ def run_predict(
     options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
 ) -> dict[str, Any]:
     """Label rows by a model, write what was asked for, and return what became of it."""
-    with open_client(options, useful_workers=job.parts, progress=progress):
+    with (
+        alone(options, job.replace),
+        open_client(options, useful_workers=job.parts, progress=progress),
+    ):
         job.count(progress)
         found = _record("predict", options, model)
         found |= {**job.facts("predict"), "n_clusters": len(legend_of(model).codes)}

@@ -6,8 +6,8 @@ import argparse
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from daskclust.commands._outputs import OUTPUTS, check_writable
 from daskclust.commands.console import Progress
 from daskclust.commands.signals import last_words
 from daskclust.engine import check_checkpoint
-from daskclust.storage.atomic import remove_stale
+from daskclust.storage.atomic import remove_stale, reserved
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact_all
 
-__all__ = ["check_resumable", "checkpoint_path", "job_mark", "resumable"]
+__all__ = ["alone", "check_resumable", "checkpoint_path", "job_mark", "resumable"]
 
 #: Options that decide what a job computes, besides the parameters of the estimator.  How it is
 #: run, told about, and compared with the truth makes it no other.
@@ -92,6 +92,27 @@ def check_resumable(options: argparse.Namespace, mark: str) -> None:
     # As it was given: a path would lose a slash of a URL.
     check_checkpoint(options.checkpoint if "://" in options.checkpoint else path)
     check_writable("--checkpoint", options.checkpoint, path)
+
+
+def alone(
+    options: argparse.Namespace, outputs: Iterable[str], mark: str | None = None
+) -> AbstractContextManager[None]:
+    """Keep the outputs, and the checkpoint of a fit, for this process.
+
+    Two runs would compute the same, or for one place, and the second learn it at its end.
+
+    Parameters
+    ----------
+    options : Namespace
+    outputs : iterable of str
+        Flags of what is written.
+    mark : str, optional
+        Of a fit.
+    """
+    given = (local_path(getattr(options, flag.removeprefix("--"))) for flag in outputs)
+    places = [place for place in given if place is not None]
+    state = None if mark is None else checkpoint_path(options, mark)
+    return reserved(places if state is None else [state, *places])
 
 
 def _first_output(options: argparse.Namespace) -> Path | None:

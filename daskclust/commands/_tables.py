@@ -16,7 +16,7 @@ import numpy as np
 
 from daskclust.colors import Legend
 from daskclust.commands._cubes import as_names, local_name, paths_of
-from daskclust.commands._estimators import takes_labels
+from daskclust.commands._estimators import check_count, takes_labels
 from daskclust.commands._outputs import check_outputs, check_report, job_of, places_of
 from daskclust.commands._plan import passes_of
 from daskclust.commands._results import agreements, agreements_in
@@ -303,6 +303,9 @@ def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, 
     table = _open(options, options.columns, options.label_column, options.truth, options.groups)
     replace = _check_outputs(options, table, mark)
     check_resumable(options, mark)
+    most = table.rows_at_most
+    if most:  # a table without rows is told when they are counted
+        check_count(params, most, "rows")
     constrained = bool(pairs) or options.label_column is not None
     plan = _plan(table, passes_of(params, constrained=constrained))
     return TableJob(options, table, plan, pairs, mark, replace)

@@ -18,6 +18,7 @@ from daskclust.commands._cubes import (
 )
 from daskclust.commands._estimators import (
     add_estimator_arguments,
+    check_count,
     make_estimator,
     takes_labels,
 )
@@ -238,12 +239,7 @@ def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
     cube = open_cube_of(options)
     n_pixels = cube.shape[0] * cube.shape[1]
     _check_pairs(pairs, n_pixels)
-    n_clusters = params.get("n_clusters", 1)
-    if isinstance(n_clusters, int) and n_clusters > n_pixels:
-        raise ValueError(
-            f"--n-clusters is {n_clusters}, and the image has {n_pixels} pixels; expected as many "
-            "clusters as pixels at most."
-        )
+    check_count(params, n_pixels, "pixels")
     maps = open_maps(options, cube, "labels", "truth")
     constrained = takes_labels(model) and bool(pairs or "labels" in maps)
     plan = make_plan(cube, options, params, constrained=constrained)

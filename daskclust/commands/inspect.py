@@ -128,9 +128,15 @@ def _label_map(group: zarr.Group, job: Any) -> dict[str, Any]:
         "shape": list(labels.shape),
         "chunks": list(labels.chunks),
         "dtype": str(labels.dtype),
-        "flag_meanings": labels.attrs.get("flag_meanings"),
+        **_classes_in(open_label_map(labels).names),
         "job": job,
     }
+
+
+def _classes_in(names: Mapping[int, str]) -> dict[str, Any]:
+    """Return codes and names of classes, as they were given."""
+    codes = sorted(names)
+    return {"flag_values": codes, "classes": [names[code] for code in codes]}
 
 
 def _is_label_tif(path: Any) -> bool:
@@ -142,13 +148,11 @@ def _is_label_tif(path: Any) -> bool:
 def _label_tif(path: str) -> dict[str, Any]:
     written = GeoTiff(path, LABEL_MAP).written()
     opened = open_label_map(path)
-    codes = sorted(opened.names)
     return {
         "kind": "label map",
         "shape": list(opened.shape),
         "chunks": [max(sizes) for sizes in opened.values.chunks],
-        "flag_values": codes,
-        "flag_meanings": " ".join("_".join(opened.name_of(code).split()) for code in codes),
+        **_classes_in(opened.names),
         "crs": opened.grid.crs_name,
         "job": None if written is None else written.attributes[JOB],
     }

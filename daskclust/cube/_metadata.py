@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -200,10 +201,13 @@ def read_meanings(attributes: Mapping[str, Any]) -> dict[int, str] | None:
     """Return the names of labels by number, from what `flags` writes or CF says."""
     names = attributes.get("class_names")
     try:
+        if isinstance(names, str):
+            # In formats whose attributes cannot be mappings.
+            names = json.loads(names)
         if isinstance(names, Mapping) and names:
             return {int(code): str(name) for code, name in names.items()}
         meanings, numbers = attributes.get("flag_meanings"), _flag_values(attributes)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         return None
     if numbers is None or not isinstance(meanings, str):
         return None
@@ -232,6 +236,7 @@ def _flag_values(attributes: Mapping[str, Any]) -> list[int] | None:
     if values is None:
         return None
     if isinstance(values, str):
-        values = values.replace(",", " ").split()
+        # Lists in tags, as rasterio or GDAL write them.
+        values = values.strip("[]{}").replace(",", " ").split()
     # One class may be written as a number, not a list.
     return [int(value) for value in np.atleast_1d(np.asarray(values)).tolist()]

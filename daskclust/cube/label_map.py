@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -193,22 +194,15 @@ class LabelMap:
         ImportError
             xarray is not installed.
         """
-        found = as_data_array(
+        return as_data_array(
             self.values,
             self.georeference,
             self.dimension_names,
             fill_value=-1,
             name="labels",
-            class_names=None,
+            class_names=self.names or None,
+            class_colors={code: self.color_of(code) for code in self.names},
         )
-        codes = sorted(self.names)
-        if codes:
-            found.attrs.update(
-                flag_values=codes,
-                flag_meanings=" ".join("_".join(self.name_of(code).split()) for code in codes),
-                flag_colors=" ".join(self.color_of(code) for code in codes),
-            )
-        return found
 
     def _repr_html_(self) -> str:
         return label_map_html(self)
@@ -355,8 +349,13 @@ def as_data_array(
     mapping = attributes.pop("grid_mapping", None)
     if mapping is not None:
         encoding["grid_mapping"] = mapping
+    if mapping in coordinates:
+        # Said there, and no mapping can be written as NetCDF.
+        attributes.pop("_CRS", None)
     if class_names is not None:
         attributes.update(flags(as_names(class_names), class_names, class_colors))
+        if "class_names" in attributes:
+            attributes["class_names"] = json.dumps(attributes["class_names"])
     out = xarray.DataArray(image, coordinates, names, name, attributes)
     out.encoding.update(encoding)
     return out

@@ -24,6 +24,7 @@ from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.scratch import recycle, spare
 from daskclust.reduction import Partial, Reduction, RowBlock
 from daskclust.storage.reads import NEVER_AGAIN, Retries, read
+from daskclust.storage.seen import SeenFiles
 
 __all__ = [
     "Block",
@@ -113,6 +114,8 @@ class LazyChunk:
     graph: Mapping[Any, Any]
     key: Any
     retries: Retries = NEVER_AGAIN
+    #: What it reads, as the client saw it; None where that is not known.
+    files: SeenFiles | None = None
 
     def load(self) -> Any:
         """Compute the chunk here and now, in this thread."""
@@ -123,6 +126,8 @@ class LazyChunk:
         return replace(self, graph={**self.graph, **dict(zip(names, values, strict=True))}).load()
 
     def _compute(self) -> Any:
+        if self.files is not None:
+            self.files.check()
         return dask.get(self.graph, self.key)
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -40,7 +41,8 @@ from daskclust.engine.dask_surface import (
     value_of,
 )
 from daskclust.storage.chunks import DirectArray
-from daskclust.storage.reads import Retries
+from daskclust.storage.reads import Retries, files_in
+from daskclust.storage.seen import SeenFiles
 
 __all__ = ["ArrayGraph", "cut", "graph_behind", "parts_read_again", "read_again"]
 
@@ -161,10 +163,11 @@ def read_again(X: Any) -> Any:
     return da.Array(graph, name, X.chunks, dtype=X.dtype, meta=X._meta)
 
 
-def parts_read_again(parts: Sequence[Any]) -> list[Any]:
+def parts_read_again(parts: Sequence[Any], files: Iterable[Path] = ()) -> list[Any]:
     """Return the parts of a Dask DataFrame, each failed read of which is tried again.
 
-    Parts on a cluster are returned unchanged.
+    Parts on a cluster are returned unchanged.  Where one of the local `files` has another size
+    than here, reading it is an error.
 
     Builds the graph: O(parts) on the client.
     """
@@ -177,7 +180,9 @@ def parts_read_again(parts: Sequence[Any]) -> list[Any]:
     keys = [part.key for part in parts]
     graph, inputs = needed(graph, keys)
     leaves = {key for key, node in graph.items() if is_leaf(node, inputs[key])}
-    guarded = ArrayGraph(keys, graph, inputs, leaves).whole()
+    local = frozenset(str(file.absolute()) for file in files)
+    guarded = _guarded(graph, inputs, leaves, Retries.configured(), local)
+    guarded = needed(guarded, keys)[0]
     owner = uuid4().hex
     names = {key: _own_name(key, owner) for key in guarded}
     return delayed_parts(f"{_READ}{owner}", renamed(guarded, names), [names[key] for key in keys])
@@ -312,10 +317,12 @@ def _guarded(
     dependencies: Mapping[Key, list[Key]],
     leaves: set[Key],
     retries: Retries,
+    files: Collection[str] = (),
 ) -> dict[Key, Any]:
     """Return a graph whose reads are tried again, each by itself, where they fail.
 
-    What a read refers to travels inside it; large values stay where they are, once.
+    What a read refers to travels inside it; large values stay where they are, once.  A
+    read of some files looks at their sizes before.
     """
     guarded = dict(graph)
     for key in _reads(graph, dependencies, leaves):
@@ -323,7 +330,9 @@ def _guarded(
             name for name in dependencies[key] if name not in graph or _is_large(graph[name])
         ]
         inside = (key, *(name for name in dependencies[key] if name not in outside))
-        chunk = LazyChunk({name: graph[name] for name in inside}, key, retries)
+        part = {name: graph[name] for name in inside}
+        seen = SeenFiles(file for file in files_in(part) if file in files) if files else None
+        chunk = LazyChunk(part, key, retries, seen)
         guarded[key] = task(partial(chunk.load_with, outside), *outside)
     return guarded
 

@@ -10,15 +10,25 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from daskclust.storage.urls import redact
 
-__all__ = ["discard", "hidden_sibling", "naming", "new_place", "put_in_place", "remove_stale"]
+__all__ = [
+    "discard",
+    "hidden_sibling",
+    "naming",
+    "new_place",
+    "put_in_place",
+    "remove_stale",
+    "reserved",
+]
 
 #: Errors of a disk that takes no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -164,3 +174,66 @@ def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterato
         put_in_place(partial, path)
     finally:
         discard(partial)
+
+
+@contextmanager
+def reserved(paths: Iterable[Path]) -> Iterator[None]:
+    """Keep places for this process, so that no other computes what is to lie there.
+
+    A hidden file beside each is locked, which ends with the process however that ends, and is
+    removed at the end.  On file systems without locks, and on Windows, nothing is kept.
+
+    Raises
+    ------
+    FileExistsError
+        Another process has one of them.
+    """
+    with ExitStack() as held:
+        for path in sorted(set(paths)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(_locked(path))
+        yield
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    place = path.with_name(f".{path.name}.lock")
+    file = _lock(path, place)
+    try:
+        yield
+    finally:
+        if file is not None:
+            # While it is locked: nobody else can hold a file that is gone.
+            place.unlink(missing_ok=True)
+            file.close()
+
+
+def _lock(path: Path, place: Path) -> Any:
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    while True:
+        file = place.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            who = file.read().strip() or "another process"
+            file.close()
+            raise FileExistsError(
+                f"{str(path)!r} is being written by {who}: wait for it, or give another name."
+            ) from None
+        except OSError:
+            # A file system that knows no locks.
+            return file
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), place.stat()):
+                break
+        # Who had it has just ended, and removed it.
+        file.close()
+    file.truncate(0)
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}")
+    file.flush()
+    return file

@@ -23,6 +23,7 @@ __all__ = [
     "NEVER_AGAIN",
     "Retries",
     "Tries",
+    "files_in",
     "is_passing",
     "patience_of_gdal",
     "persistently",
@@ -120,25 +121,28 @@ class Retries:
 NEVER_AGAIN = Retries()
 
 
-def _places(value: Any, depth: int = 7) -> Iterable[str]:
-    """Find what is read among what a task is given: arrays with a store, and parts of tables."""
+def _places(value: Any, depth: int = 7) -> Iterable[tuple[str, str | None]]:
+    """Find what is read among what a task is given: arrays with a store, and parts of tables.
+
+    Yields what a message may show, and of tables the name of the file.
+    """
     store = getattr(value, "store", None)
     if store is not None and hasattr(value, "shape"):
         name = getattr(value, "path", "")
         place = redact(store)
-        yield f"{place}/{name}" if name else place
+        yield f"{place}/{name}" if name else place, None
     elif _is_open_file(value):
-        yield redact(value.path)
+        yield redact(value.path), value.path
     elif depth and isinstance(value, Mapping):
         if isinstance(value.get("piece"), tuple):
             # Of Dask's Parquet: a file, and the numbers of its row groups.
-            yield _piece(*value["piece"])
+            yield _piece(*value["piece"]), str(value["piece"][0])
         for item in value.values():
             yield from _places(item, depth - 1)
     elif depth and isinstance(value, list | tuple):
         if len(value) > 2 and _is_open_file(value[0]):
             # Of Dask's CSV: a file, the first byte, and how many.
-            yield f"{redact(value[0].path)!r} from byte {value[1]}"
+            yield f"{redact(value[0].path)!r} from byte {value[1]}", value[0].path
         for item in value:
             yield from _places(item, depth - 1)
     elif depth:
@@ -147,6 +151,11 @@ def _places(value: Any, depth: int = 7) -> Iterable[str]:
             inner = getattr(value, name, None)
             if inner is not None and not callable(inner):
                 yield from _places(inner, depth - 1)
+
+
+def files_in(graph: Mapping[Any, Any]) -> list[str]:
+    """Return the files of tables that tasks read."""
+    return sorted({file for _, file in _places(graph) if file is not None})
 
 
 def _piece(path: object, groups: Any = None, *_: object) -> str:
@@ -161,7 +170,7 @@ def _is_open_file(value: Any) -> bool:
 
 def _what(key: Any, graph: Mapping[Any, Any]) -> str:
     name, *index = key if isinstance(key, tuple) else (key,)
-    place = next(iter(_places(graph)), None)
+    place, _ = next(iter(_places(graph)), (None, None))
     chunk = f"chunk {tuple(index)} of {name!r}" if index else repr(name)
     return chunk if place is None else f"{chunk} of {place}"
 

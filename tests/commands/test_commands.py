@@ -32,6 +32,7 @@ from daskclust.commands.console import Progress
 from daskclust.commands.inspect import advice
 from daskclust.exceptions import MemoryPlanError
 from daskclust.persistence.models import registry
+from daskclust.storage.atomic import reserved
 from daskclust.storage.seen import StoredArray
 
 
@@ -229,6 +230,19 @@ def test_wrong_usage(run: Any, arguments: str, message: str) -> None:
     assert not out
 
 
+@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
+@pytest.mark.parametrize("taken", ["state.npz", "l.zarr", "m.zarr"])
+def test_two_runs_for_one_place(run: Any, tmp_path: Path, taken: str) -> None:
+    """The second learns it before it computes, or starts workers."""
+    words = "fit S --n-clusters 3 --checkpoint state.npz --output l.zarr --model m.zarr"
+    with reserved([tmp_path / taken]):
+        code, out, err = run(words, cluster=False)
+    assert (code, out) == (1, "")
+    assert f"{taken}' is being written by process {os.getpid()}" in err
+    assert "Cluster" not in err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -244,7 +258,10 @@ def test_wrong_usage(run: Any, arguments: str, message: str) -> None:
         ("fit coop://pigeon --n-clusters 3 --output l.zarr", "fsspec package"),
         ("fit S --n-clusters 3 --output S", "in the same place as the cube"),
         ("fit S --n-clusters 3 --output a.zarr --model a.zarr/b", "in the same place as --output"),
-        ("fit S --n-clusters 3000 --output l.zarr", "the image has 2000 pixels"),
+        (
+            "fit S --n-clusters 3000 --output l.zarr",
+            "--n-clusters is 3000, and there are 2000 pixels at most",
+        ),
         ("fit S --n-clusters 3 --output file/l.zarr", "is no folder"),
         ("predict S --model S --output l.zarr", "ModelFormatError"),
         ("predict S --model none --output l.zarr", "no saved model"),

@@ -36,7 +36,7 @@ def test_a_label_map_is_one_whatever_its_format(
         assert cli.main(["inspect", str(tmp_path / name), "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert (found["kind"], found["shape"]) == ("label map", [20, 30])
-        assert found["flag_meanings"] == "sugar_beet wheat"
+        assert found["classes"] == ["sugar beet", "wheat"]
     assert cli.main(["inspect", str(tmp_path / "m.tif")]) == 0
     text = capsys.readouterr().out
     assert text.startswith("Label map\n")

@@ -245,6 +245,8 @@ def test_a_dry_run_computes_nothing(said: Said, parts: Path) -> None:
         ("parts --columns a --output s3://bucket/o", 1, "is a URL; expected a local folder"),
         ("parts --columns a --output taken", 1, "--output"),
         ("parts --columns a --output taken --overwrite", 1, "was not written by daskclust"),
+        ("parts --columns a,b --n-clusters 91 --output o", 1, "is 91, and there are 90 rows"),
+        ("few.csv --n-clusters 4 --output o", 1, "is 4, and there are 3 rows at most"),
         ("nothing.parquet --output o", 1, "There is no file"),
         ("cut.parquet --output o", 1, "cut.parquet' cannot be read as Parquet"),
         ("cut --output o", 1, "1.parquet' cannot be read as Parquet"),
@@ -264,10 +266,11 @@ def test_wrong_inputs_are_one_line(
     (tmp_path / "cut" / "1.parquet").write_bytes(whole[:-20])
     (tmp_path / "taken").mkdir()
     (tmp_path / "heads.csv").write_text("a,b\n")
+    (tmp_path / "few.csv").write_text("a,b\n1,2\n3,4\n5,6")
     (tmp_path / "void.csv").write_text("")
     np.save(tmp_path / "cube.npy", np.ones((3, 4, 2)))
     before = sorted(tmp_path.rglob("*"))
-    found, out, err = said("fit", *words.split(), "--n-clusters", 3)
+    found, out, err = said("fit", "--n-clusters", 3, *words.split())
     assert (found, out) == (code, "")
     assert message in " ".join(err.split())
     assert ".." not in err.strip()[-3:]

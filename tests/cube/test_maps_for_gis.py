@@ -249,3 +249,26 @@ def test_labels_that_xarray_wrote_in_version_2(tmp_path: Path) -> None:
     rows, found = scene.rows_of(tmp_path / "truth.zarr")
     assert set(found.tolist()) == {7}
     assert len(rows) == 20 * 50 - 25
+
+
+@pytest.mark.parametrize("first", ["m.zarr", "m.tif"])
+@pytest.mark.parametrize("then", ["again.zarr", "again.nc", "again.tif", "memory"])
+def test_names_are_the_same_text_everywhere(tmp_path: Path, first: str, then: str) -> None:
+    """CF's `flag_meanings` holds no blanks; names with blanks and underscores stay apart."""
+    cube = open_cube(geotiff(tmp_path))
+    names = {0: "low vegetation", 1: "low_vegetation", 2: "bare soil, wet"}
+    cube.write_labels(np.arange(cube.n_valid) % 3, tmp_path / first, class_names=names)
+    opened = open_label_map(tmp_path / first)
+    assert opened.names == names
+    image, place = opened.to_xarray(), tmp_path / then
+    assert image.attrs["flag_meanings"] == "low_vegetation low_vegetation bare_soil,_wet"
+    if then.endswith("zarr"):
+        image.to_dataset().to_zarr(place, consolidated=False)
+    elif then.endswith("nc"):
+        image.to_netcdf(place, engine="h5netcdf")
+    elif then.endswith("tif"):
+        image.rio.to_raster(place)
+    again = open_label_map(image if then == "memory" else place)
+    assert again.names == names
+    assert again.grid.crs_name == opened.grid.crs_name
+    assert_array_equal(again.values, opened.values)

@@ -22,6 +22,7 @@ from daskclust.engine import tasks
 pytestmark = [
     pytest.mark.filterwarnings("ignore:X has chunks of unknown length"),
     pytest.mark.filterwarnings("ignore:EM did not converge"),
+    pytest.mark.filterwarnings("ignore:The clusters had not converged"),
 ]
 ENGINE = Path(daskclust.__file__).parent / "engine"
 #: Workers take long to come back, and to import the package, as from a busy shared file system.

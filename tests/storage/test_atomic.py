@@ -11,7 +11,7 @@ import time
 import pytest
 
 from daskclust.storage import atomic
-from daskclust.storage.atomic import new_place, remove_stale
+from daskclust.storage.atomic import new_place, remove_stale, reserved
 
 HOST = atomic._host()
 
@@ -91,3 +91,23 @@ def test_a_full_disk_says_what_was_written(path):
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(OSError, match=r"^of another kind$"), new_place(path):
         raise OSError("of another kind")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
+def test_a_place_is_kept_for_one_process(path, tmp_path):
+    other = tmp_path / "made" / "map.zarr"
+    with reserved([path, other, path]):
+        who = rf"map.zarr' is being written by process {os.getpid()} on .*, since 20.*: wait"
+        with pytest.raises(FileExistsError, match=who), reserved([other]):
+            pass
+    assert sorted(item.name for item in tmp_path.rglob("*")) == ["fit.npz", "made"]
+    # Of a process that was killed the file stays, and the lock does not.
+    killed = (
+        "import os, pathlib, sys; from daskclust.storage.atomic import reserved\n"
+        "with reserved([pathlib.Path(sys.argv[1])]): os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", killed, str(path)], check=False)
+    assert (tmp_path / ".fit.npz.lock").exists()
+    with reserved([path]):
+        pass
+    assert not (tmp_path / ".fit.npz.lock").exists()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import html
-import json
 import math
 import os
 import re
 import zipfile
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +141,15 @@ def _attributes(file: Any) -> dict[str, Any]:
         # Hidden pixels are masked; the mask itself is not a feature.
         known = found.get(BAD_BANDS, [False] * n)
         found[BAD_BANDS] = [bad or hides for bad, hides in zip(known, alpha, strict=True)]
-    tags = file.tags(1)
+    # Of a single band others write them for the file.
+    tags = {**(file.tags() if n == 1 else {}), **file.tags(1)}
     if "class_names" in tags:
-        with suppress(ValueError, RecursionError):
-            found["class_names"] = json.loads(tags["class_names"])
+        found["class_names"] = tags["class_names"]
     elif (categories := _categories(file)) is not None:
         found["class_names"] = categories
     names = tags.get("flag_meanings"), tags.get("flag_values")
     if all(names):
-        found["flag_meanings"] = names[0]
-        found["flag_values"] = [int(value) for value in names[1].strip("[]").split(",")]
+        found["flag_meanings"], found["flag_values"] = names
     return found
 
 
