@@ -109,7 +109,7 @@ def alone(
     mark : str, optional
         Of a fit.
     """
-    given = (local_path(getattr(options, flag.removeprefix("--"))) for flag in outputs)
+    given = (local_path(getattr(options, flag[2:].replace("-", "_"))) for flag in outputs)
     places = [place for place in given if place is not None]
     state = None if mark is None else checkpoint_path(options, mark)
     return reserved(places if state is None else [state, *places])
