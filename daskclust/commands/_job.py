@@ -15,7 +15,7 @@ from typing import Any
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._examine import look_before_fit
 from daskclust.commands._hold_out import hold_out
-from daskclust.commands._jobs import effective
+from daskclust.commands._job_files import effective
 from daskclust.commands._results import numbers_of
 from daskclust.commands._resume import alone, resumable
 from daskclust.commands.console import Progress, counted, open_client

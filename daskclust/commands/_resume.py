@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from daskclust.commands._jobs import effective
+from daskclust.commands._job_files import effective
 from daskclust.commands._outputs import OUTPUTS, check_writable
 from daskclust.commands.console import Progress
 from daskclust.commands.signals import last_words

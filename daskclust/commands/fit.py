@@ -24,7 +24,7 @@ from daskclust.commands._estimators import (
 )
 from daskclust.commands._hold_out import add_hold_out_arguments, check_hold_out, fields_of
 from daskclust.commands._job import run_fit
-from daskclust.commands._jobs import add_job_arguments, with_file
+from daskclust.commands._job_files import add_job_arguments, with_file
 from daskclust.commands._label_sources import (
     add_known_classes,
     check_named,

@@ -14,7 +14,7 @@ from daskclust.commands._cubes import (
     store_and_variable,
 )
 from daskclust.commands._job import run_predict
-from daskclust.commands._jobs import add_job_arguments, with_file
+from daskclust.commands._job_files import add_job_arguments, with_file
 from daskclust.commands._label_sources import add_known_classes, check_named, sources_of
 from daskclust.commands._outputs import check_outputs, check_report, job_of, outputs_of
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text

@@ -17,7 +17,7 @@ from daskclust.commands._cubes import (
     paths_of,
     store_and_variable,
 )
-from daskclust.commands._jobs import add_job_arguments, with_file
+from daskclust.commands._job_files import add_job_arguments, with_file
 from daskclust.commands._label_sources import (
     add_resampling,
     check_named,

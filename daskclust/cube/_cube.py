@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust._types import Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube import _blocks
-from daskclust.cube._description import StoredCube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._grids import pixel_grid
 from daskclust.cube._html import cube_html
@@ -24,7 +23,7 @@ from daskclust.cube._images import Image, are_features, open_image, read_image
 from daskclust.cube._labels import align, as_codes, as_numbers, labeled_rows, widened
 from daskclust.cube._metadata import Names, as_names
 from daskclust.cube._pixels import sample_pixels, whitened
-from daskclust.cube._reading import CubeSource
+from daskclust.cube._reading import CubeSource, StoredCube
 from daskclust.cube._resampling import resampled
 from daskclust.cube._scaling import Scaling
 from daskclust.cube._survey import Surveyed, sample_dtype, take_survey

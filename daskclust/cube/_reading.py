@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import dask.array as da
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools
@@ -16,7 +18,7 @@ from daskclust.cube.layout import BlockGrid
 from daskclust.kernels.scratch import spare
 from daskclust.storage.seen import StoredArray
 
-__all__ = ["CubeSource"]
+__all__ = ["CubeSource", "StoredCube"]
 
 #: Bytes of stored values that are handled at a time.
 _TILE = 2**18
@@ -266,3 +268,26 @@ def _any_by_row(mask: Bools) -> Bools:
     if count:
         out[np.flatnonzero(mask) // mask.shape[1]] = True
     return out
+
+
+@dataclass(frozen=True)
+class StoredCube:
+    """How the values of a cube are stored; `array` is None where they come from a Dask array.
+
+    `order` are the axes of y, x and band in the array, and `shape` counts the bands that are left
+    out. `values` are lazy: pixels as rows where there is no array in Zarr. `may_be_masked`: some
+    value can mean "no data", so that valid pixels have to be counted.
+    """
+
+    array: zarr.Array | None
+    order: tuple[int, int, int]
+    shape: tuple[int, int, int]
+    dtype: np.dtype[Any]
+    values: da.Array
+    may_be_masked: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values, uncompressed."""
+        rows, columns, bands = self.shape
+        return rows * columns * bands * self.dtype.itemsize

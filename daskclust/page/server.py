@@ -266,10 +266,10 @@ class Page:
             pixels = [_pixel(wish)]
         elif wish["do"] == "polygon":
             try:
-                inside = pixels_inside(wish.get("corners") or [], self.session.shape)
+                covered = pixels_inside(wish.get("corners") or [], self.session.shape)
             except (TypeError, ValueError) as error:
                 raise Refused(str(error)) from error
-            pixels = [(int(row), int(column)) for row, column in inside]
+            pixels = [(int(row), int(column)) for row, column in covered]
             if not pixels:
                 raise Refused("The polygon covers no center of a pixel.")
         else:

@@ -42,7 +42,7 @@ __all__ = [
     "normalized_uncertainty",
     "open_for_questions",
     "spread_out",
-    "squared_gaps",
+    "squared_to_nearest",
 ]
 
 
@@ -50,7 +50,7 @@ __all__ = [
 _DIGITS = 12
 
 
-def squared_gaps(points: Floats, others: Floats) -> Floats:
+def squared_to_nearest(points: Floats, others: Floats) -> Floats:
     """Squared distance of each point to the nearest of others; infinity without any.
 
     Parameters
@@ -60,7 +60,7 @@ def squared_gaps(points: Floats, others: Floats) -> Floats:
 
     Examples
     --------
-    >>> squared_gaps(np.array([[0.0], [4.0]]), np.array([[1.0], [2.0]]))
+    >>> squared_to_nearest(np.array([[0.0], [4.0]]), np.array([[1.0], [2.0]]))
     array([1., 4.])
     """
     found = np.full(len(points), np.inf)
@@ -102,7 +102,7 @@ def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
     [0]
     """
     left = np.asarray(mass, dtype=np.float64).copy()
-    gaps = squared_gaps(points, known)
+    gaps = squared_to_nearest(points, known)
     chosen: list[int] = []
     while len(chosen) < count and (left > 0).any():
         scores = left if np.isinf(gaps).all() else left * np.sqrt(gaps)
@@ -504,7 +504,7 @@ def find_cells(
     request = CellRequest(space, nodes, known, labeled, doubt, n_doubts, count, seed, vain)
     table: CellTable = data.rows.reduce(CELLS, request)
     # Of several points in one place only one is met.
-    missed = squared_gaps(labeled[~table.met], labeled[table.met]) > 4 * SAME
+    missed = squared_to_nearest(labeled[~table.met], labeled[table.met]) > 4 * SAME
     if missed.any():
         raise ValueError(
             f"{int(missed.sum())} of the {len(table.met)} labeled rows that model was fitted "
