@@ -20,7 +20,7 @@ from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.persistence.schema import Entry, Number
 from daskclust.reduction import ASSIGN, CenterSets
 from daskclust.reduction.dp_means import FOUNDING, Founders, Founding, FoundingRequest
-from daskclust.starts.delta import farthest_first_delta
+from daskclust.starts.deterministic import farthest_first_delta
 
 __all__ = ["DPMeans"]
 

@@ -38,6 +38,22 @@ def _distinct(numbers: Ints) -> Ints:
     return numbers[np.diff(numbers, prepend=numbers[:1] - 1) != 0]
 
 
+def pairs_by_row(left: Ints, right: Ints, must: Bools, n_rows: int) -> dict[str, Any]:
+    """Return the fields of :class:`PairwiseConstraints` that list the pairs of each row."""
+    ends = np.concatenate([left, right])
+    # Stable: the pairs of a row stay in the order given, so sums of costs are repeatable.
+    order = np.argsort(ends, kind="stable")
+    indptr = np.zeros(n_rows + 1, dtype=np.int64)
+    np.cumsum(np.bincount(ends, minlength=n_rows), out=indptr[1:])
+    pair_index = np.tile(np.arange(len(left), dtype=np.int64), 2)[order]
+    return {
+        "indptr": indptr,
+        "neighbors": np.concatenate([right, left])[order].astype(np.int64),
+        "pair_index": pair_index,
+        "is_must_link": must[pair_index],
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class PairwiseConstraints:
     """Checked constraints, indexed by the rows they touch.
@@ -214,13 +230,6 @@ class PairwiseConstraints:
         classes = np.full(rows.size, -1, dtype=np.int64)
         classes[np.searchsorted(rows, label_rows)] = codes
 
-        ends = np.concatenate([left, right])
-        # Stable: the pairs of a row stay in the order given, so sums of costs are repeatable.
-        order = np.argsort(ends, kind="stable")
-        indptr = np.zeros(rows.size + 1, dtype=np.int64)
-        np.cumsum(np.bincount(ends, minlength=rows.size), out=indptr[1:])
-        pair_index = np.tile(np.arange(len(pairs), dtype=np.int64), 2)[order]
-
         graph = must_link_graph(left[kinds], right[kinds], classes, values.size)
         component = components(graph)
         count, contradiction = contradictions(
@@ -233,10 +242,7 @@ class PairwiseConstraints:
             pair_right=right.astype(np.int64),
             pair_is_must_link=kinds,
             pair_weight=weights,
-            indptr=indptr,
-            neighbors=np.concatenate([right, left])[order].astype(np.int64),
-            pair_index=pair_index,
-            is_must_link=kinds[pair_index],
+            **pairs_by_row(left, right, kinds, rows.size),
             classes=classes,
             class_values=values,
             implied_must_link_weight=implied[0],

@@ -2,12 +2,11 @@
 
 from daskclust.engine.blocks import as_matrix, check_shape, working_dtype
 from daskclust.engine.checkpoint import Checkpoint, Fingerprint, check_checkpoint
-from daskclust.engine.computing import compute
+from daskclust.engine.computing import compute, map_independent
 from daskclust.engine.driver import Fitted, Step, iterate, on_iteration, showing_progress
 from daskclust.engine.exchange import decide_within_groups
 from daskclust.engine.graphs import parts_read_again, read_again
 from daskclust.engine.grouping import Grouping, group_rows, row_record
-from daskclust.engine.independent import map_independent
 from daskclust.engine.labels import as_label_vector, open_label_pairs, open_labeled_rows
 from daskclust.engine.lazy import labeled_rows, make_rows, map_rows, pair_rows
 from daskclust.engine.lockstep import Job, run_together

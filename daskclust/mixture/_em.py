@@ -12,7 +12,7 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, Step
 from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.maximization import move_diagonal
+from daskclust.kernels.mixtures.expectation import move_diagonal
 from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
 
 __all__ = ["EMProblem", "EMState", "Floor", "maximize", "maximize_start"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,15 +15,17 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust._types import Floats
+from daskclust._types import Array, Floats
 from daskclust.cluster.kmeans import KMeans
-from daskclust.engine import Fitted, is_dask, map_rows, pair_rows, working_dtype
+from daskclust.engine import Fitted, as_matrix, is_dask, map_rows, pair_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, open_checkpoint
 from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
+from daskclust.estimator.values import check_block
 from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.ensemble import kernel_block, project
+from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor
-from daskclust.mixture._embedding import Embedding, Kernel
 from daskclust.mixture._ensemble import Member, Pool, draw_pool, train_members
 from daskclust.mixture._fitted import MixtureFunction
 from daskclust.mixture._incomplete import observed_pass
@@ -35,10 +38,11 @@ from daskclust.mixture._spectrum import (
     pool_basis,
 )
 from daskclust.persistence.saveable import Saveable
-from daskclust.persistence.schema import Array, Covariances, Entry, Number, Plain
+from daskclust.persistence.schema import Array as Stored
+from daskclust.persistence.schema import Covariances, Entry, Number, Plain
+from daskclust.reduction import RowBlock
 
-__all__ = ["PCKID"]
-
+__all__ = ["PCKID", "Embedding", "Kernel"]
 
 #: Rows that a member is trained on at most, unless ``max_samples`` says otherwise.
 MAX_SAMPLES = 10_000
@@ -190,17 +194,17 @@ class PCKID(
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "cluster_centers_": Array("k", "d"),
-        "eigenvalues_": Array("d", low=0.0),
+        "cluster_centers_": Stored("k", "d"),
+        "eigenvalues_": Stored("d", low=0.0),
         "inertia_": Number(low=0),
         "n_iter_": Number(int, low=0),
         "history_": Plain(list, records=True),
-        "_weights": Array("D", low=0.0),
-        "_means": Array("D", "p"),
+        "_weights": Stored("D", low=0.0),
+        "_means": Stored("D", "p"),
         "_covariances": Covariances("D", "p", "|", "D", "p", "p", high=1e300),
-        "_sizes": Array("m", kind="i", low=1, total="D"),
-        "_basis": Array("D", "d"),
-        "_shift": Array("p"),
+        "_sizes": Stored("m", kind="i", low=1, total="D"),
+        "_basis": Stored("D", "d"),
+        "_shift": Stored("p"),
         "_single": Number(bool),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
@@ -515,3 +519,56 @@ class PCKID(
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Coordinates of a block's rows, or their clusters; travels to workers.
+
+    Parameters
+    ----------
+    shift : ndarray of shape (p,), float64
+    basis : ndarray of shape (D, d), float64
+        Eigenvectors over the square root of the number of models.
+    row_dtype : dtype
+        That rows are converted to, and of the coordinates.
+    dtype : dtype
+        Of the posteriors.
+    centers : ndarray of shape (k, d), float64, optional
+        Ask for the nearest of them.
+    """
+
+    mixtures: Mixtures
+    shift: Floats
+    basis: Floats
+    row_dtype: Any
+    dtype: Any
+    centers: Floats | None = None
+
+    def __call__(self, x: Array, start: int) -> Array:
+        """Return one result a row."""
+        x = as_matrix(x, self.row_dtype)
+        check_block(x, start, missing=True)
+        found = project(x, self.mixtures, self.shift, self.basis, self.dtype)
+        if self.centers is None:
+            return found.astype(self.row_dtype, copy=False)
+        return nearest(found.astype(self.row_dtype, copy=False), self.centers)[0]
+
+    def of_rows(self, rows: RowBlock) -> Array:
+        """Return the results of a block as the engine hands it out."""
+        return self(rows.x, rows.runs[0][0])
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Kernel values between two blocks; travels to workers."""
+
+    mixtures: Mixtures
+    shift: Floats
+
+    def __call__(self, x: Array, y: Array) -> Floats:
+        """Return the kernel between all pairs of rows."""
+        blocks = [as_matrix(rows, np.dtype(np.float64)) for rows in (x, y)]
+        for rows in blocks:
+            check_block(rows, 0, missing=True)
+        return kernel_block(blocks[0], blocks[1], self.mixtures, self.shift)

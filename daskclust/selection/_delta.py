@@ -11,7 +11,7 @@ from daskclust.estimator.inputs import check_rows, check_weight
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.values import check_values
 from daskclust.reduction import SURVEY, SurveyRequest
-from daskclust.starts.delta import farthest_first_delta
+from daskclust.starts.deterministic import farthest_first_delta
 
 __all__ = ["suggest_delta"]
 

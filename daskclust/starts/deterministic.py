@@ -1,4 +1,4 @@
-"""Starts without chance: maximin, DKM++ and ROBIN.
+"""Starts without chance: maximin, DKM++ and ROBIN, and the price of clusters by farthest rows.
 
 Maximin is a reduction for each center, for data of any size.  The other two look
 at all pairs of rows: at all rows up to ``daskclust.init-rows`` of them, and at a
@@ -24,6 +24,7 @@ __all__ = [
     "density_centers",
     "density_picks",
     "dkm_rows",
+    "farthest_first_delta",
     "maximin_centers",
     "robin_rows",
     "row_budget",
@@ -213,3 +214,33 @@ def maximin_centers(
             break
         centers = np.concatenate([centers, chosen(found)])
     return centers
+
+
+def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
+    """Squared distance of the ``n_clusters``-th row in farthest-first order from the mean.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (p,), float64
+
+    Returns
+    -------
+    float
+        0 where there are not so many distinct rows.
+
+    Notes
+    -----
+    ``n_clusters`` passes, each of which measures one more point; 8 bytes a row
+    are kept between them where they fit, else all points are measured again.
+    """
+    keep = rows.can_keep(FARTHEST_FIRST_BYTES)
+    search = FARTHEST_FIRST if keep else FARTHEST_FIRST.without_carry()
+    points, carry = mean[None], None
+    delta = 0.0
+    for _ in range(n_clusters):
+        found, carry = rows.scan(search, FarthestFirst(points, mean), carry)
+        if not len(found):
+            return 0.0
+        delta = -float(found["key"][0])
+        points = np.concatenate([points, found["x"].astype(np.float64)])
+    return delta

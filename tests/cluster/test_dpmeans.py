@@ -18,7 +18,7 @@ from daskclust.engine import open_rows
 from daskclust.exceptions import CheckpointError
 from daskclust.kernels.dp_means import found_in_order
 from daskclust.reduction.dp_means import FOUNDING, Founders, FoundingRequest
-from daskclust.starts.delta import farthest_first_delta
+from daskclust.starts.deterministic import farthest_first_delta
 from daskclust.testing import CountingScheduler, reduce_groups, row_blocks
 from daskclust.testing.strategies import row_chunks
 

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Bools, Floats, Ints
 from daskclust.cluster.constrained.iteration import ConstrainedRows, RowAssignment
-from daskclust.constraints import PairwiseConstraints
+from daskclust.constraints import PairwiseConstraints, pairs_by_row
 from daskclust.estimator.fitting import OpenData
 from daskclust.exceptions import ConstraintError
 from daskclust.kernels.constraints import (
@@ -241,20 +241,12 @@ def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
     right = np.concatenate([c.pair_right, labeled[b]])
     must = np.concatenate([c.pair_is_must_link, same])
     weight = np.concatenate([c.pair_weight, weight])
-    ends = np.concatenate([left, right])
-    order = np.argsort(ends, kind="stable")
-    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(ends, minlength=len(rows)), out=indptr[1:])
-    index = np.tile(np.arange(len(left)), 2)[order]
     return ListedPairs(
         pair_left=left,
         pair_right=right,
         pair_is_must_link=must,
         pair_weight=weight,
-        indptr=indptr,
-        neighbors=np.concatenate([right, left])[order],
-        pair_index=index,
-        is_must_link=must[index],
+        **pairs_by_row(left, right, must, len(rows)),
         n_classes=0,
     )
 
