@@ -56,11 +56,12 @@ _SYSTEM = {
     *("benchmarks", "cluster", "commands", "cube", "datasets", "deploy", "docs", "examples"),
     *("fuzz", "mixture", "page", "papers", "prototypes", "report", "selection"),
     *("test_foreign_tables.py", "test_notebooks.py", "test_environments.py"),
+    *("test_killed_fits.py", "test_lost_workers.py"),
     *("test_readme.py", "test_release.py", "test_sklearn_contract.py", "test_static.py"),
     *("test_tables.py", "test_xarray.py"),
 }
 #: Fixtures that start some.
-_STARTS = {"address", "client", "cluster", "clusters", "run", "scene", "server"}
+_STARTS = {"address", "client", "cluster", "clusters", "mortal_client", "run", "scene", "server"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,7 +71,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         cost = pytest.mark.unit
         if item.get_closest_marker("slow") or item.get_closest_marker("benchmark"):
             cost = pytest.mark.release
-        elif _SYSTEM & set(item.path.parts) or _STARTS & set(getattr(item, "fixturenames", ())):
+        elif item.get_closest_marker("system"):  # one test of a file of parts
+            continue
+        elif (
+            _is_for_the_cluster(item)
+            or _SYSTEM & set(item.path.parts)
+            or _STARTS & set(getattr(item, "fixturenames", ()))
+        ):
             cost = pytest.mark.system
         item.add_marker(cost)
     # Those that share the cluster of two processes come last: it starts once, and idles for none.

@@ -110,6 +110,7 @@ def test_an_interrupted_fit_goes_on_to_the_identical_model(case, at, path, passe
     assert len(passes) < n_whole
 
 
+@pytest.mark.system
 def test_a_fit_killed_by_the_system_goes_on_to_the_identical_model(path):
     script = f"""
 import os, signal, sys

@@ -114,6 +114,7 @@ def quick() -> daskclust.KMeans:
     return daskclust.KMeans(3, init="random", random_state=0, max_iter=1, tol=1e9)
 
 
+@pytest.mark.system
 def test_a_worker_with_too_little_memory_refuses_the_first_pass():
     with one_worker("600MiB") as client:
         before = list(client.nthreads())
@@ -143,6 +144,7 @@ def test_a_limit_that_the_process_alone_fills_is_refused_and_the_advice_fits():
         assert not any(info.paused for info in worker_infos(client).values())
 
 
+@pytest.mark.system
 def test_the_configuration_of_the_workers_is_read():
     with one_worker("900MiB", pause=False, terminate=0.9, target=False, spill=False) as client:
         kept = client.persist(da.ones(10 * MIB, chunks=MIB))  # 80 MiB

@@ -105,6 +105,7 @@ def test_a_fit_that_fails_leaves_no_thread(terminal: Terminal) -> None:
     assert "Slow: " in terminal.getvalue()
 
 
+@pytest.mark.system
 def test_a_cluster_is_named_by_its_dashboard(tmp_path: Path) -> None:
     """In a process of its own, on a real pseudo-terminal."""
     pytest.importorskip("bokeh", reason="needs the extra `dashboard`")
