@@ -17,8 +17,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 def test_page_shows_what_was_measured() -> None:
     page = PAGE.read_text()
     assert page == with_tables(page, *kept_results())
-    assert page.count("<!-- end -->") == page.count("<!-- table: ") + page.count("<!-- scores -->")
-    assert page.count("| salinas |") == page.count("<!-- end -->")
+    marks = ("<!-- table: ", "<!-- scores -->", "<!-- beside -->")
+    assert page.count("<!-- end -->") == sum(page.count(mark) for mark in marks)
+    # All tables but the last, where each line names the labels, too.
+    assert page.count("| salinas |") == page.count("<!-- end -->") - 1
+    assert page.count("| salinas, 1 % |") == 1
     changed = [dict(record, ari=0.0) for record in kept_results()[0]]
     assert page != with_tables(page, changed, kept_results()[1])
 
