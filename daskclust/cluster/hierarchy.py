@@ -27,7 +27,7 @@ from daskclust.estimator.spaces import Metric
 from daskclust.kernels.nearest.assign import SEGMENT, label_sums, nearest
 from daskclust.kernels.nearest.tree import CenterTree, nearest_leaf
 from daskclust.reduction.tree import LEAF_STATISTICS, LeafQuery
-from daskclust.storage.grouped import GroupedRows, temporary_folder
+from daskclust.storage.grouped import GroupedRows, remove_remains, temporary_folder
 
 __all__ = ["HierarchyProblem", "HierarchyState", "Spill", "choose_parents", "give_out"]
 
@@ -86,7 +86,8 @@ class Spill:
         self._stack = ExitStack()
 
     def __enter__(self) -> Spill:
-        """Return the same."""
+        """Remove what killed fits left there: this one may need no folder of its own."""
+        remove_remains(self.base)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -24,11 +24,24 @@ from daskclust.storage.processes import unseen
 from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.urls import redact
 
-__all__ = ["GroupedRows", "TemporaryFolder", "temporary_folder"]
+__all__ = ["GroupedRows", "TemporaryFolder", "remove_remains", "temporary_folder"]
 
 #: The head of a part: these letters, its number of groups, and of records.
 _HEAD = struct.Struct("<8sqq")
 _MAGIC = b"dcrows01"
+
+
+def remove_remains(base: Path | str | None = None) -> Path | None:
+    """Remove what killed processes left where :func:`temporary_folder` makes its folders.
+
+    Return that place, None where it is not of this file system.
+    """
+    if base is None:
+        base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    path = local_path(base)
+    if path is not None:
+        remove_stale(path / "daskclust-rows")
+    return path
 
 
 @contextmanager
@@ -46,9 +59,7 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
     >>> Path(folder).exists()
     False
     """
-    if base is None:
-        base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    path = local_path(base)
+    path = remove_remains(base)
     if path is None:
         check_protocol(base)
         folder = f"{str(base).rstrip('/')}/{hidden_sibling(Path('daskclust-rows'), 'partial').name}"
@@ -58,7 +69,6 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
             remove_folder(folder)
         return
     path.mkdir(parents=True, exist_ok=True)
-    remove_stale(path / "daskclust-rows")
     made = hidden_sibling(path / "daskclust-rows", "partial")
     with naming(made):
         made.mkdir()

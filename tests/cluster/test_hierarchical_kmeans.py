@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import dask
@@ -16,6 +18,7 @@ from daskclust import HierarchicalKMeans, KMeans
 from daskclust.cluster import hierarchy
 from daskclust.cluster.hierarchy import choose_parents, give_out
 from daskclust.exceptions import CheckpointError
+from daskclust.storage.atomic import hidden_sibling
 from daskclust.storage.grouped import GroupedRows
 
 
@@ -205,6 +208,12 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch, stop_aft
     same(model, expected)
     # Rows that are grouped once more are no pass of the fit.
     assert [r["passes"] for r in model.history_] == [r["passes"] for r in expected.history_]
+    # Nor does a fit that is over leave what a killed one has left.
+    asked = [sys.executable, "-c", "import os; print(os.getpid())"]
+    gone = int(subprocess.run(asked, capture_output=True, check=True).stdout)
+    name = hidden_sibling(tmp_path / "daskclust-rows", "partial").name
+    (tmp_path / name.replace(f"-{os.getpid()}-", f"-{gone}-")).mkdir()
+    same(HierarchicalKMeans((5, 6), checkpoint=path, **given).fit(X), expected)
     with pytest.raises(CheckpointError):
         HierarchicalKMeans((5, 6), checkpoint=path, **{**given, "random_state": 1}).fit(X)
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
