@@ -112,6 +112,7 @@ def test_kernels(
 
 @pytest.mark.parametrize("name", DATA_SETS)
 @pytest.mark.parametrize(("threshold", "tolerance"), [("closed", 1e-4), ("bisection", 1e-9)])
+@pytest.mark.system
 def test_reference(data_dir: Path, name: str, threshold: Any, tolerance: float) -> None:
     """The plain loops, on which other tests rely, are what was published."""
     for case, given in sparse_cases(data_dir, name):
@@ -127,6 +128,7 @@ def test_reference(data_dir: Path, name: str, threshold: Any, tolerance: float) 
 
 
 @pytest.mark.parametrize("stretched_box", [True, False])
+@pytest.mark.system
 def test_reference_on_edge_cases(data_dir: Path, stretched_box: bool) -> None:
     """Limits, shifts, scales, ties, repeated and contradictory pairs, empty clusters.
 
