@@ -342,12 +342,17 @@ def draw_confusion(
     ax : matplotlib Axes
     counts : array of shape (classes, clusters), int
     classes, clusters : sequence
-        Names.  Clusters are ordered such that the diagonal is large.
+        Names.  On the diagonal are those of one name; where none has, clusters are ordered such
+        that the diagonal is large.
     title : str, default=None
     """
     table = np.asarray(counts, dtype=float)
-    matched_rows, matched = linear_sum_assignment(table, maximize=True)
-    order = [*matched[np.argsort(matched_rows)], *sorted(set(range(table.shape[1])) - set(matched))]
+    named = list(clusters)
+    matched = [named.index(name) for name in classes if name in named]
+    if not matched:
+        rows, columns = linear_sum_assignment(table, maximize=True)
+        matched = columns[np.argsort(rows)].tolist()
+    order = [*matched, *sorted(set(range(table.shape[1])) - set(matched))]
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)
     shares = shares[:, order]
     ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")

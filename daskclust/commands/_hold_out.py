@@ -25,13 +25,13 @@ def add_hold_out_arguments(group: Any) -> None:
         "--hold-out",
         type=_share,
         metavar="SHARE",
-        help="keep this share of the labels of each class apart, whole fields (touching pixels of "
-        "one class) or of a table whole --groups, and say how well the fit tells them",
+        help="keep this share of the labels apart, as whole fields (touching pixels of a class) or "
+        "--groups, and tell the accuracy on them",
     )
     group.add_argument(
         "--baseline",
         action="store_true",
-        help="tell how well 1-NN and a random forest do on the labels kept apart",
+        help="tell that of 1-NN and a random forest, too",
     )
 
 

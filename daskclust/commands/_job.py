@@ -12,6 +12,7 @@ import argparse
 import time
 from typing import Any
 
+from daskclust.commands._class_colors import paint
 from daskclust.commands._estimators import flags_of, takes_labels
 from daskclust.commands._examine import look_before_fit
 from daskclust.commands._hold_out import hold_out
@@ -73,6 +74,8 @@ def fit_by(
         found = _record("fit", options, model, flags)
         found |= {**job.facts("fit"), "cluster": cluster, **numbers_of(model)}
         job.name(model)
+        if options.colors is not None:
+            paint(model, options.colors)
         if apart is not None:
             # In the place of the agreement with labels, of which the fit has seen most.
             with progress.task("Accuracy on labels kept apart"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from daskclust.commands._class_colors import read_class_colors
 from daskclust.commands._cubes import (
     add_cube_arguments,
     open_cube_of,
@@ -83,6 +84,11 @@ def add_command(commands: Any) -> None:
     add_score_argument(group)
     add_smoothing_arguments(group)
     group.add_argument("--title", metavar="TEXT", help="of the report")
+    group.add_argument(
+        "--colors",
+        metavar="FILE",
+        help="colors of classes, which the model keeps: CSV of class,color, or a QGIS style (.qml)",
+    )
     add_cluster_arguments(parser)
     add_job_arguments(parser).add_argument(
         "--checkpoint",
@@ -120,6 +126,8 @@ def _run(options: argparse.Namespace) -> int:
     job: Any
     learns = options.labels is not None or options.label_column is not None
     check_hold_out(options, learns and takes_labels(model))
+    if options.colors is not None:
+        read_class_colors(options.colors)  # refused now, not after the fit
     if is_table(options):
         job = open_table_to_fit(options, model, _pairs_of(options, model))
     else:
@@ -268,7 +276,7 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     for name in ("labels", "truth", "mask"):
         given = getattr(options, name)
         inputs |= sources_of(f"--{name}", given)
-    for name in ("must_link", "cannot_link", "config", "checkpoint"):
+    for name in ("must_link", "cannot_link", "config", "checkpoint", "colors"):
         given = getattr(options, name)
         inputs[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
     check_report(options)

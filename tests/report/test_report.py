@@ -332,6 +332,10 @@ def test_drawn_lines(page: tuple[Path, Any]) -> None:
         axes[5], [[0, 9, 1], [5, 0, 0]], classes=["a", "b"], clusters=["x", "y", "z"]
     )
     assert [t.get_text() for t in axes[5].get_xticklabels()] == ["y", "x", "z"]
+    # Classes that are exchanged stay off the diagonal.
+    names = ["a", "b"]
+    plotting.draw_confusion(axes[5], [[0, 9], [5, 0]], classes=names, clusters=names[::-1])
+    assert [t.get_text() for t in axes[5].get_xticklabels()] == names
     figure.savefig(io.BytesIO(), format="png")
 
 
