@@ -181,7 +181,9 @@ def main(name: str, n_kills: int, folder: Path) -> None:
     # the looks at the data and what lies between two checkpoints, or after the last.
     written = np.flatnonzero(np.array([*whole["events"], "written"]) == "written")
     steps = np.diff(written, prepend=-1)
-    deadly = max(13, int(steps.max()) + 8)
+    # A tree of centers groups its rows anew: a pass, and two events for each block.
+    more = 1 + 2 * 6 if name == "HierarchicalKMeans" else 0
+    deadly = max(13, int(steps.max()) + 8 + more)
     n_runs, last = 0, {"signal": int(signal.SIGKILL)}
     while last["signal"] and n_runs < 100:
         n_runs, last = n_runs + 1, forked(name, path, deadly)
