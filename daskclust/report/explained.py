@@ -53,7 +53,7 @@ def add_profiles(
     page.section(
         "Each cluster in numbers",
         "".join(
-            f"<details><summary>{escape(profiles.names[at])}</summary>"
+            f"<details><summary>Cluster {escape(profiles.names[at])}</summary>"
             f"{_table(profiles, at, label)}</details>"
             for at, label in enumerate(profiles.labels[:_CLUSTERS].tolist())
         ),
