@@ -30,7 +30,7 @@ __all__ = ["Learned", "Learner"]
 #: Questions whose effect is foreseen, draws for it, and rows drawn evenly for when cells run out.
 _BATCH, _DRAWS, _SPARE = 10, 50, 100
 #: Labels that the graph is given at most, drawn evenly among the classes: so a refit stays short.
-_MOST = 300
+_MOST = 150
 #: Expected change of the map, by the next answers, below which there are enough.
 _ENOUGH = 0.01
 
