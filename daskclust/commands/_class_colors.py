@@ -57,15 +57,16 @@ def _of_style(path: str, text: str) -> dict[str, str]:
         raise ValueError(f"--colors {path!r} cannot be read as a QGIS style: {error}.") from error
     found: dict[str, str] = {}
     for entry in root.iter("paletteEntry"):
-        found[entry.get("label") or entry.get("value", "")] = entry.get("color", "").lower()
+        name = entry.get("label", "") or entry.get("value", "")
+        found[name] = entry.get("color", "").lower()
     symbols = {}
     for symbol in root.iter("symbol"):
         said = [item.get("value", item.get("v", "")) for item in symbol.iter() if _names(item)]
         if said:
             parts = [int(part) for part in said[0].split(",")[:3]]
-            symbols[symbol.get("name")] = "#{:02x}{:02x}{:02x}".format(*parts)
+            symbols[symbol.get("name", "")] = "#{:02x}{:02x}{:02x}".format(*parts)
     for category in root.iter("category"):
-        color = symbols.get(category.get("symbol"))
+        color = symbols.get(category.get("symbol", ""))
         if color is not None and category.get("value"):
             found[category.get("value", "")] = color
     return found

@@ -1,7 +1,7 @@
 """``daskclust fit`` on a cube ten times larger than its workers: memory, speed, the report.
 
 ``python tests/benchmarks/cube.py`` writes a cube of ``--gigabytes`` in a ``--format``, reads it
-bare and for clustering (``bench.py``), and runs ``daskclust fit`` from the file to label
+bare and for clustering (``daskclust bench``), and runs ``daskclust fit`` from the file to label
 map, model and report, all on two workers of 1 GB each, whose memory is watched from outside.
 """
 
@@ -27,7 +27,6 @@ BANDS = 100
 #: Share of a bare sum's speed that a pass must reach: files are also decoded by their libraries.
 TARGET_SPEED = {"scene.zarr": 0.95, "scene.tif": 0.5, "scene.nc": 0.5}
 LIMIT = 10**9
-BENCH = Path(__file__).with_name("bench.py")
 
 
 def _tiles(side: int, block: int) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -119,7 +118,7 @@ def _run(*arguments: str, folder: Path) -> tuple[dict[str, Any], float, float]:
     log = folder / "progress.txt"
     with log.open("a") as progress:
         process = subprocess.Popen(
-            [sys.executable, *arguments, "--json"],
+            [sys.executable, "-m", "daskclust", *arguments, "--json"],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=progress,
@@ -153,13 +152,12 @@ def measure(
         FORMATS[scene](folder / scene, side, block)
         cluster = ("--local", "2", "--memory-limit", str(LIMIT))
         speed, _, _ = _run(
-            *(str(BENCH), scene, "--n-clusters", str(k), "--passes", str(iterations)),
+            *("bench", scene, "--n-clusters", str(k), "--passes", str(iterations)),
             *cluster,
             folder=folder,
         )
         found, worker, client = _run(
-            *("-m", "daskclust", "fit", scene, "--n-clusters", str(k)),
-            *("--max-iter", str(iterations)),
+            *("fit", scene, "--n-clusters", str(k), "--max-iter", str(iterations)),
             *("--init", "random", "--n-init", "1"),
             *("--output", "labels.zarr", "--model", "model.zarr", "--report", "report.html"),
             *cluster,

@@ -1,6 +1,6 @@
 """How far one scheduler carries: a model of its costs, and hundreds of simulated workers.
 
-``python tests/benchmarks/scaling.py`` fits the model of ``bench.py`` to passes on few
+``python tests/benchmarks/scaling.py`` fits the model of ``daskclust bench`` to passes on few
 workers, and compares what it says of more with what they take.  Simulated workers share the cores
 with scheduler and client, which those of a cluster do not; their processor time is told apart.
 """
@@ -11,10 +11,11 @@ import argparse
 from dataclasses import replace
 
 from _timing import middle, print_table
-from cluster_passes import measure_overhead, measure_scaling, rows_for
-from cost_model import CostModel, Sample
 from distributed import Client, LocalCluster
 from simulated import simulated
+
+from daskclust.commands._cost_model import CostModel, Sample
+from daskclust.commands._scaling import measure_overhead, measure_scaling, rows_for
 
 #: By how much a prediction may be wrong.
 TARGET = 0.3

@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dask
-import made_rows  # noqa: F401 - what the workers run, once for all processes
 from distributed import Client, Worker
+
+import daskclust.commands._scaling  # noqa: F401 - what the workers run, once for all processes
 
 #: Workers of a process.
 EACH = 16

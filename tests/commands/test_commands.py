@@ -652,7 +652,7 @@ def test_every_pass_of_a_fit_is_announced(monkeypatch: pytest.MonkeyPatch) -> No
     assert passes[0] == ("survey", 1)
 
 
-# Inspect, doctor
+# Inspect, doctor, bench
 
 
 def test_inspect_describes_a_cube(run: Any, folder: Path) -> None:
@@ -843,6 +843,15 @@ def test_a_process_that_sees_other_files_is_told(tmp_path: Path) -> None:
     assert shares_folder(str(tmp_path), "token") is None
     assert "does not see" in str(shares_folder(str(tmp_path / "b.zarr"), "token"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zarr", "token"]
+
+
+def test_bench_compares_with_a_bare_sum(run: Any) -> None:
+    code, out, err = run("bench S --passes 2 --json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert len(found["pass_seconds"]) == 2
+    assert found["share_of_bare_speed"] > 0
+    assert "of a bare sum's speed" in run("bench S --passes 1")[1]
 
 
 def test_small_readers() -> None:

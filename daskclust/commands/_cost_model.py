@@ -11,6 +11,8 @@ from scipy.optimize import nnls
 
 from daskclust._types import Floats
 
+__all__ = ["CostModel", "Forecast", "Sample", "n_tasks"]
+
 #: Partials that a task merges.
 _SPLIT_EVERY = 8
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +15,7 @@ from daskclust.engine.tasks import Slot, Task, WorkerSlots
 from daskclust.engine.workers import workers_of
 from daskclust.reduction import Reduction
 
-
-def process() -> tuple[str, int]:
-    """Return what tells processes apart."""
-    return socket.gethostname(), os.getpid()
+__all__ = ["MadeRows"]
 
 
 def _make(start: int, size: int, n_features: int) -> Group:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from cost_model import Sample
 from dask.utils import parse_bytes
-from made_rows import MadeRows, process
 
 from daskclust._types import Floats
+from daskclust.commands._cost_model import Sample
+from daskclust.engine.made import MadeRows
 from daskclust.reduction import ASSIGN, CenterSets
+
+__all__ = ["measure_overhead", "measure_scaling", "rows_for"]
 
 #: Rows of a block that holds next to nothing.
 _TINY = 10
@@ -144,9 +148,13 @@ def measure_scaling(
     return measured
 
 
+def _process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
+
+
 def _one_a_process(client: Any) -> list[str]:
     """Return one worker of each process that has workers."""
-    return list({process: address for address, process in client.run(process).items()}.values())
+    return list({process: address for address, process in client.run(_process).items()}.values())
 
 
 def measure_overhead(
