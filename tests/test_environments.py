@@ -34,7 +34,7 @@ def main(folder):
     scene = zarr.open_array(folder + "/scene.zarr", mode="w", shape=(20, 15, 4), chunks=(8, 15, 4),
                             dtype="float32")
     scene[:] = x.reshape(20, 15, 4).astype("float32")
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         with Client(cluster):
             lazy = da.from_array(x, chunks=(70, 4))
             for model, more in (

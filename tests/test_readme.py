@@ -82,7 +82,7 @@ def test_configuration_keys_are_those_of_the_package() -> None:
 def test_figures_of_labels_are_those_of_the_results() -> None:
     found = json.loads((ROOT / "tests" / "benchmarks" / "labels.json").read_text())["results"]
     said = re.search(
-        r"index of ([\d.]+) on the scene\s+Salinas-A, a nearest-neighbor classifier ([\d.]+), "
+        r"index of ([\d.]+) on\s+the scene\s+Salinas-A, a nearest-neighbor classifier ([\d.]+), "
         r"k-means without labels ([\d.]+) ",
         README,
     )

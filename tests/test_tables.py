@@ -265,7 +265,7 @@ def test_without_workers_tables_are_given_up(parquet: Path, tmp_path: Path) -> N
     table = open_table(parquet, label_column="crop")
     model = KMeans(3, random_state=0).fit(table.samples)
     with (
-        LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, dashboard_address=":0") as cluster,
         Client(cluster),
         dask.config.set({"daskclust.worker-timeout": "1s"}),
     ):

@@ -146,6 +146,7 @@ def _run(options: argparse.Namespace) -> int:
     _check_outputs(options, saving)
     cube = open_cube_of(options, scale="none")
     file = AnswersFile(options.labels)
+    file.check()
     if file.is_package and cube.pixel_grid.crs is None:
         options.parser.error(
             "--labels: the scene states no coordinate system, which a GeoPackage needs; use "

@@ -242,7 +242,7 @@ def hierarchical(share: float = 1.0) -> dict[str, float]:
         rows.to_zarr(store)
         with (
             LocalCluster(
-                n_workers=2, threads_per_worker=1, memory_limit="1.5GB", dashboard_address=None
+                n_workers=2, threads_per_worker=1, memory_limit="1.5GB", dashboard_address=":0"
             ) as cluster,
             Client(cluster) as client,
         ):

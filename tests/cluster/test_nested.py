@@ -274,9 +274,7 @@ def slow_data(p=3):
 
 def lloyd(data, start, momentum):
     """All states of Lloyd's algorithm, from the start to a tolerance."""
-    problem = LloydProblem(
-        open_rows(data), lambda: start, 300, 1e-5, momentum=momentum, algorithm="lloyd"
-    )
+    problem = LloydProblem(open_rows(data), lambda: start, 300, 1e-5, momentum=momentum)
     states = [problem.begin()]
     while not states[-1].converged.all():
         states.append(problem.step(states[-1]).state)
