@@ -1,7 +1,7 @@
 """Trees and density on prototypes beside those of all rows: agreement, noise, processor time.
 
     python tests/benchmarks/trees.py [--seeds 5] [--rows 100000000] [--parts ward density boxes
-        large fits]
+        large fits sets]
 
 ``ward``: adjusted Rand index with the classes, of SciPy's cut of all rows and of 2000 prototypes.
 ``density``: 100 000 rows, a fifth of them uniform noise; planted clusters and two moons; index
@@ -9,6 +9,8 @@ with the labels of all rows (hdbscan, where it is installed and p = 2; else the 
 precision and recall of noise.  ``boxes``: DBSCAN of more and more rows, seconds for 1e6.
 ``large``: DBSCAN of ``--rows`` points on disk, by two workers of 500 MB beside what they import.
 ``fits``: whole fits of 1e6 rows of 50 features with 2000 prototypes, beside ``KMeans(400)``.
+``sets``: every open set with classes, index with them: of scikit-learn on a sample of 4000 rows,
+and of all rows by 2000 prototypes.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 import dask
 import dask.array as da
 import numpy as np
+import sklearn.cluster
 import zarr
 from _timing import peak_memory
 from distributed import Client, LocalCluster
@@ -174,6 +177,37 @@ def fits() -> None:
         print(f"{type(model).__name__}: {cpu:.1f} s of processor, {wall:.1f} s")
 
 
+def sets() -> None:
+    """Print a line of a table for each open set with classes."""
+    print("| set | rows | classes | Ward of a sample | Ward | HDBSCAN of a sample | HDBSCAN |")
+    print("|---|---|---|---|---|---|---|")
+    for path in sorted(DATA.glob("*.npz")):
+        stored = np.load(path)
+        if not {"X", "y"} <= set(stored.files):
+            continue
+        X = stored["X"].reshape(len(stored["X"]), -1).astype(float)
+        truth = np.unique(stored["y"], return_inverse=True)[1].ravel()
+        if not np.isfinite(X).all() or len(truth) != len(X):
+            continue
+        k = int(truth.max()) + 1
+        some = np.arange(len(X))
+        if len(X) > 4000:
+            some = np.random.default_rng(0).choice(len(X), 4000, replace=False)
+        of_sample = (
+            sklearn.cluster.AgglomerativeClustering(k),
+            sklearn.cluster.HDBSCAN(max(2, len(some) // 100), min_samples=10, copy=True),
+        )
+        of_all = (
+            daskclust.AgglomerativeClustering(k, random_state=0),
+            daskclust.HDBSCAN(0.01, min_samples=10, n_prototypes=2000, random_state=0),
+        )
+        found = [f"{path.stem} | {len(X)} | {k}"]
+        for peer, model in zip(of_sample, of_all, strict=True):
+            found.append(f"{adjusted_rand_score(truth[some], peer.fit(X[some]).labels_):.3f}")
+            found.append(f"{adjusted_rand_score(truth, model.fit(X).labels_):.3f}")
+        print("| " + " | ".join(found) + " |", flush=True)
+
+
 def main() -> None:
     """Run the parts."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -188,6 +222,7 @@ def main() -> None:
         "boxes": boxes,
         "large": lambda: large(options.rows),
         "fits": fits,
+        "sets": sets,
     }
     for part in options.parts:
         parts[part]()
