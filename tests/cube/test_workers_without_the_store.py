@@ -101,13 +101,31 @@ def scene(place: Path) -> Path:
 
 
 def test_an_input_that_a_worker_does_not_see(half_blind: Client, scene: Path) -> None:
-    cube = daskclust.open_cube(scene, variable="cube")
+    samples = daskclust.open_cube(scene, variable="cube").samples
     with pytest.raises(StoreError, match=r"worker tcp://.* does not see '.*scene-\d+\.zarr/cube'"):
-        cube.samples.sum().compute()
-    with pytest.raises(StoreError, match="does not see"):
-        daskclust.open_cube(scene, variable="cube", nodata=0).n_valid  # noqa: B018
-    with pytest.raises(StoreError, match="does not see"):
-        daskclust.KMeans(3, random_state=0).fit(cube.samples)
+        half_blind.compute(samples, workers=["blind"]).result()
+    refused_or_right(lambda: samples.sum().compute(), "does not see")
+    refused_or_right(
+        lambda: daskclust.open_cube(scene, variable="cube", nodata=0).n_valid, "does not see"
+    )
+    refused_or_right(lambda: inertia(samples), "does not see")
+
+
+def inertia(samples: da.Array) -> float:
+    return float(daskclust.KMeans(3, random_state=0).fit(samples).inertia_)
+
+
+def refused_or_right(found: Callable[[], float], message: str) -> None:
+    """Run what either worker may do: the blind one refuses, the other one may do all by itself."""
+    with dask.config.set(scheduler="synchronous"):
+        expected = found()
+    try:
+        result = found()
+    except StoreError as error:
+        if not re.search(message, str(error)):
+            raise
+    else:
+        assert result == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -230,8 +248,8 @@ def test_a_copy_of_the_store_that_lacks_chunks(
     # Blocks of several chunks, of which some are there.
     with pytest.raises(StoreError, match="does not see the chunk"):
         on_blind(lazy.rechunk((30, 30, 3)))
-    with pytest.raises(StoreError, match=r"does not see the chunk.*shared file system"):
-        daskclust.KMeans(3, random_state=0).fit(daskclust.open_cube(path).samples)
+    samples = daskclust.open_cube(path).samples
+    refused_or_right(lambda: inertia(samples), r"does not see the chunk.*shared file system")
     code, said = diagnosed(half_blind, str(path))
     assert code == 1
     assert re.search(r"Worker tcp://\S+ it lacks \d+ of the \d+ stored chunks of", said), said
