@@ -21,7 +21,7 @@ from daskclust.constraints._checks import (
 )
 from daskclust.estimator.partial_labels import NO_LABELS, read_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
-from daskclust.kernels.constraints import violated_pairs
+from daskclust.kernels.constraints.pairs import violated_pairs
 
 __all__ = ["VIOLATION_DTYPE", "PairwiseConstraints"]
 

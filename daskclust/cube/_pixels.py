@@ -16,7 +16,7 @@ from daskclust.cube._scaling import Scaling
 from daskclust.cube.layout import BlockGrid
 from daskclust.engine import compute
 from daskclust.kernels.blas import one_blas_thread
-from daskclust.kernels.noise import noise_whitening
+from daskclust.kernels.projection import noise_whitening
 from daskclust.kernels.rng import draw_numbers
 
 __all__ = ["one_object", "sample_pixels", "take_pixels", "whitened"]

@@ -19,8 +19,17 @@ from daskclust.cube._pixels import NEIGHBOR_PIXELS, one_object, sample_pixels
 from daskclust.cube._reading import CubeSource
 from daskclust.cube._scaling import Scaling
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
-from daskclust.kernels.regions import merge_open, regions_of, replaced
-from daskclust.kernels.smoothing import MASKED, NONE, REACH, affinities, squared_gaps, swept
+from daskclust.kernels.smoothing import (
+    MASKED,
+    NONE,
+    REACH,
+    affinities,
+    merge_open,
+    regions_of,
+    replaced,
+    squared_gaps,
+    swept,
+)
 
 __all__ = ["smoothed"]
 

@@ -24,8 +24,7 @@ from daskclust.estimator.inputs import Data, check_rows, check_weight
 from daskclust.estimator.parameters import is_partial
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.estimator.values import check_block, check_observed_values, check_values
-from daskclust.kernels.nearest.assign import nearest
-from daskclust.kernels.nearest.observed import nearest_observed
+from daskclust.kernels.nearest.assign import nearest, nearest_observed
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest

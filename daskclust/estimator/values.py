@@ -7,8 +7,8 @@ import numpy as np
 from daskclust._types import Array, Floats
 from daskclust._warnings import warn
 from daskclust.exceptions import MissingValuesWarning, PrecisionWarning
-from daskclust.kernels.gaps import find_gaps
 from daskclust.kernels.moments import first_nonfinite
+from daskclust.kernels.survey import find_gaps
 from daskclust.reduction import Survey
 from daskclust.reduction.partial_survey import PartialSurvey
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST

@@ -23,8 +23,6 @@ import numba.experimental.function_type  # noqa: F401  # registers types
 from numba import config, njit
 from numba.core.entrypoints import init_all
 
-__all__ = ["PLAIN", "compiled", "inner"]
-
 
 def _is_plain() -> bool:
     chosen = os.environ.get("DASKCLUST_KERNELS", "emitted")

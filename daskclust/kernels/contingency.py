@@ -8,8 +8,6 @@ import numpy as np
 
 from daskclust._types import Ints
 
-__all__ = ["count_pairs", "merge_counts"]
-
 Table = Ints
 
 #: Cells up to which pairs are counted in a dense table: no sorting.

@@ -17,18 +17,6 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.linkage import number_merges
 
-__all__ = [
-    "CONDENSED",
-    "Bubbles",
-    "Method",
-    "Selection",
-    "condense",
-    "core_distances",
-    "density_tree",
-    "select_clusters",
-    "stabilities",
-]
-
 Method = Literal["eom", "leaf"]
 
 #: One line of a condensed tree: at ``lambda_val`` the child leaves its parent.  Children below the

@@ -11,8 +11,6 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest.implementation import row_distance
 
-__all__ = ["found_in_order"]
-
 
 @compiled()
 def _found(

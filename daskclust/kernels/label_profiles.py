@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
 
-__all__ = ["Bins", "choose_bins", "fill_histograms", "own_distances", "value_moments"]
-
 #: Cells by which the search for a bin begins.
 _CELLS = 4096
 #: Edges are moved to the ends of cells where these are no few, and where the error of an AUC stays

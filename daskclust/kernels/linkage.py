@@ -14,8 +14,6 @@ import numpy as np
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled, inner
 
-__all__ = ["LINKAGES", "Linkage", "cut_tree", "distances", "link", "link_adjacent", "number_merges"]
-
 Linkage = Literal["ward", "average", "complete", "single"]
 #: Their numbers in compiled code.
 LINKAGES: tuple[Linkage, ...] = ("ward", "average", "complete", "single")

@@ -1,17 +1,17 @@
-"""First and second moments of a block's columns, their ranges, and bad values."""
+"""First and second moments of the columns of a block: of all rows, by class, and by label."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Floats, Ints
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import add_plain
 from daskclust.kernels.compiling import compiled
-
-__all__ = ["BlockMoments", "block_moments", "first_nonfinite", "merge_moments"]
+from daskclust.kernels.nearest.assign import SEGMENT, direct_distances, label_sums
 
 
 class BlockMoments(NamedTuple):
@@ -178,3 +178,417 @@ def block_moments(
     # An overflowing sum of finite values is not a bad value.
     finite = finite or first_nonfinite(x)[0] < 0
     return BlockMoments(hi, lo, moments, low, high, finite)
+
+
+class ObservedMoments(NamedTuple):
+    """Column statistics of the values that are there, in rows of non-zero weight.
+
+    Attributes
+    ----------
+    hi, lo : ndarray of shape (2p + 2,), float64
+        As unevaluated pairs: weighted sums and weights of each column's values,
+        weight of the rows, and number of rows that have any value.
+    moments : ndarray of shape (3, p), float64
+        Weight, mean and sum of squared deviations from it.
+    low, high : ndarray of shape (p,), float64
+    """
+
+    hi: Floats
+    lo: Floats
+    moments: Floats
+    low: Floats
+    high: Floats
+
+
+@compiled()
+def _origins(x: Any, start: Any, stop: Any, weights: Any, weighted: Any, origin: Any) -> None:
+    """Put the first value of each column there, 0 where there is none."""
+    p = x.shape[1]
+    found = np.zeros(p, np.bool_)
+    left = p
+    for i in range(start, stop):
+        if left == 0:
+            return
+        if weighted and weights[i] == 0.0:
+            continue
+        for j in range(p):
+            if not found[j] and not np.isnan(x[i, j]):
+                origin[j], found[j] = x[i, j], True
+                left -= 1
+
+
+@compiled()
+def _observed_segment(
+    x: Any,
+    start: Any,
+    stop: Any,
+    weights: Any,
+    weighted: Any,
+    origin: Any,
+    mass: Any,
+    sums: Any,
+    squares: Any,
+    low: Any,
+    high: Any,
+) -> Any:
+    """Add rows, about each column's origin; what is missing adds nothing, without a branch."""
+    p = x.shape[1]
+    total, informed = 0.0, 0.0
+    for i in range(start, stop):
+        w = weights[i] if weighted else 1.0
+        if w == 0.0:
+            continue
+        total += w
+        missing = 0
+        for j in range(p):
+            v = np.float64(x[i, j])
+            has = v == v
+            missing += not has
+            d = v - origin[j] if has else 0.0
+            mass[j] += w if has else 0.0
+            sums[j] += w * d
+            squares[j] += w * d * d
+            low[j] = min(low[j], v if has else np.inf)
+            high[j] = max(high[j], v if has else -np.inf)
+        informed += missing < p
+    return total, informed
+
+
+def observed_moments(
+    x: Array, weight: Floats | None = None, segments: Ints | None = None
+) -> ObservedMoments:
+    """Column statistics of one block in one sweep, missing values left out.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        NaN where a value is missing.
+    weight : ndarray of shape (n,), float64, optional
+    segments : ndarray of int64, optional
+        Ends of the runs of rows that are summed plainly; the last is n.
+
+    Returns
+    -------
+    ObservedMoments
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = observed_moments(np.array([[1.0, np.nan], [3.0, 5.0]]))
+    >>> found.hi  # sums, values, rows, rows with any value
+    array([4., 5., 2., 1., 2., 2.])
+    >>> found.moments[2]
+    array([2., 0.])
+    """
+    n, p = x.shape
+    hi, lo = np.zeros(2 * p + 2), np.zeros(2 * p + 2)
+    moments = np.zeros((3, p))
+    low, high = np.full(p, np.inf), np.full(p, -np.inf)
+    weights = np.empty(0) if weight is None else weight
+    start = 0
+    # Infinities and overflow are found by the check of the values, not by NumPy's warnings.
+    with np.errstate(invalid="ignore", over="ignore"):
+        for stop in [n] if segments is None else segments:
+            if stop == start:
+                continue
+            origin, mass, sums, squares = np.zeros((4, p))
+            weighted = weight is not None
+            _origins(x, start, stop, weights, weighted, origin)
+            total, informed = _observed_segment(
+                x, start, stop, weights, weighted, origin, mass, sums, squares, low, high
+            )
+            add_plain(hi, lo, np.concatenate([sums + mass * origin, mass, [total, informed]]))
+            mean = np.divide(sums, mass, out=np.zeros(p), where=mass > 0)
+            deviation = np.maximum(squares - sums * mean, 0.0)
+            moments = merge_moments(moments, np.stack([mass, origin + mean, deviation]))
+            start = stop
+    return ObservedMoments(hi, lo, moments, low, high)
+
+
+class ClassMoments(NamedTuple):
+    """Statistics of the labeled rows of one block.
+
+    Attributes
+    ----------
+    hi, lo : ndarray of shape (n_classes, p + 1), float64
+        Weighted column sums of each class and, last, its weight, as unevaluated pairs.
+    moments : ndarray of shape (3, n_classes, p), float64
+        Weight, mean and sum of squared deviations from it, as
+        :func:`daskclust.kernels.moments.merge_moments` merges them.
+    """
+
+    hi: Floats
+    lo: Floats
+    moments: Floats
+
+
+@compiled()
+def _class_sums(
+    x: Any, places: Any, codes: Any, weights: Any, weighted: Any, hi: Any, lo: Any
+) -> None:  # pragma: no cover
+    p = x.shape[1]
+    for at in range(places.size):
+        i, c = places[at], codes[at]
+        w = weights[i] if weighted else 1.0
+        for j in range(p + 1):
+            term = w * np.float64(x[i, j]) if j < p else w
+            total = hi[c, j] + term
+            part = total - hi[c, j]
+            lo[c, j] += (hi[c, j] - (total - part)) + (term - part)
+            hi[c, j] = total
+
+
+@compiled()
+def _class_squares(
+    x: Any, places: Any, codes: Any, weights: Any, weighted: Any, means: Any, squares: Any
+) -> None:  # pragma: no cover
+    for at in range(places.size):
+        i, c = places[at], codes[at]
+        w = weights[i] if weighted else 1.0
+        if w == 0.0:
+            continue
+        for j in range(x.shape[1]):
+            gap = np.float64(x[i, j]) - means[c, j]
+            squares[c, j] += w * gap * gap
+
+
+def class_moments(
+    x: Array,
+    places: Ints,
+    codes: NDArray[np.int32],
+    weight: Floats | None,
+    n_classes: int,
+) -> ClassMoments:
+    """Sum the labeled rows of a block by class.
+
+    Every row joins a compensated sum, so that means do not show where blocks were
+    cut: labeled rows are few, and seeds are to be the same for any chunks.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+        Finite.
+    places : ndarray of shape (m,), int64
+        Places of the labeled rows in the block.
+    codes : ndarray of shape (m,), int32, in [0, n_classes)
+    weight : ndarray of shape (n,), float64, or None
+    n_classes : int
+
+    Returns
+    -------
+    ClassMoments
+
+    Notes
+    -----
+    Cost O(m p), memory O(n_classes p).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.array([[1.0], [7.0], [3.0]])
+    >>> found = class_moments(x, np.array([0, 2]), np.array([1, 1], np.int32), None, 2)
+    >>> found.hi  # sum and weight
+    array([[0., 0.],
+           [4., 2.]])
+    >>> found.moments[1:, 1].ravel()  # mean, squared deviations
+    array([2., 2.])
+    """
+    p = x.shape[1]
+    if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
+        # Compiled code does not check its indices.
+        raise ValueError(f"codes lie in [{codes.min()}, {codes.max()}]; expected [0, {n_classes}).")
+    hi, lo = np.zeros((n_classes, p + 1)), np.zeros((n_classes, p + 1))
+    weights = np.empty(0) if weight is None else weight
+    _class_sums(x, places, codes, weights, weight is not None, hi, lo)
+    total = np.repeat(hi[:, p:] + lo[:, p:], p, axis=1)
+    means = np.divide(hi[:, :p] + lo[:, :p], total, out=np.zeros((n_classes, p)), where=total > 0)
+    squares = np.zeros((n_classes, p))
+    _class_squares(x, places, codes, weights, weight is not None, means, squares)
+    return ClassMoments(hi, lo, np.stack([total, means, squares]))
+
+
+def observed_class_moments(
+    x: Array,
+    places: Ints,
+    codes: NDArray[np.int32],
+    weight: Floats | None,
+    n_classes: int,
+) -> ClassMoments:
+    """Sum what the labeled rows of a block observe, by class.
+
+    Parameters
+    ----------
+    x, places, codes, weight, n_classes
+        See :func:`daskclust.kernels.moments.class_moments`; NaN where a value is
+        missing.
+
+    Returns
+    -------
+    ClassMoments
+        ``hi`` and ``lo`` are of shape (n_classes, 2p + 1): sums, weights of the values, and
+        the weight of the rows that observe anything.
+
+    Notes
+    -----
+    Cost O(m p) time and memory for m labeled rows in the block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.array([[1.0, np.nan], [3.0, 5.0]])
+    >>> observed_class_moments(x, np.arange(2), np.zeros(2, np.int32), None, 1).hi
+    array([[4., 5., 2., 1., 2.]])
+    """
+    p = x.shape[1]
+    rows, at = x[places], np.arange(len(places))
+    gone = np.isnan(rows)
+    # One by itself, not weighted: rows of equal weight then sum exactly.
+    w = None if weight is None else weight[places]
+    if gone.all(axis=1).any():
+        w = np.where(gone.all(axis=1), 0.0, 1.0 if w is None else w)
+    found = class_moments(np.where(gone, rows.dtype.type(0), rows), at, codes, w, n_classes)
+    there = class_moments((~gone).astype(np.float64), at, codes, w, n_classes)
+    hi = np.concatenate([found.hi[:, :p], there.hi[:, :p], found.hi[:, p:]], axis=1)
+    lo = np.concatenate([found.lo[:, :p], there.lo[:, :p], found.lo[:, p:]], axis=1)
+    total = hi + lo
+    sums, masses = total[:, :p], total[:, p : 2 * p]
+    means = np.divide(sums, masses, out=np.zeros_like(sums), where=masses > 0)
+    squares = np.where(gone, 0.0, rows - means[codes]) ** 2
+    if w is not None:
+        squares *= w[:, None]
+    scatter = np.zeros_like(sums)
+    np.add.at(scatter, codes, squares)
+    return ClassMoments(hi, lo, np.stack([masses, means, scatter]))
+
+
+class LabelMoments(NamedTuple):
+    """Weight, mean and spread of the rows of each label.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (m,), int64
+        Labels that occur, sorted.
+    weights : ndarray of shape (m,), float64
+    means : ndarray of shape (m, p), float64
+    squares : ndarray of shape (m,), float64
+        Weighted squared distances to the mean.
+    rows : ndarray of shape (m,), float64
+        Number of rows, where a weight above 1 stands for so many.
+    """
+
+    labels: Ints
+    weights: Floats
+    means: Floats
+    squares: Floats
+    rows: Floats
+
+
+def _sum_by(index: NDArray[np.intp], values: Floats, k: int) -> Floats:
+    out: Floats = np.bincount(index, weights=values, minlength=k).astype(np.float64)
+    return out
+
+
+def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMoments:
+    """Moments of the rows of one block by their labels.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p)
+    labels : ndarray of shape (n,), int64
+    weight : ndarray of shape (n,), float64, optional
+        Labels of no weight at all do not occur.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = label_moments(np.array([[0.0], [2.0], [9.0]]), np.array([4, 4, 7]), None)
+    >>> found.labels, found.means.ravel(), found.squares
+    (array([4, 7]), array([1., 9.]), array([2., 0.]))
+    """
+    weight = np.ones(len(x)) if weight is None else weight
+    found, index = np.unique(labels, return_inverse=True)
+    k, p = len(found), x.shape[1]
+    # About a row of each label, so that sums keep their digits whatever the offset of the data.
+    origin = np.empty((k, p))
+    origin[index[::-1]] = x[::-1]
+    gaps = np.empty_like(x, dtype=np.float64)
+    np.subtract(x, origin[index], out=gaps)
+    sums, weights = label_sums(gaps, weight, index, k)
+    shift = np.divide(sums, weights[:, None], out=np.zeros((k, p)), where=weights[:, None] > 0)
+    gaps -= shift[index]
+    squares = _sum_by(index, weight * np.einsum("ij,ij->i", gaps, gaps), k)
+    rows = _sum_by(index, np.where(weight > 0, np.maximum(weight, 1.0), 0.0), k)
+    kept = weights > 0
+    means = (origin + shift)[kept]
+    return LabelMoments(found[kept], weights[kept], means, squares[kept], rows[kept])
+
+
+def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
+    """Merge moments of disjoint rows (Chan et al.); associative up to rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = label_moments(np.array([[0.0]]), np.array([4]), None)
+    >>> two = label_moments(np.array([[2.0]]), np.array([4]), None)
+    >>> merge_label_moments([one, two]).squares
+    array([2.])
+    """
+    labels, index = np.unique(np.concatenate([p.labels for p in parts]), return_inverse=True)
+    every = LabelMoments(
+        index,
+        np.concatenate([p.weights for p in parts]),
+        np.concatenate([p.means for p in parts]),
+        np.concatenate([p.squares for p in parts]),
+        np.concatenate([p.rows for p in parts]),
+    )
+    k = len(labels)
+    weights = _sum_by(index, every.weights, k)
+    origin = np.empty((k, every.means.shape[1]))
+    origin[index[::-1]] = every.means[::-1]
+    gaps = every.means - origin[index]
+    shift = np.zeros_like(origin)
+    np.add.at(shift, index, gaps * every.weights[:, None])
+    shift /= weights[:, None]
+    gaps -= shift[index]
+    between = every.weights * np.einsum("ij,ij->i", gaps, gaps)
+    squares = _sum_by(index, every.squares + between, k)
+    rows = _sum_by(index, every.rows, k)
+    return LabelMoments(labels, weights, origin + shift, squares, rows)
+
+
+def own_and_other(
+    x: NDArray,
+    centers: Floats,
+    labels: Ints,
+    feature_weights: Floats | None = None,
+) -> tuple[Floats, Floats]:
+    """Squared distance of each row to its own center and to the nearest other one.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p)
+    centers : ndarray of shape (k, p), float64
+    labels : ndarray of shape (n,), int64, in [0, k)
+    feature_weights : ndarray of shape (p,), float64, optional
+
+    Returns
+    -------
+    own, other : ndarray of shape (n,), float64
+        By direct differences; ``other`` is infinite for a single center.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> own_and_other(np.array([[1.0]]), np.array([[0.0], [4.0]]), np.array([1]))
+    (array([9.]), array([1.]))
+    """
+    own, other = np.empty(len(x)), np.empty(len(x))
+    for start in range(0, len(x), SEGMENT):
+        part = slice(start, start + SEGMENT)
+        squared = direct_distances(x[part], centers, feature_weights)
+        at = np.arange(len(squared)), labels[part]
+        own[part] = squared[at]
+        squared[at] = np.inf
+        other[part] = squared.min(axis=1)
+    return own, other

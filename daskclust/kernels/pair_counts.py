@@ -14,15 +14,6 @@ from numpy.typing import NDArray
 
 from daskclust._types import Floats, Ints
 
-__all__ = [
-    "PairCounts",
-    "count_adjacent",
-    "count_edges",
-    "count_near",
-    "count_pairs",
-    "merge_counts",
-]
-
 
 class PairCounts(NamedTuple):
     """Weights of pairs.

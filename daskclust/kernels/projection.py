@@ -1,4 +1,4 @@
-"""Rows of a block in a linear space, the same to the last bit however blocks are cut.
+"""Rows of a block in a linear space, and the space in which the noise of an image is white.
 
 A matrix product by BLAS adds in an order that depends on the number of rows, so that
 a row's image would depend on its block; here each row is worked out by itself.
@@ -12,8 +12,6 @@ import numpy as np
 
 from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled
-
-__all__ = ["project_rows", "unit_rows"]
 
 
 @compiled()
@@ -90,3 +88,39 @@ def unit_rows(x: Array) -> Floats:
     wide = np.divide(wide, peak, out=np.zeros_like(wide), where=peak > 0)
     length = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
     return np.divide(wide, length, out=wide, where=length > 0)
+
+
+#: Isotropic noise that is added before whitening, as a multiple of the mean noise: bands
+#: without noise would be blown up, which ruins some scenes.
+_SOFTNESS = 10.0
+#: Pairs that are handled at a time.
+_SLICE = 8192
+
+
+def noise_whitening(one: Array, other: Array) -> Floats:
+    """Return the matrix that turns the noise of directions in an image soft white.
+
+    Parameters
+    ----------
+    one, other : ndarray of shape (pairs, p)
+        Adjacent pixels; half the mean square of what they differ by, each scaled to
+        length 1, is their noise.
+
+    Returns
+    -------
+    ndarray of shape (p, p)
+        ``(N + 10 tr(N) / p I)^(-1/2)`` for the noise N; unity where there is none.
+    """
+    p = one.shape[1]
+    noise = np.zeros((p, p))
+    for start in range(0, len(one), _SLICE):
+        s = slice(start, start + _SLICE)
+        gaps = unit_rows(one[s]) - unit_rows(other[s])
+        noise += gaps.T @ gaps
+    noise /= max(2 * len(one), 1)
+    level = np.trace(noise) / p
+    if not level > 0:
+        return np.eye(p)
+    values, vectors = np.linalg.eigh(noise / level + _SOFTNESS * np.eye(p))
+    whitening: Floats = (vectors / np.sqrt(values)) @ vectors.T
+    return whitening

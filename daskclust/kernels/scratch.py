@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array
 
-__all__ = ["Scratch", "recycle", "spare"]
-
 
 class Scratch:
     """Uninitialized arrays by name: asked for again, the same memory comes back.

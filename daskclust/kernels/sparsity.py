@@ -23,14 +23,6 @@ from numpy.typing import ArrayLike
 
 from daskclust._types import Floats
 
-__all__ = [
-    "TIE_TOLERANCE",
-    "FeatureWeights",
-    "between_scores",
-    "feature_weights",
-    "soft_threshold",
-]
-
 #: Scores within this relative distance of the largest one are tied with it.  Rounding in the
 #: sums is some 1e-15, so the weights of equal features do not hang on the order of summation.
 TIE_TOLERANCE = 1e-12

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats
 from daskclust.kernels.compiling import compiled
 
-__all__ = ["leaf_shares"]
-
-
 #: Rows that go through all trees at a time: they stay near, and a tree does for so many.
 _SLAB = 512
 _LARGEST = float(np.finfo(np.float32).max)

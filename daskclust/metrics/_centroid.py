@@ -20,7 +20,7 @@ from daskclust.engine import (
 )
 from daskclust.estimator.inputs import check_weight
 from daskclust.estimator.parameters import check_choice, without_mask
-from daskclust.kernels.label_moments import LabelMoments
+from daskclust.kernels.moments import LabelMoments
 from daskclust.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
 

@@ -15,9 +15,6 @@ from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.expectation import move_diagonal
 from daskclust.reduction.mixtures import EXPECTATION, MixtureStack
 
-__all__ = ["EMProblem", "EMState", "Floor", "maximize", "maximize_start"]
-
-
 #: Least variance, as a share of the column's: below it densities lose their digits.
 LEAST_VARIANCE = 1e-9
 #: Least eigenvalue of a full covariance, features scaled by their standard deviation.

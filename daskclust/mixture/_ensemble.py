@@ -15,8 +15,6 @@ from daskclust.kernels.mixtures.expectation import RepeatedRows, accumulate_star
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor, maximize, maximize_start
 
-__all__ = ["Member", "Pool", "draw_pool", "train_member", "train_members"]
-
 #: Batches of members whose training a checkpoint keeps, and the least that are in one.
 _BATCHES, _LEAST_BATCH = 10, 4
 

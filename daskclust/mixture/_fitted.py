@@ -21,8 +21,6 @@ from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY
 from daskclust.reduction.survey import SurveyRequest
 
-__all__ = ["FittedMixture", "MixtureFunction"]
-
 
 @dataclass(frozen=True)
 class MixtureFunction:

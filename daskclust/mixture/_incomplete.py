@@ -8,8 +8,6 @@ from daskclust.estimator.fitting import FirstPass
 from daskclust.estimator.values import check_columns, check_survey, infinite_message
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY, PartialSurvey
 
-__all__ = ["observed_pass"]
-
 
 def _check(survey: PartialSurvey, n_components: int, name: str) -> None:
     """Raise for what a first pass found wrong, naming the first fault."""

@@ -13,11 +13,8 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, Step, open_rows
 from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.ensemble import features
+from daskclust.kernels.mixtures.posteriors import features
 from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
-
-__all__ = ["SOLVERS", "Spectrum", "SpectrumState", "choose_solver", "pool_basis"]
-
 
 SOLVERS = ("auto", "gram", "kernel", "randomized")
 #: Columns of the basis beyond those wanted.

@@ -35,8 +35,6 @@ from daskclust.persistence.schema import Covariances, Entry, Number, Plain
 from daskclust.reduction.mixtures import INITIAL_SUMS, InitialPosteriors
 from daskclust.starts.sampled import sample_centers
 
-__all__ = ["GaussianMixture"]
-
 
 class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
     """Gaussian mixture by EM, for data of any size, complete or not.

@@ -23,7 +23,7 @@ from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
 from daskclust.estimator.values import check_block
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.ensemble import kernel_block, project
+from daskclust.kernels.mixtures.posteriors import kernel_block, project
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor
 from daskclust.mixture._ensemble import Member, Pool, draw_pool, train_members
@@ -41,8 +41,6 @@ from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Covariances, Entry, Number, Plain
 from daskclust.reduction import RowBlock
-
-__all__ = ["PCKID", "Embedding", "Kernel"]
 
 #: Rows that a member is trained on at most, unless ``max_samples`` says otherwise.
 MAX_SAMPLES = 10_000

@@ -27,25 +27,6 @@ from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.cells import CELLS, SAME, CellRequest, CellTable
 from daskclust.reduction.survey import LARGEST_VALUE
 
-__all__ = [
-    "DOUBTS",
-    "Answers",
-    "Cells",
-    "Doubt",
-    "Foresight",
-    "OpenRows",
-    "expected_questions",
-    "find_cells",
-    "first_pairs",
-    "foresee",
-    "influence",
-    "normalized_uncertainty",
-    "open_for_questions",
-    "spread_out",
-    "squared_to_nearest",
-]
-
-
 #: Digits by which nodes are compared: sums in another order must not decide.
 _DIGITS = 12
 

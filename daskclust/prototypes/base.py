@@ -29,8 +29,6 @@ from daskclust.prototypes.posterior import Nearness, RowFunction
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import Space, check_views
 
-__all__ = ["BasePrototypes"]
-
 #: The number of prototypes is at most the number of rows by this.
 _ROWS_A_PROTOTYPE = 10
 

@@ -23,27 +23,12 @@ from daskclust.estimator.fitting import FirstPass, misses_values
 from daskclust.estimator.values import check_observed_survey
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.ensemble import project
-from daskclust.kernels.mixtures.posteriors import impute
+from daskclust.kernels.mixtures.posteriors import impute, project
 from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
 from daskclust.reduction.partial_survey import PARTIAL_SURVEY
-
-__all__ = [
-    "GAP_ENTRIES",
-    "GAP_VIEWS",
-    "GapView",
-    "check_gaps",
-    "find_gap_views",
-    "keep_gaps",
-    "kept_gaps",
-    "survey_of_gaps",
-    "takes_gaps",
-    "views_of_gaps",
-]
-
 
 #: Views that take missing values.
 GAP_VIEWS = ("mean", "mixture", "pckid")

@@ -16,16 +16,6 @@ from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Bools, Floats
 
-__all__ = [
-    "Embedding",
-    "Spreader",
-    "embed",
-    "normalized",
-    "propagate_pairs",
-    "spread",
-    "unreached",
-]
-
 
 def normalized(graph: Floats, *, loops: bool = False) -> Floats:
     """Return ``D^(-1/2) A D^(-1/2)`` with D the sums of the rows of A.

@@ -45,8 +45,6 @@ from daskclust.prototypes.spreading import (
 from daskclust.prototypes.state import PrototypeState
 from daskclust.prototypes.views import Space, check_views
 
-__all__ = ["CONNECTED", "LabelSpreading", "count_sets"]
-
 #: Nearest nodes of a row that count as connected.
 CONNECTED = 2
 #: Sets of prototypes in each view, and prototypes of all its sets at most.

@@ -15,8 +15,6 @@ from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import RowLabels
 
-__all__ = ["LabelPlan", "RowNodes", "chosen", "plan_labels", "take_rows"]
-
 
 class RowNodes:
     """Different rows that become nodes, in an order of their values.

@@ -27,31 +27,10 @@ from sklearn.utils.validation import has_fit_parameter
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.exceptions import ConstraintWarning, ModelFormatError
-from daskclust.kernels.nearest.in_cells import nearest_in_cells
-from daskclust.kernels.nearest.several import nearest_several
+from daskclust.kernels.nearest.several import nearest_in_cells, nearest_several
 from daskclust.kernels.trees import leaf_shares
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Fields, Number, OneOf
-
-__all__ = [
-    "CLASSIFIER",
-    "Foreign",
-    "KernelRidge",
-    "Learned",
-    "Linear",
-    "References",
-    "Trees",
-    "as_classifier",
-    "best_share",
-    "check_classifier",
-    "fit_again",
-    "fit_ridge",
-    "near_weights",
-    "squared_distances",
-    "takes_missing",
-    "teach",
-]
-
 
 #: Squared widths, as multiples of the median squared distance, and ridges that are tried.
 _WIDTHS = 2.0 ** np.arange(-5, 3)

@@ -13,9 +13,6 @@ from daskclust.prototypes.labeled import LabelPlan, RowNodes, chosen
 from daskclust.prototypes.learners import teach
 from daskclust.prototypes.posterior import shares, surely
 
-__all__ = ["Fold", "Lesson", "Mixture", "advice", "mix"]
-
-
 #: Folds, and digits of a weight: the last bits of a loss must not show.
 _FOLDS, _DIGITS = 4, 4
 #: How much weights are drawn to the graph alone, each by the square of its distance.  That of

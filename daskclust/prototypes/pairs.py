@@ -22,8 +22,6 @@ from daskclust.prototypes.labeled import (
 )
 from daskclust.prototypes.views import Space
 
-__all__ = ["NodePairs"]
-
 
 @dataclass(frozen=True)
 class NodePairs:

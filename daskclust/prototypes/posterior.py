@@ -19,29 +19,6 @@ from daskclust.prototypes.learners import CLASSIFIER, KernelRidge, Learned, Refe
 from daskclust.prototypes.state import split
 from daskclust.prototypes.views import Space
 
-__all__ = [
-    "LEAST",
-    "MOST",
-    "STORED_POSTERIOR",
-    "Balance",
-    "Margin",
-    "MostProbable",
-    "Nearness",
-    "NodeShares",
-    "Posterior",
-    "RowFunction",
-    "SpacePosterior",
-    "check_stored",
-    "mixed",
-    "near_values",
-    "restore_posterior",
-    "shares",
-    "sharpened",
-    "store_posterior",
-    "surely",
-]
-
-
 #: Rows that are worked out at a time.
 _SLICE = 2048
 

@@ -20,8 +20,6 @@ from daskclust.prototypes.spreading import SpreadingProblem, spread_labels
 from daskclust.prototypes.state import PrototypeState, split
 from daskclust.prototypes.views import check_views
 
-__all__ = ["KeptGraph"]
-
 
 @dataclass(frozen=True)
 class _Near:

@@ -31,9 +31,6 @@ from daskclust.prototypes.state import PrototypeProblem, PrototypeState
 from daskclust.prototypes.views import Space, check_views
 from daskclust.starts.sampled import recluster
 
-__all__ = ["ClusterVote", "SpectralClustering", "cluster_nodes"]
-
-
 #: Weak ties between all nodes.  0.1 to 2 end alike on most sets tried; less breaks down
 #: where small groups hang by a thread.
 _REGULARIZATION = 1.0

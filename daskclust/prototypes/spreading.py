@@ -29,22 +29,6 @@ from daskclust.prototypes.posterior import (
 from daskclust.prototypes.state import GraphCounts, PrototypeProblem, PrototypeState
 from daskclust.prototypes.views import Space
 
-__all__ = [
-    "SpreadLabels",
-    "SpreadingProblem",
-    "as_beside",
-    "balance",
-    "balanced_loss",
-    "best_power",
-    "ridge_share",
-    "settle",
-    "spread_labels",
-    "spread_left_out",
-    "weighed",
-    "with_references",
-]
-
-
 #: Weight of the ridge where nothing speaks for either.
 _EVEN = 0.7
 #: Share of the mean number of labels, below which a class counts for less than others.

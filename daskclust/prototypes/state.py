@@ -21,19 +21,6 @@ from daskclust.prototypes.views import SampleRows, Space, find_views
 from daskclust.reduction import RowLabels
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
 
-__all__ = [
-    "SAMPLE_ROWS",
-    "GraphCounts",
-    "PrototypeProblem",
-    "PrototypeState",
-    "find_prototypes",
-    "sample_cube",
-    "sample_rows",
-    "sample_size",
-    "split",
-]
-
-
 #: Rows of the sample, or so many a prototype if that is more.
 SAMPLE_ROWS, ROWS_A_PROTOTYPE = 2**16, 64
 

@@ -15,19 +15,8 @@ import numpy as np
 from daskclust._types import Array, Bools, Floats
 from daskclust.estimator.parameters import check_choice
 from daskclust.kernels.blas import one_blas_thread
-from daskclust.kernels.noise import noise_whitening
-from daskclust.kernels.projection import project_rows, unit_rows
+from daskclust.kernels.projection import noise_whitening, project_rows, unit_rows
 from daskclust.prototypes.gaps import GAP_VIEWS, GapView
-
-__all__ = [
-    "MAX_DIMENSIONS",
-    "VIEWS",
-    "SampleRows",
-    "Space",
-    "check_views",
-    "find_views",
-]
-
 
 VIEWS = ("raw", "standard", "angle", "whitened", *GAP_VIEWS)
 #: Principal components that a view keeps at most.

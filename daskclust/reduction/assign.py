@@ -10,8 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from daskclust._types import Array, Floats
-from daskclust.kernels.nearest.assign import accumulate, nearest
-from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
+from daskclust.kernels.nearest.assign import (
+    accumulate,
+    accumulate_observed,
+    nearest,
+    nearest_observed,
+)
 from daskclust.kernels.rng import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskclust._types import Bools, Floats, Ints
 from daskclust.kernels.compensated import sum_terms
-from daskclust.kernels.label_moments import own_and_other
+from daskclust.kernels.moments import own_and_other
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 

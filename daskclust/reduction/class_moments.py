@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Bools, Floats, Ints
-from daskclust.kernels.class_moments import ClassMoments, class_moments
 from daskclust.kernels.compensated import add_pairs
-from daskclust.kernels.moments import merge_moments
+from daskclust.kernels.moments import ClassMoments, class_moments, merge_moments
 from daskclust.reduction.assign import ClusterStatistics
 from daskclust.reduction.contract import Field, Partial, RowBlock
 

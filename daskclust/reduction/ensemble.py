@@ -10,7 +10,7 @@ import numpy as np
 
 from daskclust._types import Array, Floats
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.mixtures.ensemble import add_gram, features
+from daskclust.kernels.mixtures.posteriors import add_gram, features
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = ["GRAM", "GRAM_KEPT", "GramRequest"]

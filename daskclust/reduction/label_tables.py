@@ -13,8 +13,12 @@ import numpy as np
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.contingency import count_pairs, merge_counts
-from daskclust.kernels.label_moments import LabelMoments, label_moments, merge_label_moments
-from daskclust.kernels.moments import first_nonfinite
+from daskclust.kernels.moments import (
+    LabelMoments,
+    first_nonfinite,
+    label_moments,
+    merge_label_moments,
+)
 from daskclust.reduction.centroid_scores import split_labels
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST

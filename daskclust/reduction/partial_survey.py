@@ -13,10 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskclust._types import Floats
-from daskclust.kernels.class_moments import observed_class_moments
-from daskclust.kernels.gaps import find_gaps
-from daskclust.kernels.mixtures.observed_moments import observed_moments
-from daskclust.kernels.moments import block_moments
+from daskclust.kernels.moments import block_moments, observed_class_moments, observed_moments
+from daskclust.kernels.survey import find_gaps
 from daskclust.reduction.class_moments import add_classes, class_fields, class_statistics
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.reduction.survey import (

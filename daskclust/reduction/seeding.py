@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
 from daskclust.kernels.compensated import sum_terms
-from daskclust.kernels.nearest.assign import nearest
-from daskclust.kernels.nearest.observed import nearest_observed
+from daskclust.kernels.nearest.assign import nearest, nearest_observed
 from daskclust.kernels.rng import race_keys
 from daskclust.kernels.starts.d2_sampling import approach
 from daskclust.reduction.contract import (

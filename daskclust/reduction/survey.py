@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats
 from daskclust.kernels.moments import block_moments, first_nonfinite
 from daskclust.kernels.rng import race_keys, smallest
-from daskclust.kernels.row_hash import row_hash
+from daskclust.kernels.survey import row_hash
 from daskclust.reduction.class_moments import (
     ClassStatistics,
     RowLabels,
@@ -106,7 +106,7 @@ class Survey:
     classes : ClassStatistics
         Of the labeled rows; of no class where there are none.
     hash : int, or None
-        Of all rows (:func:`daskclust.kernels.row_hash.row_hash`), where it was asked for.
+        Of all rows (:func:`daskclust.kernels.survey.row_hash`), where it was asked for.
     """
 
     weight: float

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskclust._types import Floats
 from daskclust.kernels.compensated import sum_terms
-from daskclust.kernels.nearest.tree import CenterTree, nearest_leaf
+from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
 __all__ = ["LEAF_STATISTICS", "LeafQuery", "LeafStatistics"]

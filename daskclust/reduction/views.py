@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.kernels.null_data import permuted_rows, uniform_rows
+from daskclust.kernels.rng import permuted_rows, uniform_rows
 from daskclust.reduction.contract import RowBlock
 
 __all__ = ["PermutedColumns", "Subsampled", "Transformed", "UniformBox", "View", "WithoutRows"]

@@ -13,8 +13,6 @@ from daskclust.estimator.values import check_values
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.starts.deterministic import farthest_first_delta
 
-__all__ = ["suggest_delta"]
-
 
 def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> float:
     """Suggest ``delta`` of :class:`~daskclust.DPMeans` for about so many clusters.

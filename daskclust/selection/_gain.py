@@ -15,9 +15,6 @@ from daskclust.prototypes.graph import normalized
 from daskclust.prototypes.posterior import shares
 from daskclust.selection._labels import Questions, ask
 
-__all__ = ["ExpectedGain", "expected_gain", "gain_of"]
-
-
 #: Draws of answers, and the share of them on either side of the bounds.
 _DRAWS, _TAIL = 50, 0.1
 

@@ -19,17 +19,6 @@ from daskclust.estimator.inputs import Data, check_data
 from daskclust.reduction import SURVEY, Survey, SurveyRequest
 from daskclust.reduction.views import View
 
-__all__ = [
-    "Grid",
-    "check_references",
-    "fit_references",
-    "open_grid",
-    "overrides",
-    "run_grid",
-    "survey_job",
-]
-
-
 #: Fits on reference data that advance together: they read nothing, so more would save nothing.
 _TOGETHER = 64
 

@@ -18,9 +18,6 @@ from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
 from daskclust.reduction.views import Subsampled
 from daskclust.selection._grid import Grid
 
-__all__ = ["SHARE", "Halves", "Labels", "fit_halves"]
-
-
 #: Share of the rows that each fit sees.
 SHARE = 0.5
 

@@ -18,8 +18,6 @@ from daskclust.exceptions import ConstraintError
 from daskclust.prototypes.asking import Cells, OpenRows, find_cells, open_for_questions
 from daskclust.prototypes.label_spreading import LabelSpreading
 
-__all__ = ["Questions", "ask", "suggest_labels"]
-
 
 @dataclass(frozen=True)
 class Questions:

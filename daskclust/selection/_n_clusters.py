@@ -33,8 +33,6 @@ from daskclust.selection._halves import fit_halves
 from daskclust.selection._result import Selection, one_standard_error
 from daskclust.trees.agglomerative import AgglomerativeClustering
 
-__all__ = ["choose_n_clusters"]
-
 _CENTROID = ("silhouette", "calinski_harabasz", "davies_bouldin")
 
 

@@ -26,9 +26,6 @@ from daskclust.prototypes.asking import (
 from daskclust.prototypes.graph import normalized, spread
 from daskclust.prototypes.posterior import shares
 
-__all__ = ["suggest_pairs"]
-
-
 #: How far neighborhoods reach along the graph.
 _ALPHA = 0.9
 

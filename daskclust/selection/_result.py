@@ -9,8 +9,6 @@ import numpy as np
 
 from daskclust._types import Array, Floats
 
-__all__ = ["Selection", "one_standard_error"]
-
 
 def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
     """Return the first place whose score is within a standard error of the best.

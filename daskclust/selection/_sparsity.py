@@ -25,9 +25,6 @@ from daskclust.selection._grid import (
 )
 from daskclust.selection._result import Selection, one_standard_error
 
-__all__ = ["choose_sparsity"]
-
-
 #: Bytes of the rows whose columns are permuted: all rows, or a sample, which travels to workers.
 _POOL_BYTES = 2**23
 #: Values of a grid that is not given.

@@ -15,8 +15,6 @@ from daskclust.estimator.parameters import check_integer
 from daskclust.selection._grid import open_grid
 from daskclust.selection._halves import Labels, fit_halves
 
-__all__ = ["Stability", "stability"]
-
 
 @dataclass(frozen=True)
 class Stability:

@@ -15,7 +15,7 @@ import numpy as np
 from daskclust._types import Array, Floats
 from daskclust.engine import Rows, side_by_side
 from daskclust.estimator.fitting import best_restart
-from daskclust.kernels.nearest.points import cluster_points
+from daskclust.kernels.nearest.assign import cluster_points
 from daskclust.kernels.starts.d2_sampling import draw_apart
 from daskclust.reduction import (
     ATTRACTED,

@@ -10,8 +10,7 @@ import numpy as np
 from daskclust._types import Array, Floats
 from daskclust.engine import Rows, side_by_side
 from daskclust.kernels.rng import draw_numbers
-from daskclust.kernels.starts.batches import draw_in_batches
-from daskclust.kernels.starts.greedy import n_draws
+from daskclust.kernels.starts.greedy import draw_in_batches, n_draws
 from daskclust.reduction import FARTHEST, FarthestRequest
 
 __all__ = [

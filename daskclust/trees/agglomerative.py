@@ -26,8 +26,6 @@ from daskclust.persistence.schema import Entry
 from daskclust.reduction.connectivity import Connectivity
 from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator
 
-__all__ = ["AgglomerativeClustering", "Cut", "cuts_as_html"]
-
 View = Literal["auto", "raw", "standard", "angle"]
 
 

@@ -12,12 +12,9 @@ from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, Step, map_independent
-from daskclust.kernels.boxes import BoxTree, grow_boxes
-from daskclust.kernels.density_cells import cluster_box
+from daskclust.kernels.density_cells import BoxTree, cluster_box, grow_boxes
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.storage.grouped import GroupedRows, TemporaryFolder
-
-__all__ = ["SHARE_OUT", "BoxesProblem", "BoxesState", "RowClusters", "Sharing"]
 
 #: Rows of one box, at most, its margin included: some 2.5 GB in one task.
 _MOST_ROWS = 2**24
@@ -137,7 +134,7 @@ class BoxesState:
     Attributes
     ----------
     axis, at, left, right
-        Of :class:`~daskclust.kernels.boxes.BoxTree`.
+        Of :class:`~daskclust.kernels.density_cells.BoxTree`.
     starts : ndarray of shape (c,), int64, optional
         First row of each chunk of sorted rows.
     first : ndarray of shape (boxes,), int64, optional

@@ -22,8 +22,6 @@ from daskclust.persistence.schema import Entry, Number, Plain
 from daskclust.storage.grouped import TemporaryFolder
 from daskclust.trees.boxes import BoxesProblem, BoxesState, RowClusters
 
-__all__ = ["DBSCAN"]
-
 Metric = Literal["euclidean", "haversine"]
 
 #: Rows of a box, about: what a task holds at once, with some 150 bytes for each and its margin.

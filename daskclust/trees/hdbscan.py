@@ -29,8 +29,6 @@ from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Records
 from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_rows
 
-__all__ = ["HDBSCAN"]
-
 
 @dataclass(frozen=True)
 class _Membership:

@@ -29,8 +29,6 @@ from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, CenterSets
 
-__all__ = ["Leaves", "LeavesProblem", "NearestLeaf", "TreeEstimator", "count_rows"]
-
 
 @dataclass(frozen=True)
 class Leaves:

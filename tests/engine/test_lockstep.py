@@ -19,7 +19,7 @@ from daskclust import DPMeans, KMeans, PCSKMeans, SparseKMeans, on_iteration
 from daskclust.engine import Job, open_blank, open_rows, run_together
 from daskclust.estimator.fitting import fit_opened
 from daskclust.estimator.inputs import check_data
-from daskclust.kernels.null_data import permuted_rows, uniform_rows
+from daskclust.kernels.rng import permuted_rows, uniform_rows
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowBlock, SurveyRequest
 from daskclust.reduction.batch import BATCH, Request
 from daskclust.reduction.views import PermutedColumns, Transformed, UniformBox, WithoutRows

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskclust.kernels.class_moments import class_moments
+from daskclust.kernels.moments import class_moments
 
 
 @given(

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from daskclust.kernels.constraints.coloring import (
+from daskclust.kernels.constraints.groups import (
     color,
     greedy,
     improve,

@@ -13,16 +13,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from daskclust.constraints import PairwiseConstraints, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints import (
+from daskclust.kernels.constraints.ordered import _all_squares, ordered_pass
+from daskclust.kernels.constraints.pairs import (
     explicit_violations,
     implied_pairs,
     implied_violations,
-    ordered_pass,
     pair_costs,
     pair_lengths,
     violated_pairs,
 )
-from daskclust.kernels.constraints.ordered import _all_squares
 
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 

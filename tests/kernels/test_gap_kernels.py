@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskclust.kernels.gaps import find_gaps
+from daskclust.kernels.survey import find_gaps
 
 
 def test_nan_is_not_infinity():

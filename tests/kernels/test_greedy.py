@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.starts import _greedy_tiles, _plain_greedy_tiles
-from daskclust.kernels.starts.greedy import WIDTH, draw_greedy, in_tiles, n_draws
+from daskclust.kernels.nearest import _plain, _row_loops
+from daskclust.kernels.nearest.implementation import WIDTH
+from daskclust.kernels.starts.greedy import draw_greedy, in_tiles, n_draws
 
 
 def draw(points: np.ndarray, mass: np.ndarray, k: int, uniforms: np.ndarray) -> np.ndarray:
@@ -73,22 +74,22 @@ def test_the_scale_does_not_matter(scale: float) -> None:
 
 @compiled()
 def emitted_cost(points, t, tries, c, mass, old):
-    return _greedy_tiles.cost_of_tile(points, t, tries, c, mass, old)
+    return _row_loops.cost_of_tile(points, t, tries, c, mass, old)
 
 
 @compiled()
 def emitted_lowering(points, t, tries, c, mass, old):
-    return _greedy_tiles.lower_tile(points, t, tries, c, mass, old)
+    return _row_loops.lower_tile(points, t, tries, c, mass, old)
 
 
 @pytest.mark.parametrize(
     ("width", "weigh", "lower"),
     [
-        (_greedy_tiles.WIDTH, emitted_cost, emitted_lowering),
+        (_row_loops.WIDTH, emitted_cost, emitted_lowering),
         (
-            _plain_greedy_tiles.WIDTH,
-            _plain_greedy_tiles.cost_of_tile,
-            _plain_greedy_tiles.lower_tile,
+            _plain.WIDTH,
+            _plain.cost_of_tile,
+            _plain.lower_tile,
         ),
     ],
 )

@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 from oracles.mixtures import conditional, expectation
 from scipy.special import logsumexp
 
-from daskclust.kernels.mixtures._patterns import group_patterns
-from daskclust.kernels.mixtures._softmax import exponential, softmax
-from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.densities import Mixtures, exponential, softmax
 from daskclust.kernels.mixtures.expectation import (
     RepeatedRows,
     accumulate_mixtures,
     accumulate_start,
+    group_patterns,
 )
-from daskclust.kernels.mixtures.observed_moments import observed_moments
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
+from daskclust.kernels.moments import observed_moments
 from daskclust.reduction.mixtures import (
     EXPECTATION,
     INITIAL_SUMS,
@@ -63,7 +62,7 @@ def random_mixtures(rng, p, sizes=(3,), full=True):
 def test_the_plain_exponential_takes_the_place_of_the_series(tmp_path):
     code = (
         "import sys, numpy as np\n"
-        "from daskclust.kernels.mixtures._softmax import exponential\n"
+        "from daskclust.kernels.mixtures.densities import exponential\n"
         "x = np.load(sys.argv[1])\n"
         "np.savez(sys.argv[2], exponential(x), exponential(x.astype(np.float32)))\n"
     )

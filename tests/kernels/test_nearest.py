@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from daskclust.kernels.nearest import _layout
 from daskclust.kernels.nearest._simd import LANE_BYTES
-from daskclust.kernels.nearest.assign import SEGMENT, accumulate, direct_distances, nearest
-from daskclust.kernels.nearest.observed import nearest_observed
+from daskclust.kernels.nearest.assign import (
+    SEGMENT,
+    accumulate,
+    direct_distances,
+    nearest,
+    nearest_observed,
+)
 
 DTYPES = [np.float32, np.float64]
 

@@ -17,9 +17,14 @@ from hypothesis import strategies as st
 
 import daskclust
 from daskclust.kernels.nearest import _observed_tiles, _plain, _row_loops, _tiles
-from daskclust.kernels.nearest.assign import accumulate, direct_distances, nearest
-from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
-from daskclust.kernels.nearest.observed_few import observed_distances
+from daskclust.kernels.nearest.assign import (
+    accumulate,
+    accumulate_observed,
+    direct_distances,
+    nearest,
+    nearest_observed,
+    observed_distances,
+)
 
 ROOT = Path(daskclust.__file__).parents[1]
 #: What every x86 processor since 2013 has.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskclust.kernels.nearest.tree import CenterTree, nearest_leaf
+from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 
 
 def brute(x, tree, n_probe):

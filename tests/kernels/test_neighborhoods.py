@@ -10,7 +10,7 @@ from daskclust.cluster.constrained.base import agreeing_groups, choose_neighborh
 from daskclust.cluster.constrained.iteration import ConstrainedRows
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import open_rows
-from daskclust.kernels.constraints.neighborhoods import agreeing_components
+from daskclust.kernels.constraints.groups import agreeing_components
 
 
 def oracle(left, right, foes, classes) -> list[int]:

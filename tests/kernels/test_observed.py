@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskclust.kernels.class_moments import class_moments, observed_class_moments
-from daskclust.kernels.nearest.assign import accumulate, nearest
-from daskclust.kernels.nearest.observed import accumulate_observed, nearest_observed
-from daskclust.kernels.nearest.observed_few import (
+from daskclust.kernels.moments import class_moments, observed_class_moments
+from daskclust.kernels.nearest.assign import (
+    accumulate,
+    accumulate_observed,
+    nearest,
+    nearest_observed,
     observed_distances,
     observed_label_sums,
     observed_pair_boxes,

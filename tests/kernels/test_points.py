@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskclust.kernels.nearest import _plain, _tiles
-from daskclust.kernels.nearest.assign import accumulate, no_statistics
-from daskclust.kernels.nearest.points import cluster_points
+from daskclust.kernels.nearest.assign import accumulate, cluster_points, no_statistics
 
 
 def test_by_hand() -> None:

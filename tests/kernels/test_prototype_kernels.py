@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from daskclust.kernels.nearest.in_cells import nearest_in_cells
-from daskclust.kernels.nearest.several import nearest_several
+from daskclust.kernels.nearest.several import nearest_in_cells, nearest_several
 from daskclust.kernels.pair_counts import count_adjacent, count_near, count_pairs, merge_counts
 from daskclust.kernels.projection import project_rows, unit_rows
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskclust.cube.layout import BlockGrid
-from daskclust.kernels.regions import merge_open, regions_of, replaced
+from daskclust.kernels.smoothing import merge_open, regions_of, replaced
 
 
 def sieved(codes: np.ndarray, least: int, block: tuple[int, int]) -> np.ndarray:

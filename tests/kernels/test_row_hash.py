@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from daskclust.kernels.row_hash import column_keys, row_hash
+from daskclust.kernels.survey import column_keys, row_hash
 from daskclust.testing.strategies import row_chunks
 
 ALL = 2**64 - 1

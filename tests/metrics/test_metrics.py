@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from daskclust import KMeans, metrics
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.contingency import count_pairs, merge_counts
-from daskclust.kernels.label_moments import label_moments, merge_label_moments, own_and_other
+from daskclust.kernels.moments import label_moments, merge_label_moments, own_and_other
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
 

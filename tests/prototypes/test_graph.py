@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.kernel_ridge import KernelRidge as ReferenceRidge
 
-from daskclust.kernels.noise import noise_whitening
+from daskclust.kernels.projection import noise_whitening
 from daskclust.prototypes.graph import embed, normalized, propagate_pairs, spread, unreached
 from daskclust.prototypes.learners import (
     References,

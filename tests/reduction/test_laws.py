@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import daskclust
 from daskclust.estimator.spaces import COVARIANCE, MeanState
-from daskclust.kernels.boxes import grow_boxes
+from daskclust.kernels.density_cells import grow_boxes
 from daskclust.kernels.label_profiles import choose_bins
 from daskclust.kernels.mixtures.densities import Mixtures
-from daskclust.kernels.nearest.tree import CenterTree
+from daskclust.kernels.nearest.several import CenterTree
 from daskclust.reduction import (
     ASSIGN,
     ATTRACTED,

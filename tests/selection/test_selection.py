@@ -23,7 +23,7 @@ from daskclust import (
     datasets,
     metrics,
 )
-from daskclust.kernels.null_data import permuted_rows, uniform_rows
+from daskclust.kernels.rng import permuted_rows, uniform_rows
 from daskclust.selection import choose_n_clusters, choose_sparsity, suggest_delta
 from daskclust.selection._grid import open_grid
 from daskclust.selection._result import one_standard_error

@@ -13,8 +13,7 @@ from sklearn.cluster import HDBSCAN
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.metrics import adjusted_rand_score
 
-from daskclust.kernels.boxes import grow_boxes
-from daskclust.kernels.density_cells import cluster_box
+from daskclust.kernels.density_cells import cluster_box, grow_boxes
 from daskclust.kernels.density_tree import (
     Bubbles,
     condense,

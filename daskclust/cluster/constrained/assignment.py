@@ -21,23 +21,23 @@ from daskclust.cluster.constrained.iteration import ConstrainedRows, RowAssignme
 from daskclust.constraints import PairwiseConstraints, pairs_by_row
 from daskclust.estimator.fitting import OpenData
 from daskclust.exceptions import ConstraintError
-from daskclust.kernels.constraints import (
-    ImpliedPairs,
-    Penalty,
-    Violations,
-    explicit_violations,
-    implied_pairs,
-    implied_violations,
-    ordered_pass,
-    pair_costs,
-)
-from daskclust.kernels.constraints.coloring import (
+from daskclust.kernels.constraints.groups import (
     color,
     greedy,
     improve,
     search,
     smallest_last,
     solve_small,
+)
+from daskclust.kernels.constraints.ordered import ordered_pass
+from daskclust.kernels.constraints.pairs import (
+    ImpliedPairs,
+    Penalty,
+    Violations,
+    explicit_violations,
+    implied_pairs,
+    implied_violations,
+    pair_costs,
 )
 from daskclust.reduction import Survey
 from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST

@@ -42,9 +42,13 @@ from daskclust.estimator.parameters import (
 )
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints.neighborhoods import agreeing_components
-from daskclust.kernels.nearest.assign import direct_distances, label_sums
-from daskclust.kernels.nearest.observed_few import observed_distances, observed_label_sums
+from daskclust.kernels.constraints.groups import agreeing_components
+from daskclust.kernels.nearest.assign import (
+    direct_distances,
+    label_sums,
+    observed_distances,
+    observed_label_sums,
+)
 from daskclust.persistence.schema import VIOLATIONS, Classes, Entry, Number
 from daskclust.reduction import RowLabels
 from daskclust.starts.sampled import STRING_INITS, n_survey_picks, note_start, sample_centers

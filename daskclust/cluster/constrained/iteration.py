@@ -22,9 +22,10 @@ from daskclust.cluster.lloyd import found_clusters, relocate_empty
 from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows, Step
 from daskclust.exceptions import ConstraintWarning
-from daskclust.kernels.constraints import Violations, pair_lengths
-from daskclust.kernels.nearest.assign import direct_distances, label_sums
-from daskclust.kernels.nearest.observed_few import (
+from daskclust.kernels.constraints.pairs import Violations, pair_lengths
+from daskclust.kernels.nearest.assign import (
+    direct_distances,
+    label_sums,
     observed_distances,
     observed_label_sums,
     observed_pair_boxes,

@@ -9,17 +9,15 @@ from numpy.typing import ArrayLike
 
 from daskclust._types import Array
 from daskclust.kernels.compiling import compiled, inner
-from daskclust.kernels.constraints._arrays import (
+from daskclust.kernels.constraints.pairs import (
     Bools,
     Floats,
+    ImpliedPairs,
     Ints,
     as_bools,
     as_floats,
     as_ints,
 )
-from daskclust.kernels.constraints.implied import ImpliedPairs
-
-__all__ = ["ordered_pass"]
 
 
 class _Pairs(NamedTuple):

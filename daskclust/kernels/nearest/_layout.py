@@ -16,20 +16,6 @@ from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest._scores import NARROW_BYTES
 from daskclust.kernels.nearest._simd import LANE_BYTES
 
-__all__ = [
-    "NARROW",
-    "PAIRS",
-    "PANELS",
-    "WIDE",
-    "Layout",
-    "lay_out",
-    "on_lines",
-    "place",
-    "tile_rows",
-    "whole_weights",
-]
-
-
 #: How centers are laid out: one half-width vector, one vector, panels of one, panels of two.
 NARROW, WIDE, PANELS, PAIRS = range(4)
 

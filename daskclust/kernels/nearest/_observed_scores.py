@@ -37,15 +37,6 @@ from daskclust.kernels.nearest._simd import (
     vector_type,
 )
 
-__all__ = [
-    "WAYS",
-    "few_narrow_observed",
-    "few_wide_observed",
-    "score_pair_observed",
-    "score_tail_observed",
-    "score_wide_observed",
-]
-
 #: Ways in which four features may be there.
 WAYS = 16
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
+from daskclust.kernels.compensated import flush_observed
 from daskclust.kernels.compiling import compiled, inner
 from daskclust.kernels.nearest._layout import (
     NARROW,
@@ -43,7 +44,6 @@ from daskclust.kernels.nearest._row_loops import (
     row_distance_observed,
 )
 from daskclust.kernels.nearest._scores import ROWS
-from daskclust.kernels.nearest._segments import flush_observed
 from daskclust.kernels.nearest._simd import SUM_LANES
 from daskclust.kernels.nearest._tiles import (
     add_totals,
@@ -54,9 +54,6 @@ from daskclust.kernels.nearest._tiles import (
     lowest_of_lanes,
     make_room,
 )
-
-__all__ = ["scan_observed"]
-
 
 #: Features of a byte, and of one look into the tables.
 _BYTE, _GROUP = 8, 4

@@ -24,14 +24,17 @@ from numba import njit
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.kernels.nearest._segments import flush
+from daskclust.kernels.compensated import flush
 
 __all__ = [
+    "WIDTH",
     "add_row",
     "add_row_observed",
     "add_row_observed_weighted",
     "add_row_weighted",
     "all_direct",
+    "cost_of_tile",
+    "lower_tile",
     "row_distance",
     "row_distance_observed",
     "row_distance_weighted",
@@ -288,3 +291,36 @@ def scan_observed(
     """One sweep, as :func:`daskclust.kernels.nearest._observed_tiles.scan_observed`."""
     weights = feature_weights
     _scan_observed(x, row_weights, centers, weights, ends, tuple(stats), labels, distances)
+
+
+#: Points of a tile.
+WIDTH = 128
+
+
+@njit(nogil=True)
+def _cost_of_tile(
+    points: Any, t: int, tries: Any, c: int, mass: Any, old: Any, lowering: bool
+) -> float:
+    total = 0.0
+    for i in range(WIDTH):
+        squared = np.float32(0.0)
+        for j in range(points.shape[1]):
+            gap = points[t, j, i] - tries[c, j]
+            squared += gap * gap
+        kept = min(squared, old[t, i])
+        if lowering:
+            old[t, i] = kept
+        total += np.float64(kept) * mass[t, i]
+    return total
+
+
+@njit(nogil=True)
+def cost_of_tile(points: Any, t: int, tries: Any, c: int, mass: Any, old: Any) -> float:
+    """As the emitted kernel does; nothing is written."""
+    return _cost_of_tile(points, t, tries, c, mass, old, False)
+
+
+@njit(nogil=True)
+def lower_tile(points: Any, t: int, tries: Any, c: int, mass: Any, old: Any) -> float:
+    """As :func:`cost_of_tile`; the smaller distances take the place of the old ones."""
+    return _cost_of_tile(points, t, tries, c, mass, old, True)

@@ -1,4 +1,4 @@
-"""Emitted sweeps along one row: packing, exact distances, sums.
+"""Emitted sweeps along one row, and over tiles of points: packing, exact distances, sums.
 
 All float64 distances of the package come from :data:`row_distance` and its
 weighted form, so that equal rows give equal bits wherever they are met.  Their
@@ -21,6 +21,7 @@ from numba.extending import intrinsic
 from daskclust.kernels.nearest._simd import (
     I1,
     I32,
+    I64,
     LANE_BYTES,
     SUM_LANES,
     Lanes,
@@ -28,6 +29,7 @@ from daskclust.kernels.nearest._simd import (
     data,
     each_vector,
     fma,
+    fold,
     load,
     reduce_row,
     require_contiguous,
@@ -37,20 +39,6 @@ from daskclust.kernels.nearest._simd import (
     store,
     vector_type,
 )
-
-__all__ = [
-    "LINE_BYTES",
-    "add_row",
-    "add_row_observed",
-    "add_row_observed_weighted",
-    "add_row_weighted",
-    "pack_row",
-    "pack_row_observed",
-    "prefetch",
-    "row_distance",
-    "row_distance_observed",
-    "row_distance_weighted",
-]
 
 #: Bytes that one :data:`prefetch` asks for.
 LINE_BYTES = 64
@@ -211,3 +199,72 @@ add_row_weighted = _make_row_distance(weighted=True, summing=True)
 row_distance_observed = _make_row_distance(weighted=True, summing=False, observed=True)
 add_row_observed = _make_row_distance(weighted=False, summing=True, observed=True)
 add_row_observed_weighted = _make_row_distance(weighted=True, summing=True, observed=True)
+
+
+#: Vectors of sums that are held in registers.
+_VECTORS = 8
+#: Points of a tile.
+WIDTH = _VECTORS * LANE_BYTES // 4
+
+
+def _make_tile(lowering: bool) -> Any:
+    """Make the intrinsic of ``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - tries[c]|^2)``.
+
+    Its arguments: points (tiles, p, :data:`WIDTH`), float32; a tile; points to compare with
+    (l, p), float32; one of them; masses, float64, and squared distances so far, float32, both
+    (tiles, :data:`WIDTH`).  When ``lowering``, the smaller distances take the place of those.
+    """
+
+    @intrinsic
+    def tile(typingctx: Any, points: Any, t: Any, tries: Any, c: Any, mass: Any, old: Any) -> Any:
+        require_contiguous(points, tries, mass, old)
+        vector = vector_type(types.float32, LANE_BYTES)
+        wide = ir.VectorType(ir.DoubleType(), vector.count)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            one, p = row_pointer(context, builder, signature.args[2], args[2], args[3])
+            first = builder.mul(args[1], builder.mul(p, const(WIDTH)))
+            rows = builder.gep(data(context, builder, signature.args[0], args[0]), [first])
+            masses, _ = row_pointer(context, builder, signature.args[4], args[4], args[1])
+            before, _ = row_pointer(context, builder, signature.args[5], args[5], args[1])
+            places = [const(v * vector.count) for v in range(_VECTORS)]
+            zeros = ir.Constant(vector, [0.0] * vector.count)
+
+            entry = builder.block
+            loop, done = builder.append_basic_block("features"), builder.append_basic_block("done")
+            builder.branch(loop)
+            builder.position_at_end(loop)
+            carried = [builder.phi(I64), *(builder.phi(vector) for _ in places)]
+            row = builder.gep(rows, [builder.mul(carried[0], const(WIDTH))])
+            value = splat(builder, builder.load(builder.gep(one, [carried[0]])), vector)
+            stepped = [builder.add(carried[0], const(1))]
+            for so_far, place in zip(carried[1:], places, strict=True):
+                gap = builder.fsub(load(builder, builder.gep(row, [place]), vector), value)
+                stepped.append(fma(builder, gap, gap, so_far, exact=False))
+            for phi, start, following in zip(
+                carried, [const(0), *[zeros] * _VECTORS], stepped, strict=True
+            ):
+                phi.add_incoming(start, entry)
+                phi.add_incoming(following, loop)
+            builder.cbranch(builder.icmp_signed("<", stepped[0], p), loop, done)
+
+            builder.position_at_end(done)
+            total = ir.Constant(wide, [0.0] * wide.count)
+            for squared, place in zip(stepped[1:], places, strict=True):
+                here = builder.gep(before, [place])
+                least = load(builder, here, vector)
+                kept = builder.select(builder.fcmp_ordered("<", squared, least), squared, least)
+                if lowering:
+                    store(builder, kept, here)
+                weight = load(builder, builder.gep(masses, [place]), wide)
+                total = fma(builder, builder.fpext(kept, wide), weight, total, exact=False)
+            return fold(builder, total, builder.fadd)
+
+        intp = types.intp
+        return types.float64(points, intp, tries, intp, mass, old), codegen
+
+    return tile
+
+
+cost_of_tile = _make_tile(lowering=False)
+lower_tile = _make_tile(lowering=True)

@@ -38,22 +38,6 @@ from daskclust.kernels.nearest._simd import (
     vector_type,
 )
 
-__all__ = [
-    "NARROW_BYTES",
-    "ROWS",
-    "few_narrow",
-    "few_wide",
-    "keep_lowest",
-    "lower_minima",
-    "lowest_in_rows",
-    "panel_of",
-    "score_pair",
-    "score_tail",
-    "score_wide",
-    "tile_arguments",
-    "tile_scores",
-]
-
 #: Rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
 ROWS: int = 8 if LANE_BYTES == 64 else 4
 #: Bytes of the half-width vectors used for very few centers.

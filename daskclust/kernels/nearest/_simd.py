@@ -23,30 +23,6 @@ from numba import config, types
 from numba.core import cgutils
 from numba.core.errors import TypingError
 
-__all__ = [
-    "I1",
-    "I32",
-    "I64",
-    "LANE_BYTES",
-    "SUM_LANES",
-    "Lanes",
-    "const",
-    "data",
-    "each_vector",
-    "fma",
-    "fold",
-    "fold_rows",
-    "load",
-    "reduce_row",
-    "require_contiguous",
-    "row_loop",
-    "row_pointer",
-    "splat",
-    "store",
-    "store_rows",
-    "vector_type",
-]
-
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 

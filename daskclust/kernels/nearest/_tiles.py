@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
+from daskclust.kernels.compensated import flush
 from daskclust.kernels.compiling import compiled, inner
 from daskclust.kernels.nearest._layout import (
     NARROW,
@@ -49,26 +50,6 @@ from daskclust.kernels.nearest._scores import (
     score_tail,
     score_wide,
 )
-from daskclust.kernels.nearest._segments import flush
-
-__all__ = [
-    "add_tile",
-    "add_totals",
-    "all_direct",
-    "any_doubtful",
-    "ask",
-    "doubt",
-    "exact_nearest",
-    "keep_inside",
-    "lowest_of_lanes",
-    "make_room",
-    "rounding",
-    "scan",
-    "score_tile",
-    "settle",
-    "sweeps",
-    "with_weights",
-]
 
 
 class _Centers(NamedTuple):

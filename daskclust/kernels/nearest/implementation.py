@@ -19,16 +19,10 @@ else:
     from daskclust.kernels.nearest import _row_loops as _rows  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _tiles as _sweeps  # type: ignore[no-redef]
 
-__all__ = [
-    "all_direct",
-    "row_distance",
-    "row_distance_observed",
-    "row_distance_weighted",
-    "scan",
-    "scan_observed",
-    "sweeps",
-]
-
+#: Points of a tile of :data:`cost_of_tile`.
+WIDTH: int = _rows.WIDTH
+cost_of_tile: Any = _rows.cost_of_tile
+lower_tile: Any = _rows.lower_tile
 row_distance: Any = _rows.row_distance
 row_distance_observed: Any = _rows.row_distance_observed
 row_distance_weighted: Any = _rows.row_distance_weighted

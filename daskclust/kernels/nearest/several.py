@@ -1,26 +1,24 @@
-"""The few nearest centers of every row of a block, and their squared distances.
+"""The few nearest of many points: of all, of the cells around a row, or below its parents.
 
 Distances are direct differences in float64, the very numbers by which
 :func:`daskclust.kernels.nearest.assign.nearest` settles its ties, and equal ones
-go to the lowest center: a row's neighbors depend on nothing but the row.  Where there
+go to the lowest point: a row's neighbors depend on nothing but the row.  Where there
 are many centers, scores by a matrix product in single precision tell beforehand which
 of them cannot be among the nearest, whatever the product's rounding.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats
+from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.compiling import compiled
 from daskclust.kernels.nearest._row_loops import row_distance
-
-__all__ = ["nearest_several"]
-
+from daskclust.kernels.nearest.assign import nearest
 
 #: Centers from which on scores are worth their product, and rows that are scored at a time.
 _SCORED, _SLAB = 64, 512
@@ -180,3 +178,148 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
             slack = score(rows, scores[: len(rows)])
             _search_scored(rows, centers, scores, slack, near, indices[own], distances[own])
     return indices, distances
+
+
+@compiled()
+def _search_cells(
+    x: Any, points: Any, starts: Any, cells: Any, skip: Any, indices: Any, distances: Any
+) -> None:
+    m = indices.shape[1]
+    for i in range(x.shape[0]):
+        found = 0
+        for at_cell in range(cells.shape[1]):
+            cell = cells[i, at_cell]
+            for c in range(starts[cell], starts[cell + 1]):
+                if c == skip[i]:
+                    continue
+                d = row_distance(x, i, points, c, points[0], 1.0, points)
+                # Ties go to the lowest point, in whatever order cells are looked through.
+                if found == m and not (
+                    d < distances[i, m - 1] or (d == distances[i, m - 1] and c < indices[i, m - 1])
+                ):
+                    continue
+                at = found if found < m else m - 1
+                while at > 0 and (
+                    d < distances[i, at - 1]
+                    or (d == distances[i, at - 1] and c < indices[i, at - 1])
+                ):
+                    distances[i, at] = distances[i, at - 1]
+                    indices[i, at] = indices[i, at - 1]
+                    at -= 1
+                distances[i, at] = d
+                indices[i, at] = c
+                if found < m:
+                    found += 1
+
+
+def nearest_in_cells(
+    x: Floats,
+    points: Floats,
+    starts: Ints,
+    cells: NDArray[np.int32],
+    count: int,
+    skip: Ints | None = None,
+) -> tuple[Ints, Floats]:
+    """Find the nearest points of each row among those of its cells, nearest first.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, q), float64
+    points : ndarray of shape (m, q), float64
+        Sorted by cell.
+    starts : ndarray of shape (cells + 1,), int64
+        Where the points of each cell begin; the last is m.
+    cells : ndarray of shape (n, c), int32
+        Different cells to look through for each row.
+    count : int
+    skip : ndarray of shape (n,), int64, optional
+        A point that is not looked at, for each row; -1 for none.
+
+    Returns
+    -------
+    indices : ndarray of shape (n, count), int64
+        Ties go to the lowest point; -1 where the cells hold too few.
+    distances : ndarray of shape (n, count), float64
+        Squared; infinite where there is no point.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points = np.array([[0.0], [1.0], [5.0]])
+    >>> nearest_in_cells(np.array([[0.8]]), points, np.array([0, 2, 3]), np.array([[0]]), 3)
+    (array([[ 1,  0, -1]]), array([[0.04, 0.64,  inf]]))
+    """
+    indices = np.full((len(x), count), -1, np.int64)
+    distances = np.full((len(x), count), np.inf)
+    if len(x) and len(points):
+        none = np.full(len(x), -1, np.int64) if skip is None else skip
+        points = np.ascontiguousarray(points)
+        _search_cells(np.ascontiguousarray(x), points, starts, cells, none, indices, distances)
+    return indices, distances
+
+
+class CenterTree(NamedTuple):
+    """Centers of two levels.
+
+    Attributes
+    ----------
+    parents : ndarray of shape (m, p), float64
+    leaves : ndarray of shape (k, p), float32 or float64
+        The children of one parent follow one another.
+    starts : ndarray of shape (m + 1,), int64
+        First leaf of each parent, of which each has one or more; the last is k.
+    """
+
+    parents: Floats
+    leaves: NDArray[Any]
+    starts: Ints
+
+
+def nearest_leaf(
+    x: Array, tree: CenterTree, n_probe: int | None
+) -> tuple[NDArray[np.int32], Floats]:
+    """Find the nearest of the children of each row's nearest parents.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, p), float32 or float64
+    tree : CenterTree
+    n_probe : int or None
+        Parents whose children are looked at; None for all leaves.
+
+    Returns
+    -------
+    labels : ndarray of shape (n,), int32
+        Ties go to the lowest leaf.
+    squared : ndarray of shape (n,), float64
+        Squared distances, by direct differences.
+
+    Notes
+    -----
+    Cost ``O(n p (m + n_probe k / m))``.  What is found for a row depends on that row alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> leaves = np.array([[0.0], [4.9], [8.0]])
+    >>> tree = CenterTree(np.array([[1.0], [8.0]]), leaves, np.array([0, 2, 3]))
+    >>> nearest_leaf(np.array([[4.6], [0.4]]), tree, 1)[0]
+    array([2, 0], dtype=int32)
+    >>> nearest_leaf(np.array([[4.6], [0.4]]), tree, 2)[0]
+    array([1, 0], dtype=int32)
+    """
+    if n_probe is None or n_probe >= len(tree.parents):
+        return nearest(x, tree.leaves)
+    probed = nearest_several(x, tree.parents, n_probe)[0].ravel()
+    order = np.argsort(probed, kind="stable")
+    rows = order // n_probe
+    ends = np.searchsorted(probed[order], np.arange(len(tree.parents) + 1))
+    labels, squared = np.full(len(x), -1, np.int32), np.full(len(x), np.inf)
+    for parent in np.flatnonzero(np.diff(ends)):
+        at, first = rows[ends[parent] : ends[parent + 1]], tree.starts[parent]
+        found, distances = nearest(x[at], tree.leaves[first : tree.starts[parent + 1]])
+        # Parents come in the order of their leaves: of equal ones the lowest stays.
+        better = (distances < squared[at]) | (labels[at] < 0)
+        labels[at[better]] = found[better] + np.int32(first)
+        squared[at[better]] = distances[better]
+    return labels, squared

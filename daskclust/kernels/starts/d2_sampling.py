@@ -9,12 +9,8 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.nearest.assign import nearest
+from daskclust.kernels.nearest.assign import nearest, nearest_observed
 from daskclust.kernels.nearest.implementation import row_distance
-from daskclust.kernels.nearest.observed import nearest_observed
-
-__all__ = ["approach", "draw_apart"]
-
 
 _NO_WEIGHTS = np.empty(0)
 #: Rows that are copied at a time.

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from daskclust._types import Floats
 from daskclust.kernels.compiling import compiled
 
-__all__ = ["LocalDensity", "local_densities", "local_outlier_factors", "weighted_quantile"]
-
 _CACHED = 1024
 
 

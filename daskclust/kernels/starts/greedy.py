@@ -1,27 +1,21 @@
-"""Greedy k-means++: of several draws by ``w D^2``, keep the one that lowers the cost most."""
+"""Greedy k-means++: of several draws by ``w D^2``, keep the one that lowers the cost most.
+
+For many clusters several centers are chosen from one batch of draws, by matrix products.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Floats
-from daskclust.kernels.compiling import PLAIN, compiled, inner
-
-if PLAIN:
-    from daskclust.kernels.starts import _plain_greedy_tiles as _tiles
-else:
-    from daskclust.kernels.starts import _greedy_tiles as _tiles  # type: ignore[no-redef]
-
-__all__ = ["Tiles", "draw_greedy", "in_tiles", "n_draws"]
-
-
-#: Points of a tile.
-WIDTH: int = _tiles.WIDTH
-cost_of_tile: Any = _tiles.cost_of_tile
-lower_tile: Any = _tiles.lower_tile
+from daskclust._types import Array, Floats
+from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.compiling import compiled, inner
+from daskclust.kernels.nearest.implementation import WIDTH, cost_of_tile, lower_tile
 
 
 def n_draws(k: int) -> int:
@@ -170,3 +164,152 @@ def draw_greedy(tiles: Tiles, k: int, uniforms: Floats) -> Any:
     """
     places = np.zeros(k, dtype=np.intp)
     return places[: _draw(*tiles, np.ascontiguousarray(uniforms), places)]
+
+
+#: Points of a tile, and draws that are compared at once.
+_TILE, _BATCH = 1024, 64
+#: A batch adds at most this share of the centers so far: its draws know nothing of one another.
+_SHARE = 0.1
+
+_SUMS = {"reassoc", "nsz", "contract"}
+
+
+@compiled(fastmath=_SUMS)
+def _gain(apart: Any, mass: Any, squared: Any) -> Any:
+    """By how much a point lowers the weighted squared distances of a tile."""
+    total = np.float32(0.0)
+    for i in range(mass.size):
+        total += mass[i] * max(squared[i] - apart[i], np.float32(0.0))
+    return total
+
+
+@compiled()
+def _measure(
+    apart: Any, squares: Any, own: Any, slack: Any, mass: Any, squared: Any, gains: Any
+) -> None:
+    """Turn products of a tile's points with draws into squared distances; return the gains."""
+    for c in range(gains.size):
+        for i in range(mass.size):
+            both = squares[i] + own[c]
+            gap = both - np.float32(2.0) * apart[c, i]
+            # What may be rounding is no distance: points that are equal are not drawn twice.
+            apart[c, i] = gap if gap > slack * both else np.float32(0.0)
+        gains[c] = _gain(apart[c], mass, squared)
+
+
+@compiled()
+def _select(apart: Any, mass: Any, squared: Any, gains: Any, chosen: Any) -> int:
+    """Choose the best draws, one after another; lower the distances, and return how many."""
+    n_tiles = mass.shape[0]
+    for count in range(chosen.size):
+        # Gains only fall as centers are added: an old one is a bound.
+        best, fresh = np.argmax(gains), count == 0
+        while not fresh:
+            gain = 0.0
+            for t in range(n_tiles):
+                gain += _gain(apart[t, best], mass[t], squared[t])
+            gains[best] = gain
+            following = np.argmax(gains)
+            fresh, best = following == best, following
+        if not gains[best] > 0.0:
+            return count
+        chosen[count] = best
+        gains[best] = 0.0
+        for t in range(n_tiles):
+            for i in range(mass.shape[1]):
+                squared[t, i] = min(squared[t, i], apart[t, best, i])
+    return chosen.size
+
+
+def draw_in_batches(
+    points: Array,
+    mass: Floats,
+    k: int,
+    n_draws: int,
+    rng: np.random.Generator,
+    run: Callable[[Sequence[Callable[[], None]]], Any],
+) -> NDArray[np.intp]:
+    """Draw points by ``mass D^2``, so many for each center, and keep those that lower most.
+
+    Parameters
+    ----------
+    points : ndarray of shape (m, p)
+    mass : ndarray of shape (m,), float64, non-negative, not all zero
+        Points without mass are not drawn.
+    k : int
+    n_draws : int
+        For each center.  A batch of up to 64 draws gives ``1 / n_draws`` as many centers.
+    rng : numpy.random.Generator
+    run : callable(calls)
+        Makes the calls, in any order or side by side.
+
+    Returns
+    -------
+    ndarray of shape (k,), intp
+        Places in the order of their choice; shorter where others repeat points that were
+        drawn, as far as single precision tells.
+
+    Notes
+    -----
+    Cost ``O(m k p n_draws)``, by matrix products in single precision; memory
+    ``O(m (p + 64))``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> places = draw_in_batches(
+    ...     np.array([[0.0], [9.0], [0.0]]),
+    ...     np.ones(3),
+    ...     3,
+    ...     2,
+    ...     np.random.default_rng(0),
+    ...     lambda calls: [call() for call in calls],
+    ... )
+    >>> sorted(places % 2)
+    [np.int64(0), np.int64(1)]
+    """
+    m, p = points.shape
+    n_tiles = -(-m // _TILE)
+    center = points.mean(axis=0, dtype=np.float64)
+    extent = max(points.max(initial=0.0) - center.min(), center.max() - points.min(initial=0.0))
+    # About their middle and of size 1, single precision has digits and range enough.
+    moved = np.zeros((n_tiles * _TILE, p), np.float32)
+    for start in range(0, m, _TILE):
+        part = points[start : start + _TILE]
+        moved[start : start + len(part)] = (part - center) / (extent or 1.0)
+    tiles = np.ascontiguousarray(moved.reshape(-1, _TILE, p).transpose(0, 2, 1))
+    weights = np.zeros(n_tiles * _TILE, np.float32)
+    weights[:m] = mass / mass.max()
+    weights = weights.reshape(-1, _TILE)
+    squares = np.einsum("ij,ij->i", moved, moved).reshape(-1, _TILE)
+    squared = np.full(squares.shape, np.inf, np.float32)
+    slack = np.float32((p + 8) * np.finfo(np.float32).eps)
+    apart = np.empty((len(tiles), _BATCH, _TILE), np.float32)
+    gains = np.empty((len(tiles), _BATCH))
+
+    def compare(draws: NDArray[np.intp], t: int) -> None:
+        own = slice(0, len(draws))
+        np.matmul(moved[draws], tiles[t], out=apart[t, own])
+        norms = squares.ravel()[draws]
+        _measure(apart[t, own], squares[t], norms, slack, weights[t], squared[t], gains[t, own])
+
+    places: list[int] = []
+    odds = np.cumsum(weights, dtype=np.float64)
+    with one_blas_thread():
+        while len(places) < k and odds[-1] > 0.0:
+            wanted = min(k - len(places), int(_SHARE * len(places)), _BATCH // n_draws) or 1
+            uniforms = rng.random(min(wanted * n_draws, _BATCH) if places else 1)
+            draws = np.searchsorted(odds, uniforms * odds[-1], side="right")
+            # Never beyond the last point with odds, whatever rounding does.
+            draws = np.unique(np.minimum(draws, np.searchsorted(odds, odds[-1])))
+            run([partial(compare, draws, t) for t in range(len(tiles))])
+            if not places:
+                squared[:] = apart[:, 0]
+                places.append(int(draws[0]))
+            else:
+                chosen = np.empty(wanted, np.intp)
+                total = gains[:, : len(draws)].sum(axis=0)
+                count = _select(apart, weights, squared, total, chosen)
+                places += draws[chosen[:count]].tolist()
+            odds = np.cumsum(weights * squared, dtype=np.float64)
+    return np.array(places, dtype=np.intp)

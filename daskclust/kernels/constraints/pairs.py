@@ -1,33 +1,298 @@
-"""Pairs that partial labels imply, never listed.
+"""Pairs of rows, listed or implied by labels: what violations cost, and what labels violate.
 
-Two labeled rows of one class are must-linked, two of different classes
-cannot-linked.  All sums over such pairs follow from the number, the sum and the
-sum of squares of the rows of each (class, cluster): O(L K p) for L labeled rows
+Only rows that occur in a pair, or carry a label, interact.  They are gathered
+once, renumbered 0..m-1 in the order of their global row numbers, and assigned
+one after another (:mod:`daskclust.kernels.constraints.ordered`); everything else is assigned
+block by block elsewhere.
+
+Penalties (with weights w of the features and the bounding box's sides Delta):
+
+- violated must-link: ``f = sum_j w_j (x - x')_j^2``,
+- violated cannot-link: ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)``,
+- either is 1 with ``penalty="constant"``,
+
+times the weight of the pair.
+
+Explicit pairs come in two forms: a list (``left``, ``right``, ``is_must_link``,
+one entry a pair), and compressed rows of the doubled list (``indptr``,
+``neighbors``, ... one entry a pair and end), as
+:class:`daskclust.constraints.PairwiseConstraints` holds them.
+
+Partial labels imply pairs that are never listed: two labeled rows of one class are must-linked,
+two of different classes cannot-linked.  All sums over such pairs follow from the number, the sum
+and the sum of squares of the rows of each (class, cluster): O(L K p) for L labeled rows
 instead of O(L^2 p).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskclust._types import Array
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compiling import compiled
-from daskclust.kernels.constraints._arrays import (
-    Floats,
-    Ints,
-    Penalty,
-    Violations,
-    as_floats,
-    as_ints,
-    as_rows,
-    check_penalty,
-)
+from daskclust.kernels.nearest.implementation import row_distance_weighted
 
-__all__ = ["ImpliedPairs", "implied_pairs", "implied_violations"]
+Penalty = Literal["distance", "constant"]
+
+
+def as_rows(x: ArrayLike) -> Array:
+    """``x`` as a C-contiguous float32 or float64 matrix; copied only when it is not one."""
+    array = np.asarray(x)
+    if array.dtype != np.float32:
+        array = array.astype(np.float64, copy=False)
+    return np.ascontiguousarray(array)
+
+
+def as_ints(values: ArrayLike) -> Ints:
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def as_floats(values: ArrayLike) -> Floats:
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def as_bools(values: ArrayLike) -> Bools:
+    return np.ascontiguousarray(values, dtype=np.bool_)
+
+
+def check_penalty(penalty: str) -> None:
+    if penalty not in ("distance", "constant"):
+        raise ValueError(f"penalty={penalty!r}; expected 'distance' or 'constant'.")
+
+
+@dataclass(frozen=True, eq=False)
+class Violations:
+    """Violations of a labeling, each violated pair once, times its weight.
+
+    Totals of explicit and implied pairs are added with ``+``.
+
+    Attributes
+    ----------
+    must_link : float64 array of shape (p,)
+        ``sum (x - x')_j^2`` over violated must-links: f of Eq. 15, by feature and
+        without feature weights.
+    cannot_link : float64 array of shape (p,)
+        ``sum (Delta_j^2 - (x - x')_j^2)`` over violated cannot-links: f-bar.
+    must_link_mass, cannot_link_mass : float
+        Sum of the weights of the violated pairs.
+    n_must_link, n_cannot_link : int
+        Number of violated pairs.
+    """
+
+    must_link: Floats
+    cannot_link: Floats
+    must_link_mass: float
+    cannot_link_mass: float
+    n_must_link: int
+    n_cannot_link: int
+
+    def __add__(self, other: Violations) -> Violations:
+        """Totals over both sets of pairs."""
+        return Violations(
+            self.must_link + other.must_link,
+            self.cannot_link + other.cannot_link,
+            self.must_link_mass + other.must_link_mass,
+            self.cannot_link_mass + other.cannot_link_mass,
+            self.n_must_link + other.n_must_link,
+            self.n_cannot_link + other.n_cannot_link,
+        )
+
+    @property
+    def feature_sums(self) -> Floats:
+        """The term that Eq. 15 subtracts from gamma, and Eq. 12 adds to the WCSS; shape (p,)."""
+        return self.must_link + self.cannot_link
+
+    def objective(self, weights: ArrayLike, *, penalty: Penalty = "distance") -> float:
+        """Penalty part of the objective (Eq. 8, 10, 13) under feature weights (p,)."""
+        check_penalty(penalty)
+        if penalty == "constant":
+            return self.must_link_mass + self.cannot_link_mass
+        return float(np.sum(as_floats(weights) * self.feature_sums))
+
+
+@compiled()
+def _pair_lengths(x: Any, wide: Any, left: Any, right: Any, weights: Any, out: Any) -> None:
+    for e in range(left.size):
+        out[e] = row_distance_weighted(x, left[e], wide, right[e], weights, 1.0, wide)
+
+
+def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: ArrayLike) -> Floats:
+    """Weighted squared distance of each pair, ``sum_j w_j (x_l - x_r)_j^2``.
+
+    Parameters
+    ----------
+    x : float array of shape (m, p)
+        Rows.
+    left, right : int array of shape (n_pairs,)
+        Row numbers of the two ends.
+    weights : array of shape (p,)
+        Feature weights, ones for plain squared distances.
+
+    Returns
+    -------
+    float64 array of shape (n_pairs,)
+
+    Notes
+    -----
+    Cost O(n_pairs p) time; O(m p) memory for float32 rows, else none beyond the
+    result.  Differences are taken directly, in float64, and summed in the order of
+    :func:`daskclust.kernels.nearest.assign.direct_distances`: a row is to the last bit as
+    far from its partner as from a center that lies on it, so that such ties are
+    ties.
+    """
+    left, right = as_ints(left), as_ints(right)
+    rows = as_rows(x)
+    out = np.empty(left.size)
+    if not out.size:
+        return out
+    _pair_lengths(rows, as_floats(rows), left, right, as_floats(weights), out)
+    return out
+
+
+def pair_costs(
+    lengths: ArrayLike,
+    is_must_link: ArrayLike,
+    pair_weights: ArrayLike,
+    box_length: float | Floats,
+    *,
+    penalty: Penalty = "distance",
+) -> Floats:
+    """Price of violating each pair (f and f-bar of Eq. 13, times the weight of the pair).
+
+    Parameters
+    ----------
+    lengths : array of shape (n_pairs,)
+        Weighted squared distances of the pairs (:func:`pair_lengths`).
+    is_must_link : bool array of shape (n_pairs,)
+        True for must-links, False for cannot-links.
+    pair_weights : array of shape (n_pairs,)
+        Weight of each pair.
+    box_length : float or array of shape (n_pairs,)
+        ``sum_j w_j Delta_j^2``, the weighted squared diagonal of the bounding box; of each
+        pair, over the features that both rows observe, where values are missing.
+    penalty : {"distance", "constant"}
+        With ``"constant"`` the price is the pair's weight; `lengths` is not used.
+
+    Returns
+    -------
+    float64 array of shape (n_pairs,)
+    """
+    check_penalty(penalty)
+    weights = as_floats(pair_weights)
+    if penalty == "constant":
+        return weights.copy()
+    lengths = as_floats(lengths)
+    return weights * np.where(as_bools(is_must_link), lengths, box_length - lengths)
+
+
+def violated_pairs(
+    labels: ArrayLike, left: ArrayLike, right: ArrayLike, is_must_link: ArrayLike
+) -> Bools:
+    """Which pairs the labels violate; a pair with an unlabeled end (-1) is not violated.
+
+    Parameters
+    ----------
+    labels : int array of shape (m,)
+        Cluster of each row, -1 = none.
+    left, right : int array of shape (n_pairs,)
+        Row numbers of the two ends.
+    is_must_link : bool array of shape (n_pairs,)
+        True for must-links, False for cannot-links.
+
+    Returns
+    -------
+    bool array of shape (n_pairs,)
+    """
+    labels = np.asarray(labels)
+    a, b = labels[np.asarray(left)], labels[np.asarray(right)]
+    violated: Bools = ((a == b) != as_bools(is_must_link)) & (a >= 0) & (b >= 0)
+    return violated
+
+
+@compiled()
+def _explicit_sums(
+    x: Any,
+    left: Any,
+    right: Any,
+    is_must_link: Any,
+    pair_weights: Any,
+    violated: Any,
+    box2: Any,
+    must: Any,
+    cannot: Any,
+) -> None:
+    for e in range(left.size):
+        if not violated[e]:
+            continue
+        i = left[e]
+        k = right[e]
+        b = pair_weights[e]
+        if is_must_link[e]:
+            for j in range(box2.size):
+                d = np.float64(x[i, j]) - np.float64(x[k, j])
+                if d == d:  # over what both rows observe
+                    must[j] += b * (d * d)
+        else:
+            for j in range(box2.size):
+                d = np.float64(x[i, j]) - np.float64(x[k, j])
+                if d == d:
+                    cannot[j] += b * (box2[j] - d * d)
+
+
+def explicit_violations(
+    x: ArrayLike,
+    labels: ArrayLike,
+    left: ArrayLike,
+    right: ArrayLike,
+    is_must_link: ArrayLike,
+    pair_weights: ArrayLike,
+    box2: ArrayLike,
+) -> Violations:
+    """Sum up what the labels violate among explicit pairs.
+
+    Parameters
+    ----------
+    x : float array of shape (m, p)
+        Rows of the ordered pass; NaN where a value is missing.
+    labels : int array of shape (m,)
+        Cluster of each row, -1 = none (violates nothing).
+    left, right : int array of shape (n_pairs,)
+        Row numbers of the two ends.
+    is_must_link : bool array of shape (n_pairs,)
+        True for must-links, False for cannot-links.
+    pair_weights : array of shape (n_pairs,)
+        Weight of each pair.
+    box2 : array of shape (p,)
+        Squared sides of the bounding box, ``(max_j - min_j)^2``.
+
+    Returns
+    -------
+    Violations
+
+    Notes
+    -----
+    Cost O(n_pairs + n_violated p).
+    """
+    left, right = as_ints(left), as_ints(right)
+    must_link, b = as_bools(is_must_link), as_floats(pair_weights)
+    box = as_floats(box2)
+    violated = violated_pairs(labels, left, right, must_link)
+    must, cannot = np.zeros(box.size), np.zeros(box.size)
+    _explicit_sums(as_rows(x), left, right, must_link, b, violated, box, must, cannot)
+    broken_must, broken_cannot = violated & must_link, violated & ~must_link
+    return Violations(
+        must,
+        cannot,
+        float(b[broken_must].sum()),
+        float(b[broken_cannot].sum()),
+        int(np.count_nonzero(broken_must)),
+        int(np.count_nonzero(broken_cannot)),
+    )
+
 
 #: Rows among which a central one is looked for, about.
 _ORIGIN_ROWS = 1000
