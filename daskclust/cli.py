@@ -61,7 +61,7 @@ _HINTS = {
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """Build the parser of the command that is named: the modules of all of them take seconds."""
     from daskclust._version import __version__
-    from daskclust.commands.parser import Parser
+    from daskclust.commands.console import Parser
 
     parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
     parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
@@ -77,7 +77,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 def _check_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Say which command was probably meant."""
-    from daskclust.commands.parser import did_you_mean
+    from daskclust.commands.console import did_you_mean
 
     if arguments and not arguments[0].startswith("-") and arguments[0] not in _COMMANDS:
         parser.error(

@@ -221,7 +221,7 @@ UNDOCUMENTED = {
 }
 REACHES = {"__dask_graph__", "__dask_keys__", "scheduler_info"}
 #: Asks whether a value is a collection, and gives the scheduler's report to people.
-ALLOWED_REACHES = {"persistence/schema.py", "commands/_examine.py"}
+ALLOWED_REACHES = {"persistence/schema.py", "commands/doctor.py"}
 
 
 def _reached(path: Path) -> set[str]:

@@ -13,8 +13,6 @@ from scipy.sparse.csgraph import connected_components
 from daskclust._types import Array, Bools, Ints
 from daskclust.engine import compute
 
-__all__ = ["HoldOut", "add_hold_out_arguments", "check_hold_out", "hold_out"]
-
 #: Rows that the baselines learn from at most, and trees of the forest.
 _MOST_ROWS, _TREES = 100_000, 100
 

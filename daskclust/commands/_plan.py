@@ -15,8 +15,6 @@ from dask.utils import format_bytes, parse_bytes
 from daskclust.commands.console import counted
 from daskclust.exceptions import MemoryPlanError
 
-__all__ = ["check_memory", "make_plan", "passes_of", "plan_as_text"]
-
 #: Memory of an idle worker: Python, NumPy, Numba, Dask.
 _IMPORTS = 350 * 2**20
 #: Share of a worker's limit that blocks and imports may take; above it Dask begins to act.

@@ -17,29 +17,27 @@ import numpy as np
 from daskclust.colors import Legend
 from daskclust.commands._cubes import as_names, local_name, paths_of
 from daskclust.commands._estimators import check_count, takes_labels
-from daskclust.commands._outputs import check_outputs, check_report, job_of, places_of
+from daskclust.commands._job import check_resumable, job_mark
 from daskclust.commands._plan import passes_of
-from daskclust.commands._results import agreements, agreements_in
-from daskclust.commands._resume import check_resumable, job_mark
-from daskclust.commands._uncertainty import check_margin, margins
+from daskclust.commands._written import (
+    agreements,
+    agreements_in,
+    check_margin,
+    check_outputs,
+    check_report,
+    job_of,
+    margins,
+    places_of,
+)
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.opening import kind_of
 from daskclust.engine import compute
 from daskclust.persistence.origin import scene_of
 from daskclust.report.legend import legend_of
-from daskclust.report.written import Report
+from daskclust.report.page import Report
 from daskclust.storage.outputs import JOB, Output
 from daskclust.storage.targets import Group
 from daskclust.storage.urls import redact
-
-__all__ = [
-    "add_table_arguments",
-    "feature_names",
-    "is_table",
-    "open_table_to_fit",
-    "open_table_to_predict",
-    "table_for",
-]
 
 #: Options that are about pixels, and their values where they are not given.
 _OF_PIXELS = {

@@ -3,30 +3,557 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import importlib.util
+import os
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
 
 from daskclust.colors import Legend
 from daskclust.commands._cubes import image_of
 from daskclust.commands._estimators import takes_labels
-from daskclust.commands._outputs import job_of
-from daskclust.commands._results import agreements, agreements_in
-from daskclust.commands._smoothing import smooth_labels
-from daskclust.commands._uncertainty import margin_kind, margins
 from daskclust.commands.console import Progress
-from daskclust.report.legend import legend_of
-from daskclust.report.summary import known_classes, summarize
-from daskclust.storage.outputs import JOB
+from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
+from daskclust.persistence.origin import class_names_of, name_classes
+from daskclust.report.legend import legend_of, n_clusters_of
+from daskclust.report.page import Report
+from daskclust.report.summary import (
+    NothingInCommonError,
+    agreement_of,
+    compare_classes,
+    known_classes,
+    summarize,
+)
+from daskclust.storage.outputs import JOB, Output
 from daskclust.storage.seen import as_dask
+from daskclust.storage.stores import check_protocol, local_path
+from daskclust.storage.targets import Group
+from daskclust.storage.urls import redact
 
-__all__ = [
-    "add_classes",
-    "add_score_argument",
-    "write_outputs",
-]
+#: Options that say where to write, as attributes; the first one given has the checkpoint beside it.
+OUTPUTS = ("output", "model", "report", "uncertainty", "score")
+
+
+def outputs_of(options: argparse.Namespace) -> dict[str, Output]:
+    """Return what the options ask to be written, of a cube."""
+    found: dict[str, Output] = {}
+    for name in OUTPUTS:
+        place = getattr(options, name, None)
+        if place is None:
+            continue
+        if name == "report":
+            output: Output = Report(place)
+        elif name == "model":
+            output = Group(place, "model")
+        else:
+            output = map_at(place, LABEL_MAP if name == "output" else VALUE_MAP)
+        found[f"--{name}"] = output
+    return found
+
+
+def job_of(path: str) -> dict[str, Any]:
+    """Return the job that has saved a model; empty where it does not say."""
+    found = Group(path, "model").written()
+    return {} if found is None else found.job
+
+
+def places_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the outputs that were asked for, as results tell them."""
+    given = {name: getattr(options, name, None) for name in OUTPUTS}
+    return {name: redact(place) for name, place in given.items() if place is not None}
+
+
+def check_outputs(
+    outputs: Mapping[str, Output],
+    inputs: Mapping[str, str | None],
+    *,
+    mark: str,
+    overwrite: bool,
+) -> dict[str, bool]:
+    """Refuse outputs that exist, cannot be written, are inputs, or share a place.
+
+    Return for each flag whether its output may be replaced: one that an earlier run of the same job
+    (`mark`) has written, and with `overwrite` one that this program has written.
+    """
+    taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
+    replace = {}
+    for flag, output in outputs.items():
+        path = output.place
+        if not path.strip():
+            raise ValueError(f"{flag} is empty; expected a path.")
+        place = _place(path)
+        for other, name in taken.items():
+            if place == other or place in other.parents or other in place.parents:
+                raise ValueError(
+                    f"{flag} {redact(path)!r} is in the same place as {name}; choose another."
+                )
+        taken[place] = flag
+        try:
+            check_protocol(path)
+            output.overwrite = replace[flag] = overwrite or output.is_of(mark)
+            output.check()
+        except (FileExistsError, ValueError) as error:
+            kind = FileExistsError if isinstance(error, FileExistsError) else ValueError
+            raise kind(f"{flag} {error}") from error
+        if path.startswith("memory:"):
+            raise ValueError(
+                f"{flag} {redact(path)!r} lies in the memory of this process and would end with "
+                "it; give a path or the URL of a store."
+            )
+        if output.path is not None:
+            check_writable(flag, path, output.path)
+    return replace
+
+
+def _place(path: str) -> Path:
+    local = local_path(path)
+    return Path(os.path.realpath(local)) if local is not None else Path(path.rstrip("/"))
+
+
+def check_report(options: argparse.Namespace) -> None:
+    """Refuse a report where pictures cannot be drawn."""
+    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
+        raise ImportError(
+            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+        )
+
+
+def check_writable(flag: str, name: str, path: Path) -> None:
+    """Refuse a file or folder that could not be made."""
+    parent = path.parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise NotADirectoryError(f"{flag} {name!r}: {str(parent)!r} is no folder.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"{flag} {name!r}: the folder {str(parent)!r} cannot be written to.")
+
+
+#: Definitions of margins, for legends, by the way to find them.
+_KINDS = {
+    "margin": "probability of the best class less that of the second best",
+    "predict_proba": "posterior of the best component less that of the second best",
+    "transform": "1 less the distance to the nearest center over that to the second nearest",
+}
+
+
+def add_uncertainty_argument(parser: Any) -> None:
+    """Add ``--uncertainty`` to a parser or a group of one."""
+    parser.add_argument(
+        "--uncertainty",
+        metavar="STORE",
+        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
+        "a table a column; one more pass",
+    )
+
+
+def margin_kind(model: Any) -> str | None:
+    """Return how the margin of a model is defined; None where it has none."""
+    return _KINDS.get(_source(type(model)))
+
+
+def check_margin(options: argparse.Namespace, model: Any) -> None:
+    """End the program where ``--uncertainty`` asks for what a model cannot tell."""
+    if options.uncertainty is not None and margin_kind(model) is None:
+        options.parser.error(
+            f"{type(model).__name__} has no margin, so no --uncertainty; estimators with "
+            "centers or probabilities have one, such as kmeans, gaussianmixture and label-spreading"
+        )
+
+
+def _source(kind: type) -> str:
+    if hasattr(kind, "margin"):
+        return "margin"
+    if hasattr(kind, "predict_proba"):
+        return "predict_proba"
+    # An embedding is no distance to centers.
+    return "transform" if hasattr(kind, "transform") and not hasattr(kind, "kernel") else ""
+
+
+def margins(model: Any, X: Any) -> Any:
+    """Return the margin of each row, lazily for a cube; in one pass over the rows.
+
+    Where clusters are classes, the gap is the one to the nearest cluster of another class.
+    """
+    source = _source(type(model))
+    if source == "margin":
+        return model.margin(X)
+    if source == "predict_proba":
+        shares = model.predict_proba(X)
+        return da.map_blocks(_difference, shares, drop_axis=1, dtype=shares.dtype)
+    distances = model.transform(X)
+    owners = getattr(model, "cluster_classes_", None)
+    k = distances.shape[1]
+    # A cluster of no class is a class of its own.
+    groups = np.arange(k) if owners is None else np.where(owners < 0, k + np.arange(k), owners)
+    return da.map_blocks(_gap, distances, groups=groups, drop_axis=1, dtype=distances.dtype)
+
+
+def _difference(shares: NDArray[Any]) -> NDArray[Any]:
+    """Subtract the second largest of each row from the largest.
+
+    Examples
+    --------
+    >>> _difference(np.array([[0.5, 0.125, 0.375], [0.0, 1.0, 0.0]])).tolist()
+    [0.125, 1.0]
+    """
+    if shares.shape[1] == 1:
+        return np.ones(len(shares), shares.dtype)
+    best = np.partition(shares, -2, axis=1)[:, -2:]
+    found: NDArray[Any] = best[:, 1] - best[:, 0]
+    return found
+
+
+def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
+    """Return 1 - nearest / nearest of another group; 1 where there is no other group.
+
+    Examples
+    --------
+    >>> _gap(np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 1.0]]), groups=np.array([0, 0, 1])).tolist()
+    [0.75, 1.0]
+    """
+    if not len(distances):
+        return np.empty(0, distances.dtype)
+    nearest = distances.argmin(axis=1)
+    best = distances[np.arange(len(distances)), nearest]
+    other = np.where(groups == groups[nearest][:, None], np.inf, distances).min(axis=1)
+    # Two centers in one place: a tie.
+    ratio = np.divide(best, other, out=np.ones_like(best), where=other > 0)
+    found: NDArray[Any] = 1 - ratio
+    return found
+
+
+def add_smoothing_arguments(parser: Any) -> None:
+    """Add ``--smooth`` and ``--min-pixels`` to a parser or a group of one."""
+    parser.add_argument(
+        "--smooth",
+        nargs="?",
+        const=0.5,
+        type=float,
+        metavar="STRENGTH",
+        help="smooth the label map where neighboring spectra are alike (without a number: 0.5)",
+    )
+    parser.add_argument(
+        "--min-pixels",
+        type=int,
+        metavar="N",
+        help="regions of fewer pixels become their largest neighbor in the label map",
+    )
+
+
+def check_smoothing(options: argparse.Namespace, model: Any) -> None:
+    """End the program where the map cannot be smoothed as asked."""
+    if options.smooth is not None and not 0 <= options.smooth < float("inf"):
+        options.parser.error(f"--smooth {options.smooth}; expected a finite number from 0 on")
+    if options.min_pixels is not None and options.min_pixels < 0:
+        options.parser.error(f"--min-pixels {options.min_pixels}; expected an integer from 0 on")
+    if options.smooth and not hasattr(model, "predict_proba"):
+        options.parser.error(
+            f"{type(model).__name__} has no probabilities, so no --smooth; --min-pixels needs none"
+        )
+
+
+def smooth_labels(options: argparse.Namespace, cube: Any, model: Any, labels: Any) -> Any:
+    """Return the labels of the map, smoothed as asked; lazy."""
+    if not options.smooth and not options.min_pixels:
+        return labels
+    proba = model.predict_proba(cube) if options.smooth else None
+    return cube.smooth(
+        labels, proba, strength=options.smooth or 0.0, min_pixels=options.min_pixels or 0
+    )
+
+
+_COLOR = re.compile(r"#[0-9a-f]{6}")
+
+
+def read_class_colors(path: str) -> dict[str, str]:
+    """Return colors, as ``#rrggbb``, by name or code of the class.
+
+    A CSV file has lines ``class,color``. A QGIS style (``.qml``) is that of a raster of classes, or
+    of features by category.
+    """
+    text = Path(path).read_text(encoding="utf-8-sig")
+    is_style = path.lower().endswith(".qml")
+    pairs = _of_style(path, text) if is_style else _of_lines(path, text)
+    if not pairs:
+        raise ValueError(f"--colors {path!r} holds no class with a color; expected class,color.")
+    for name, color in pairs.items():
+        if not _COLOR.fullmatch(color):
+            raise ValueError(
+                f"--colors {path!r} gives {name!r} the color {color!r}; expected #rrggbb, as in "
+                "#1f77b4."
+            )
+    return pairs
+
+
+def _of_lines(path: str, text: str) -> dict[str, str]:
+    found = {}
+    for number, line in enumerate(csv.reader(text.splitlines()), start=1):
+        cells = [cell.strip() for cell in line]
+        if not any(cells) or (number == 1 and cells[-1].lower() in ("color", "colour")):
+            continue
+        if len(cells) != 2:
+            raise ValueError(
+                f"--colors {path!r}, line {number}, has {len(cells)} fields; expected class,color."
+            )
+        found[cells[0]] = cells[1].lower()
+    return found
+
+
+def _of_style(path: str, text: str) -> dict[str, str]:
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"--colors {path!r} cannot be read as a QGIS style: {error}.") from error
+    found: dict[str, str] = {}
+    for entry in root.iter("paletteEntry"):
+        name = entry.get("label", "") or entry.get("value", "")
+        found[name] = entry.get("color", "").lower()
+    symbols = {}
+    for symbol in root.iter("symbol"):
+        said = [item.get("value", item.get("v", "")) for item in symbol.iter() if _names(item)]
+        if said:
+            parts = [int(part) for part in said[0].split(",")[:3]]
+            symbols[symbol.get("name", "")] = "#{:02x}{:02x}{:02x}".format(*parts)
+    for category in root.iter("category"):
+        color = symbols.get(category.get("symbol", ""))
+        if color is not None and category.get("value"):
+            found[category.get("value", "")] = color
+    return found
+
+
+def _names(item: Any) -> bool:
+    """Whether an element of a symbol holds its color, as QGIS 3 or 2 writes it."""
+    return item.get("name", item.get("k")) == "color" and item.tag in ("Option", "prop")
+
+
+def paint(model: Any, path: str) -> None:
+    """Let a fitted model remember the colors in a file of its classes or clusters."""
+    colors = read_class_colors(path)
+    legend = legend_of(model)
+    codes = {str(code): code for code in legend.codes}
+    codes |= {"_".join(name.split()): code for code, name in legend.by_code.items()}
+    wrong = [name for name in colors if "_".join(name.split()) not in codes]
+    if len(wrong) == len(colors):
+        raise ValueError(
+            f"--colors {path!r} names {', '.join(wrong[:10])}, none of which is a class of the "
+            f"fit; it has {', '.join(legend.names[:10])}."
+        )
+    names, known = class_names_of(model)
+    given = {
+        codes["_".join(name.split())]: color for name, color in colors.items() if name not in wrong
+    }
+    name_classes(model, names, {**known, **given})
+
+
+def numbers_of(model: Any) -> dict[str, Any]:
+    """Return what a fit has found, as far as it is a number."""
+    found: dict[str, Any] = {"n_clusters": n_clusters_of(model)}
+    names = ("n_iter_", "inertia_", "objective_", "lower_bound_", "converged_")
+    for name in names:
+        value = getattr(model, name, None)
+        if isinstance(value, bool | int | float | np.generic):
+            found[name.rstrip("_")] = value.item() if isinstance(value, np.generic) else value
+    history = getattr(model, "history_", None)
+    if history:
+        found["passes"] = history[-1].get("passes")
+        found["fit_seconds"] = sum(record.get("seconds") or 0.0 for record in history)
+        for name in ("mixing_weights", "left_out_log_loss", "advice"):
+            # No number where too few labels are given: JSON has no NaN.
+            value = history[-1].get(name)
+            if value is not None and not (isinstance(value, dict) and _unknown(value)):
+                found[name] = value
+    weights = getattr(model, "feature_weights_", None)
+    if weights is not None:
+        found["features_used"] = int((weights > 0).sum())
+    violations = getattr(model, "constraint_violations_", None)
+    if violations is not None:
+        found["violations"] = len(violations)
+    return found
+
+
+def _unknown(values: Mapping[str, float]) -> bool:
+    return any(np.isnan(value) for value in values.values())
+
+
+def agreements(
+    maps: Mapping[str, tuple[Any, Any]],
+    found: da.Array,
+    grid: Any,
+    legend: Legend,
+    *,
+    are_used: bool,
+) -> dict[str, Any]:
+    """Compare labels with the known classes.
+
+    `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
+    what tells their names. Where `are_used`, the fit used the partial labels: these rows are no
+    test of it. With a `grid`, all are images of it.
+    """
+    scores: dict[str, Any] = {}
+    used = None
+    for name in ("labels", "truth"):
+        if name not in maps:
+            continue
+        known, opened = maps[name]
+        if name == "labels":
+            used = known if are_used else None
+        elif used is not None:
+            known = da.where(used >= 0, -1, known)
+        try:
+            compared = agreement_of(found, known, grid)
+        except NothingInCommonError:
+            # Everything known was told to the fit, or lies where there are no data.
+            continue
+        compare_classes(compared, legend, opened)
+        compared["used_by_fit"] = name == "labels" and are_used
+        scores[f"agreement_with_{name}"] = compared
+    return scores
+
+
+def agreements_in(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what :func:`agreements` has found, by what was compared with."""
+    keys = {name: f"agreement_with_{name}" for name in ("truth", "labels")}
+    return {name: found[key] for name, key in keys.items() if key in found}
+
+
+def classes_as_text(found: Mapping[str, Any]) -> list[str]:
+    """Write the pixels of each cluster, or a line for each class that has a name of its own."""
+    if "sizes" not in found:
+        return []
+    classes = found["classes"]
+    if all(item["name"] == f"cluster_{item['code']}" for item in classes):
+        return ["Sizes     " + " ".join(map(str, found["sizes"]))]
+    width = max(len(item["name"]) for item in classes)
+    heads = ["Classes", *[""] * (len(classes) - 1)]
+    return [
+        f"{head:<10}{item['code']:>3}  {item['name']:<{width}}  "
+        + (f"{item['rows']:>9} rows" if "rows" in item else f"{item['pixels']:>9} pixels")
+        + (f"  {item['square_meters'] / 1e6:>10.4g} km2" if "square_meters" in item else "")
+        for head, item in zip(heads, classes, strict=True)
+    ]
+
+
+def _accuracy(scores: Mapping[str, Any]) -> str:
+    """Write the accuracy, by what it is."""
+    if scores["compared_by"] is None:
+        return ""
+    if scores["compared_by"] == "matching":
+        found = scores["best_matching_accuracy"]
+        return f", best matching of clusters to classes {found:.3f}"
+    low, high = scores["accuracy_interval"]
+    kappa = "" if scores["kappa"] is None else f", kappa {scores['kappa']:.3f}"
+    return (
+        f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f} "
+        f"({low:.3f} to {high:.3f}){kappa}"
+    )
+
+
+def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
+    """Write the agreement with known classes, and accuracies class by class."""
+    lines = []
+    for name in ("truth", "labels"):
+        scores = found.get(f"agreement_with_{name}")
+        if not scores:
+            continue
+        unit = "rows" if "rows" in found else "pixels"
+        lines.append(
+            f"{name.capitalize():<10}ARI {scores['ari']:.3f}, NMI {scores['nmi']:.3f}, "
+            f"pairwise F {scores['pairwise_f']:.3f}{_accuracy(scores)} on "
+            f"{scores['pixels']} {unit}"
+            # A score on what was learned says nothing about the rest of the map.
+            + (" that the fit learned from" if scores.get("used_by_fit") else "")
+        )
+        if "by_class" in scores and not scores.get("used_by_fit"):
+            lines += _by_class_as_text(scores["by_class"])
+    return lines
+
+
+def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
+    """Write how well the fit tells labels that it has not seen, and how well others do."""
+    scores = found.get("held_out")
+    if scores is None:
+        return []
+    named = "accuracy" in scores
+    value = scores["accuracy" if named else "best_matching_accuracy"]
+    what = "accuracy" if named else "best matching of clusters to classes"
+    span = "({:.3f} to {:.3f})".format(*scores["accuracy_interval"]) if named else ""
+    lines = [
+        f"Held out  {what} {value:.3f} {span} on {scores['rows']} labels of "
+        f"{scores['groups_held_out']} of {scores['groups']} {scores['unit']}"
+    ]
+    if scores["not_held_out"]:
+        lines.append(f"{'':<10}not judged, of one group only: {', '.join(scores['not_held_out'])}")
+    if "by_class" in scores:
+        lines += _by_class_as_text(scores["by_class"])
+    others = scores.get("baselines", {})
+    for name, other in others.items():
+        if not name.startswith("rows"):
+            lines.append(f"{'':<10}{name}: {other:.3f} on {others['rows']} of the same labels")
+    return [*lines, f"{'':<10}To use all labels, fit again without --hold-out."]
+
+
+def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
+    width = max(5, *(len(item["class"]) for item in items))
+    head = f"{'':<10}{'class':<{width}}  {'known':>9}  {'found':>9}  producer's  user's     F1"
+    shown = [
+        {
+            key: "-" if item[key] is None else f"{item[key]:.3f}"
+            for key in ("producers", "users", "f1")
+        }
+        for item in items
+    ]
+    return [
+        head,
+        *(
+            f"{'':<10}{item['class']:<{width}}  {item['truth']:>9}  {item['labels']:>9}  "
+            f"{text['producers']:>10}  {text['users']:>6}  {text['f1']:>5}"
+            for item, text in zip(items, shown, strict=True)
+        ),
+    ]
+
+
+def fit_as_text(found: Mapping[str, Any]) -> str:
+    """Write the results of a fit for people."""
+    lines = [
+        f"Rows      {found['rows']} clustered by {len(found['columns'])} columns"
+        if "rows" in found
+        else f"Pixels    {found['pixels']['valid']} clustered, {found['pixels']['masked']} masked",
+        f"Fit       {found['estimator']}, {found['n_clusters']} clusters, "
+        f"{found.get('n_iter', '?')} iterations, {found.get('passes', '?')} passes",
+    ]
+    for key, label in (
+        ("inertia", "Inertia"),
+        ("objective", "Objective"),
+        ("lower_bound", "Bound"),
+        ("features_used", "Bands"),
+        ("violations", "Violated"),
+    ):
+        if key in found:
+            value = found[key]
+            unit = {"features_used": " with weight", "violations": " pairs"}.get(key, "")
+            lines.append(
+                f"{label:<10}{value:.6g}{unit}"
+                if isinstance(value, float)
+                else f"{label:<10}{value}{unit}"
+            )
+    if "advice" in found:
+        lines.append(f"Labels    {found['advice']}")
+    lines += classes_as_text(found)
+    lines += agreements_as_text(found)
+    lines += held_out_as_text(found)
+    lines.append(f"Time      {found['seconds']:.1f} s")
+    if found["outputs"]:
+        lines.append("Written   " + ", ".join(found["outputs"].values()))
+    return "\n".join(lines)
 
 
 def write_outputs(

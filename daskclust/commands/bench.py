@@ -4,19 +4,564 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.utils import format_bytes
+from dask.system import CPU_COUNT
+from dask.utils import format_bytes, parse_bytes
+from scipy.optimize import nnls
 
+from daskclust._types import Floats
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
-from daskclust.commands._scaling_report import run_scaling
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.engine.made import MadeRows
+from daskclust.reduction import ASSIGN, CenterSets
+from daskclust.storage.atomic import new_place
 
-__all__ = ["add_command"]
+#: Partials that a task merges.
+_SPLIT_EVERY = 8
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measured pass over groups that hold next to nothing.
+
+    Attributes
+    ----------
+    groups : int
+        A group is what one task goes over: usually one or two for each worker thread.
+    state_bytes : int
+        Of what each task is sent: centers, weights.
+    seconds : float
+        Of the clock.
+    client_seconds, scheduler_seconds, worker_seconds : float
+        Of the processors of client, scheduler, and all workers together.
+    """
+
+    groups: int
+    state_bytes: int
+    seconds: float
+    client_seconds: float
+    scheduler_seconds: float
+    worker_seconds: float
+
+
+def n_tasks(groups: int) -> int:
+    """Return how many tasks a pass submits: one a group, and a tree of merges.
+
+    Examples
+    --------
+    >>> n_tasks(8), n_tasks(64), n_tasks(512)
+    (8, 72, 584)
+    """
+    total = level = groups
+    while level > _SPLIT_EVERY:
+        level = -(-level // _SPLIT_EVERY)
+        total += level
+    return total
+
+
+def _features(groups: int, state_bytes: int) -> Floats:
+    tasks = n_tasks(groups)
+    return np.array([1.0, tasks, tasks * float(state_bytes)])
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds: a constant, for each task, and for each byte of the state in each task."""
+
+    constant: float
+    task: float
+    byte: float
+
+    @classmethod
+    def fit(cls, samples: Sequence[Sample], values: Sequence[float]) -> Cost:
+        """Fit to measured seconds by least squares of relative errors; nothing is negative."""
+        scale = 1.0 / np.maximum(np.asarray(values, dtype=float), 1e-6)
+        features = np.array([_features(s.groups, s.state_bytes) for s in samples])
+        # Bytes are many: columns of one size keep the solver's tolerances meaningful.
+        size = np.maximum(np.abs(features * scale[:, None]).max(axis=0), 1e-300)
+        found, _ = nnls(features * scale[:, None] / size, np.asarray(values) * scale)
+        return cls(*(found / size).tolist())
+
+    def of(self, groups: int, state_bytes: int) -> float:
+        """Return the seconds of a pass."""
+        return float(
+            _features(groups, state_bytes) @ np.array([self.constant, self.task, self.byte])
+        )
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a pass is expected to take.
+
+    Attributes
+    ----------
+    work_seconds : float
+        On the rows, on the slowest core.
+    overhead_seconds : float
+        Of the clock, beside that.
+    efficiency : float
+        Work in the whole.
+    scheduler_share : float
+        Of the time, that the scheduler is busy.
+    """
+
+    cores: int
+    groups: int
+    tasks: int
+    work_seconds: float
+    overhead_seconds: float
+    efficiency: float
+    scheduler_share: float
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Costs of passes on a cluster, fitted to samples.
+
+    Attributes
+    ----------
+    seconds, client, scheduler, workers : Cost
+        Of the clock; of the processors of client, scheduler, and all workers together.
+    """
+
+    seconds: Cost
+    client: Cost
+    scheduler: Cost
+    workers: Cost
+
+    @classmethod
+    def fit(cls, samples: Sequence[Sample]) -> CostModel:
+        """Fit to samples of at least two numbers of groups."""
+        return cls(
+            Cost.fit(samples, [s.seconds for s in samples]),
+            Cost.fit(samples, [s.client_seconds for s in samples]),
+            Cost.fit(samples, [s.scheduler_seconds for s in samples]),
+            Cost.fit(samples, [s.worker_seconds for s in samples]),
+        )
+
+    def forecast(
+        self,
+        *,
+        rows: float,
+        cores: int,
+        rows_a_second: float,
+        state_bytes: int,
+        groups_a_core: int = 1,
+    ) -> Forecast:
+        """Say what a pass would take.
+
+        Parameters
+        ----------
+        cores : int
+            Worker threads.
+        rows_a_second : float
+            Of one core, by itself.
+        groups_a_core : int, default=1
+            1 for rows kept in memory, 2 for rows that are read in each pass.
+        """
+        groups = cores * groups_a_core
+        work = rows / cores / rows_a_second
+        overhead = self.seconds.of(groups, state_bytes)
+        whole = work + overhead
+        return Forecast(
+            cores,
+            groups,
+            n_tasks(groups),
+            work,
+            overhead,
+            work / whole,
+            min(1.0, self.scheduler.of(groups, state_bytes) / whole),
+        )
+
+    def most_cores(
+        self, *, rows: float, rows_a_second: float, state_bytes: int, efficiency: float = 0.9
+    ) -> int:
+        """Return up to how many cores a pass keeps an efficiency; 0 where one has less."""
+        low, high = 0, 1
+        given: dict[str, Any] = {
+            "rows": rows,
+            "rows_a_second": rows_a_second,
+            "state_bytes": state_bytes,
+        }
+        while high < 2**24 and self.forecast(cores=high, **given).efficiency >= efficiency:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            good = self.forecast(cores=middle, **given).efficiency >= efficiency
+            low, high = (middle, high) if good else (low, middle)
+        return low
+
+    def as_json(self) -> dict[str, dict[str, float]]:
+        """Return the coefficients."""
+        return {field.name: asdict(getattr(self, field.name)) for field in fields(self)}
+
+
+#: Rows of a block that holds next to nothing.
+_TINY = 10
+#: Share of a worker's memory that its made-up rows may take, and bytes at most.
+_SHARE, _LARGEST = 0.1, parse_bytes("512 MiB")
+
+
+def centers_of(k: int, p: int) -> CenterSets:
+    """Return centers amid the made-up rows."""
+    return CenterSets(np.random.default_rng(0).random((1, k, p)))
+
+
+def steps_to(n: int) -> list[int]:
+    """Numbers of workers to measure: powers of two, and all of them.
+
+    Examples
+    --------
+    >>> steps_to(6)
+    [1, 2, 4, 6]
+    """
+    found = [2**i for i in range(n.bit_length()) if 2**i < n]
+    return [*found, n]
+
+
+def rows_for(client: Any, worker: str, limit: int, p: int, k: int, seconds: float) -> int:
+    """Return how many rows keep a thread of a worker busy for so long in a pass.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    worker : str
+        Address.
+    limit : int
+        Bytes of memory for each thread; 0 means unknown.
+    p, k : int
+        Features and clusters.
+    """
+    trial = 20_000
+    rows = MadeRows(client, [worker], trial, p)
+    state = centers_of(k, p)
+    rows.alone(ASSIGN, state, 1)  # compiles, or reads what was compiled
+    taken = min(rows.alone(ASSIGN, state, 3)[0])
+    largest = min(_LARGEST, _SHARE * limit) if limit else _LARGEST
+    return int(max(trial, min(trial * seconds / taken, largest / (4 * p))))
+
+
+def _pass_seconds(rows: MadeRows, state: CenterSets, repeats: int) -> list[float]:
+    found = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        rows.reduce(ASSIGN, state)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def measure_scaling(
+    client: Any,
+    threads: dict[str, int],
+    rows_a_thread: int,
+    p: int,
+    k: int,
+    repeats: int,
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Measure passes on 1, 2, 4, ... workers, with rows that grow with them and that do not.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    threads : dict of str to int
+        Of each worker.
+    rows_a_thread : int
+        In weak scaling; in strong scaling, of the first worker's threads.
+    repeats : int
+        Rounds; in each, a pass of the engine and one of every worker alone take turns.
+    say : callable(str)
+
+    Returns
+    -------
+    list of dict
+        For each kind and number of workers: ``kind``, ``workers``, ``cores``, ``rows``,
+        ``seconds`` of a pass, ``alone_seconds`` of the slowest core in passes that
+        neither client nor scheduler take part in, ``rows_a_second_and_core``,
+        ``efficiency`` against one worker, ``possible`` (the same of cores alone),
+        ``share_of_possible``, and ``scheduler_share`` of the time of one core.
+
+    Notes
+    -----
+    The shortest pass of each kind counts: what else runs on the machine only adds.
+    """
+    workers = list(threads)
+    state = centers_of(k, p)
+    measured: list[dict[str, Any]] = []
+    for kind in ("weak", "strong"):
+        first: dict[str, Any] | None = None
+        total = rows_a_thread * threads[workers[0]]
+        for n in steps_to(len(workers)):
+            say(f"{kind} scaling, {n} of {len(workers)} workers")
+            places = [w for w in workers[:n] for _ in range(threads[w])]
+            size = rows_a_thread if kind == "weak" else max(1, total // len(places))
+            rows = MadeRows(client, places, size, p)
+            rows.reduce(ASSIGN, state)
+            seconds: list[float] = []
+            alone: list[float] = []
+            busy = spent = 0.0
+            for _ in range(repeats):
+                at = time.perf_counter(), client.run_on_scheduler(time.process_time)
+                seconds += _pass_seconds(rows, state, 1)
+                busy += client.run_on_scheduler(time.process_time) - at[1]
+                spent += time.perf_counter() - at[0]
+                alone.append(max(found[0] for found in rows.alone(ASSIGN, state, 1)))
+            here: dict[str, Any] = {
+                "kind": kind,
+                "workers": n,
+                "cores": len(places),
+                "rows": rows.n_rows,
+                "seconds": min(seconds),
+                "alone_seconds": min(alone),
+                "rows_a_second_and_core": rows.n_rows / min(seconds) / len(places),
+                "scheduler_share": busy / spent,
+            }
+            first = here if first is None else first
+            for name, key in (("efficiency", "seconds"), ("possible", "alone_seconds")):
+                speed = here["rows"] / here[key] / here["cores"]
+                here[name] = speed / (first["rows"] / first[key] / first["cores"])
+            here["share_of_possible"] = here["efficiency"] / here["possible"]
+            measured.append(here)
+            del rows
+    return measured
+
+
+def _process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
+
+
+def _one_a_process(client: Any) -> list[str]:
+    """Return one worker of each process that has workers."""
+    return list({process: address for address, process in client.run(_process).items()}.values())
+
+
+def measure_overhead(
+    client: Any,
+    places: Sequence[Sequence[str]],
+    state_bytes: Sequence[int],
+    repeats: int,
+    say: Callable[[str], None],
+) -> list[Sample]:
+    """Measure passes over blocks that hold next to nothing.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    places : sequence of sequences of str
+        Workers of the groups, for each number of groups to measure.
+    state_bytes : sequence of int
+        Sizes of states.
+    say : callable(str)
+    """
+    p = 5
+    found = []
+    processes = _one_a_process(client)
+
+    def busy() -> Floats:
+        workers = sum(client.run(time.process_time, workers=processes).values())
+        return np.array([time.process_time(), client.run_on_scheduler(time.process_time), workers])
+
+    for where in places:
+        rows = MadeRows(client, where, _TINY, p)
+        for size in state_bytes:
+            say(f"{len(where)} groups, states of {size} bytes")
+            state = centers_of(max(1, size // (8 * p)), p)
+            rows.reduce(ASSIGN, state)
+            # Asking takes time of them all, too.
+            first, before = busy(), busy()
+            asking = before - first
+            seconds = _pass_seconds(rows, state, repeats)
+            spent = np.maximum(busy() - before - asking, 0.0) / repeats
+            client_seconds, scheduler_seconds, worker_seconds = spent.tolist()
+            found.append(
+                Sample(
+                    groups=len(where),
+                    state_bytes=int(state.centers.nbytes),
+                    seconds=min(seconds),
+                    client_seconds=client_seconds,
+                    scheduler_seconds=scheduler_seconds,
+                    worker_seconds=worker_seconds,
+                )
+            )
+        del rows
+    return found
+
+
+#: Groups, in all, of the passes over next to nothing that the model is fitted to.
+_GROUPS = (8, 32, 128)
+#: Bytes of the states: of a few centers, and of many.
+_STATES = (512, 65_536)
+#: Cores that are forecast for.
+_CORES = (64, 256, 512, 1024, 4096)
+
+
+def run_scaling(options: argparse.Namespace) -> int:
+    """Measure the cluster that was asked for; print a table or JSON, and draw."""
+    progress = Progress()
+    if options.picture is not None:
+        _check_picture(options.picture)
+    p, k = options.features, options.n_clusters
+    with open_client(options, useful_workers=CPU_COUNT, progress=progress) as client:
+        threads = dict(client.nthreads())
+        with progress.task("Rows"):
+            limit = _memory_a_thread(client, threads)
+            rows = rows_for(client, next(iter(threads)), limit, p, k, options.seconds)
+        with progress.task("Scaling"):
+            table = measure_scaling(client, threads, rows, p, k, options.passes, progress.show)
+        with progress.task("Overhead"):
+            samples = measure_overhead(
+                client, _places(list(threads)), _STATES, options.passes, progress.show
+            )
+    model = CostModel.fit(samples)
+    one = next(line for line in table if line["workers"] == 1)
+    rate = one["rows"] / one["alone_seconds"] / one["cores"]
+    state_bytes = int(centers_of(k, p).centers.nbytes)
+    cores = sorted({*_CORES, sum(threads.values())})
+    found = {
+        "command": "bench",
+        "features": p,
+        "n_clusters": k,
+        "workers": len(threads),
+        "threads": sum(threads.values()),
+        "rows_a_thread": rows,
+        "scaling": table,
+        "overhead": [asdict(sample) for sample in samples],
+        "model": model.as_json(),
+        "forecast": {
+            "rows": options.rows,
+            "rows_a_second_and_core": rate,
+            "state_bytes": state_bytes,
+            "passes": [
+                asdict(
+                    model.forecast(
+                        rows=options.rows,
+                        cores=count,
+                        rows_a_second=rate,
+                        state_bytes=state_bytes,
+                    )
+                )
+                for count in cores
+            ],
+            "most_cores_at_90_percent": model.most_cores(
+                rows=options.rows, rows_a_second=rate, state_bytes=state_bytes
+            ),
+        },
+    }
+    if options.picture is not None:
+        draw_scaling(found, options.picture)
+    print(json.dumps(found, indent=2) if options.json else _as_text(found))
+    return 0
+
+
+def _memory_a_thread(client: Any, threads: Mapping[str, int]) -> int:
+    from daskclust.engine.dask_surface import worker_infos
+
+    infos = worker_infos(client)
+    return min((info.limit // max(1, threads[w]) for w, info in infos.items()), default=0)
+
+
+def _places(workers: list[str]) -> list[list[str]]:
+    """Workers of the groups, for each number of groups; at least one for each worker."""
+    counts = sorted({max(count, len(workers)) for count in _GROUPS})
+    if len(counts) == 1:  # more workers than that: some of them, too
+        counts = [counts[0] // 8, counts[0] // 2, counts[0]]
+    return [[workers[i % len(workers)] for i in range(count)] for count in counts]
+
+
+def _check_picture(name: str) -> None:
+    if Path(name).suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--picture {name!r} must end in .png, .svg or .pdf.")
+    if Path(name).exists():
+        raise FileExistsError(f"--picture {name!r} exists already; choose another name.")
+
+
+def draw_scaling(found: Mapping[str, Any], path: str | Path) -> None:
+    """Draw efficiencies and the forecast.
+
+    Parameters
+    ----------
+    found : mapping
+        As ``daskclust bench --json`` prints it.
+    path : path-like
+        Its ending decides the format.
+    """
+    from daskclust.plotting import new_figure
+
+    figure = new_figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for kind, color in (("weak", "#0072b2"), ("strong", "#d55e00")):
+        lines = [line for line in found["scaling"] if line["kind"] == kind]
+        cores = [line["cores"] for line in lines]
+        left.plot(cores, [x["efficiency"] for x in lines], "o-", color=color, label=kind)
+        left.plot(cores, [x["possible"] for x in lines], ":", color=color, label=f"{kind}, cores")
+    passes = found["forecast"]["passes"]
+    cores = [one["cores"] for one in passes]
+    right.plot(cores, [one["efficiency"] for one in passes], "o-", color="#009e73", label="pass")
+    busy = [one["scheduler_share"] for one in passes]
+    right.plot(cores, busy, "s--", color="#555555", label="scheduler's share")
+    right.legend(frameon=False, fontsize="small")
+    for axes, title in (
+        (left, "Measured"),
+        (right, f"Forecast, {found['forecast']['rows']:.3g} rows"),
+    ):
+        axes.set(title=title, xlabel="worker threads", ylim=(0, 1.15), xscale="log")
+    left.set_ylabel("efficiency")
+    left.legend(frameon=False, fontsize="small")
+    target = Path(path)
+    with new_place(target) as partial:
+        figure.savefig(partial, format=target.suffix[1:].lower(), dpi=150)
+
+
+def _as_text(found: Mapping[str, Any]) -> str:
+    p, k = found["features"], found["n_clusters"]
+    lines = [
+        f"Cluster   {found['workers']} workers, {found['threads']} threads; passes of KMeans, {p} "
+        f"features, {k} clusters",
+        "",
+        "scaling  workers  cores        rows   a pass  rows/s/core  efficiency  cores alone  "
+        "scheduler",
+    ]
+    for x in found["scaling"]:
+        lines.append(
+            f"{x['kind']:7}  {x['workers']:7}  {x['cores']:5}  {x['rows']:10}  "
+            f"{x['seconds']:5.3f} s  {x['rows_a_second_and_core']:11.3g}  {x['efficiency']:10.2f}  "
+            f"{x['possible']:11.2f}  {x['scheduler_share']:9.0%}"
+        )
+    model, forecast = found["model"], found["forecast"]
+    lines += [
+        "",
+        f"A pass takes {1e3 * model['seconds']['constant']:.1f} ms, and "
+        f"{1e3 * model['seconds']['task']:.2f} ms more for each task.",
+        "Processor time of a task: "
+        + ", ".join(
+            f"{name} {1e3 * model[name]['task']:.2f} ms"
+            for name in ("scheduler", "client", "workers")
+        )
+        + ".",
+        f"Forecast for {forecast['rows']:.3g} rows in memory, "
+        f"{forecast['rows_a_second_and_core']:.3g} rows/s and core, states of "
+        f"{format_bytes(forecast['state_bytes'])}:",
+        "",
+        "cores    work on rows  overhead   efficiency  scheduler",
+    ]
+    for one in forecast["passes"]:
+        lines.append(
+            f"{one['cores']:5}  {one['work_seconds']:12.2f} s  {one['overhead_seconds']:6.3f} s  "
+            f"{one['efficiency']:11.2f}  {one['scheduler_share']:9.0%}"
+        )
+    most = forecast["most_cores_at_90_percent"]
+    lines += ["", f"Up to {most} cores a pass keeps an efficiency of 0.9."]
+    return "\n".join(lines)
 
 
 def add_command(commands: Any) -> None:
@@ -133,11 +678,11 @@ def _run_reading(options: argparse.Namespace) -> int:
         "pass_bytes_a_second": stored.nbytes / one,
         "share_of_bare_speed": bare / one,
     }
-    print(json.dumps(found, indent=2) if options.json else _as_text(found))
+    print(json.dumps(found, indent=2) if options.json else _json_as_text(found))
     return 0
 
 
-def _as_text(found: dict[str, Any]) -> str:
+def _json_as_text(found: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"Cube      {format_bytes(found['bytes'])}, {found['workers']} workers",

@@ -12,18 +12,15 @@ from typing import Any
 import numpy as np
 
 from daskclust.commands._cubes import local_name, store_and_variable
-from daskclust.commands._outputs import check_outputs, places_of
-from daskclust.commands.console import Progress, add_cluster_arguments, open_client
-from daskclust.commands.parser import one_of
+from daskclust.commands._written import check_outputs, places_of
+from daskclust.commands.console import Progress, add_cluster_arguments, one_of, open_client
 from daskclust.cube.changes import compare_maps
 from daskclust.cube.formats.geotiff import LABEL_MAP, map_at
-from daskclust.report.written import Report
+from daskclust.report.page import Report
 from daskclust.storage.files import write_whole
 from daskclust.storage.outputs import JOB, Output
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
-
-__all__ = ["add_command"]
 
 #: Transitions that are printed.
 _LISTED = 10

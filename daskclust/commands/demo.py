@@ -27,8 +27,6 @@ from daskclust.exceptions import ConstraintError
 from daskclust.metrics import agreement_scores
 from daskclust.storage.outputs import Output, Written
 
-__all__ = ["add_command", "run_demo"]
-
 SCENE, LABELS, PICTURE, REPORT = "scene.zarr", "labels.zarr", "picture.png", "report.json"
 _CONTENTS = (SCENE, LABELS, PICTURE, REPORT)
 

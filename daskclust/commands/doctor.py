@@ -3,23 +3,471 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib.metadata
 import json
-from collections.abc import Mapping
-from functools import partial
+import os
+import platform
+import shutil
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
-from daskclust.commands._diagnosis import diagnose
-from daskclust.commands._examine import ask_workers, who_cannot_write
-from daskclust.commands._surroundings import EXTRAS, MUST_MATCH, OTHERS, look_around, sees
 from daskclust.commands.console import Progress, add_cluster_arguments, counted, open_client
+from daskclust.exceptions import StoreError
+from daskclust.storage.files import read_start, remove, write_whole
 from daskclust.storage.seen import StoredArray
+from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
-__all__ = ["add_command"]
+#: Packages whose versions must be the same everywhere: their objects travel.
+MUST_MATCH = ("daskclust", "dask", "distributed", "numpy", "numba", "zarr")
+OTHERS = ("scikit-learn", "scipy", "cloudpickle", "msgpack")
+EXTRAS = {"matplotlib": "plot", "xarray": "xarray", "pandas": "dataframe", "bokeh": "dashboard"}
+
+
+def look_around() -> dict[str, Any]:
+    """Describe the process this runs in: client, scheduler or worker."""
+    versions: dict[str, str | None] = {}
+    for name in (*MUST_MATCH, *OTHERS, *EXTRAS):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    group, allowed = control_group()
+    return {
+        "python": platform.python_version(),
+        "host": platform.node(),
+        "versions": versions,
+        "code": code_digest(),
+        "cores": CPU_COUNT,
+        "memory": int(psutil.virtual_memory().total),
+        "control_group": group,
+        "control_group_limit": allowed,
+        "clock": time.time(),
+        "environment": {
+            name: os.environ.get(name)
+            for name in ("OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "NUMBA_CACHE_DIR")
+        },
+        "temporary_is_writable": os.access(os.environ.get("TMPDIR", "/tmp"), os.W_OK),
+        "executable": sys.executable,
+    }
+
+
+def look_around_worker(dask_worker: Any) -> dict[str, Any]:
+    """Describe the process of a worker, and where it spills to."""
+    folder = Path(dask_worker.local_directory)
+    return {
+        **look_around(),
+        "spill_folder": str(folder),
+        "spill_file_system": file_system_of(folder),
+        "disk_free": shutil.disk_usage(folder).free,
+        "has_nanny": dask_worker.nanny is not None,
+    }
+
+
+@cache
+def code_digest() -> str:
+    """Digest of the package's modules: working copies of one version number may differ."""
+    root = Path(__file__).resolve().parents[1]
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def control_group(
+    membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> tuple[str | None, int | None]:
+    """Return the control group that bounds the memory of this process most, and its bytes.
+
+    Of groups inside each other, the one that sets the limit. `membership` is what the kernel says
+    of the groups of a process; `root` is where groups are mounted, of version 1 or 2.
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return None, None
+    best: tuple[str | None, int | None] = (None, None)
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, name = root, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # In a container the group of the host may not be visible: then its top is ours.
+        group = top / path.lstrip("/")
+        for place in (group, *group.parents):
+            if not place.is_relative_to(top):
+                break
+            limit = _bytes_in(place / name)
+            if limit is not None and (best[1] is None or limit < best[1]):
+                best = (f"/{place.relative_to(top)}".replace("/.", "/"), limit)
+    return best
+
+
+def _bytes_in(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    # Version 1 says "no limit" by a number that no machine has.
+    return int(text) if text.isdigit() and int(text) < 2**60 else None
+
+
+def file_system_of(folder: Path) -> str:
+    """Return the type of the file system that holds a folder, such as ``"ext4"``.
+
+    Examples
+    --------
+    >>> file_system_of(Path("/proc/self"))
+    'proc'
+    """
+    place = folder.resolve()
+    best = ("", "unknown")
+    for partition in psutil.disk_partitions(all=True):
+        mount = Path(partition.mountpoint)
+        if place.is_relative_to(mount) and len(str(mount)) >= len(best[0]):
+            best = str(mount), partition.fstype
+    return best[1]
+
+
+def sees(array: Any) -> str | None:
+    """Return why this process does not see an array as the client does, or None.
+
+    Of a Dask array the first block is read.
+    """
+    try:
+        if not isinstance(array, StoredArray):
+            array.blocks[(0,) * array.ndim].compute(scheduler="sync")
+            return None
+        array.check(again=True)
+        lacking = array.compare_chunks()
+        if lacking is None:
+            array.array[tuple(slice(0, 1) for _ in array.shape)]
+    except (StoreError, OSError, ValueError, KeyError, ImportError) as error:
+        return " ".join(redact(error).split())
+    return lacking
+
+
+def shares_folder(folder: str, token: str) -> str | None:
+    """Return why this process cannot write where the client does, or None.
+
+    The client has made a file with the name `token` there.
+    """
+    place = Path(folder)
+    if not (place / token).is_file():
+        return f"it does not see {folder!r} as the client does"
+    mine = place / f".{token}.{uuid.uuid4().hex[:8]}"
+    try:
+        mine.write_bytes(b"daskclust")
+    except OSError as error:
+        return f"it cannot write to {folder!r}: {error.strerror}"
+    finally:
+        mine.unlink(missing_ok=True)
+    return None
+
+
+def shares_url(token: str) -> str | None:
+    """Return why this process cannot write where the client has made an object, or None."""
+    folder = redact(token.rpartition("/")[0])
+    mine = f"{token}.{uuid.uuid4().hex[:8]}"
+    try:
+        if read_start(token, 1) is None:
+            return f"it does not see {folder!r} as the client does"
+        write_whole(mine, b"daskclust", check=lambda: None)
+        remove(mine)
+    except Exception as error:  # libraries of object stores have errors of their own
+        return f"it cannot write to {folder!r}: {' '.join(redact(error).split())}"
+    return None
+
+
+#: Below this, Python and the compiled kernels leave little for data.
+_LITTLE = 700 * 2**20
+#: File systems in memory, and those that machines share.
+_IN_MEMORY = ("tmpfs", "ramfs")
+_SHARED = ("beegfs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3")
+#: Seconds by which clocks may differ.
+_SKEW = 5.0
+
+Around = Mapping[str, Any]
+
+
+def diagnose(client: Around, scheduler: Around | None, workers: Mapping[str, Around]) -> list[str]:
+    """Return advice from the facts of :func:`look_around` (client, scheduler) and `ask_workers`."""
+    return [
+        *_versions(client, scheduler, workers),
+        *_each(workers),
+        *_memory(workers),
+        *_threads(workers),
+    ]
+
+
+def spoilers(client: Around, scheduler: Around | None, workers: Mapping[str, Around]) -> list[str]:
+    """Return what would spoil a fit that is about to start: versions, and missing memory."""
+    in_memory = [
+        f"Worker {address}: {found}"
+        for address, worker in workers.items()
+        for found in _spilling(worker)
+        if worker.get("spill_file_system") in _IN_MEMORY
+    ]
+    return [*_versions(client, scheduler, workers), *_memory(workers), *in_memory]
+
+
+def _versions(
+    client: Around, scheduler: Around | None, workers: Mapping[str, Around]
+) -> Iterator[str]:
+    places = {"scheduler": scheduler, **{f"worker {a}": w for a, w in workers.items()}}
+    for name in ("python", *MUST_MATCH):
+        mine = client["python"] if name == "python" else client["versions"][name]
+        other: dict[Any, list[str]] = {}
+        for place, around in places.items():
+            if around is None:
+                continue
+            theirs = around["python"] if name == "python" else around["versions"].get(name)
+            same = theirs == mine
+            if name == "python":
+                same = theirs.split(".")[:2] == mine.split(".")[:2]
+            if not same:
+                other.setdefault(theirs, []).append(place)
+        for version, where in other.items():
+            yield (
+                f"{name} is {mine} here but {version or 'missing'} on {_some(where)}: install the "
+                "same version everywhere."
+            )
+
+    mine = client["code"], client["versions"]["daskclust"]
+    others = [
+        place
+        for place, around in places.items()
+        if around is not None
+        and around["versions"].get("daskclust") == mine[1]
+        and around.get("code") != mine[0]
+    ]
+    if others:
+        yield (
+            f"daskclust is {mine[1]} here and on {_some(others)}, but its files differ: install "
+            "the same working copy everywhere."
+        )
+
+
+def _each(workers: Mapping[str, Around]) -> Iterator[str]:
+    for address, worker in workers.items():
+        limit, threads = worker["memory_limit"], max(1, worker["threads"])
+        if not limit:
+            yield f"Worker {address} has no memory limit: start it with --memory-limit."
+        elif limit / threads < _LITTLE:
+            yield (
+                f"Worker {address} has {format_bytes(limit)} for {threads} threads: give it at "
+                f"least {format_bytes(_LITTLE)} a thread, or fewer threads."
+            )
+        elif worker["memory_used"] > 0.7 * limit:
+            yield (
+                f"Worker {address} already uses {format_bytes(worker['memory_used'])} of "
+                f"{format_bytes(limit)}: release persisted data, or restart it."
+            )
+        blas = worker["environment"]["OMP_NUM_THREADS"]
+        if threads > 1 and blas not in ("1",):
+            yield (
+                f"Worker {address} has {threads} threads and OMP_NUM_THREADS={blas}: set it to 1, "
+                "or start the worker with a nanny, so that BLAS does not multiply threads."
+            )
+        if not worker["temporary_is_writable"]:
+            yield f"Worker {address} cannot write temporary files: set TMPDIR."
+        for found in (*_spilling(worker), *_surroundings(worker)):
+            yield f"Worker {address}: {found}"
+
+
+def _memory(workers: Mapping[str, Around]) -> Iterator[str]:
+    """Compare the limits of workers with what machines and control groups allow."""
+    hosts: dict[str, list[Around]] = {}
+    groups: dict[tuple[str, str], list[Around]] = {}
+    for worker in workers.values():
+        hosts.setdefault(worker["host"], []).append(worker)
+        if worker.get("control_group") is not None:
+            groups.setdefault((worker["host"], worker["control_group"]), []).append(worker)
+    for host, here in hosts.items():
+        memory, limit = max(w["memory"] for w in here), _sum_of_limits(here)
+        if limit > memory:
+            yield (
+                f"Host {host} has {format_bytes(memory)}, the memory limits of its workers sum to "
+                f"{format_bytes(limit)}: workers are killed before they spill. Lower "
+                "--memory-limit."
+            )
+    for (host, name), here in groups.items():
+        allowed, limit = min(w["control_group_limit"] for w in here), _sum_of_limits(here)
+        if allowed < limit <= max(w["memory"] for w in here):
+            yield (
+                f"The control group {name!r} on host {host} allows {format_bytes(allowed)}, the "
+                f"memory limits of its workers sum to {format_bytes(limit)}: workers are killed "
+                "before they spill. Lower --memory-limit, or ask for more memory."
+            )
+
+
+def _sum_of_limits(workers: list[Around]) -> int:
+    return sum(worker["memory_limit"] or 0 for worker in workers)
+
+
+def _threads(workers: Mapping[str, Around]) -> Iterator[str]:
+    by_host: dict[str, int] = {}
+    for worker in workers.values():
+        by_host[worker["host"]] = by_host.get(worker["host"], 0) + worker["threads"]
+    for host, threads in by_host.items():
+        cores = max(w["cores"] for w in workers.values() if w["host"] == host)
+        if threads > cores:
+            yield f"Host {host} runs {threads} worker threads on {cores} cores: start fewer."
+
+
+def _spilling(worker: Around) -> Iterator[str]:
+    kind = worker.get("spill_file_system")
+    if kind in _IN_MEMORY:
+        yield (
+            f"its folder {worker['spill_folder']!r} lies in memory ({kind}), so spilling frees "
+            "nothing. Set --local-directory to a disk."
+        )
+    elif kind in _SHARED:
+        yield (
+            f"its folder {worker['spill_folder']!r} lies on a shared file system ({kind}), which "
+            "many small files slow down for all. Set --local-directory to a local disk."
+        )
+    free, limit = worker.get("disk_free"), worker["memory_limit"]
+    if free is not None and limit and free < limit and kind not in _IN_MEMORY:
+        yield (
+            f"{format_bytes(free)} are free in its folder {worker['spill_folder']!r}, less than "
+            f"its memory limit of {format_bytes(limit)}. Free some, or set --local-directory."
+        )
+
+
+def _surroundings(worker: Around) -> Iterator[str]:
+    if worker.get("has_nanny") is False:
+        yield (
+            "it has no nanny, so it is not started again when it dies. Start it without --no-nanny."
+        )
+    if worker.get("clock_skew", 0.0) > _SKEW:
+        yield f"its clock is {worker['clock_skew']:.0f} s off this machine's. Synchronize clocks."
+    yield from (str(worker[name]) for name in ("cube", "output") if worker.get(name))
+
+
+def _some(places: list[str]) -> str:
+    return ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+
+
+#: Seconds that a fit waits for answers about its cluster.
+_PATIENCE = 15.0
+#: Problems that a fit names.
+_NAMED = 4
+
+
+def ask_workers(client: Any) -> dict[str, dict[str, Any]]:
+    """Return what each worker says of itself and the scheduler knows of it, by address."""
+    asked = time.time()
+    around = client.run(look_around_worker, on_error="ignore")
+    answered = time.time()
+    found = {}
+    for address, info in client.scheduler_info(n_workers=-1)["workers"].items():
+        if address not in around:  # it has come, or gone, meanwhile
+            continue
+        clock = around[address]["clock"]
+        found[address] = {
+            **around[address],
+            "threads": info["nthreads"],
+            "memory_limit": info["memory_limit"],
+            "memory_used": info["metrics"]["memory"],
+            # The worker answered at some time between.
+            "clock_skew": max(asked - clock, clock - answered, 0.0),
+        }
+    return found
+
+
+def look_before_fit(client: Any, progress: Progress) -> None:
+    """Say what would spoil a fit on a cluster; never keep it from starting.
+
+    Costs a short call of each worker, all at once.  What is answered late, as by workers that
+    still import, is said then.
+    """
+    answer: Future[list[str]] = Future()
+
+    def ask() -> None:
+        try:
+            scheduler = client.run_on_scheduler(look_around)
+            answer.set_result(spoilers(look_around(), scheduler, ask_workers(client)))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # In a thread: a worker that is stopped answers when it goes on, and a fit can wait for that.
+    threading.Thread(target=ask, name="daskclust-look", daemon=True).start()
+    late = False
+    try:
+        answer.result(_PATIENCE)
+    except TimeoutError:
+        late = True
+        progress.say(
+            f"The cluster did not answer for {_PATIENCE:.0f} s; what is wrong with it is said when "
+            "it does."
+        )
+    except Exception:  # said below
+        pass
+    answer.add_done_callback(partial(_say_problems, progress, late))
+
+
+def _say_problems(progress: Progress, late: bool, answer: Future[list[str]]) -> None:
+    error = answer.exception()
+    if error is not None:
+        # Late, it is most likely that the command is done.
+        if not late:
+            progress.say(
+                f"warning: the cluster was not examined ({type(error).__name__}); "
+                "daskclust doctor tells more."
+            )
+        return
+    problems = answer.result()
+    for problem in problems[:_NAMED]:
+        progress.say(f"warning: {problem}")
+    if len(problems) > _NAMED:
+        progress.say(f"warning: {len(problems) - _NAMED} more; daskclust doctor names them.")
+
+
+def who_cannot_write(client: Any, output: str | None) -> dict[str, str | None]:
+    """Ask every worker to write beside an output, and to remove it again."""
+    if output is None:
+        return {}
+    name = f".daskclust-doctor-{uuid.uuid4().hex[:12]}"
+    answers: dict[str, str | None]
+    path = local_path(output)
+    if path is None:
+        token = f"{output.rstrip('/').rpartition('/')[0]}/{name}"
+        write_whole(token, b"daskclust", check=lambda: None)
+        try:
+            answers = client.run(partial(shares_url, token))
+        finally:
+            remove(token)
+        return answers
+    folder = path.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"The folder {str(folder)!r} of --output does not exist; create it, where all workers "
+            "see it."
+        )
+    local_token = Path(folder) / name
+    try:
+        local_token.touch()
+        answers = client.run(shares_folder, str(folder), name)
+    finally:
+        local_token.unlink(missing_ok=True)
+    return answers
 
 
 def add_command(commands: Any) -> None:

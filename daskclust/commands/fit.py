@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.commands._class_colors import read_class_colors
 from daskclust.commands._cubes import (
     add_cube_arguments,
+    add_known_classes,
+    check_named,
     open_cube_of,
+    open_sources,
     paths_of,
+    sources_of,
 )
 from daskclust.commands._estimators import (
     add_estimator_arguments,
@@ -24,29 +27,27 @@ from daskclust.commands._estimators import (
     takes_labels,
 )
 from daskclust.commands._hold_out import add_hold_out_arguments, check_hold_out, fields_of
-from daskclust.commands._job import run_fit
-from daskclust.commands._job_files import add_job_arguments, with_file
-from daskclust.commands._label_sources import (
-    add_known_classes,
-    check_named,
-    open_sources,
-    sources_of,
-)
-from daskclust.commands._outputs import check_outputs, check_report, outputs_of, places_of
+from daskclust.commands._job import add_job_arguments, check_resumable, job_mark, run_fit, with_file
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
-from daskclust.commands._results import fit_as_text
-from daskclust.commands._resume import check_resumable, job_mark
-from daskclust.commands._smoothing import add_smoothing_arguments, check_smoothing
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_fit
-from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
-from daskclust.commands._written import add_score_argument, write_outputs
+from daskclust.commands._written import (
+    add_score_argument,
+    add_smoothing_arguments,
+    add_uncertainty_argument,
+    check_margin,
+    check_outputs,
+    check_report,
+    check_smoothing,
+    fit_as_text,
+    outputs_of,
+    places_of,
+    read_class_colors,
+    write_outputs,
+)
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.cube.formats.classes import check_codes
 from daskclust.cube.questions import places_of_rows
 from daskclust.persistence.origin import clusters_are_classes, name_classes
-
-__all__ = ["CubeJob", "add_command", "open_job", "open_maps"]
-
 
 _EXAMPLES = """examples:
   daskclust fit scene.tif --n-clusters 6 --output map.tif --report report.html

@@ -13,21 +13,22 @@ from typing import Any
 
 from daskclust.commands._cubes import add_cube_arguments, as_names, open_cube_of, paths_of
 from daskclust.commands._estimators import make_estimator
-from daskclust.commands._job import fit_by
-from daskclust.commands._outputs import check_outputs, check_writable, outputs_of, places_of
+from daskclust.commands._job import fit_by, job_mark
 from daskclust.commands._plan import check_memory, make_plan
-from daskclust.commands._resume import job_mark
-from daskclust.commands._written import write_outputs
-from daskclust.commands.console import Progress, add_cluster_arguments, open_client, seed
+from daskclust.commands._written import (
+    check_outputs,
+    check_writable,
+    outputs_of,
+    places_of,
+    write_outputs,
+)
+from daskclust.commands.console import Parser, Progress, add_cluster_arguments, open_client, seed
 from daskclust.commands.fit import CubeJob, open_job
 from daskclust.commands.fit import add_command as add_fit
-from daskclust.commands.parser import Parser
 from daskclust.persistence.origin import name_classes
 from daskclust.report.legend import legend_of
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
-
-__all__ = ["add_command"]
 
 _EXAMPLES = """examples:
   daskclust label scene.tif --classes water,forest,soil --output map.tif
@@ -131,7 +132,7 @@ def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from daskclust.cube.formats.answers import AnswersFile, read_answers
+    from daskclust.cube.formats.questions import AnswersFile, read_answers
     from daskclust.page.pictures import Pictures
     from daskclust.page.server import Page, serve
     from daskclust.page.session import Session

@@ -9,26 +9,32 @@ from typing import Any
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
+    add_known_classes,
+    check_named,
     open_cube_of,
     paths_of,
+    sources_of,
     store_and_variable,
 )
-from daskclust.commands._job import run_predict
-from daskclust.commands._job_files import add_job_arguments, with_file
-from daskclust.commands._label_sources import add_known_classes, check_named, sources_of
-from daskclust.commands._outputs import check_outputs, check_report, job_of, outputs_of
+from daskclust.commands._job import add_job_arguments, job_mark, run_predict, with_file
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
-from daskclust.commands._results import agreements_as_text, classes_as_text
-from daskclust.commands._resume import job_mark
-from daskclust.commands._smoothing import add_smoothing_arguments, check_smoothing
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_predict
-from daskclust.commands._uncertainty import add_uncertainty_argument, check_margin
-from daskclust.commands._written import add_score_argument
+from daskclust.commands._written import (
+    add_score_argument,
+    add_smoothing_arguments,
+    add_uncertainty_argument,
+    agreements_as_text,
+    check_margin,
+    check_outputs,
+    check_report,
+    check_smoothing,
+    classes_as_text,
+    job_of,
+    outputs_of,
+)
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.commands.fit import CubeJob, open_maps
 from daskclust.persistence.origin import bands_for, check_same_data
-
-__all__ = ["add_command"]
 
 
 def add_command(commands: Any) -> None:

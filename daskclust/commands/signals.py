@@ -17,8 +17,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Stopped", "deferred", "handled", "last_words"]
-
 #: Seconds from a signal to the end without cleaning up; people are promised five.
 _PATIENCE = 3.25
 _WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}

@@ -12,29 +12,24 @@ import numpy as np
 
 from daskclust.commands._cubes import (
     add_cube_arguments,
-    integers,
-    open_cube_of,
-    paths_of,
-    store_and_variable,
-)
-from daskclust.commands._job_files import add_job_arguments, with_file
-from daskclust.commands._label_sources import (
     add_resampling,
     check_named,
+    integers,
+    open_cube_of,
     open_sources,
     parts_of,
+    paths_of,
     sources_of,
+    store_and_variable,
 )
-from daskclust.commands._outputs import check_outputs
+from daskclust.commands._job import add_job_arguments, job_mark, with_file
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
-from daskclust.commands._resume import job_mark
+from daskclust.commands._written import check_outputs
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
 from daskclust.persistence.origin import bands_for, check_same_data
 from daskclust.storage.outputs import Output
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
-
-__all__ = ["add_command"]
 
 
 def add_command(commands: Any) -> None:
@@ -110,7 +105,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     from daskclust.cube.formats.questions import QuestionsFile
-    from daskclust.report.written import Report
+    from daskclust.report.page import Report
 
     if options.report is not None and importlib.util.find_spec("matplotlib") is None:
         raise ImportError(

@@ -14,8 +14,6 @@ import numpy as np
 
 from daskclust.commands.console import Progress
 
-__all__ = ["add_command", "warm_up"]
-
 #: Rows, features and clusters of the fits: each choice of the kernels occurs.
 _ROWS, _SHAPES = 300, ((3, 3), (20, 10), (40, 60))
 

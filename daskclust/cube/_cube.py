@@ -16,24 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust._types import Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube import _blocks
-from daskclust.cube._georeference import Georeference
-from daskclust.cube._grids import pixel_grid
-from daskclust.cube._html import cube_html
+from daskclust.cube._blocks import Surveyed, sample_dtype, take_survey
+from daskclust.cube._georeference import Georeference, PixelGrid, pixel_grid
 from daskclust.cube._images import Image, are_features, open_image, read_image
 from daskclust.cube._labels import align, as_codes, as_numbers, labeled_rows, widened
 from daskclust.cube._metadata import Names, as_names
-from daskclust.cube._pixels import sample_pixels, whitened
-from daskclust.cube._reading import CubeSource, StoredCube
-from daskclust.cube._resampling import resampled
-from daskclust.cube._scaling import Scaling
-from daskclust.cube._survey import Surveyed, sample_dtype, take_survey
+from daskclust.cube._reading import CubeSource, Scaling, StoredCube, sample_pixels, whitened
 from daskclust.cube._writing import write_labels, write_values
 from daskclust.cube.bands import as_ranges
-from daskclust.cube.formats.vector import PixelGrid
 from daskclust.cube.graph import count_graph
+from daskclust.cube.label_images import resampled
 from daskclust.cube.label_map import LabelMap, as_data_array
 from daskclust.cube.layout import BlockGrid, unflatten
-from daskclust.cube.pictures import plot_cube
+from daskclust.cube.pictures import cube_html, plot_cube
 from daskclust.cube.questions import places_of_rows
 from daskclust.cube.smoothing import smoothed
 from daskclust.engine import compute, read_again
@@ -42,8 +37,6 @@ from daskclust.kernels.pair_counts import PairCounts
 from daskclust.reduction.connectivity import Connectivity, ConnectivityCounts
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import stamp, stamp_files
-
-__all__ = ["Cube", "Scale"]
 
 #: How samples are scaled: by name, or as another cube's.
 Scale = Literal["none", "standard", "unit", "whitened"] | Scaling

@@ -13,8 +13,6 @@ import zarr
 from daskclust.storage.seen import values_of
 from daskclust.storage.stores import array_of
 
-__all__ = ["NOWHERE", "Coordinate", "Georeference", "georeference", "system_name"]
-
 _ATTRIBUTES = (
     "crs",
     "crs_wkt",
@@ -29,6 +27,11 @@ _PREFIXES = ("proj:", "spatial:")
 # Ways to name a coordinate system, best first: where both maps use one, it decides.
 _SYSTEMS = ("proj:code", "proj:projjson", "proj:wkt2", "crs_wkt", "spatial_ref", "crs", "_CRS")
 _TRANSFORMS = ("spatial:transform", "GeoTransform", "transform")
+#: Rows and columns themselves: an image that does not say where it lies.
+IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+_UNITS = {"metre": "m", "meter": "m", "degree": "\N{DEGREE SIGN}", "kilometre": "km"}
+#: Steps of a regular coordinate differ by no more, as a share of a step.
+_UNEVEN = 1e-3
 
 
 def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,3 +244,144 @@ def _numbers(value: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+@dataclass(frozen=True)
+class MapAxes:
+    """Where columns and rows lie.
+
+    ``x = left + across * column``, ``y = top + down * row``, of pixel edges. `x_name` and `y_name`
+    are titles with units; `unit` is ``"pixel"`` where the place is not known.
+    """
+
+    left: float
+    across: float
+    top: float
+    down: float
+    x_name: str
+    y_name: str
+    unit: str
+    system: str | None
+
+    @property
+    def pixel(self) -> str:
+        """Size of a pixel, as text."""
+        if self.unit == "pixel":
+            return ""
+        return f"{abs(self.across):g} x {abs(self.down):g} {self.unit}"
+
+
+@dataclass(frozen=True)
+class PixelGrid:
+    """Where the pixels of an image lie.
+
+    `shape` is (rows, columns). `transform` is ``x = a col + b row + c``, ``y = d col + e row + f``,
+    of pixel corners. `crs` is anything that pyproj reads.
+    """
+
+    shape: tuple[int, int]
+    transform: tuple[float, ...]
+    crs: str | None
+
+    @property
+    def crs_name(self) -> str | None:
+        """Name and EPSG code of the coordinate system; None where none is stated.
+
+        Examples
+        --------
+        >>> PixelGrid((2, 3), (30.0, 0.0, 0.0, 0.0, -30.0, 0.0), "EPSG:32610").crs_name
+        'WGS 84 / UTM zone 10N (EPSG:32610)'
+        """
+        return None if self.crs is None else system_name(self.crs)
+
+    @property
+    def axes(self) -> MapAxes:
+        """The axes of a picture; rows and columns where the image is turned."""
+        a, b, c, d, e, f = self.transform
+        if b != 0 or d != 0 or self.transform == IDENTITY:
+            return MapAxes(0.0, 1.0, 0.0, 1.0, "Column (pixel)", "Row (pixel)", "pixel", None)
+        return MapAxes(c, a, f, e, *_names_of(self.crs))
+
+
+def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
+    """Return names of x and y, their unit, and the name of a coordinate system."""
+    unknown = ("x", "y", "units", None)
+    if text is None:
+        return unknown
+    try:
+        from pyproj import CRS
+        from pyproj.exceptions import CRSError
+    except ImportError:
+        return unknown
+    try:
+        system = CRS.from_user_input(text)
+    except CRSError:
+        return unknown
+    axes = {axis.direction: axis for axis in system.axis_info}
+    unit = next((axis.unit_name for axis in axes.values()), "units")
+    unit = _UNITS.get(unit, unit)
+    x_name, y_name = ("Longitude", "Latitude") if system.is_geographic else ("Easting", "Northing")
+    return f"{x_name} ({unit})", f"{y_name} ({unit})", unit, str(system.name)
+
+
+def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, str]) -> PixelGrid:
+    """Return the grid of an image: by its coordinates if they are regular, else a stated transform.
+
+    Rows and columns themselves where the image does not say where it lies.
+
+    >>> pixel_grid(NOWHERE, (2, 3), ("y", "x")).crs is None
+    True
+    """
+    facts = place.facts()
+    found = _stated(facts) or _of_coordinates(place, names) or IDENTITY
+    system = place.crs_text()
+    if system is None and found != IDENTITY and _are_degrees(place, names):
+        # CF's coordinates alone, as most climate data have them; the ellipsoid is not stated.
+        system = "EPSG:4326"
+    return PixelGrid((int(shape[0]), int(shape[1])), found, system)
+
+
+def _are_degrees(place: Georeference, names: tuple[str, str]) -> bool:
+    """Whether the coordinates are latitude and longitude, by their units."""
+    units = [
+        str(place.coordinates[name].attributes.get("units", "")).lower()
+        for name in names
+        if name in place.coordinates
+    ]
+    return len(units) == 2 and all(map(str.startswith, units, ("degrees_n", "degrees_e")))
+
+
+def _stated(facts: Mapping[str, Any]) -> tuple[float, ...] | None:
+    for name in ("spatial:transform", "transform", "GeoTransform"):
+        value = facts.get(name)
+        if value is None:
+            continue
+        try:
+            parts = value.replace(",", " ").split() if isinstance(value, str) else value
+            numbers = tuple(float(part) for part in parts)[:6]
+        except (TypeError, ValueError):
+            continue
+        if len(numbers) < 6:
+            continue
+        if name == "GeoTransform":
+            c, a, b, f, d, e = numbers
+            numbers = (a, b, c, d, e, f)
+        return numbers
+    return None
+
+
+def _of_coordinates(place: Georeference, names: tuple[str, str]) -> tuple[float, ...] | None:
+    steps = []
+    for name in names:
+        found = place.coordinates.get(name)
+        if found is None or not found.dims:
+            return None
+        values = np.asarray(values_of(found.values), dtype=np.float64)
+        if len(values) < 2:
+            return None
+        step = (values[-1] - values[0]) / (len(values) - 1)
+        if step == 0 or np.abs(np.diff(values) - step).max() > _UNEVEN * abs(step):
+            return None
+        steps.append((float(values[0] - step / 2), float(step)))
+    (top, down), (left, right) = steps
+    return right, 0.0, left, 0.0, down, top

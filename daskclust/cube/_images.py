@@ -13,9 +13,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from daskclust.cube._georeference import NOWHERE, Georeference
-from daskclust.cube._grids import pixel_grid
+from daskclust.cube._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
 from daskclust.cube._metadata import (
+    NODATA_ATTRIBUTES,
     attributes_of,
     dimension_names,
     read_colors,
@@ -23,15 +23,11 @@ from daskclust.cube._metadata import (
     role_of,
 )
 from daskclust.cube._sources import open_path
-from daskclust.cube._values import NODATA_ATTRIBUTES
 from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.points import points_image, read_points, says_pixels
-from daskclust.cube.formats.vector import PixelGrid, rasterize_file
+from daskclust.cube.formats.vector import rasterize_file
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import array_of, arrays_of, decode_fill_value
-
-__all__ = ["Image", "are_features", "open_image", "read_image"]
-
 
 _RESAMPLE = (
     "To take the nearest of its pixels for each of the cube's, pass resample=True to open_map or "

@@ -19,8 +19,6 @@ from daskclust.cube.layout import flatten
 from daskclust.engine import compute
 from daskclust.exceptions import ChunkError, DaskclustWarning
 
-__all__ = ["align", "as_codes", "as_numbers", "labeled_rows", "widened"]
-
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
     """Return labels as a Dask array, one chunk a block, where `counts` rows are valid."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -12,26 +13,196 @@ import zarr
 from numpy.typing import ArrayLike
 
 from daskclust._choices import check_choice, without_mask
-from daskclust.cube._clouds import find_clouds, without_clouds
+from daskclust._types import Array
+from daskclust._warnings import warn
+from daskclust.cube._blocks import sample_dtype
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
-from daskclust.cube._images import open_image
+from daskclust.cube._images import are_features, open_image
 from daskclust.cube._metadata import (
+    NODATA_ATTRIBUTES,
+    Meaning,
     choose_block,
     find_dimensions,
     find_wavelengths,
+    meaning_of,
+    nodata_values,
+    role_of,
 )
-from daskclust.cube._quantization import NO_CODE, chosen_quantization, with_scales
-from daskclust.cube._reading import CubeSource
-from daskclust.cube._scaling import Scaling
-from daskclust.cube._sources import find_cube
-from daskclust.cube._survey import sample_dtype
-from daskclust.cube._values import NODATA_ATTRIBUTES, Meaning, meaning_of, nodata_values
+from daskclust.cube._reading import CubeSource, Scaling
+from daskclust.cube._sources import Found, find_cube, open_path
 from daskclust.cube.bands import chosen_bands, kept_bands
 from daskclust.cube.layout import BlockGrid, flatten
-from daskclust.storage.seen import StoredArray
+from daskclust.exceptions import QuantizationWarning
+from daskclust.storage.seen import StoredArray, as_dask
+from daskclust.storage.stores import arrays_of
 
-__all__ = ["open_cube"]
+#: Dimensions of an array without names.
+_NAMES = ("time", "y", "x")
+
+
+def find_clouds(mask: Any, variable: str | None = None) -> Found | None:
+    """Find a mask of each date; None where the mask is one image."""
+    if are_features(mask):
+        return None
+    if isinstance(mask, str | os.PathLike):
+        mask = open_path(mask)
+    counts = _dimensions(mask, variable)
+    if 2 in counts or not counts & {3, 4}:
+        return None
+    found = find_cube(mask, variable, None)
+    return found if found.names is not None else find_cube(mask, variable, _NAMES)
+
+
+def _dimensions(source: Any, variable: str | None) -> set[int]:
+    """Numbers of dimensions among the arrays that may be meant."""
+    if hasattr(source, "data_vars"):
+        items = {str(name): source[name] for name in source.data_vars}
+    elif isinstance(source, zarr.Group):
+        items = dict(arrays_of(source))
+    else:
+        items = {"": source}
+        variable = None
+    if variable is not None:
+        items = {name: item for name, item in items.items() if name == variable}
+    # A raster file of one band has a dimension of length 1.
+    squeeze = hasattr(source, "dims")
+    return {
+        sum(size > 1 for size in item.shape) if squeeze and item.ndim == 3 else item.ndim
+        for item in items.values()
+        if hasattr(item, "ndim")
+    }
+
+
+def without_clouds(
+    array: Any, order: tuple[int, ...], clouds: Found, place: Georeference
+) -> da.Array:
+    """Return a cube (y, x, band) that has no data where there are clouds; lazy.
+
+    `order` are the axes y, x and band of `array`; dates run slowest among its bands.
+    """
+    if sorted(map(str, map(role_of, clouds.names or ()))) != ["band", "x", "y"]:
+        raise ValueError(
+            f"mask has the dimensions {clouds.names}; expected time, y and x. Rename them."
+        )
+    axes, names = find_dimensions(clouds.names, "mask", clouds.array.shape)
+    image, mask = as_lazy(array).transpose(order), as_lazy(clouds.array).transpose(axes)
+    if mask.dtype != bool:
+        raise ValueError(
+            f"mask has dtype {mask.dtype}; expected bool, True where a pixel is under clouds."
+        )
+    dates, bands = mask.shape[2], image.shape[2]
+    if mask.shape[:2] != image.shape[:2] or bands % dates:
+        raise ValueError(
+            f"mask has shape {mask.shape} as (y, x, date), the cube {image.shape} as (y, x, band); "
+            "expected the same pixels, and a whole number of bands for each date."
+        )
+    differences = place.differences(clouds.place(names))
+    if differences:
+        raise ValueError(
+            f"mask lies elsewhere than the cube: {'; '.join(differences)}. Reproject it to the "
+            "cube's grid, or pass its values as an array if they do belong to these pixels."
+        )
+    mask = da.repeat(mask, bands // dates, axis=2).rechunk(image.chunks)
+    return da.ma.masked_array(image, mask=mask)
+
+
+def as_lazy(array: Any) -> da.Array:
+    """Return an array of whatever kind as a Dask array."""
+    if isinstance(array, da.Array):
+        return array
+    if isinstance(array, zarr.Array):
+        return as_dask(array)
+    return da.from_array(np.asanyarray(array))
+
+
+#: Bands of AlphaEarth, and its code of "no data".
+_BANDS = tuple(f"A{band:02d}" for band in range(64))
+NO_CODE = -128
+
+
+def chosen_quantization(
+    quantization: Any,
+    scales: Any,
+    dtype: np.dtype[Any],
+    bands: Sequence[str],
+    n_bands: int,
+    attributes: Mapping[str, Any],
+) -> str | None:
+    """Return the quantization of a cube: ``"alphaearth"``, ``"tessera"``, or None.
+
+    `bands` is empty where names are not known. Scales that are missing or not needed are an error.
+    """
+    if quantization is not None:
+        check_choice(quantization, "quantization", ("auto", "alphaearth", "tessera"))
+    if quantization == "auto" and scales is not None:
+        quantization = "tessera"
+    if (quantization == "tessera") != (scales is not None):
+        raise ValueError(
+            f"quantization={quantization!r} with scales={'None' if scales is None else '...'}; "
+            "expected scales=, one number a pixel, with 'tessera', and only there."
+        )
+    if quantization in ("alphaearth", "tessera") and dtype != np.int8:
+        raise ValueError(
+            f"quantization={quantization!r}, but the cube is of dtype {dtype}; expected the codes "
+            "as they are stored, int8. Use quantization=None for values."
+        )
+    if quantization == "alphaearth" and n_bands != len(_BANDS):
+        raise ValueError(f"The cube has {n_bands} bands; expected the 64 of 'alphaearth'.")
+    if quantization != "auto":
+        return None if quantization is None else str(quantization)
+    if dtype != np.int8:
+        return None
+    if tuple(bands) == _BANDS and NO_CODE in nodata_values(attributes, dtype, "auto"):
+        return "alphaearth"
+    if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
+        warn(
+            f"The cube holds int8 in {n_bands} bands and nothing says what these codes mean; they "
+            "are taken for values. Pass quantization='alphaearth' (64 bands), 'tessera' with "
+            "scales=, or None if they are values.",
+            QuantizationWarning,
+        )
+    return None
+
+
+def with_scales(
+    array: Any,
+    order: tuple[int, ...],
+    scales: Any,
+    place: Georeference,
+    no_data: Sequence[float],
+) -> da.Array:
+    """Return a cube (y, x, band) of float32: codes times the scale of their pixel; lazy.
+
+    `order` are the axes y, x and band of `array`, `scales` are of shape (y, x).
+    """
+    codes = as_lazy(array).transpose(order)
+    found = open_image("scales", scales, codes.shape[:2], place=place)
+    factors = as_lazy(found.values)
+    if factors.dtype.kind != "f":
+        raise ValueError(
+            f"scales has dtype {factors.dtype}; expected floats, one a pixel, by which its codes "
+            "are multiplied."
+        )
+    factors = factors.rechunk(codes.chunks[:2])[:, :, None]
+    return da.map_blocks(
+        _times,
+        codes,
+        factors,
+        no_data=tuple(no_data),
+        dtype=np.dtype(np.float32),
+        chunks=codes.chunks,
+        meta=np.empty((0, 0, 0), np.float32),
+        token="daskclust-scales",
+    )
+
+
+def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
+    out = codes.astype(np.float32) * factors.astype(np.float32)
+    if no_data:
+        out[np.isin(codes, no_data)] = np.nan
+    return out
+
 
 #: Attributes that are about codes, not about what becomes of them.
 _OF_CODES = (*NODATA_ATTRIBUTES, "valid_min", "valid_max", "valid_range", "_Unsigned")

@@ -26,8 +26,6 @@ from daskclust.cube.formats.opening import kind_of, open_file, open_files
 from daskclust.storage.seen import as_dask, values_of
 from daskclust.storage.stores import array_of, arrays_of, local_path, open_store
 
-__all__ = ["Found", "find_cube", "open_path"]
-
 #: Variables beside the cube that name good bands: EMIT and its like.
 _GOOD = ("good_wavelengths", "good_bands")
 _SCALES = {"scale_factor": 1.0, "add_offset": 0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -9,22 +10,105 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import zarr
+from numcodecs import Zlib
 from numpy.typing import NDArray
 
 from daskclust.colors import Legend
 from daskclust.cube import _blocks
+from daskclust.cube._georeference import IDENTITY, Coordinate, Georeference, PixelGrid, pixel_grid
 from daskclust.cube._metadata import Names, as_names, flags, label_dtype
-from daskclust.cube._zarr_images import new_image
 from daskclust.cube.formats.classes import check_codes
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
-from daskclust.cube.formats.vector import PixelGrid
 from daskclust.engine import compute
-from daskclust.storage.seen import StoredArray
+from daskclust.storage.seen import StoredArray, values_of
 from daskclust.storage.stores import local_path, open_store
 from daskclust.storage.targets import check_written, new_group
 from daskclust.storage.urls import redact, redact_all
 
-__all__ = ["write_labels", "write_map", "write_values"]
+_LEVEL = 4
+_DIMENSIONS = "_ARRAY_DIMENSIONS"
+
+
+def new_image(
+    group: zarr.Group,
+    name: str,
+    place: Georeference,
+    names: tuple[str, str],
+    *,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    dtype: np.dtype[Any],
+    fill_value: float,
+    attributes: Mapping[str, Any],
+) -> zarr.Array:
+    """Create an empty image, (y, x) or (band, y, x), and its coordinates in a Zarr group."""
+    coordinates = dict(place.coordinates)
+    grid = pixel_grid(place, shape[-2:], names)
+    a, b, left, d, e, top = grid.transform
+    if not set(names) & coordinates.keys() and grid.transform != IDENTITY and b == d == 0:
+        for axis, size, first, step in (
+            (names[0], shape[-2], top, e),
+            (names[1], shape[-1], left, a),
+        ):
+            centers = first + (np.arange(size) + 0.5) * step
+            coordinates[axis] = Coordinate((axis,), centers)
+    group.attrs.update(place.group_attributes)
+    for key, found in coordinates.items():
+        _write_coordinate(group, key, found)
+    return group.create_array(
+        name,
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        compressors=Zlib(level=_LEVEL),
+        fill_value=fill_value,
+        # So that a block that is not there is a block that was not written.
+        config={"write_empty_chunks": True},
+        attributes={
+            _DIMENSIONS: list(names if len(shape) == 2 else ("band", *names)),
+            **attributes,
+            **place.attributes,
+            **_system(grid.crs),
+        },
+    )
+
+
+def _write_coordinate(group: zarr.Group, name: str, found: Coordinate) -> None:
+    values = found.values
+    numeric = values.dtype.kind in "iuf"
+    copy = group.create_array(
+        name,
+        shape=values.shape,
+        chunks=values.shape,
+        dtype=values.dtype if numeric else np.int32,
+        compressors=Zlib(level=_LEVEL),
+        # A coordinate has no "no data": a position of 0 is one.
+        fill_value=None,
+        config={"write_empty_chunks": True},
+        attributes={_DIMENSIONS: list(found.dims), **found.attributes},
+    )
+    copy[...] = values_of(values) if numeric else 0
+
+
+def _system(crs: str | None) -> dict[str, Any]:
+    """Return the coordinate system as GDAL writes it: the same in several ways."""
+    if crs is None:
+        return {}
+    try:
+        from pyproj import CRS
+        from pyproj.exceptions import CRSError
+    except ImportError:
+        return {"_CRS": {"wkt": crs}} if "[" in crs and "{" not in crs else {}
+    try:
+        known = CRS.from_user_input(crs)
+    except CRSError:
+        return {}
+    said: dict[str, Any] = {"wkt": known.to_wkt(), "projjson": json.loads(known.to_json())}
+    code = known.to_epsg()
+    if code is not None:
+        said["url"] = f"http://www.opengis.net/def/crs/EPSG/0/{code}"
+    return {"_CRS": said}
 
 
 def write_labels(

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
+from daskclust.cube._georeference import IDENTITY, PixelGrid
 from daskclust.cube.formats.found import needs_extra
-from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 from daskclust.engine import compute
 from daskclust.storage.atomic import new_place
 from daskclust.storage.outputs import exists_already
-
-__all__ = ["AreaTable", "ClassArea", "areas_of"]
 
 #: Counting beats sorting while codes run no further than so many times the pixels.
 _FEW = 4

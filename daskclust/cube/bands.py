@@ -15,15 +15,6 @@ from daskclust._types import Bools, Floats
 from daskclust.cube.formats.found import BAD_BANDS
 from daskclust.cube.formats.wavelengths import truth_values
 
-__all__ = [
-    "BandRange",
-    "as_ranges",
-    "chosen_bands",
-    "kept_bands",
-    "parse_bands",
-    "stated_bad_bands",
-]
-
 _WAVE = r"(\d+(?:\.\d*)?)\s*(nm|um)?"
 _WAVES = re.compile(rf"{_WAVE}\s*-\s*{_WAVE}|{_WAVE}", re.IGNORECASE)
 #: No cube has so many: a slip of the key must not be taken for a number of a band.

@@ -14,11 +14,9 @@ from scipy.optimize import linear_sum_assignment
 from daskclust._types import Floats, Ints
 from daskclust.colors import Legend
 from daskclust.cube._images import Image
-from daskclust.cube._resampling import resampled
 from daskclust.cube.areas import areas_of
+from daskclust.cube.label_images import resampled
 from daskclust.cube.label_map import LabelMap
-
-__all__ = ["Changes", "compare_maps"]
 
 #: A pair of codes is one number: the new one and this many times the old one, both plus 1.
 _BASE = 2**31

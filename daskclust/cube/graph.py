@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Ints
-from daskclust.cube._pixels import one_object, take_pixels
-from daskclust.cube._reading import CubeSource
-from daskclust.cube._scaling import Scaling
+from daskclust.cube._reading import CubeSource, Scaling, one_object, take_pixels
 from daskclust.engine import compute
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
 from daskclust.reduction.connectivity import (

@@ -11,19 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.colors import class_colors
-from daskclust.cube._georeference import NOWHERE, Georeference
-from daskclust.cube._grids import pixel_grid
-from daskclust.cube._html import label_map_html
+from daskclust.cube._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
 from daskclust.cube._images import read_image
 from daskclust.cube._metadata import Names, as_names, flags
 from daskclust.cube._writing import write_map
 from daskclust.cube.areas import AreaTable, areas_of
-from daskclust.cube.formats.vector import PixelGrid
-from daskclust.cube.pictures import plot_label_map
+from daskclust.cube.pictures import label_map_html, plot_label_map
 from daskclust.storage.seen import values_of
 from daskclust.storage.stores import local_path
-
-__all__ = ["LabelMap", "area_table", "as_data_array", "open_label_map", "signed_codes"]
 
 
 class LabelMap:

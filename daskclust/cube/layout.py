@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from daskclust.storage.seen import MOST_CHUNKS
 
-__all__ = ["BlockGrid", "flatten", "unflatten"]
-
 
 @dataclass(frozen=True)
 class BlockGrid:

@@ -10,13 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.cube._pixels import one_object
-from daskclust.cube._reading import CubeSource
-from daskclust.cube._scaling import Scaling
+from daskclust.cube._reading import CubeSource, Scaling, one_object
 from daskclust.cube.formats.points import points_image
 from daskclust.engine import compute
-
-__all__ = ["Questions", "places_of_rows", "questions_of", "rows_of_pixels"]
 
 
 @dataclass(frozen=True)

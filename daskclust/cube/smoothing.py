@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Ints
 from daskclust.cube._labels import align, as_numbers
-from daskclust.cube._pixels import NEIGHBOR_PIXELS, one_object, sample_pixels
-from daskclust.cube._reading import CubeSource
-from daskclust.cube._scaling import Scaling
+from daskclust.cube._reading import NEIGHBOR_PIXELS, CubeSource, Scaling, one_object, sample_pixels
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
 from daskclust.kernels.smoothing import (
     MASKED,
@@ -30,8 +28,6 @@ from daskclust.kernels.smoothing import (
     squared_gaps,
     swept,
 )
-
-__all__ = ["smoothed"]
 
 
 def smoothed(cube: Any, labels: Any, proba: Any, strength: Any, min_pixels: Any) -> da.Array:

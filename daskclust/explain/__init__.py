@@ -1,10 +1,8 @@
 """Explanations of clusters: profiles, rules, and changes since the fit."""
 
-from daskclust.explain._both import explained
-from daskclust.explain._drift import Drift, drift
-from daskclust.explain._matching import match_clusters
+from daskclust.explain._drift import Drift, drift, match_clusters
 from daskclust.explain._profiles import Profiles, profiles
-from daskclust.explain._rules import Rules, rules
+from daskclust.explain._rules import Rules, explained, rules
 
 __all__ = [
     "Drift",

@@ -17,8 +17,6 @@ from daskclust.estimator.inputs import as_cube, check_rows
 from daskclust.persistence.origin import class_names_of
 from daskclust.reduction.label_profiles import Place
 
-__all__ = ["Labeled", "model_input", "open_labeled"]
-
 #: No label.
 NONE = -1
 #: Levels of a column of categories.

@@ -25,15 +25,6 @@ from daskclust.reduction.label_profiles import (
     LabelSampleRequest,
 )
 
-__all__ = [
-    "QUANTILES",
-    "Profiles",
-    "drawn_share",
-    "profiles",
-    "profiles_of",
-    "sample_labeled",
-]
-
 #: Quantiles of each feature.
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 #: Bins of a feature, cells of the histograms of all, and the most of these.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -13,11 +14,9 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import as_matrix, map_rows, open_label_pairs
 from daskclust.estimator.parameters import check_integer
 from daskclust.explain._data import Labeled, open_labeled
-from daskclust.explain._profiles import drawn_share, sample_labeled
+from daskclust.explain._profiles import Profiles, drawn_share, profiles_of, sample_labeled
 from daskclust.reduction.label_profiles import LabelSample
 from daskclust.reduction.label_tables import CONTINGENCY
-
-__all__ = ["Rules", "rules", "rules_of"]
 
 #: Leaves for each cluster, and the fewest.
 _LEAVES, _FEWEST = 2, 4
@@ -282,3 +281,26 @@ def _conditions(path: list[Step], features: list[str], gapped: Bools) -> list[st
         is_gap = gapped[feature] and with_gaps[feature]
         told.append(f"({text} or {name} missing)" if is_gap else text)
     return told
+
+
+def explained(
+    model: Any, X: Any, features: Sequence[str] | None = None
+) -> tuple[Profiles, Rules | None]:
+    """Find profiles and rules together, in three passes.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    X : array-like, dask.array.Array, DataFrame or Cube of shape (n, p)
+    features : sequence of str, optional
+        Names of the columns, where X has none.
+
+    Returns
+    -------
+    rules : Rules or None
+        None where all rows are of one cluster.
+    """
+    data = open_labeled(model, X, features=features)
+    sample = sample_labeled(data)
+    told = rules_of(data, sample) if len(sample.labels) > 1 else None
+    return profiles_of(data, sample), told

@@ -25,8 +25,6 @@ from daskclust.prototypes.labeled import chosen
 from daskclust.prototypes.posterior import Posterior, shares
 from daskclust.prototypes.refit import KeptGraph
 
-__all__ = ["Learned", "Learner"]
-
 #: Questions whose effect is foreseen, draws for it, and rows drawn evenly for when cells run out.
 _BATCH, _DRAWS, _SPARE = 10, 50, 100
 #: Labels that the graph is given at most, drawn evenly among the classes: so a refit stays short.

@@ -21,8 +21,6 @@ from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.asking import Cells
 from daskclust.prototypes.learners import near_weights
 
-__all__ = ["LAYERS", "TILE", "Pictures", "png"]
-
 #: Layers of the page, from below.
 LAYERS = ("scene", "map", "doubt")
 #: Pixels of a side of a tile, and of the overview at most.

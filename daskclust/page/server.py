@@ -22,13 +22,11 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler
 
 from daskclust._types import Ints
-from daskclust.cube.formats.answers import AnswersFile, write_answers
+from daskclust.cube.formats.questions import AnswersFile, write_answers
 from daskclust.page.learner import Learned, Learner
 from daskclust.page.pictures import LAYERS, STRETCHES, TILE, Pictures
 from daskclust.page.session import Refused, Session
 from daskclust.storage.urls import redact
-
-__all__ = ["Page", "serve"]
 
 #: Pixels of a polygon that are labeled at most, and its corners.
 _INSIDE, _CORNERS = 100, 1000

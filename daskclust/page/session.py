@@ -10,9 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from daskclust.colors import label_colors
-from daskclust.cube.formats.answers import Label
-
-__all__ = ["Class", "Refused", "Session", "Share", "share_of_right"]
+from daskclust.cube.formats.questions import Label
 
 #: Characters of a name, and answers that can be undone, at most.
 _LONG, _UNDONE = 60, 200

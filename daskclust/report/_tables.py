@@ -9,9 +9,7 @@ import numpy as np
 
 from daskclust._types import Ints
 from daskclust.colors import Legend
-from daskclust.report._page import Page, escape
-
-__all__ = ["add_agreement", "add_held_out", "add_violations", "mostly_of", "share_table"]
+from daskclust.report.page import Page, escape
 
 #: Violated pairs that are listed.
 _LISTED = 20

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskclust._version import __version__
-from daskclust.report._page import Page, escape
-from daskclust.report._pictures import svg
-
-__all__ = ["add_profiles", "explained_page"]
+from daskclust.report.page import Page, escape, svg
 
 #: Features that are told of each cluster, and clusters that have a table of their own.
 _FEATURES, _CLUSTERS = 8, 60

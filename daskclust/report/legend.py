@@ -11,8 +11,6 @@ import numpy as np
 from daskclust.colors import NOISE_COLOR, Legend
 from daskclust.persistence.origin import class_names_of, clusters_are_classes
 
-__all__ = ["legend_of", "n_clusters_of"]
-
 
 def legend_of(
     model: Any,

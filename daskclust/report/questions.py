@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.report._page import Page, escape
-from daskclust.report._pictures import photo_of, svg
-from daskclust.report.written import Report
+from daskclust.report.page import Page, Report, escape, photo_of, svg
 from daskclust.storage.urls import redact
-
-__all__ = ["write_questions_report"]
 
 #: Pixels along the longer side of the picture.
 _SIDE = 800

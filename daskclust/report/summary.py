@@ -20,15 +20,6 @@ from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.engine import compute
 from daskclust.exceptions import DaskclustWarning
 
-__all__ = [
-    "MapSummary",
-    "NothingInCommonError",
-    "agreement_of",
-    "compare_classes",
-    "known_classes",
-    "summarize",
-]
-
 #: Pixels along the longer side of the small map.
 _SIDE = 2500
 

@@ -10,8 +10,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from daskclust import cli
-from daskclust.commands._cost_model import CostModel, Sample, n_tasks
-from daskclust.commands._scaling import centers_of, steps_to
+from daskclust.commands.bench import CostModel, Sample, centers_of, n_tasks, steps_to
 from daskclust.engine.made import MadeRows
 from daskclust.reduction import ASSIGN
 

@@ -17,7 +17,7 @@ from sklearn.metrics import cohen_kappa_score
 
 import daskclust
 from daskclust import cli
-from daskclust.commands._uncertainty import margin_kind, margins
+from daskclust.commands._written import margin_kind, margins
 from daskclust.report.legend import legend_of
 
 #: Classes as people have them: no ranks, and names with blanks.

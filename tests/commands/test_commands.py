@@ -25,10 +25,16 @@ from test_cli import Run
 import daskclust
 from daskclust import cli
 from daskclust.commands._cubes import parse_bands, store_and_variable
-from daskclust.commands._diagnosis import diagnose, spoilers
 from daskclust.commands._plan import check_memory
-from daskclust.commands._surroundings import control_group, look_around, sees, shares_folder
 from daskclust.commands.console import Progress
+from daskclust.commands.doctor import (
+    control_group,
+    diagnose,
+    look_around,
+    sees,
+    shares_folder,
+    spoilers,
+)
 from daskclust.commands.inspect import advice
 from daskclust.exceptions import MemoryPlanError
 from daskclust.persistence.models import registry
@@ -431,7 +437,7 @@ def test_inputs_and_outputs_are_checked_before_a_cluster_starts(
 
 def test_a_job_is_the_same_however_it_is_run(run: Any, folder: Path, tmp_path: Path) -> None:
     from daskclust.commands._estimators import make_estimator
-    from daskclust.commands._resume import job_mark
+    from daskclust.commands._job import job_mark
 
     def mark(*words: str) -> str:
         scene = str(folder / "scene.zarr")

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from daskclust import open_cube
-from daskclust.commands._label_sources import open_sources
+from daskclust.commands._cubes import open_sources
 from daskclust.report.summary import known_classes
 
 

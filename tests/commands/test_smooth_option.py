@@ -11,7 +11,7 @@ from helpers import small_scene
 
 import daskclust
 from daskclust import cli
-from daskclust.commands.parser import Parser
+from daskclust.commands.console import Parser
 
 
 def test_map_is_that_of_cube_smooth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from daskclust import cli
-from daskclust.commands._estimator_help import page_of, parameters_of, summary_of
-from daskclust.commands._estimators import add_estimator_arguments, flags_of
-from daskclust.commands.parser import Parser, did_you_mean
+from daskclust.commands._estimators import (
+    add_estimator_arguments,
+    flags_of,
+    page_of,
+    parameters_of,
+    summary_of,
+)
+from daskclust.commands.console import Parser, did_you_mean
 from daskclust.persistence.models import registry
 
 Said = Callable[..., tuple[int, str, str]]

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from daskclust import open_cube
-from daskclust.cube.formats.answers import AnswersFile, read_answers
+from daskclust.cube.formats.questions import AnswersFile, read_answers
 from daskclust.page.learner import Learner
 from daskclust.page.pictures import Pictures
 from daskclust.page.server import Page, pixels_inside, serve

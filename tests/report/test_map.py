@@ -22,8 +22,7 @@ from daskclust.report.summary import MapSummary, summarize
 
 pytest.importorskip("matplotlib", reason="reports need matplotlib")
 from daskclust.report import write_report
-from daskclust.report._map import packed
-from daskclust.report._report import spectrum_axes
+from daskclust.report._report import packed, spectrum_axes
 from daskclust.report._tables import mostly_of
 
 UTM = {"proj:code": "EPSG:32632", "spatial:transform": [30.0, 0.0, 600000.0, 0.0, -30.0, 5.1e6]}
@@ -67,7 +66,7 @@ def test_layers_are_the_map() -> None:
 
 def test_noise_is_thinned_out_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.random.default_rng(0).integers(0, 200, (300, 310))
-    monkeypatch.setattr("daskclust.report._map._ROOM", 30_000)
+    monkeypatch.setattr("daskclust.report._report._ROOM", 30_000)
     found = packed(summary_of(labels), 200)
     assert len(found["labels"]) <= 30_000
     step = found["step"]

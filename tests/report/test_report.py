@@ -31,7 +31,7 @@ from daskclust.report.summary import agreement_of, compare_classes, known_classe
 
 pytest.importorskip("matplotlib", reason="reports need matplotlib")
 from daskclust.report import write_report
-from daskclust.report._pictures import map_png
+from daskclust.report.page import map_png
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
@@ -202,7 +202,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def fail(self: Any, job: str) -> str:
         raise OSError("disk full")
 
-    monkeypatch.setattr("daskclust.report._page.Page.html", fail)
+    monkeypatch.setattr("daskclust.report.page.Page.html", fail)
     with pytest.raises(OSError, match="disk full"):
         write_report(tmp_path / "r.html", cube=cube, model=model, overwrite=True)
     assert (tmp_path / "r.html").read_text() == old

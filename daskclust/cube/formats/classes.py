@@ -10,8 +10,6 @@ import numpy as np
 
 from daskclust._types import Array, Ints
 
-__all__ = ["Classes", "check_codes", "class_column_of", "read_classes"]
-
 #: One value more means none.
 _LARGEST = 2**31 - 2
 _COLUMNS = ("class", "class_name", "label", "class_id", "classname", "code", "category", "type")

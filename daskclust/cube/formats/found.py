@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from daskclust.storage.urls import redact
 
-__all__ = ["BAD_BANDS", "BAND_NAMES", "RASTER_EXTRA", "block_of", "maybe_unplaced", "needs_extra"]
-
 #: Attribute of a DataArray: one truth value a band, True where the file calls it bad.
 BAD_BANDS = "bad_bands"
 #: Attribute of a DataArray: one name a band.

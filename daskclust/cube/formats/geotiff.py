@@ -14,22 +14,12 @@ import numpy as np
 
 from daskclust._types import Array
 from daskclust.colors import Legend
+from daskclust.cube._georeference import IDENTITY, PixelGrid
 from daskclust.cube.formats.found import maybe_unplaced, needs_extra
-from daskclust.cube.formats.vector import IDENTITY, PixelGrid
 from daskclust.storage.atomic import hidden_sibling
 from daskclust.storage.outputs import JOB, Output, Written
 from daskclust.storage.targets import Group
 from daskclust.storage.urls import redact, redact_all
-
-__all__ = [
-    "GEOTIFF_ENDINGS",
-    "LABEL_MAP",
-    "VALUE_MAP",
-    "GeoTiff",
-    "is_geotiff",
-    "map_at",
-    "write_cog",
-]
 
 _TILE = 512
 #: GDAL's color tables belong to bytes and 16-bit numbers without sign.

@@ -12,11 +12,9 @@ import dask.array as da
 import numpy as np
 
 from daskclust._types import Floats, Ints
+from daskclust.cube._georeference import PixelGrid
 from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
-from daskclust.cube.formats.vector import PixelGrid
 from daskclust.storage.urls import redact
-
-__all__ = ["points_image", "read_points", "says_pixels"]
 
 #: Columns by name.
 _Table = dict[str, list[Any]]

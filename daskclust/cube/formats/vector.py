@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -11,98 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Ints
-from daskclust.cube._georeference import system_name
+from daskclust.cube._georeference import PixelGrid, system_name
 from daskclust.cube.formats.classes import Classes, class_column_of, read_classes
 from daskclust.cube.formats.found import needs_extra
 from daskclust.storage.urls import redact
 
-__all__ = ["IDENTITY", "MapAxes", "PixelGrid", "rasterize_file"]
-
-#: Rows and columns themselves: an image that does not say where it lies.
-IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
-_UNITS = {"metre": "m", "meter": "m", "degree": "\N{DEGREE SIGN}", "kilometre": "km"}
 #: Degrees of longitude; and how far the middle of an edge may lie off, as a share of its length.
 _HALF_TURN, _BENT = 180.0, 0.25
 #: Value of a pixel without a class.
 NO_CLASS = -1
-
-
-@dataclass(frozen=True)
-class MapAxes:
-    """Where columns and rows lie.
-
-    ``x = left + across * column``, ``y = top + down * row``, of pixel edges. `x_name` and `y_name`
-    are titles with units; `unit` is ``"pixel"`` where the place is not known.
-    """
-
-    left: float
-    across: float
-    top: float
-    down: float
-    x_name: str
-    y_name: str
-    unit: str
-    system: str | None
-
-    @property
-    def pixel(self) -> str:
-        """Size of a pixel, as text."""
-        if self.unit == "pixel":
-            return ""
-        return f"{abs(self.across):g} x {abs(self.down):g} {self.unit}"
-
-
-@dataclass(frozen=True)
-class PixelGrid:
-    """Where the pixels of an image lie.
-
-    `shape` is (rows, columns). `transform` is ``x = a col + b row + c``, ``y = d col + e row + f``,
-    of pixel corners. `crs` is anything that pyproj reads.
-    """
-
-    shape: tuple[int, int]
-    transform: tuple[float, ...]
-    crs: str | None
-
-    @property
-    def crs_name(self) -> str | None:
-        """Name and EPSG code of the coordinate system; None where none is stated.
-
-        Examples
-        --------
-        >>> PixelGrid((2, 3), (30.0, 0.0, 0.0, 0.0, -30.0, 0.0), "EPSG:32610").crs_name
-        'WGS 84 / UTM zone 10N (EPSG:32610)'
-        """
-        return None if self.crs is None else system_name(self.crs)
-
-    @property
-    def axes(self) -> MapAxes:
-        """The axes of a picture; rows and columns where the image is turned."""
-        a, b, c, d, e, f = self.transform
-        if b != 0 or d != 0 or self.transform == IDENTITY:
-            return MapAxes(0.0, 1.0, 0.0, 1.0, "Column (pixel)", "Row (pixel)", "pixel", None)
-        return MapAxes(c, a, f, e, *_names_of(self.crs))
-
-
-def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
-    """Return names of x and y, their unit, and the name of a coordinate system."""
-    unknown = ("x", "y", "units", None)
-    if text is None:
-        return unknown
-    try:
-        from pyproj import CRS
-        from pyproj.exceptions import CRSError
-    except ImportError:
-        return unknown
-    try:
-        system = CRS.from_user_input(text)
-    except CRSError:
-        return unknown
-    axes = {axis.direction: axis for axis in system.axis_info}
-    unit = next((axis.unit_name for axis in axes.values()), "units")
-    unit = _UNITS.get(unit, unit)
-    x_name, y_name = ("Longitude", "Latitude") if system.is_geographic else ("Easting", "Northing")
-    return f"{x_name} ({unit})", f"{y_name} ({unit})", unit, str(system.name)
 
 
 def rasterize_file(

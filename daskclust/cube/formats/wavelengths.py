@@ -10,8 +10,6 @@ import numpy as np
 
 from daskclust._types import Bools, Floats
 
-__all__ = ["in_descriptions", "in_nm", "numbers", "truth_values"]
-
 _MICROMETERS = (
     "um",
     "\N{MICRO SIGN}m",

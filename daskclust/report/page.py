@@ -1,0 +1,228 @@
+"""Reports on disk: which files are ours."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import io
+import re
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from daskclust import plotting
+from daskclust._types import Array, Floats
+from daskclust.colors import NODATA_COLOR, rgb_bands, stretch
+from daskclust.engine import compute
+from daskclust.storage.files import is_folder_at_url, read_start
+from daskclust.storage.outputs import JOB, Output, Written
+from daskclust.storage.urls import redact
+
+#: How every report begins; no configuration file can.
+START = (
+    '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    '<meta name="generator" content="daskclust">\n'
+)
+_MARK = re.compile(r'<meta name="daskclust-job" content="([0-9a-f]*)">\n')
+
+
+def mark_tag(mark: str) -> str:
+    """Return what follows :data:`START`: whose the report is."""
+    return f'<meta name="daskclust-job" content="{mark}">\n'
+
+
+class Report(Output):
+    """One HTML file; its head says that it is ours, and of which job."""
+
+    def __init__(self, place: Any, *, overwrite: bool = False) -> None:
+        super().__init__(place, "report", overwrite=overwrite)
+
+    def check_place(self) -> None:
+        """Refuse web servers and folders."""
+        super().check_place()
+        is_folder = is_folder_at_url(self.place) if self.path is None else self.path.is_dir()
+        if is_folder:
+            # Some file systems would let the report hide what is below.
+            raise FileExistsError(f"{redact(self.place)!r} is a folder; expected one HTML file.")
+
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        return read_start(self.place, 0) is not None
+
+    def written(self) -> Written | None:
+        """Return the job of the report.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "job.yaml"
+        >>> _ = path.write_text("title: by daskclust")
+        >>> Report(path).written() is None
+        True
+        """
+        try:
+            start = read_start(self.place, len(START) + 200)
+        except (IsADirectoryError, NotADirectoryError, PermissionError):
+            return None
+        head = (start or b"").decode("utf-8", errors="replace")
+        found = _MARK.match(head, len(START)) if head.startswith(START) else None
+        return None if found is None else Written(self.kind, {JOB: {"mark": found.group(1)}})
+
+
+#: Stored bytes up to which a cube is read once more, for a color picture of the scene.
+_PHOTO_BYTES = 512 * 2**20
+
+
+def svg(
+    draw: Callable[..., None],
+    size: tuple[float, float],
+    heights: tuple[float, ...] = (1.0,),
+    *,
+    name: str,
+) -> str:
+    """Let `draw` draw on axes, and return the picture as an ``<svg>`` element.
+
+    `size` is in inches, `heights` are relative heights of axes, one below the other over the same
+    x. `name` says what the picture shows, for readers who do not see it.
+    """
+    figure = plotting.new_figure(figsize=size, layout="constrained")
+    import matplotlib
+
+    # Text stays text: it can be searched, and takes the fonts of the page.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "daskclust"}):
+        grid = {"height_ratios": heights}
+        draw(*figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw=grid)[:, 0])
+        out = io.StringIO()
+        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    # Black is whatever the page writes in.
+    text = text.replace("#000000", "currentColor")
+    text = text.replace("<svg", f'<svg role="img" aria-label="{html.escape(name)}"', 1)
+    # Names are those of the whole page; those of several pictures must not be mixed up.
+    mark = f"p{abs(hash(text)) % 16**8:08x}-"
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}", text)
+
+
+def map_png(label_map: Array, colors: Sequence[str]) -> str:
+    """Return a label map as the address of a PNG with the color of each label; -1 is dark.
+
+    Labels beyond 254 share colors, since such a PNG has 256.
+    """
+    from PIL import Image
+
+    palette = [bytes.fromhex(color[1:]) for color in (NODATA_COLOR, *colors[:254])]
+    shown = np.where(label_map < 0, 0, label_map % 254 + 1).astype(np.uint8)
+    image = Image.fromarray(shown)
+    image.putpalette([part for color in palette for part in color])
+    return _address(image, "PNG", optimize=True)
+
+
+def photo_of(cube: Any, step: int, shown: Any) -> Floats | None:
+    """Read every `step`-th pixel of a scene in colors; None of a scene that is too large.
+
+    `shown` are the pixels read that have data; it may be lazy.
+    """
+    if cube.stored.nbytes > _PHOTO_BYTES:
+        return None
+    bands = cube.bands[rgb_bands(cube.shape[2], cube.wavelengths)]
+    small = cube.stored_bands(bands.tolist())[::step, ::step]
+    found, kept = compute("a picture of the scene", small, shown)
+    picture = np.ma.getdata(found).astype(float)
+    picture[~kept] = np.nan
+    return stretch(picture)
+
+
+def photo_jpeg(picture: Array) -> str:
+    """Return a picture (y, x, 3) of values from 0 to 1 as the address of a JPEG."""
+    from PIL import Image
+
+    return _address(Image.fromarray(np.asarray(255 * picture).astype(np.uint8)), "JPEG", quality=85)
+
+
+def _address(image: Any, kind: str, **options: Any) -> str:
+    out = io.BytesIO()
+    image.save(out, format=kind, **options)
+    text = base64.b64encode(out.getvalue()).decode("ascii")
+    return f"data:image/{kind.lower()};base64,{text}"
+
+
+# Whatever a title or an attribute may smuggle in: no script runs but ours, nothing is fetched.
+_POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'none'; "
+    "script-src 'sha256-{hash}'"
+)
+
+
+def escape(text: object) -> str:
+    """Return text as it may stand in a page."""
+    return html.escape(str(text), quote=True)
+
+
+class Page:
+    """A page that grows from the top."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._parts: list[str] = [f"<h1>{escape(title)}</h1>"]
+        self._data: list[str] = []
+
+    def lead(self, text: str) -> None:
+        """Add a line below the title."""
+        self._parts.append(f'<p class="lead">{escape(text)}</p>')
+
+    def facts(self, facts: Sequence[tuple[str, str]]) -> None:
+        """Add numbers with what they are."""
+        tiles = "".join(
+            f'<div class="fact"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
+            for value, name in facts
+        )
+        self._parts.append(f'<section class="facts">{tiles}</section>')
+
+    def section(self, heading: str, body: str) -> None:
+        """Add a section; `body` is HTML."""
+        self._parts.append(f"<section><h2>{escape(heading)}</h2>{body}</section>")
+
+    def pair(self, *parts: tuple[str, str]) -> None:
+        """Add sections side by side; bodies are HTML."""
+        inner = "".join(
+            f"<section><h2>{escape(heading)}</h2>{body}</section>" for heading, body in parts
+        )
+        self._parts.append(f'<div class="two">{inner}</div>')
+
+    def data(self, name: str, text: str) -> None:
+        """Add data for the script, as JSON; nothing in it can end the element."""
+        safe = text.replace("<", "\\u003c")
+        self._data.append(f'<script type="application/json" id="{name}">{safe}</script>')
+
+    def details(self, heading: str, rows: Sequence[tuple[str, str]]) -> None:
+        """Add a table that opens on demand."""
+        body = "".join(
+            f"<tr><th>{escape(key)}</th><td><code>{escape(value)}</code></td></tr>"
+            for key, value in rows
+        )
+        self._parts.append(
+            f"<section><details><summary>{escape(heading)}</summary><table>{body}</table>"
+            "</details></section>"
+        )
+
+    def html(self, job: str = "") -> str:
+        """Return the whole page; `job` marks whose it is."""
+        folder = files("daskclust.report")
+        style = folder.joinpath("style.css").read_text(encoding="utf-8")
+        script = folder.joinpath("map.js").read_text(encoding="utf-8") if self._data else ""
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+        scripts = "\n".join(self._data) + (f"\n<script>{script}</script>\n" if script else "")
+        return (
+            f"{START}{mark_tag(job)}"
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(hash=digest)}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{escape(self._title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+            f"<main>\n{''.join(part + chr(10) for part in self._parts)}"
+            "<footer>One file, nothing loaded from elsewhere.</footer>\n</main>\n"
+            f"{scripts}</body>\n</html>\n"
+        )
