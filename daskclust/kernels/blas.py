@@ -29,14 +29,8 @@ class _Shared:
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread while any thread of this process is inside.
 
-    The limit belongs to the process.  The first thread in sets it and the last
-    one out restores what was before; if each did both, they would restore one
-    another's limit.
-
-    Examples
-    --------
-    >>> with one_blas_thread():
-    ...     pass
+    The limit belongs to the process.  The first thread in sets it and the last one out restores
+    what was before; if each did both, they would restore one another's limit.
     """
     with _Shared.lock:
         if _Shared.inside == 0:

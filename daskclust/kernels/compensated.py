@@ -38,8 +38,6 @@ def add_pairs(
 ) -> tuple[Floats, Floats]:
     """Sum of two running sums ``(hi, lo)``, each pair of equal shapes.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> big, small, zero = np.array([1e16]), np.array([1.0]), np.zeros(1)
     >>> hi, lo = add_pairs(add_pairs((big, zero), (small, zero)), (-big, zero))
@@ -56,15 +54,7 @@ def add_pairs(
 
 
 def sum_terms(terms: Iterable[Floats]) -> Floats:
-    """Sum arrays of one shape (at least one array) to a stacked pair ``[hi, lo]``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sum_terms([np.array([1.0, 2.0]), np.array([3.0, 4.0])])
-    array([[4., 6.],
-           [0., 0.]])
-    """
+    """Sum arrays of one shape (at least one array) to a stacked pair ``[hi, lo]``."""
     first, *others = (np.asarray(term, dtype=np.float64) for term in terms)
     zero = np.zeros_like(first)
     pair = first, zero

@@ -46,30 +46,14 @@ PLAIN: bool = _is_plain()
 def compiled(*, counted: bool = True, **options: Any) -> Any:
     """Compile a function without the interpreter lock, and keep the machine code on disk.
 
-    Parameters
-    ----------
-    counted : bool, default=True
-        Whether references to arrays are counted.  Counts are atomic: those of a function
-        that is handed a dozen arrays take as long as the arithmetic of a few rows, in each
-        call.  A function that makes no array and returns none, whose callers hold what it is
-        handed, does without, and is compiled sooner.
-    **options
-        Of :func:`numba.njit`.
+    ``counted``: whether references to arrays are counted.  Counts are atomic: those of a function
+    that is handed a dozen arrays take as long as the arithmetic of a few rows, in each call.  A
+    function that makes no array and returns none, whose callers hold what it is handed, does
+    without, and is compiled sooner.  Other options are those of :func:`numba.njit`.
 
-    Notes
-    -----
-    Numba writes its cache beside the source, or below the user's home.  Where
-    neither can be written to, as in some containers, functions are compiled anew
-    in each process.  Plain kernels are not cached: the cache cannot tell their
-    callers from those of the emitted ones.
-
-    Examples
-    --------
-    >>> @compiled()
-    ... def double(x):
-    ...     return 2 * x
-    >>> double(2)
-    4
+    Numba writes its cache beside the source, or below the user's home.  Where neither can be
+    written to, as in some containers, functions are compiled anew in each process.  Plain kernels
+    are not cached: the cache cannot tell their callers from those of the emitted ones.
     """
     if not counted:
         options["_nrt"] = False
@@ -86,17 +70,10 @@ def compiled(*, counted: bool = True, **options: Any) -> Any:
 
 
 def inner(*, counted: bool = True, **options: Any) -> Any:
-    """Compile a function that only other compiled functions call.
+    """Compile a function that only other compiled functions call; options of :func:`compiled`.
 
-    It is compiled into its callers, and kept with their machine code: none of its
-    own, and no way in from Python, which takes as long to compile as a small function.
-
-    Parameters
-    ----------
-    counted : bool, default=True
-        See :func:`compiled`.
-    **options
-        Of :func:`numba.njit`.
+    It is compiled into its callers, and kept with their machine code: none of its own, and no way
+    in from Python, which takes as long to compile as a small function.
     """
     if config.DISABLE_JIT:  # type: ignore[attr-defined]  # set by name
         return njit

@@ -28,28 +28,9 @@ def _sorted_table(a: Ints, b: Ints, count: Ints) -> Table:
 
 
 def count_pairs(a: Ints, b: Ints) -> Table:
-    """Count how often each pair of labels occurs.
+    """Count how often each pair of labels occurs: label, label and count (m, 3), sorted.
 
-    Parameters
-    ----------
-    a, b : ndarray of shape (n,), int64
-
-    Returns
-    -------
-    ndarray of shape (m, 3), int64
-        Label of a, label of b and count of each pair that occurs, sorted.
-
-    Notes
-    -----
     O(n) for labels in a small range, else O(n log n).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> count_pairs(np.array([0, 0, 1, 0]), np.array([5, 5, 5, 7]))
-    array([[0, 5, 2],
-           [0, 7, 1],
-           [1, 5, 1]])
     """
     if not len(a):
         return np.empty((0, 3), np.int64)
@@ -63,15 +44,7 @@ def count_pairs(a: Ints, b: Ints) -> Table:
 
 
 def merge_counts(tables: Sequence[Table]) -> Table:
-    """Merge tables of :func:`count_pairs`: associative, in any order the same.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one = np.array([[0, 1, 3]])
-    >>> merge_counts([one, np.array([[0, 0, 1], [0, 1, 2]])]).tolist()
-    [[0, 0, 1], [0, 1, 5]]
-    """
+    """Merge tables of :func:`count_pairs`: associative, in any order the same."""
     tables = [table for table in tables if len(table)]
     if not tables:
         return np.empty((0, 3), np.int64)

@@ -19,14 +19,8 @@ from daskclust.kernels.compiling import compiled, inner
 class BoxTree:
     """Cuts of space by one feature at a time; leaves are boxes, numbered from 0.
 
-    Attributes
-    ----------
-    axis : ndarray of shape (t,), int64
-        Feature of each cut; -1 for a box.
-    at : ndarray of shape (t,), float64
-        Rows below it lie on the left side.
-    left, right : ndarray of shape (t,), int64
-        Nodes of the two sides; of a box its number, twice.
+    ``axis`` (t,) is the feature of each cut, -1 for a box; rows below ``at`` (t,) lie on the left
+    side; ``left`` and ``right`` (t,) are the nodes of the two sides, of a box its number, twice.
     """
 
     axis: Ints
@@ -35,7 +29,6 @@ class BoxTree:
     right: Ints
 
     def __len__(self) -> int:
-        """Return the number of boxes."""
         return int((self.axis < 0).sum())
 
     def faces(self, p: int) -> tuple[Floats, Floats]:
@@ -51,14 +44,7 @@ class BoxTree:
         return low[boxes], high[boxes]
 
     def share(self, x: Array, margin: float) -> tuple[Ints, Ints]:
-        """Return (rows, boxes): each row with each box that it is in, or nearer to than `margin`.
-
-        Examples
-        --------
-        >>> tree = grow_boxes(np.arange(8.0)[:, None], 4, 0.0)
-        >>> tree.share(np.array([[0.0], [3.0], [9.0]]), 1.0)
-        (array([0, 1, 1, 2]), array([0, 0, 1, 1]))
-        """
+        """Return (rows, boxes): rows, and boxes that they are in or within `margin` of."""
         parts = (self.axis, self.at, self.left, self.right, x, margin)
         none = np.empty(0, np.int64)
         size = _share(*parts, none, none)
@@ -107,16 +93,7 @@ def _share(
 def grow_boxes(sample: Floats, rows_a_box: float, least: float) -> BoxTree:
     """Cut space until no box holds more than so many rows of a sample.
 
-    Parameters
-    ----------
-    sample : ndarray of shape (s, p), float64
-    rows_a_box : float
-    least : float
-        Boxes are not cut where both sides would be narrower.
-
-    Returns
-    -------
-    BoxTree
+    Boxes are not cut where both sides would be narrower than ``least``.
     """
     axis: list[int] = []
     at: list[float] = []
@@ -384,24 +361,10 @@ def cluster_box(
     eps: float,
     min_samples: float,
 ) -> BoxClusters:
-    """Find the clusters of the rows in a box.
+    """Find the clusters of the rows in a box; ``x`` are those, and all within ``2 eps`` around it.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p)
-        Rows in the box, and all within ``2 eps`` around it.
-    numbers : ndarray of shape (n,), int64
-        Numbers of the rows in the data.
-    weight : ndarray of shape (n,), float64, optional
-    low, high : ndarray of shape (p,), float64
-        Faces of the box: rows at ``low`` belong to it, rows at ``high`` do not.
-    origin : ndarray of shape (p,), float64
-        Of the grid, the same for all boxes.
-    eps, min_samples : float
-
-    Returns
-    -------
-    BoxClusters
+    ``numbers`` are those of the rows in the data.  Rows at the lower faces of the box belong to it,
+    rows at the upper ones do not.  ``origin`` is that of the grid, the same for all boxes.
     """
     n, p = x.shape
     x = np.ascontiguousarray(x, np.float64)

@@ -33,16 +33,7 @@ CONDENSED = np.dtype(
 
 @dataclass(frozen=True)
 class Bubbles:
-    """Weighted points with an extent.
-
-    Parameters
-    ----------
-    centers : ndarray of shape (m, p), float64
-    weights : ndarray of shape (m,), float64
-        Above 0.
-    extents : ndarray of shape (m,), float64
-        Radius R of the ball that the rows of each fill; 0 for single rows.
-    """
+    """Points (m, p) of weight above 0, and the radius of the ball that the rows of each fill."""
 
     centers: Floats
     weights: Floats
@@ -122,12 +113,6 @@ def core_distances(points: Bubbles, min_samples: float) -> Floats:
 
     A bubble of as many rows has them within; one of fewer counts its neighbors by the distance
     of their centers.
-
-    Examples
-    --------
-    >>> rows = Bubbles(np.array([[0.0], [1.0], [3.0]]), np.ones(3), np.zeros(3))
-    >>> core_distances(rows, 2)
-    array([1., 1., 2.])
     """
     inside = points.extents * points.shares(min_samples)
     inside[points.weights < min_samples] = -1.0
@@ -176,20 +161,7 @@ def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, ed
 
 
 def density_tree(points: Bubbles, core: Floats) -> Floats:
-    """Return the single-linkage tree of mutual reachability.
-
-    Returns
-    -------
-    ndarray of shape (m - 1, 4), float64
-        As a linkage matrix, with the weight of the rows as last column.
-
-    Examples
-    --------
-    >>> rows = Bubbles(np.array([[0.0], [1.0], [3.0]]), np.ones(3), np.zeros(3))
-    >>> density_tree(rows, np.array([1.0, 1.0, 2.0]))
-    array([[0., 1., 1., 2.],
-           [3., 2., 2., 3.]])
-    """
+    """Return the single-linkage tree of mutual reachability, as a linkage matrix of weights."""
     m = len(points.weights)
     edges, tree = np.empty((m - 1, 3)), np.empty((m - 1, 4))
     _spanning_tree(points.centers, points.extents, points.inner, core, edges)
@@ -256,13 +228,6 @@ def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: floa
     """Return the tree of clusters of at least `min_cluster_size` rows, as :data:`CONDENSED`.
 
     A single point of that many rows is a cluster.
-
-    Examples
-    --------
-    >>> rows = Bubbles(np.array([[0.0], [1.0], [5.0], [6.0]]), np.ones(4), np.zeros(4))
-    >>> tree = density_tree(rows, np.ones(4))
-    >>> condense(tree, rows.weights, np.ones(4), 2)["child"]
-    array([5, 6, 0, 1, 2, 3])
     """
     m = len(weights)
     lines = np.empty((3 * m, 4))
@@ -291,20 +256,10 @@ def stabilities(condensed: Array, m: int) -> tuple[Floats, Floats]:
 class Selection:
     """Chosen clusters, and what tells whether a row near a point belongs to its cluster.
 
-    Attributes
-    ----------
-    labels : ndarray of shape (m,), int64
-        Cluster of each point, -1 for noise.
-    falls : ndarray of shape (m,), float64
-        Density (1 / distance) at which each point leaves the tree.
-    ends : ndarray of shape (m,), float64
-        The largest density below the cluster that a point fell out of: GLOSH is relative to it.
-    births : ndarray of shape (k,), float64
-        Density at which each chosen cluster begins.
-    deaths : ndarray of shape (k,), float64
-        The largest density at which anything leaves a chosen cluster.
-    persistence : ndarray of shape (k,), float64
-        Stability of each chosen cluster.
+    ``labels`` (m,) are -1 for noise.  ``falls`` (m,) is the density (1 / distance) at which each
+    point leaves the tree; ``ends`` (m,) the largest density below the cluster that a point fell out
+    of: GLOSH is relative to it.  Of each chosen cluster, ``births`` is the density at which it
+    begins, ``deaths`` the largest at which anything leaves it, ``persistence`` its stability.
     """
 
     labels: Ints
@@ -336,19 +291,10 @@ def select_clusters(
     epsilon: float,
     allow_single_cluster: bool,
 ) -> Selection:
-    """Choose clusters from a condensed tree.
+    """Choose clusters from a condensed tree of m points.
 
-    Parameters
-    ----------
-    condensed : ndarray of :data:`CONDENSED`
-    m : int
-        Number of points.
-    method : {"eom", "leaf"}
-        Excess of mass (Campello et al. 2013), or the leaves of the tree.
-    epsilon : float
-        Distance below which clusters are not split (Malzer and Baum 2020).
-    allow_single_cluster : bool
-        Whether all rows may be one cluster.
+    By excess of mass (Campello et al. 2013), or the leaves of the tree.  Below the distance
+    `epsilon` clusters are not split (Malzer and Baum 2020).
     """
     stability, births = stabilities(condensed, m)
     k = len(stability)

@@ -54,44 +54,13 @@ def found_in_order(
     labels: Ints,
     distances: Floats,
 ) -> NDArray[np.intp]:
-    """Let rows farther than delta from all clusters found new ones, in row order.
+    """Let rows farther than delta from all clusters found new ones, in order; return places.
 
-    The inner loop of Algorithm 3 of the lecture notes for some consecutive rows,
-    once their distances to the clusters that are older than all of them are known.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, p)
-    weight : ndarray of shape (n,), float64
-        Rows of weight 0 are absent, hence found nothing.
-    delta : float
-        Squared distance beyond which a row founds a cluster.
-    room : int
-        New clusters at most.
-    first : int
-        Number of the first new cluster.
-    labels : ndarray of shape (n,), int64
-    distances : ndarray of shape (n,), float64
-        Nearest older cluster of each row and the squared distance to it; where a
-        new cluster is nearer, both are changed in place.
-
-    Returns
-    -------
-    ndarray of intp
-        Places of the rows that founded a cluster, ascending.
-
-    Notes
-    -----
-    O(n m p) for m founders, from the first of them on; nothing where no row is
-    too far.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[0.0], [5.0], [1.0], [5.5]])
-    >>> labels, distances = np.zeros(4, int), x[:, 0] ** 2
-    >>> found_in_order(x, np.ones(4), 4.0, 10, 1, labels, distances), labels
-    (array([1]), array([0, 1, 0, 1]))
+    The inner loop of Algorithm 3 of the lecture notes for some consecutive rows, once ``labels``
+    and ``distances`` are those of the nearest cluster that is older than all of them; where a new
+    cluster, numbered from ``first``, is nearer, both are changed in place.  ``delta`` is a squared
+    distance; ``room`` the new clusters at most.  Rows of weight 0 found nothing.  O(n m p) for m
+    founders, from the first of them on; nothing where no row is too far.
     """
     far = np.flatnonzero((distances > delta) & (weight > 0))[: max(room, 0)]
     if not len(far):

@@ -49,36 +49,12 @@ def _moments(
 def value_moments(
     x: Array, index: Ints, weight: Floats | None, k: int, n_features: int | None = None
 ) -> tuple[Floats, Floats, Floats]:
-    """Moments, range and number of missing values of each feature, by label.
+    """Moments, range and missing values of each feature, by labels in [0, k).
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p)
-        NaN where a value is missing.
-    index : ndarray of shape (n,), int64
-        Below k; negative for rows that do not count.
-    weight : ndarray of shape (n,), float64, optional
-    k : int
-    n_features : int, optional
-        Columns that count, of more; a slice would not be contiguous.
-
-    Returns
-    -------
-    moments : ndarray of shape (3, k, p)
-        Weight, mean and squared deviations of the values that are there.
-    bounds : ndarray of shape (2, k, p)
-        Least and largest value; infinite where there is none.
-    missing : ndarray of shape (k, p)
-        Weight of the missing values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> moments, bounds, missing = value_moments(
-    ...     np.array([[1.0], [3.0], [np.nan]]), np.array([0, 0, 0]), None, 1
-    ... )
-    >>> moments.ravel().tolist(), bounds.ravel().tolist(), missing.ravel().tolist()
-    ([2.0, 2.0, 2.0], [1.0, 3.0], [1.0])
+    Rows of negative ``index`` do not count, nor do columns beyond ``n_features``: a slice would not
+    be contiguous.  Returned are weight, mean and squared deviations (3, k, p) of the values that
+    are there; least and largest value (2, k, p), infinite where there is none; the weight of the
+    missing values (k, p).
     """
     p = x.shape[1] if n_features is None else n_features
     found, missing = np.zeros((4, k, p)), np.zeros((k, p))
@@ -105,16 +81,10 @@ def value_moments(
 class Bins:
     """Bins of each feature: bin b holds the values in ``(edges[b - 1], edges[b]]``.
 
-    Attributes
-    ----------
-    edges : ndarray of shape (p, m)
-        Ascending, in the type of the values; infinite behind the last of a feature.
-    low, scale : ndarray of shape (p,), float64
-        Value v lies in cell ``(v - low) * scale`` of a grid of equal cells.
-    starts, stops : ndarray of shape (p, cells), int32
-        First and last bin of the values of each cell.
-    plain : ndarray of shape (p,), bool
-        Where edges were moved to the ends of cells, so that nothing is left to search.
+    ``edges`` (p, m) ascend, infinite behind the last of a feature.  Value v lies in cell
+    ``(v - low) * scale`` of a grid of equal cells, and ``starts`` and ``stops`` (p, cells) are the
+    first and last bin of the values of each cell.  ``plain`` (p,): edges were moved to the ends of
+    cells, so that nothing is left to search.
     """
 
     edges: Array
@@ -126,7 +96,6 @@ class Bins:
 
     @property
     def count(self) -> int:
-        """Bins of a feature."""
         return self.edges.shape[1] + 1
 
     def single(self, feature: int) -> Bools:
@@ -162,24 +131,9 @@ def _edges(values: Array, parts: list[Array], most: int) -> Array:
 
 
 def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
-    """Choose bins that hold about the same number of rows, from a sample.
+    """Choose up to ``most`` bins that hold about the same number of rows, from a sample.
 
-    Parameters
-    ----------
-    x : ndarray of shape (m, p), float32 or float64
-        The sample, in the type of the data; NaN where a value is missing.
-    labels : ndarray of shape (m,), int64
-    uniform : ndarray of shape (m,), bool
-        Rows drawn whatever their label; the others are there for small clusters.
-    most : int
-        Bins of a feature, at least 4.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> bins = choose_bins(np.array([[0.0], [0.0], [2.0]]), np.zeros(3, int), np.ones(3, bool), 8)
-    >>> bins.count, bins.single(0).tolist()
-    (5, [False, True, False, True, False])
+    ``uniform`` are the rows drawn whatever their label; the others are there for small clusters.
     """
     p = x.shape[1]
     order = np.argsort(labels, kind="stable")
@@ -296,27 +250,7 @@ def _fill(
 
 
 def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: Bins) -> Floats:
-    """Count the values of each feature by label and bin.
-
-    Parameters
-    ----------
-    x, index, weight, k
-        See :func:`value_moments`.
-    bins : Bins
-
-    Returns
-    -------
-    ndarray of shape (p, k, bins.count), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[0.0], [0.0], [2.0]])
-    >>> bins = choose_bins(x, np.zeros(3, int), np.ones(3, bool), 8)
-    >>> fill_histograms(x, np.array([0, 1, 1]), None, 2, bins)[0]
-    array([[0., 1., 0., 0., 0.],
-           [0., 1., 0., 1., 0.]])
-    """
+    """Count the values of each feature by label and bin, as (p, k, bins.count)."""
     p, n_bins = len(bins.edges), bins.count
     # One more label for rows that do not count, one more bin for what is missing.
     out = np.zeros((p, k + 1, n_bins + 1), np.uint32 if weight is None else np.float64)
@@ -359,20 +293,7 @@ def _distances(
 def own_distances(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
     """Distances of rows to their own centers, over what they observe.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p or more)
-        Further columns do not count.
-    index : ndarray of shape (n,), int64
-    centers : ndarray of shape (k, p)
-    weights : ndarray of shape (p,), optional
-        Of the squared distance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> own_distances(np.array([[3.0, 4.0]]), np.array([0]), np.zeros((1, 2)), None)
-    array([5.])
+    Columns beyond those of the centers do not count; weights are those of the squared distance.
     """
     out = np.empty(len(x))
     given = np.empty(0) if weights is None else np.asarray(weights, np.float64)

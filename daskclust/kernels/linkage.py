@@ -52,11 +52,6 @@ def distances(points: Floats, weights: Floats, linkage: Linkage) -> Array:
     """Return heights at which any two points would merge, condensed like SciPy's ``pdist``.
 
     Ward's of weighted points is that of the rows: ``sqrt(2 u v / (u + v)) |a - b|``.
-
-    Examples
-    --------
-    >>> distances(np.array([[0.0], [3.0]]), np.array([1.0, 2.0]), "ward").round(3)
-    array([3.464])
     """
     m = len(points)
     out = np.empty(m * (m - 1) // 2, np.float64 if m <= EXACT_POINTS else np.float32)
@@ -206,28 +201,10 @@ def _as_tree(merges: Floats, done: int, n: int) -> Floats:
 def link(
     points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None = None
 ) -> Floats:
-    """Return the tree of weighted points.
+    """Return the tree of weighted points, as SciPy's linkage matrix (m - 1, 4).
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, p), float64
-    weights : ndarray of shape (m,), float64
-        Above 0.
-    linkage : {"ward", "average", "complete", "single"}
-        ``"average"`` is the mean over all pairs of rows, each at its point.
-    cannot_link : ndarray of shape (c, 2), int, optional
-        Pairs of points that no cluster holds both of.
-
-    Returns
-    -------
-    ndarray of shape (m - 1, 4), float64
-        SciPy's linkage matrix; merges that are forbidden come last, at infinity.
-
-    Examples
-    --------
-    >>> link(np.array([[0.0], [1.0], [5.0]]), np.ones(3), "single")
-    array([[0., 1., 1., 2.],
-           [2., 3., 4., 3.]])
+    ``"average"`` is the mean over all pairs of rows, each at its point.  No cluster holds both
+    points of a pair in `cannot_link`: merges that are forbidden come last, at infinity.
     """
     n = len(points)
     if n < 2:
@@ -312,20 +289,11 @@ def link_adjacent(
     beside: Bools,
     cannot_link: Ints | None = None,
 ) -> Floats:
-    """Return the tree in which only adjacent clusters merge.
+    """Return the tree, as `link` does, in which only adjacent clusters merge.
 
-    Parameters
-    ----------
-    points, weights, linkage, cannot_link
-        See :func:`link`.
-    beside : ndarray of shape (m, m), bool
-        Which points are adjacent; symmetric.  Clusters are where any two of their points are.
-
-    Returns
-    -------
-    ndarray of shape (m - 1, 4), float64
-        See :func:`link`, in the order of the merges.  Heights never fall: each is the largest
-        so far.  Clusters that are not adjacent to any other merge at infinity.
+    Points are adjacent by the symmetric matrix `beside`, clusters where any two of their points
+    are. Heights never fall: each is the largest so far.  Clusters that are not adjacent to any
+    other merge at infinity.
     """
     n = len(points)
     if n < 2:
@@ -344,11 +312,6 @@ def cut_tree(tree: Floats, weights: Floats, n_clusters: int) -> Ints:
 
     Of clusters of like weight the one with the first point comes first: numbers depend neither
     on the order of the points nor on repetition.
-
-    Examples
-    --------
-    >>> cut_tree(link(np.array([[9.0], [0.0], [1.0]]), np.ones(3), "ward"), np.ones(3), 2)
-    array([1, 0, 0])
     """
     m = len(tree) + 1
     owner = np.arange(2 * m - 1)

@@ -17,16 +17,9 @@ from daskclust.kernels.nearest.assign import SEGMENT, direct_distances, label_su
 class BlockMoments(NamedTuple):
     """Column statistics of the rows of non-zero weight of one block.
 
-    Attributes
-    ----------
-    hi, lo : ndarray of shape (p + 1,), float64
-        Weighted column sums and, last, the weight, as unevaluated pairs.
-    moments : ndarray of shape (3, p), float64
-        Weight, mean and sum of squared deviations from it.
-    low, high : ndarray of shape (p,), float64
-        Range of each column; (inf, -inf) without rows.
-    finite : bool
-        Whether all values, those of weight 0 too, are finite.
+    ``hi`` and ``lo`` (p + 1,) are weighted column sums and, last, the weight, as unevaluated pairs;
+    ``moments`` (3, p) weight, mean and sum of squared deviations from it; ``low`` and ``high`` (p,)
+    ranges, (inf, -inf) without rows.  ``finite``: whether all values are, those of weight 0 too.
     """
 
     hi: Floats
@@ -89,32 +82,13 @@ def _first_nonfinite(x: Any) -> tuple[int, int]:
 
 
 def first_nonfinite(x: NDArray) -> tuple[int, int]:
-    """Row and column of the first NaN or infinity in row order, (-1, -1) if there is none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> first_nonfinite(np.array([[0.0, 1.0], [2.0, np.nan]]))
-    (1, 1)
-    """
+    """Row and column of the first NaN or infinity in row order, (-1, -1) if there is none."""
     row, column = _first_nonfinite(x)
     return int(row), int(column)
 
 
 def merge_moments(a: Floats, b: Floats) -> Floats:
-    """Merge (weight, mean, sum of squared deviations) of two sets of rows (Chan et al.).
-
-    Parameters
-    ----------
-    a, b : ndarray of shape (3, p), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one, three = np.array([[1.0], [1.0], [0.0]]), np.array([[1.0], [3.0], [0.0]])
-    >>> merge_moments(one, three).ravel()  # 2 rows, mean 2, squares 1 + 1
-    array([2., 2., 2.])
-    """
+    """Merge (weight, mean, sum of squared deviations) of two sets of rows (Chan et al.)."""
     weight = a[0] + b[0]
     share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
     # Values whose squares overflow are refused by their range, once all rows are known.
@@ -128,25 +102,8 @@ def block_moments(
 ) -> BlockMoments:
     """Column statistics of one block in one sweep.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-    weight : ndarray of shape (n,), float64, optional
-        Row weights; rows of weight 0 count for nothing but the finite check.
-    segments : ndarray of int64, optional
-        Ends of the runs of rows that are summed plainly; the last is n.
-
-    Returns
-    -------
-    BlockMoments
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> block_moments(np.array([[1.0, 5.0], [3.0, 5.0]])).moments
-    array([[2., 2.],
-           [2., 5.],
-           [2., 0.]])
+    Rows of weight 0 count for nothing but the finite check.  ``segments`` are the ends of the runs
+    of rows that are summed plainly; the last is n.
     """
     n, p = x.shape
     hi, lo = np.zeros(p + 1), np.zeros(p + 1)
@@ -183,14 +140,9 @@ def block_moments(
 class ObservedMoments(NamedTuple):
     """Column statistics of the values that are there, in rows of non-zero weight.
 
-    Attributes
-    ----------
-    hi, lo : ndarray of shape (2p + 2,), float64
-        As unevaluated pairs: weighted sums and weights of each column's values,
-        weight of the rows, and number of rows that have any value.
-    moments : ndarray of shape (3, p), float64
-        Weight, mean and sum of squared deviations from it.
-    low, high : ndarray of shape (p,), float64
+    ``hi`` and ``lo`` (2p + 2,) are, as unevaluated pairs, weighted sums and weights of each
+    column's values, weight of the rows, and number of rows that have any value; the rest is as in
+    :class:`BlockMoments`.
     """
 
     hi: Floats
@@ -257,29 +209,7 @@ def _observed_segment(
 def observed_moments(
     x: Array, weight: Floats | None = None, segments: Ints | None = None
 ) -> ObservedMoments:
-    """Column statistics of one block in one sweep, missing values left out.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        NaN where a value is missing.
-    weight : ndarray of shape (n,), float64, optional
-    segments : ndarray of int64, optional
-        Ends of the runs of rows that are summed plainly; the last is n.
-
-    Returns
-    -------
-    ObservedMoments
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> found = observed_moments(np.array([[1.0, np.nan], [3.0, 5.0]]))
-    >>> found.hi  # sums, values, rows, rows with any value
-    array([4., 5., 2., 1., 2., 2.])
-    >>> found.moments[2]
-    array([2., 0.])
-    """
+    """Column statistics of one block in one sweep, missing values left out."""
     n, p = x.shape
     hi, lo = np.zeros(2 * p + 2), np.zeros(2 * p + 2)
     moments = np.zeros((3, p))
@@ -308,13 +238,10 @@ def observed_moments(
 class ClassMoments(NamedTuple):
     """Statistics of the labeled rows of one block.
 
-    Attributes
-    ----------
-    hi, lo : ndarray of shape (n_classes, p + 1), float64
-        Weighted column sums of each class and, last, its weight, as unevaluated pairs.
-    moments : ndarray of shape (3, n_classes, p), float64
-        Weight, mean and sum of squared deviations from it, as
-        :func:`daskclust.kernels.moments.merge_moments` merges them.
+    ``hi`` and ``lo`` (n_classes, p + 1) are weighted column sums of each class and, last, its
+    weight, as unevaluated pairs; where values are missing, the weights of the values of each
+    feature follow the sums.  ``moments`` (3, n_classes, p) are those that :func:`merge_moments`
+    merges.
     """
 
     hi: Floats
@@ -359,39 +286,11 @@ def class_moments(
     weight: Floats | None,
     n_classes: int,
 ) -> ClassMoments:
-    """Sum the labeled rows of a block by class.
+    """Sum the labeled rows of a block, at ``places`` and of classes ``codes``, by class.
 
     Every row joins a compensated sum, so that means do not show where blocks were
     cut: labeled rows are few, and seeds are to be the same for any chunks.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        Finite.
-    places : ndarray of shape (m,), int64
-        Places of the labeled rows in the block.
-    codes : ndarray of shape (m,), int32, in [0, n_classes)
-    weight : ndarray of shape (n,), float64, or None
-    n_classes : int
-
-    Returns
-    -------
-    ClassMoments
-
-    Notes
-    -----
     Cost O(m p), memory O(n_classes p).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[1.0], [7.0], [3.0]])
-    >>> found = class_moments(x, np.array([0, 2]), np.array([1, 1], np.int32), None, 2)
-    >>> found.hi  # sum and weight
-    array([[0., 0.],
-           [4., 2.]])
-    >>> found.moments[1:, 1].ravel()  # mean, squared deviations
-    array([2., 2.])
     """
     p = x.shape[1]
     if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
@@ -414,31 +313,7 @@ def observed_class_moments(
     weight: Floats | None,
     n_classes: int,
 ) -> ClassMoments:
-    """Sum what the labeled rows of a block observe, by class.
-
-    Parameters
-    ----------
-    x, places, codes, weight, n_classes
-        See :func:`daskclust.kernels.moments.class_moments`; NaN where a value is
-        missing.
-
-    Returns
-    -------
-    ClassMoments
-        ``hi`` and ``lo`` are of shape (n_classes, 2p + 1): sums, weights of the values, and
-        the weight of the rows that observe anything.
-
-    Notes
-    -----
-    Cost O(m p) time and memory for m labeled rows in the block.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[1.0, np.nan], [3.0, 5.0]])
-    >>> observed_class_moments(x, np.arange(2), np.zeros(2, np.int32), None, 1).hi
-    array([[4., 5., 2., 1., 2.]])
-    """
+    """Sum what labeled rows observe, by class; the last weight is that of such rows."""
     p = x.shape[1]
     rows, at = x[places], np.arange(len(places))
     gone = np.isnan(rows)
@@ -462,18 +337,9 @@ def observed_class_moments(
 
 
 class LabelMoments(NamedTuple):
-    """Weight, mean and spread of the rows of each label.
+    """Weight, mean and weighted squared distances to it of each label that occurs, sorted.
 
-    Attributes
-    ----------
-    labels : ndarray of shape (m,), int64
-        Labels that occur, sorted.
-    weights : ndarray of shape (m,), float64
-    means : ndarray of shape (m, p), float64
-    squares : ndarray of shape (m,), float64
-        Weighted squared distances to the mean.
-    rows : ndarray of shape (m,), float64
-        Number of rows, where a weight above 1 stands for so many.
+    ``rows`` is their number, where a weight above 1 stands for so many.
     """
 
     labels: Ints
@@ -489,22 +355,7 @@ def _sum_by(index: NDArray[np.intp], values: Floats, k: int) -> Floats:
 
 
 def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMoments:
-    """Moments of the rows of one block by their labels.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, p)
-    labels : ndarray of shape (n,), int64
-    weight : ndarray of shape (n,), float64, optional
-        Labels of no weight at all do not occur.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> found = label_moments(np.array([[0.0], [2.0], [9.0]]), np.array([4, 4, 7]), None)
-    >>> found.labels, found.means.ravel(), found.squares
-    (array([4, 7]), array([1., 9.]), array([2., 0.]))
-    """
+    """Moments of the rows of one block by their labels; those of no weight do not occur."""
     weight = np.ones(len(x)) if weight is None else weight
     found, index = np.unique(labels, return_inverse=True)
     k, p = len(found), x.shape[1]
@@ -524,16 +375,7 @@ def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMomen
 
 
 def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
-    """Merge moments of disjoint rows (Chan et al.); associative up to rounding.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one = label_moments(np.array([[0.0]]), np.array([4]), None)
-    >>> two = label_moments(np.array([[2.0]]), np.array([4]), None)
-    >>> merge_label_moments([one, two]).squares
-    array([2.])
-    """
+    """Merge moments of disjoint rows (Chan et al.); associative up to rounding."""
     labels, index = np.unique(np.concatenate([p.labels for p in parts]), return_inverse=True)
     every = LabelMoments(
         index,
@@ -565,23 +407,7 @@ def own_and_other(
 ) -> tuple[Floats, Floats]:
     """Squared distance of each row to its own center and to the nearest other one.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p)
-    centers : ndarray of shape (k, p), float64
-    labels : ndarray of shape (n,), int64, in [0, k)
-    feature_weights : ndarray of shape (p,), float64, optional
-
-    Returns
-    -------
-    own, other : ndarray of shape (n,), float64
-        By direct differences; ``other`` is infinite for a single center.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> own_and_other(np.array([[1.0]]), np.array([[0.0], [4.0]]), np.array([1]))
-    (array([9.]), array([1.]))
+    By direct differences; the latter is infinite for a single center.
     """
     own, other = np.empty(len(x)), np.empty(len(x))
     for start in range(0, len(x), SEGMENT):

@@ -16,28 +16,13 @@ from daskclust._types import Floats, Ints
 
 
 class PairCounts(NamedTuple):
-    """Weights of pairs.
-
-    Attributes
-    ----------
-    keys : ndarray of int64
-        Ascending, each once.
-    counts : ndarray of float64
-    """
+    """Weights of pairs; keys ascend, each once."""
 
     keys: Ints
     counts: Floats
 
     def matrix(self, k: int) -> Floats:
-        """Return the symmetric matrix of shape (k, k): pairs count in both orders.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> PairCounts(np.array([1, 2]), np.array([3.0, 4.0])).matrix(2)
-        array([[0., 7.],
-               [7., 0.]])
-        """
+        """Return the symmetric matrix of shape (k, k): pairs count in both orders."""
         flat = np.zeros(k * k)
         flat[self.keys] = self.counts
         full: Floats = flat.reshape(k, k)
@@ -45,22 +30,7 @@ class PairCounts(NamedTuple):
 
 
 def count_pairs(a: NDArray, b: NDArray, weight: Floats | None, k: int) -> PairCounts:
-    """Sum the weights of pairs of nodes.
-
-    Parameters
-    ----------
-    a, b : ndarray of shape (n,), int
-        Nodes in [0, k).
-    weight : ndarray of shape (n,), float64, optional
-        1 by default; pairs of weight 0 are left out.
-    k : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> count_pairs(np.array([0, 1, 0]), np.array([1, 0, 1]), None, 2)
-    PairCounts(keys=array([1, 2]), counts=array([2., 1.]))
-    """
+    """Sum the weights of pairs of nodes in [0, k); pairs of weight 0 are left out."""
     keys = a.astype(np.int64) * k + b
     if weight is None:
         found, counts = np.unique(keys, return_counts=True)
@@ -71,15 +41,6 @@ def count_pairs(a: NDArray, b: NDArray, weight: Floats | None, k: int) -> PairCo
 
 
 def merge_counts(parts: Sequence[PairCounts]) -> PairCounts:
-    """Add counts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one = PairCounts(np.array([1]), np.array([2.0]))
-    >>> merge_counts([one, one])
-    PairCounts(keys=array([1]), counts=array([4.]))
-    """
     if not parts:
         return PairCounts(np.empty(0, np.int64), np.empty(0))
     if len(parts) == 1:
@@ -91,23 +52,10 @@ def merge_counts(parts: Sequence[PairCounts]) -> PairCounts:
 
 
 def count_near(indices: NDArray[np.int32], weight: Floats | None, k: int) -> PairCounts:
-    """Count the pairs among the nearest nodes of each row, the lower node first.
+    """Count the pairs among the nearest nodes (n, m) of each row, the lower node first.
 
     Of two nearest nodes this is the connectivity of Tasdemir & Merenyi (2009); of more,
     the weights of an anchor graph whose anchors count alike.
-
-    Parameters
-    ----------
-    indices : ndarray of shape (n, m), int32
-        Different nodes in each row.
-    weight : ndarray of shape (n,), float64, optional
-    k : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> count_near(np.array([[2, 0], [0, 2]]), None, 3)
-    PairCounts(keys=array([2]), counts=array([2.]))
     """
     m = indices.shape[1]
     parts = []
@@ -120,20 +68,7 @@ def count_near(indices: NDArray[np.int32], weight: Floats | None, k: int) -> Pai
 
 
 def count_adjacent(nodes: NDArray[np.int32], k: int) -> PairCounts:
-    """Count the nodes of horizontally and vertically adjacent pixels.
-
-    Parameters
-    ----------
-    nodes : ndarray of shape (height, width), int32
-        Nearest node of each pixel, -1 where the pixel is masked.
-    k : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> count_adjacent(np.array([[0, 1], [-1, 1]], dtype=np.int32), 2)
-    PairCounts(keys=array([1, 3]), counts=array([1., 1.]))
-    """
+    """Count the nodes of horizontally and vertically adjacent pixels; -1 is a masked pixel."""
     return merge_counts(
         [
             count_edges(nodes[:, :-1].ravel(), nodes[:, 1:].ravel(), k),
@@ -143,14 +78,7 @@ def count_adjacent(nodes: NDArray[np.int32], k: int) -> PairCounts:
 
 
 def count_edges(a: NDArray[np.int32], b: NDArray[np.int32], k: int) -> PairCounts:
-    """Count pairs of pixels side by side, the lower node first; -1 is no pixel.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> count_edges(np.array([1, -1]), np.array([0, 0]), 2)
-    PairCounts(keys=array([1]), counts=array([1.]))
-    """
+    """Count pairs of pixels side by side, the lower node first; -1 is no pixel."""
     both = (a >= 0) & (b >= 0)
     a, b = a[both], b[both]
     return count_pairs(np.minimum(a, b), np.maximum(a, b), None, k)

@@ -43,23 +43,7 @@ def _project(x: Any, unit: Any, center: Any, matrix: Any, out: Any) -> None:
 def project_rows(x: Array, unit: bool, center: Floats, matrix: Floats) -> Floats:
     """Return ``(u - center) @ matrix`` with u the rows, scaled to length 1 where ``unit``.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-    unit : bool
-        A row of zeros has no direction; it stays zero.
-    center : ndarray of shape (p,), float64
-    matrix : ndarray of shape (p, q), float64
-
-    Returns
-    -------
-    ndarray of shape (n, q), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> project_rows(np.array([[3.0, 4.0]]), True, np.zeros(2), np.eye(2))
-    array([[0.6, 0.8]])
+    A row of zeros has no direction; it stays zero.
     """
     out = np.empty((len(x), matrix.shape[1]))
     if len(x):
@@ -74,15 +58,7 @@ def project_rows(x: Array, unit: bool, center: Floats, matrix: Floats) -> Floats
 
 
 def unit_rows(x: Array) -> Floats:
-    """Return the rows in float64, scaled to length 1; a row of zeros stays zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
-    array([[0.6, 0.8],
-           [0. , 0. ]])
-    """
+    """Return the rows in float64, scaled to length 1; a row of zeros stays zero."""
     wide = np.asarray(x, dtype=np.float64)
     peak = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     wide = np.divide(wide, peak, out=np.zeros_like(wide), where=peak > 0)
@@ -100,16 +76,9 @@ _SLICE = 8192
 def noise_whitening(one: Array, other: Array) -> Floats:
     """Return the matrix that turns the noise of directions in an image soft white.
 
-    Parameters
-    ----------
-    one, other : ndarray of shape (pairs, p)
-        Adjacent pixels; half the mean square of what they differ by, each scaled to
-        length 1, is their noise.
-
-    Returns
-    -------
-    ndarray of shape (p, p)
-        ``(N + 10 tr(N) / p I)^(-1/2)`` for the noise N; unity where there is none.
+    ``one`` and ``other`` (pairs, p) are adjacent pixels; half the mean square of what they differ
+    by, each scaled to length 1, is their noise N: ``(N + 10 tr(N) / p I)^(-1/2)``, and unity where
+    there is none.
     """
     p = one.shape[1]
     noise = np.zeros((p, p))

@@ -22,29 +22,9 @@ _STEP = 4
 
 
 def row_uniforms(seed: int, round_: int, start: int, count: int) -> Floats:
-    """Uniform draws of rows ``start .. start + count - 1``.
+    """Uniform draws of rows ``start .. start + count - 1`` in (0, 1]: a logarithm is finite.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the fit, non-negative.
-    round_ : int
-        Which draw of the fit; rounds are independent.
-    start : int
-        Global number of the first row.
-    count : int
-        Number of rows.
-
-    Returns
-    -------
-    ndarray of shape (count,), float64
-        In (0, 1]: never 0, so that a logarithm is finite.
-
-    Examples
-    --------
-    >>> whole = row_uniforms(0, 1, 0, 10)
-    >>> bool((row_uniforms(0, 1, 7, 3) == whole[7:]).all())
-    True
+    ``round_`` is the number of a draw within a fit; rounds are independent.
     """
     key = SeedSequence([seed, round_]).generate_state(2, np.uint64)
     bits = Philox(key=key)
@@ -54,13 +34,7 @@ def row_uniforms(seed: int, round_: int, start: int, count: int) -> Floats:
 
 
 def draw_numbers(total: int, count: int, seed: int) -> Ints:
-    """Draw different numbers out of [0, total), ascending; all of them where there are few.
-
-    Examples
-    --------
-    >>> draw_numbers(3, 5, 0).tolist(), len(draw_numbers(100, 5, 0))
-    ([0, 1, 2], 5)
-    """
+    """Draw different numbers out of [0, total), ascending; all of them where there are few."""
     if count >= total:
         return np.arange(total, dtype=np.int64)
     rng = np.random.default_rng(seed)
@@ -81,23 +55,8 @@ def race_keys(uniforms: Floats, mass: Floats) -> Floats:
 
     The m smallest keys of all rows are a sample of m rows drawn one after
     another, without replacement, with probability proportional to ``mass``.  So
-    a weighted sample needs no total beforehand, and its size is exact.
-
-    Parameters
-    ----------
-    uniforms : ndarray of shape (n,), in (0, 1]
-    mass : ndarray of shape (n,), non-negative
-        Rows of mass 0 get an infinite key: never drawn.
-
-    Returns
-    -------
-    ndarray of shape (n,), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> race_keys(np.array([np.exp(-1), np.exp(-1), 0.5]), np.array([1.0, 2.0, 0.0]))
-    array([1. , 0.5, inf])
+    a weighted sample needs no total beforehand, and its size is exact.  ``uniforms`` lie in (0, 1];
+    rows of mass 0 get an infinite key: never drawn.
     """
     keys = np.empty(len(mass))
     _race(uniforms, mass, keys)
@@ -105,14 +64,7 @@ def race_keys(uniforms: Floats, mass: Floats) -> Floats:
 
 
 def smallest(keys: Floats, count: int) -> NDArray[np.intp]:
-    """Positions of the (at most) ``count`` smallest finite keys, in order, ties by position.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> smallest(np.array([3.0, 1.0, np.inf, 1.0]), 2)
-    array([1, 3])
-    """
+    """Positions of the (at most) ``count`` smallest finite keys, in order, ties by position."""
     if count <= 0:
         return np.empty(0, np.intp)
     if count < len(keys):
@@ -194,31 +146,9 @@ def _key(seed: int, number: int) -> np.uint64:
 def permuted_rows(pool: Array, seed: int, number: int, start: int, count: int) -> Array:
     """Rows ``start .. start + count - 1`` of data whose columns are permuted on their own.
 
-    Parameters
-    ----------
-    pool : ndarray of shape (p, m), float32 or float64
-        m rows of the data, transposed: all of them, or a sample.
-    seed, number : int
-        Seed, and number of the permutation.
-    start, count : int
-
-    Returns
-    -------
-    ndarray of shape (count, p)
-        Rows 0 .. m - 1 hold a uniformly random permutation of each column, and so
-        does each further run of m rows, with columns shifted against each other.
-
-    Notes
-    -----
-    O(p (m + count)).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> pool = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    >>> np.sort(permuted_rows(pool, 0, 0, 3, 3), axis=0).T
-    array([[1., 2., 3.],
-           [4., 5., 6.]])
+    ``pool`` (p, m) is m rows of the data, transposed.  Rows 0 .. m - 1 hold a uniformly random
+    permutation of each column, and so does each further run of m rows, with columns shifted
+    against each other.  Cost O(p (m + count)).
     """
     out = np.empty((count, len(pool)), pool.dtype)
     shuffled = np.empty_like(pool)
@@ -248,28 +178,7 @@ def uniform_rows(
     start: int,
     count: int,
 ) -> Array:
-    """Rows ``start .. start + count - 1`` of uniform draws from a box.
-
-    Parameters
-    ----------
-    low, high : ndarray of shape (p,), float64
-    dtype : float32 or float64
-    seed, number : int
-        Seed, and number of the draw.
-    start, count : int
-
-    Returns
-    -------
-    ndarray of shape (count, p)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> whole = uniform_rows(np.zeros(2), np.ones(2), np.float64, 0, 0, 0, 10)
-    >>> part = uniform_rows(np.zeros(2), np.ones(2), np.float64, 0, 0, 7, 3)
-    >>> bool((part == whole[7:]).all())
-    True
-    """
+    """Rows ``start .. start + count - 1`` of uniform draws from a box."""
     out = np.empty((count, len(low)), dtype)
     _fill_uniform(low, high - low, _key(seed, number), start, out)
     return out

@@ -20,21 +20,12 @@ class Scratch:
     Fresh memory for every tile would be taken from the operating system and given
     back each time where the allocator trims eagerly, as it does on Dask's workers:
     clearing its pages then takes as long as the arithmetic.
-
-    Examples
-    --------
-    >>> scratch = Scratch()
-    >>> scratch("scores", (2, 3)).shape, scratch("scores", (2, 2)).flags.c_contiguous
-    ((2, 3), True)
-    >>> scratch("scores", (2, 3)).base is scratch("scores", (2, 2)).base
-    True
     """
 
     def __init__(self) -> None:
         self._held: dict[str, Array] = {}
 
     def __call__(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
-        """Return an array of this shape, of whatever values it had."""
         size = prod(shape)
         held = self._held.get(name)
         if held is None or held.size < size or held.dtype != dtype:
@@ -98,11 +89,6 @@ def spare(shape: tuple[int, ...], dtype: Any) -> Array:
 
     After :func:`recycle`, in its thread; elsewhere it is ``np.empty``. Nobody has to give it back:
     it counts as long as there is a reference to it, or to a part of it.
-
-    Examples
-    --------
-    >>> spare((300, 200), np.float32).shape
-    (300, 200)
     """
     dtype = np.dtype(dtype)
     size = prod(shape) * dtype.itemsize

@@ -29,12 +29,11 @@ _STAYS = -3
 class OpenRegions:
     """The part of a block that other blocks have to know.
 
+    ``place`` is line and column of its first pixel; ``codes`` and ``sizes`` are those of its m open
+    regions.
+
     Attributes
     ----------
-    place : tuple of int
-        Line and column of the first pixel.
-    codes, sizes : ndarray of shape (m,), int64
-        Of its open regions.
     best : ndarray of shape (4, b), int64
         Of open regions that have settled neighbors: their number, the size of the largest such
         neighbor, where they meet, and the open region that it becomes, or -1.
@@ -59,14 +58,8 @@ class OpenRegions:
 class BlockRegions:
     """The regions of a block: its map, what its regions become, and which of these are open.
 
-    Attributes
-    ----------
-    codes : ndarray of shape (height, width), int64
-        Negative where there is no region.
-    ends : ndarray of shape (n,), int64
-        The region that each becomes, or -3.
-    opened : ndarray of shape (m,), int64
-        Numbers of the open regions.
+    ``codes`` are negative where there is no region; ``ends`` (n,) is the region that each becomes,
+    or -3; ``opened`` (m,) are the numbers of the open regions.
     """
 
     codes: Ints
@@ -182,16 +175,8 @@ def regions_of(
 ) -> tuple[BlockRegions, OpenRegions]:
     """Find the regions of a block, and settle what it can.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (height, width), int64
-        Negative where there is no region.
-    least : int
-        Regions of fewer pixels are replaced.
-    place : tuple of int
-        Line and column of its first pixel in the image.
-    across : int
-        Columns of the image.
+    Regions of fewer than ``least`` pixels are replaced; codes are negative where there is no
+    region.  ``place`` is line and column of the first pixel in the image of ``across`` columns.
     """
     regions, sizes = _numbered(codes)
     n = len(sizes)
@@ -260,22 +245,9 @@ def _unite(one: Array, other: Array, parent: Array) -> None:
 def merge_open(
     blocks: Sequence[OpenRegions], numblocks: tuple[int, int], least: int, across: int
 ) -> list[Ints]:
-    """Merge the open regions of all blocks.
+    """Return the code that each open region of each block becomes, or -3.
 
-    Parameters
-    ----------
-    blocks : sequence of OpenRegions
-        Row by row.
-    numblocks : tuple of int
-        Blocks down and across.
-    least : int
-    across : int
-        Columns of the image.
-
-    Returns
-    -------
-    list of ndarray, int64
-        The code that each open region of each block becomes, or -3.
+    Blocks come row by row, ``numblocks`` down and across.
     """
     offsets = np.cumsum([0, *(len(block.codes) for block in blocks)])
     total = int(offsets[-1])
@@ -339,14 +311,7 @@ def _pairs(one: Ints, offset: int, other: Ints, other_offset: int, when: Ints) -
 
 
 def replaced(block: BlockRegions, verdict: Ints) -> Ints:
-    """Return the map of a block with its small regions replaced.
-
-    Parameters
-    ----------
-    block : BlockRegions
-    verdict : ndarray of shape (m,), int64
-        Of its open regions, from :func:`merge_open`.
-    """
+    """Return the map of a block with its small regions replaced; verdicts from `merge_open`."""
     regions, sizes = _numbered(block.codes)
     inside = regions >= 0
     own = np.empty(len(sizes), np.int64)
@@ -400,20 +365,9 @@ def _gap(one: Array, other: Array, p: int) -> float:
 def affinities(spectra: Array, valid: Array, height: int, width: int, scale: float) -> Array:
     """Return exp(-gap / scale) of each pixel's spectrum to those on the right and below.
 
-    Parameters
-    ----------
-    spectra : ndarray of shape (height, width + 1 or width, p)
-        With the line below and the column on the right, where there are such.
-    valid : ndarray of the same lines and columns, bool
-    height, width : int
-        Of the result.
-    scale : float
-        Twice the median of the squared gaps; 0 makes all pixels alike.
-
-    Returns
-    -------
-    ndarray of shape (height, width, 2), float32
-        0 where one of both is no row, or there is no such pixel.
+    Spectra and ``valid`` have the line below and the column on the right, where there are such.
+    ``scale`` is twice the median of the squared gaps; 0 makes all pixels alike.  The result of
+    shape (height, width, 2) is 0 where one of both is no row, or there is no such pixel.
     """
     rows, cols, p = spectra.shape
     out = np.zeros((height, width, 2), np.float32)
@@ -433,21 +387,10 @@ def affinities(spectra: Array, valid: Array, height: int, width: int, scale: flo
 
 @compiled()
 def swept(shares: Array, alike: Array, strength: float, odd: int) -> NDArray[np.int32]:
-    """Return the best class of each pixel after the sweeps, and before.
+    """Return the best class of each pixel after the sweeps, and before: (height, width, 2).
 
-    Parameters
-    ----------
-    shares : ndarray of shape (height, width, k), float32
-        Posteriors; NaN where there is no row, negative where it has no label.
-    alike : ndarray of shape (height, width, 2), float32
-        From :func:`affinities`.
-    strength : float
-    odd : int
-        Parity of the place of the first pixel in the image.
-
-    Returns
-    -------
-    ndarray of shape (height, width, 2), int32
+    Posteriors (height, width, k) are NaN where there is no row, negative where it has no label.
+    ``odd`` is the parity of the place of the first pixel in the image.
     """
     height, width, k = shares.shape
     out = np.empty((height, width, 2), np.int32)

@@ -34,16 +34,10 @@ _SQUARE_TOLERANCE = 1e-12
 class FeatureWeights(NamedTuple):
     """Sparse feature weights and how they came about.
 
-    Attributes
-    ----------
-    weights : float64 array of shape (p,)
-        Non-negative, of unit Euclidean length.
-    delta : float
-        The threshold that was subtracted from the positive scores.
-    tied : bool
-        True when t > sparsity**2 features share the largest score, so that no
-        threshold reaches ``|w|_1 = sparsity``; the weights are then
-        ``1 / sqrt(t)`` on exactly those features and ``|w|_1 = sqrt(t)``.
+    ``weights`` (p,) are non-negative, of unit Euclidean length; ``delta`` is the threshold that was
+    subtracted from the positive scores.  ``tied``: t > sparsity**2 features share the largest
+    score, so that no threshold reaches ``|w|_1 = sparsity``; the weights are then
+    ``1 / sqrt(t)`` on exactly those features and ``|w|_1 = sqrt(t)``.
     """
 
     weights: Floats
@@ -61,31 +55,12 @@ class _Threshold(NamedTuple):
 
 
 def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> Floats:
-    """Between-cluster sum of squares of each feature (gamma, Eq. 6).
+    """Between-cluster sum of squares of each feature (gamma, Eq. 6), not negative.
 
-    Total minus within-cluster sum of squares, computed from the clusters' sums as
+    Total minus within-cluster sum of squares, computed from the clusters' sums (k, p) as
     ``sum_k n_k (m_kj - mu_j)^2``: the same number without a pass of its own and
-    without cancellation.
-
-    Parameters
-    ----------
-    sums : array of shape (k, p)
-        Sum of the rows of each cluster.
-    counts : array of shape (k,)
-        Rows, or total sample weight, of each cluster; an empty cluster
-        contributes nothing.  Of shape (k, p) where values are missing: the weight of
-        the values of each feature.
-    mean : array of shape (p,)
-        Mean of all rows.
-
-    Returns
-    -------
-    float64 array of shape (p,)
-        The scores, not negative.
-
-    Notes
-    -----
-    Cost O(k p).
+    without cancellation.  ``counts`` are the weights (k,) of the clusters, or (k, p) of the values
+    of each feature where some are missing; an empty cluster contributes nothing.
     """
     sums = np.asarray(sums, dtype=np.float64)
     counts = np.asarray(counts, dtype=np.float64)
@@ -167,29 +142,15 @@ def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
 
 
 def soft_threshold(scores: ArrayLike, sparsity: float) -> float:
-    """Threshold Delta for which the weights of Eq. 5 have L1 norm ``sparsity``.
+    """Threshold Delta for which the weights of Eq. 5 have L1 norm ``sparsity``, s >= 1.
 
-    Parameters
-    ----------
-    scores : array of shape (p,)
-        Feature scores gamma (Eq. 6) or gamma' (Eq. 15); scores that are not
-        positive take no part.
-    sparsity : float
-        s >= 1, the bound of the L1 norm.
+    0 when the positive scores, at unit L2 norm, have L1 norm <= s already,
+    and when there is no positive score.  Otherwise, with m the number of
+    scores above Delta and S1, S2 the sums of these scores and of their
+    squares, ``Delta = (S1 - s sqrt((m S2 - S1^2) / (m - s^2))) / m``.
+    If t >= s**2 features share the largest score (within
+    :data:`TIE_TOLERANCE`), the next lower score, so that exactly these features stay.
 
-    Returns
-    -------
-    float
-        0 when the positive scores, at unit L2 norm, have L1 norm <= s already,
-        and when there is no positive score.  Otherwise, with m the number of
-        scores above Delta and S1, S2 the sums of these scores and of their
-        squares, ``Delta = (S1 - s sqrt((m S2 - S1^2) / (m - s^2))) / m``.
-        If t >= s**2 features share the largest score (within
-        :data:`TIE_TOLERANCE`), the next lower score, so that exactly these
-        features stay.
-
-    Notes
-    -----
     Cost O(p log p).  ``Delta(c * scores) = c * Delta(scores)`` for every scale c.
     """
     solution = _solve(_check(scores, sparsity), float(sparsity))
@@ -206,24 +167,11 @@ def feature_weights(
 ) -> FeatureWeights | None:
     """Sparse feature weights from feature scores (Eq. 5 on the positive part).
 
-    Parameters
-    ----------
-    scores : array of shape (p,)
-        Feature scores gamma (Eq. 6) or gamma' (Eq. 15).
-    sparsity : float
-        s >= 1, the bound of the weights' L1 norm; sqrt(p) and more never bind.
-    threshold : callable ``(positive_scores, sparsity) -> Delta``
-        How Delta is found, from the scores with negative ones set to 0; for
-        instance the bisection of the published program.
+    ``sparsity`` is the bound of the weights' L1 norm: sqrt(p) and more never bind.  ``threshold``
+    finds Delta from the scores with negative ones set to 0; for instance the bisection of the
+    published program.  None when no score is positive, where Eq. 5 has no solution: keep the
+    last weights.
 
-    Returns
-    -------
-    FeatureWeights or None
-        None when no score is positive, where Eq. 5 has no solution: keep the
-        last weights.
-
-    Notes
-    -----
     Cost O(p log p).  With the default threshold the L1 norm is exactly s (to
     rounding) whenever the bound is active and not tied.
     """

@@ -13,15 +13,7 @@ from daskclust.kernels.compiling import compiled
 
 
 class Gaps(NamedTuple):
-    """Missing values of a block.
-
-    Attributes
-    ----------
-    missing : ndarray of shape (n,), int32
-        Missing values of each row.
-    row, column : int
-        Place of the first infinity in row order; -1 if there is none.
-    """
+    """Number of missing values of each row; place of the first infinity in row order, or -1."""
 
     missing: NDArray[np.int32]
     row: int
@@ -43,18 +35,6 @@ def _sweep(x: Any, out: Any) -> int:
 
 
 def find_gaps(x: Array) -> Gaps:
-    """Count the missing values of each row, and find the first infinity.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> find_gaps(np.array([[0.0, np.nan], [2.0, -np.inf]]))
-    Gaps(missing=array([1, 0], dtype=int32), row=1, column=1)
-    """
     missing = np.empty(len(x), np.int32)
     row = int(_sweep(np.ascontiguousarray(x), missing))
     column = int(np.isinf(x[row]).argmax()) if row >= 0 else -1
@@ -116,17 +96,7 @@ def _run(
 
 @lru_cache(maxsize=8)
 def column_keys(p: int) -> Words:
-    """Two keys of 32 bits for each of p columns.
-
-    Parameters
-    ----------
-    p : int
-
-    Returns
-    -------
-    ndarray of shape (2, p), uint64
-        The same for any number of columns; read-only.
-    """
+    """Two keys of 32 bits for each column, (2, p), whatever their number; read-only."""
     starts = [np.uint64(j * int(_STEP) % 2**64) for j in range(1, p + 1)]
     words = np.array([int(_mix(start)) for start in starts], dtype=np.uint64)
     keys: Words = np.stack([words & _LOW, words >> _HALF])
@@ -143,34 +113,12 @@ def row_hash(
 
     Any two data sets of one shape that differ have different sums, but for one
     chance in about 2**64.  The sum over blocks is that over all rows, however
-    they are cut.
+    they are cut.  All NaN are the same, and so are both zeros; float32 values count as such.
+    ``runs`` are global number of the first row and length of each run of rows; by default one run
+    that begins with row 0.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        All NaN are the same, and so are both zeros; float32 values count as such.
-    weight : ndarray of shape (n,), float64, optional
-        1 when omitted.
-    runs : tuple of (start, size), optional
-        Global number of the first row and length of each run of rows; by default
-        one run that begins with row 0.
-
-    Returns
-    -------
-    numpy.uint64
-
-    Notes
-    -----
     One multiplication of 32 bits a value (the NH hash of UMAC), and two rounds of a
     mixing function a row: about half the time of the moments of rows in memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> parts = [row_hash(x[:1]), row_hash(x[1:], runs=((1, 1),))]
-    >>> bool(np.array(parts).sum() == row_hash(x)), bool(row_hash(x[::-1]) == row_hash(x))
-    (True, False)
     """
     n, p = x.shape
     keys = column_keys(p + 1)

@@ -56,41 +56,11 @@ def leaf_shares(
 ) -> Floats:
     """Return the mean of the shares at the leaves that rows fall into, one in each tree.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p)
-        NaN where a value is missing; taken in single precision, as trees are grown.
-    roots : ndarray of shape (t,), int32
-        First node of each tree.
-    children : ndarray of shape (m, 2), int32
-        Left and right node; at a leaf the number of its shares, twice.
-    features : ndarray of shape (m,), int32
-        Column that is compared; -1 at a leaf.
-    thresholds : ndarray of shape (m,), float32
-        Values up to it go left.
-    gaps_left : ndarray of shape (m,), bool
-        Whether rows that miss the value go left.
-    shares : ndarray of shape (s, c), float64
-
-    Returns
-    -------
-    ndarray of shape (n, c), float64
-        Added up tree by tree: the same bits in whatever block a row is.
-
-    Examples
-    --------
-    >>> leaf_shares(
-    ...     np.array([[0.0], [2.0], [np.nan]]),
-    ...     np.array([0], np.int32),
-    ...     np.array([[1, 2], [0, 0], [1, 1]], np.int32),
-    ...     np.array([0, -1, -1], np.int32),
-    ...     np.array([1.0, 0.0, 0.0], np.float32),
-    ...     np.array([False, False, False]),
-    ...     np.eye(2),
-    ... )
-    array([[1., 0.],
-           [0., 1.],
-           [0., 1.]])
+    Rows are taken in single precision, as trees are grown, NaN where a value is missing.  ``roots``
+    (t,) is the first node of each tree; ``children`` (m, 2) the left and right node, at a leaf the
+    number of its shares, twice; ``features`` (m,) the column that is compared, -1 at a leaf.
+    Values up to ``thresholds`` (m,) go left, and missing ones where ``gaps_left``.  Shares (s, c)
+    are added up tree by tree: the same bits in whatever block a row is.
     """
     rows = np.ascontiguousarray(np.clip(x, -_LARGEST, _LARGEST), dtype=np.float32)
     nodes = (

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
 from daskclust.kernels.compensated import add_pairs, add_plain
+from daskclust.kernels.label_profiles import own_distances
+from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.mixtures.expectation import move_diagonal
+from daskclust.kernels.mixtures.posteriors import add_gram, project
 from daskclust.kernels.moments import block_moments, first_nonfinite, merge_moments
-from daskclust.kernels.rng import race_keys, row_uniforms, smallest
+from daskclust.kernels.pair_counts import count_edges
+from daskclust.kernels.rng import draw_numbers, race_keys, row_uniforms, smallest
 
 # Compensated sums.
 
@@ -261,3 +266,42 @@ def test_rounds_and_seeds_draw_different_numbers():
     streams = [row_uniforms(seed, round_, 0, 1000) for seed in (0, 1) for round_ in (0, 1)]
     correlation = np.corrcoef(streams)[~np.eye(4, dtype=bool)]
     assert np.abs(correlation).max() < 0.12
+
+
+# By hand, of what other tests meet only inside of passes.
+
+
+def test_different_numbers_are_drawn_ascending() -> None:
+    assert draw_numbers(3, 5, 0).tolist() == [0, 1, 2]
+    drawn = draw_numbers(100, 5, 0)
+    assert len(drawn) == 5
+    assert (np.diff(drawn) > 0).all()
+    assert 0 <= drawn[0] <= drawn[-1] < 100
+
+
+def test_pixels_side_by_side_are_counted_with_the_lower_node_first() -> None:
+    found = count_edges(np.array([1, -1, 0]), np.array([0, 0, 1]), 2)
+    assert (found.keys.tolist(), found.counts.tolist()) == ([1], [2.0])
+
+
+def test_distances_to_own_centers_are_over_what_is_there() -> None:
+    x, index, centers = np.array([[3.0, 4.0], [np.nan, 4.0]]), np.array([0, 0]), np.zeros((1, 2))
+    assert own_distances(x, index, centers, None).tolist() == [5.0, np.sqrt(32.0)]
+    assert own_distances(x, index, centers, np.array([4.0, 0.0])).tolist() == [6.0, 0.0]
+
+
+def test_a_missing_value_counts_with_the_old_mean_and_variance() -> None:
+    # A row with value 3, and one without, which counts as 0: the variance is theirs, 2.25, and
+    # half of the old one.
+    sums, mass = np.array([[2.0, 9.0, 3.0, 1.0]]), np.array([2.0])
+    means, variances = np.empty((2, 1, 1))
+    old = np.zeros((1, 1)), np.ones((1, 1)), np.zeros(1)
+    move_diagonal(sums, mass, *old, (means, variances))
+    assert (means[0, 0], variances[0, 0]) == (1.5, 2.75)
+
+
+def test_the_gram_matrix_of_posteriors() -> None:
+    two = Mixtures(np.full(2, 0.5), np.array([[0.0], [2.0]]), np.ones((2, 1)), (2,))
+    x, shift = np.array([[1.0], [50.0]]), np.zeros(1)
+    assert add_gram(x, two, shift, None)[0].tolist() == [[0.25, 0.25], [0.25, 1.25]]
+    assert project(x, two, shift, np.array([[1.0], [3.0]])).ravel().tolist() == [2.0, 3.0]

@@ -71,32 +71,9 @@ def agreeing_components(left: Ints, right: Ints, cannot_link: Ints, classes: Int
     """Join must-linked rows in order, but never two rows that may not be together.
 
     A must-link is passed over when its ends are by then in groups of which some
-    rows are cannot-linked, or have different classes.  Without contradictions
-    these are the connected components.
-
-    Parameters
-    ----------
-    left, right : ndarray of shape (m,), int64
-        Must-links, those to be trusted most first.
-    cannot_link : ndarray of shape (q, 2), int64
-    classes : ndarray of shape (n,), int64
-        Class of each row, -1 for none; rows of one class are not joined by that.
-
-    Returns
-    -------
-    ndarray of shape (n,), int64
-        Number of each row's group, in the order of their smallest row.
-
-    Notes
-    -----
+    rows are cannot-linked, or have different classes (n,), -1 for none.  Without contradictions
+    these are the connected components; they are numbered in the order of their smallest row.
     About O(n + m + q log q), as long as refused must-links meet a cannot-link soon.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> left, right = np.array([0, 1, 2]), np.array([1, 2, 3])
-    >>> agreeing_components(left, right, np.array([[0, 2]]), np.full(4, -1))
-    array([0, 0, 1, 1])
     """
     n = len(classes)
     parent = np.arange(n)
@@ -119,25 +96,11 @@ EXACT_SIZE = 16
 
 @compiled()
 def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
-    """Order vertices so that those which may get stuck come first.
+    """Order the vertices of a graph so that those which may get stuck come first.
 
-    Parameters
-    ----------
-    indptr, neighbors : int64 arrays
-        The graph in compressed rows; no loops, no repeated edges.
-    k : int
-        Number of colors.
-
-    Returns
-    -------
-    order : int64 array of shape (n,)
-        Reversed order of taking away a vertex of the smallest degree left.
-    n_core : int
-        Vertices of the k-core, which are the first ones of the order.
-
-    Notes
-    -----
-    O(n + edges).
+    The graph is in compressed rows, without loops and repeated edges.  Returned are the reversed
+    order of taking away a vertex of the smallest degree left, and how many vertices, the first of
+    the order, are in the k-core.  O(n + edges).
     """
     n = indptr.size - 1
     degree = np.empty(n, dtype=np.int64)
@@ -178,21 +141,9 @@ def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
 
 @compiled()
 def greedy(costs: Any, indptr: Any, neighbors: Any, order: Any, labels: Any) -> int:
-    """Give each uncolored vertex, in order, the cheapest color its neighbors leave.
+    """Give each uncolored vertex (-1), in order, the cheapest color its neighbors leave.
 
-    Parameters
-    ----------
-    costs : float64 array of shape (n, k)
-    indptr, neighbors : int64 arrays
-    order : int64 array
-        Vertices to visit.
-    labels : int64 array of shape (n,)
-        -1 = uncolored; overwritten.
-
-    Returns
-    -------
-    int
-        Vertices that were left uncolored because no color remained.
+    Return how many were left uncolored because no color remained.
     """
     k = costs.shape[1]
     taken = np.full(k, -1, dtype=np.int64)
@@ -215,17 +166,7 @@ def greedy(costs: Any, indptr: Any, neighbors: Any, order: Any, labels: Any) -> 
 
 @compiled()
 def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int) -> None:
-    """Move vertices to cheaper colors that their neighbors leave, until none moves.
-
-    Parameters
-    ----------
-    costs, indptr, neighbors
-        See :func:`greedy`.
-    labels : int64 array of shape (n,)
-        A proper coloring; overwritten by one that costs no more.
-    n_sweeps : int
-        Limit.
-    """
+    """Move vertices of a proper coloring to cheaper colors that their neighbors leave."""
     n, k = costs.shape
     taken = np.full(k, -1, dtype=np.int64)
     for sweep in range(n_sweeps):
@@ -259,20 +200,10 @@ class _Part(NamedTuple):
 class _Tree(NamedTuple):
     """Where a search of m vertices in k colors stands.
 
-    Attributes
-    ----------
-    now : int64 array of shape (m,)
-        Color of each member, -1 = none yet.
-    blocked : int64 array of shape (m, k)
-        Neighbors of each member that have the color.
-    used : int64 array of shape (k,)
-        Members that have the color.
-    stack : int64 array of shape (m,)
-        Members in the order in which they were colored.
-    tried : bool array of shape (m + 1, k)
-        Colors that the member of each depth has had.
-    spent : float64 array of shape (m + 1,)
-        Cost of the members colored at each depth.
+    ``now`` (m,) is the color of each member, -1 = none yet; ``blocked`` (m, k) how many of its
+    neighbors have the color; ``used`` (k,) how many members have it.  ``stack`` (m,) holds members
+    in the order in which they were colored, ``tried`` (m + 1, k) the colors that the member of each
+    depth has had, ``spent`` (m + 1,) the cost of the members colored at each depth.
     """
 
     now: Ints
@@ -425,26 +356,12 @@ def search(
     The vertex with the fewest colors left is next, and of those the one that
     would lose most by its second best.
 
-    Parameters
-    ----------
-    costs, indptr, neighbors
-        See :func:`greedy`.
-    members : int64 array of shape (m,)
-        The vertices.
-    local : int64 array of shape (n,)
-        -1 everywhere; scratch, handed back as it was.
-    labels : int64 array of shape (n,)
-        For the members a proper coloring to improve, or -1; overwritten.
-    budget : int
-        Nodes of the search tree at most.
-    any_will_do : bool
-        Stop at the first coloring; costs are not looked at, colors are exchangeable.
+    ``local`` (n,) is -1 everywhere, and handed back so.  The labels of the members are a proper
+    coloring to improve, or -1; ``budget`` is the number of nodes of the search tree at most.  With
+    ``any_will_do`` it stops at the first coloring: costs are not looked at, colors exchangeable.
 
-    Returns
-    -------
-    int
-        1 when the coloring found is the cheapest (or wanted at all), 0 when the
-        budget ran out, -1 when there is none: only if the members had none before.
+    Return 1 when the coloring found is the cheapest (or wanted at all), 0 when the
+    budget ran out, -1 when there is none: only if the members had none before.
     """
     m, k = members.size, costs.shape[1]
     had_none = labels[members[0]] < 0
@@ -474,23 +391,10 @@ def search(
 def solve_small(
     costs: Any, indptr: Any, neighbors: Any, starts: Any, members: Any, labels: Any, budget: int
 ) -> Any:
-    """Find the cheapest coloring of each small component.
+    """Find the cheapest coloring of each small component, ``members[starts[i]:starts[i + 1]]``.
 
-    Parameters
-    ----------
-    costs, indptr, neighbors
-        See :func:`greedy`.
-    starts, members : int64 arrays
-        Component i is ``members[starts[i]:starts[i + 1]]``.
-    labels : int64 array of shape (n,)
-        A proper coloring; overwritten by one that costs no more.
-    budget : int
-        Nodes of the search tree of each component at most.
-
-    Returns
-    -------
-    bool array
-        Whether the component's coloring is known to be the cheapest.
+    Labels are a proper coloring, overwritten by one that costs no more.  Return which components'
+    coloring is known to be the cheapest.
     """
     n_components = starts.size - 1
     exact = np.zeros(n_components, dtype=np.bool_)
@@ -514,23 +418,9 @@ def solve_small(
 def color(
     indptr: Ints, neighbors: Ints, order: Ints, n_core: int, k: int, budget: int
 ) -> tuple[Ints, int]:
-    """Find any proper coloring with k colors, or that there is none.
+    """Find any proper coloring with k colors: 1 = found, -1 = there is none, 0 = not known.
 
-    Parameters
-    ----------
-    indptr, neighbors : int64 arrays
-        The graph.
-    order, n_core
-        From :func:`smallest_last`.
-    k : int
-    budget : int
-        Nodes of the search tree at most.
-
-    Returns
-    -------
-    labels : int64 array of shape (n,)
-    state : int
-        1 = found, -1 = there is none, 0 = not known.
+    The order and ``n_core`` are those of :func:`smallest_last`.
     """
     n = len(order)
     labels = np.full(n, -1, dtype=np.int64)

@@ -58,15 +58,9 @@ class _Statistics(NamedTuple):
 class _Prices(NamedTuple):
     """The price of one row in each cluster.
 
-    Attributes
-    ----------
-    penalties : ndarray of shape (2, K)
-        :data:`_REPEL`: cannot-link price of joining the cluster; :data:`_ATTRACT`:
-        must-link cost towards it.
-    scores : ndarray of shape (K,)
-        Distance plus penalties.
-    dots : ndarray of shape (K,)
-        The row times the sum of the rows of its class in the cluster.
+    ``penalties`` (2, K), :data:`_REPEL`: cannot-link price of joining the cluster;
+    :data:`_ATTRACT`: must-link cost towards it.  ``scores`` (K,) are distance plus penalties,
+    ``dots`` (K,) the row times the sum of the rows of its class in the cluster.
     """
 
     penalties: Floats
@@ -352,7 +346,7 @@ def ordered_pass(
     is_must_link: ArrayLike,
     implied: ImpliedPairs | None = None,
 ) -> tuple[Ints, int]:
-    """Assign the constrained rows once, one after another (Eq. 16).
+    """Assign the constrained rows once, one after another (Eq. 16); return labels and changes.
 
     Rows are visited in index order.  Row i joins the cluster k of the smallest
     ``distances[i, k] + penalties``: a must-link whose partner is in a cluster
@@ -372,22 +366,11 @@ def ordered_pass(
     indptr : int array of shape (m + 1,)
         Row i's pairs are the entries ``indptr[i]:indptr[i + 1]`` of the next three;
         each pair is entered at both its ends.
-    neighbors : int array of shape (2 n_pairs,)
-        The other end.
-    costs : array of shape (2 n_pairs,)
-        Price of a violation (:func:`pair_costs`).
-    is_must_link : bool array of shape (2 n_pairs,)
-        True for must-links, False for cannot-links.
+    neighbors, costs, is_must_link : array of shape (2 n_pairs,)
+        The other end, the price of a violation (:func:`pair_costs`), and the kind.
     implied : ImpliedPairs, optional
         Labeled rows among the m, whose pairs are not listed; both sorts of
         pairs may occur together.
-
-    Returns
-    -------
-    labels : int64 array of shape (m,)
-        The new labels, all >= 0.
-    n_changed : int
-        Rows whose label differs from the one handed in; 0 = converged.
 
     Notes
     -----

@@ -66,9 +66,7 @@ def check_penalty(penalty: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Violations:
-    """Violations of a labeling, each violated pair once, times its weight.
-
-    Totals of explicit and implied pairs are added with ``+``.
+    """What a labeling violates, each pair once, times its weight; ``+`` adds sets of pairs.
 
     Attributes
     ----------
@@ -80,7 +78,6 @@ class Violations:
     must_link_mass, cannot_link_mass : float
         Sum of the weights of the violated pairs.
     n_must_link, n_cannot_link : int
-        Number of violated pairs.
     """
 
     must_link: Floats
@@ -91,7 +88,6 @@ class Violations:
     n_cannot_link: int
 
     def __add__(self, other: Violations) -> Violations:
-        """Totals over both sets of pairs."""
         return Violations(
             self.must_link + other.must_link,
             self.cannot_link + other.cannot_link,
@@ -123,23 +119,7 @@ def _pair_lengths(x: Any, wide: Any, left: Any, right: Any, weights: Any, out: A
 def pair_lengths(x: ArrayLike, left: ArrayLike, right: ArrayLike, weights: ArrayLike) -> Floats:
     """Weighted squared distance of each pair, ``sum_j w_j (x_l - x_r)_j^2``.
 
-    Parameters
-    ----------
-    x : float array of shape (m, p)
-        Rows.
-    left, right : int array of shape (n_pairs,)
-        Row numbers of the two ends.
-    weights : array of shape (p,)
-        Feature weights, ones for plain squared distances.
-
-    Returns
-    -------
-    float64 array of shape (n_pairs,)
-
-    Notes
-    -----
-    Cost O(n_pairs p) time; O(m p) memory for float32 rows, else none beyond the
-    result.  Differences are taken directly, in float64, and summed in the order of
+    Differences are taken directly, in float64, and summed in the order of
     :func:`daskclust.kernels.nearest.assign.direct_distances`: a row is to the last bit as
     far from its partner as from a center that lies on it, so that such ties are
     ties.
@@ -163,23 +143,9 @@ def pair_costs(
 ) -> Floats:
     """Price of violating each pair (f and f-bar of Eq. 13, times the weight of the pair).
 
-    Parameters
-    ----------
-    lengths : array of shape (n_pairs,)
-        Weighted squared distances of the pairs (:func:`pair_lengths`).
-    is_must_link : bool array of shape (n_pairs,)
-        True for must-links, False for cannot-links.
-    pair_weights : array of shape (n_pairs,)
-        Weight of each pair.
-    box_length : float or array of shape (n_pairs,)
-        ``sum_j w_j Delta_j^2``, the weighted squared diagonal of the bounding box; of each
-        pair, over the features that both rows observe, where values are missing.
-    penalty : {"distance", "constant"}
-        With ``"constant"`` the price is the pair's weight; `lengths` is not used.
-
-    Returns
-    -------
-    float64 array of shape (n_pairs,)
+    ``lengths`` are those of :func:`pair_lengths`, not used with constant penalties.  ``box_length``
+    is ``sum_j w_j Delta_j^2``, the weighted squared diagonal of the bounding box; of each pair,
+    over the features that both rows observe, where values are missing.
     """
     check_penalty(penalty)
     weights = as_floats(pair_weights)
@@ -192,21 +158,7 @@ def pair_costs(
 def violated_pairs(
     labels: ArrayLike, left: ArrayLike, right: ArrayLike, is_must_link: ArrayLike
 ) -> Bools:
-    """Which pairs the labels violate; a pair with an unlabeled end (-1) is not violated.
-
-    Parameters
-    ----------
-    labels : int array of shape (m,)
-        Cluster of each row, -1 = none.
-    left, right : int array of shape (n_pairs,)
-        Row numbers of the two ends.
-    is_must_link : bool array of shape (n_pairs,)
-        True for must-links, False for cannot-links.
-
-    Returns
-    -------
-    bool array of shape (n_pairs,)
-    """
+    """Which pairs the labels violate; a pair with an unlabeled end (-1) is not violated."""
     labels = np.asarray(labels)
     a, b = labels[np.asarray(left)], labels[np.asarray(right)]
     violated: Bools = ((a == b) != as_bools(is_must_link)) & (a >= 0) & (b >= 0)
@@ -254,27 +206,8 @@ def explicit_violations(
 ) -> Violations:
     """Sum up what the labels violate among explicit pairs.
 
-    Parameters
-    ----------
-    x : float array of shape (m, p)
-        Rows of the ordered pass; NaN where a value is missing.
-    labels : int array of shape (m,)
-        Cluster of each row, -1 = none (violates nothing).
-    left, right : int array of shape (n_pairs,)
-        Row numbers of the two ends.
-    is_must_link : bool array of shape (n_pairs,)
-        True for must-links, False for cannot-links.
-    pair_weights : array of shape (n_pairs,)
-        Weight of each pair.
-    box2 : array of shape (p,)
-        Squared sides of the bounding box, ``(max_j - min_j)^2``.
-
-    Returns
-    -------
-    Violations
-
-    Notes
-    -----
+    Rows are those of the ordered pass, NaN where a value is missing; a row with label -1 violates
+    nothing.  ``box2`` are the squared sides of the bounding box, ``(max_j - min_j)^2``.
     Cost O(n_pairs + n_violated p).
     """
     left, right = as_ints(left), as_ints(right)
@@ -300,10 +233,7 @@ _ORIGIN_ROWS = 1000
 
 @dataclass(frozen=True, eq=False)
 class ImpliedPairs:
-    """Labeled rows, prepared for ordered passes under one set of feature weights.
-
-    Made by :func:`implied_pairs`; valid for all passes between two changes of
-    the feature weights.
+    """Labeled rows, prepared by :func:`implied_pairs` under one set of feature weights.
 
     Attributes
     ----------
@@ -316,8 +246,6 @@ class ImpliedPairs:
         features of positive weight only, and none with constant penalties.
     lengths : float64 array of shape (n_labeled,)
         Squared length of each point.
-    n_classes : int
-        Number of classes.
     box_length : float
         ``sum_j w_j Delta_j^2``.
     must_link_weight, cannot_link_weight : float
@@ -375,35 +303,14 @@ def implied_pairs(
 ) -> ImpliedPairs:
     """Prepare the pairs implied by partial labels, without listing them.
 
-    Two labeled rows of one class are must-linked, two of different classes
-    cannot-linked.  With N, S and Q the number, sum and sum of squared lengths of
+    With N, S and Q the number, sum and sum of squared lengths of
     the labeled rows of one class in one cluster (weighted space, shifted),
     the squared distances of a row y to all of them add up to
     ``N |y|^2 - 2 y.S + Q``.  A pass over L labeled rows therefore costs
     O(L K q) instead of O(L^2 q).
 
-    Parameters
-    ----------
-    x : float array of shape (m, p)
-        Rows of the ordered pass.
-    classes : int array of shape (m,)
-        Class 0, 1, ... of each row, -1 for rows without a label.
-    weights : array of shape (p,)
-        Feature weights.
-    box2 : array of shape (p,)
-        Squared sides of the bounding box of all data, ``(max_j - min_j)^2``.
-    must_link_weight, cannot_link_weight : float
-        Weight of every implied pair.
-    penalty : {"distance", "constant"}
-        See the module's description.
-
-    Returns
-    -------
-    ImpliedPairs
-
-    Notes
-    -----
-    Cost O(m p) time; O(n_labeled q) memory here and O(n_classes K q) in a pass.
+    Classes are -1 for rows without a label; ``box2`` are the squared sides of the bounding box of
+    all data.  Cost O(m p) time; O(n_labeled q) memory here and O(n_classes K q) in a pass.
     """
     check_penalty(penalty)
     rows = as_rows(x)
@@ -517,26 +424,6 @@ def implied_violations(
     The closed form of :func:`implied_pairs`, by feature: of two groups of rows,
     ``N Q' + N' Q - 2 S S'`` is the sum of squared differences over all pairs
     across.  Equals :func:`explicit_violations` of the listed pairs to rounding.
-
-    Parameters
-    ----------
-    x : float array of shape (m, p)
-        Rows of the ordered pass.
-    labels : int array of shape (m,)
-        Cluster of each row, -1 = none (violates nothing).
-    classes : int array of shape (m,)
-        Class 0, 1, ... of each row, -1 for rows without one.
-    box2 : array of shape (p,)
-        Squared sides of the bounding box, ``(max_j - min_j)^2``.
-    must_link_weight, cannot_link_weight : float
-        Weight of every implied pair.
-
-    Returns
-    -------
-    Violations
-
-    Notes
-    -----
     Cost O(n_labeled p + n_classes K p) time and memory.
     """
     given, clusters = as_ints(classes), as_ints(labels)

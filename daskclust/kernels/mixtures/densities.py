@@ -151,16 +151,7 @@ def _exponentials(x: Any, out: Any) -> None:
 def exponential(x: Array) -> Array:
     """Exponentials of numbers that are not positive, by the code that :func:`softmax` uses.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n,), float32 or float64
-        At most 0; below -708 (float32: -87) the result is 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> exponential(np.array([0.0, -1.0, -1e9])).round(4)
-    array([1.    , 0.3679, 0.    ])
+    Below -708 (float32: -87) the result is 0.
     """
     out = np.empty_like(x)
     _exponentials(x, out)
@@ -195,16 +186,6 @@ def softmax(
         Largest log-density of each row under each model.
     norm : ndarray of shape (m, n), of the type of the posteriors
         ``top + log(norm)`` is the log-likelihood.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> scores = np.log(np.array([[1.0], [3.0], [5.0]]))
-    >>> posteriors, top, norm = softmax(scores, np.zeros(3), np.array([0, 2, 3]))
-    >>> posteriors.ravel()  # of 1 + 3, and of 5
-    array([0.25, 0.75, 1.  ])
-    >>> (np.exp(top) * norm).ravel().round(9)
-    array([4., 5.])
     """
     shape = len(bounds) - 1, scores.shape[1]
     if out is None:
@@ -225,15 +206,8 @@ _COMPONENTS = 512
 class Mixtures:
     """Components of several models, one model after another.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (D,), float64
-        Of each component; they sum to 1 for each model.
-    means : ndarray of shape (D, p), float64
-    covariances : ndarray of shape (D, p) or (D, p, p), float64
-        Variances (diagonal covariances), or full covariance matrices.
-    sizes : tuple of int
-        Components of each model; they sum to D.
+    ``weights`` (D,) sum to 1 for each model; ``means`` (D, p); ``covariances`` are variances (D,
+    p), or full matrices (D, p, p); ``sizes`` are the components of each model, and sum to D.
     """
 
     weights: Floats
@@ -243,12 +217,10 @@ class Mixtures:
 
     @property
     def diagonal(self) -> bool:
-        """Whether covariances are diagonal."""
         return self.covariances.ndim == 2
 
     @property
     def arrays(self) -> dict[str, Floats]:
-        """Weights, means and covariances by their names."""
         return {"weights": self.weights, "means": self.means, "covariances": self.covariances}
 
     @property
@@ -264,7 +236,6 @@ class Mixtures:
 
 
 def stack_models(models: Sequence[Mixtures]) -> Mixtures:
-    """Put the components of several stacks one after another."""
     columns = {name: [model.arrays[name] for model in models] for name in models[0].arrays}
     joined = {name: np.concatenate(arrays) for name, arrays in columns.items()}
     return Mixtures(**joined, sizes=tuple(size for model in models for size in model.sizes))

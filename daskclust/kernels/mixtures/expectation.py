@@ -34,15 +34,8 @@ _LOG_2PI = float(np.log(2 * np.pi))
 class Patterns(NamedTuple):
     """Rows sorted by pattern.
 
-    Attributes
-    ----------
-    x : ndarray of shape (n, p), float64
-        NaN where a value is missing.
-    weight : ndarray of shape (n,), float64
-    order : ndarray of shape (n,), int
-        Where each row was before.
-    starts : ndarray of shape (g + 1,), int64
-        First row of each pattern, and n.
+    ``x`` (n, p) is NaN where a value is missing; ``order`` (n,) tells where each row was before,
+    ``starts`` (g + 1,) the first row of each pattern, and n.
     """
 
     x: Floats
@@ -52,22 +45,12 @@ class Patterns(NamedTuple):
 
 
 class Conditioned(NamedTuple):
-    """The result of :func:`condition_rows`.
+    """The result of :func:`condition_rows`, of sorted rows.
 
-    Attributes
-    ----------
-    sums : ndarray of shape (D, 1 + p + p * p), float64
-        As in :class:`daskclust.kernels.mixtures.expectation.MixtureSums`.
-    likelihood : ndarray of shape (m + 1,), float64
-        Weighted log-likelihood of each model, and the weight of the rows.
-    shares : ndarray of shape (D, n), float64
-        Posteriors of the sorted rows.
-    rows_likelihood : ndarray of shape (m, n), float64
-    filled : ndarray of shape (n, p), float64
-        Sorted rows with missing values at their conditional mean, under all
-        components weighted by their posteriors (of use for one model).
-    order : ndarray of shape (n,), int
-        Where each sorted row was before.
+    ``sums`` are as in :class:`MixtureSums`; ``likelihood`` (m + 1,) the weighted log-likelihood of
+    each model, and the weight of the rows; ``shares`` (D, n) posteriors; ``rows_likelihood`` (m,
+    n). ``filled`` (n, p) are rows with missing values at their conditional mean, under all
+    components weighted by their posteriors (of use for one model).
     """
 
     sums: Floats
@@ -88,16 +71,7 @@ class _Components(NamedTuple):
 
 
 def group_patterns(x: Array, weight: Floats | None) -> Patterns:
-    """Sort rows by what they miss, keeping their order within a pattern.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[1.0, np.nan], [np.nan, 2.0], [3.0, np.nan]])
-    >>> found = group_patterns(x, None)
-    >>> found.order.tolist(), found.starts.tolist()
-    ([0, 2, 1], [0, 2, 3])
-    """
+    """Sort rows by what they miss, keeping their order within a pattern."""
     gone = np.packbits(np.isnan(x), axis=1)
     # Bits as one opaque value a row, so that patterns of any length are compared at once.
     keys = np.ascontiguousarray(gone).view(np.dtype((np.void, gone.shape[1]))).ravel()
@@ -251,15 +225,7 @@ def _condition(rows: Any, components: Any, found: Any) -> None:
 def condition_rows(rows: Patterns, mixtures: Mixtures) -> Conditioned:
     """Condition all components' missing values on those that are there (Eq. 4-7 of [1]_).
 
-    Parameters
-    ----------
-    rows : Patterns
-    mixtures : Mixtures
-        With full covariances.
-
-    Notes
-    -----
-    Cost: one factorization a pattern and component, then O(p^2) a row and
+    One factorization a pattern and component, then O(p^2) a row and
     component.  Memory: O(D (n + p^2)).
 
     References
@@ -318,28 +284,10 @@ def accumulate_mixtures(
 ) -> MixtureSums:
     """Statistics of one block for one EM iteration of all models.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        NaN where a value is missing.
-    mixtures : Mixtures
-    weight : ndarray of shape (n,), float64, optional
-    shift : ndarray of shape (p,), float64
-        A point amid the data.
-    segments : ndarray of int64, optional
-        Ends of the runs of rows that are summed plainly; the last is n.
+    ``shift`` is a point amid the data; ``segments`` are the ends of the runs of rows that are
+    summed plainly, of which the last is n.  Rows with missing values are summed pattern by pattern
+    under full covariances, each pattern's covariances factorized once.
 
-    Returns
-    -------
-    MixtureSums
-
-    Notes
-    -----
-    Rows with missing values are summed pattern by pattern under full covariances,
-    each pattern's covariances factorized once.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> one = Mixtures(np.ones(1), np.zeros((1, 2)), np.ones((1, 2)), (1,))
     >>> x = np.array([[1.0, 2.0], [3.0, np.nan]])
@@ -406,38 +354,13 @@ class RepeatedRows:
     The passes have the sums of :func:`accumulate_mixtures`, to the last bit, but neither
     likelihoods nor pairs.  Under diagonal covariances the rows' features are made once,
     where they take no more than 32 MiB.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        NaN where a value is missing; n is not 0.
-    shift : ndarray of shape (p,), float64
-        A point amid the data.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one = Mixtures(np.ones(1), np.zeros((1, 2)), np.ones((1, 2)), (1,))
-    >>> rows = RepeatedRows(np.array([[1.0, 2.0], [3.0, np.nan]]), np.zeros(2))
-    >>> rows.sums(one)[0]  # g; x^2, x, o by feature
-    array([ 2., 10.,  4.,  4.,  2.,  2.,  1.])
     """
 
     def __init__(self, x: Array, shift: Floats) -> None:
         self._x, self._shift = x, shift
 
     def sums(self, mixtures: Mixtures) -> Floats:
-        """Return the sums of one pass.
-
-        Parameters
-        ----------
-        mixtures : Mixtures
-
-        Returns
-        -------
-        ndarray of shape (D, s), float64
-            See :class:`MixtureSums`, pairs added up.
-        """
+        """Return the sums of one pass, pairs added up; see :class:`MixtureSums`."""
         if mixtures.diagonal and self._made is not None:
             with one_blas_thread():
                 return self._diagonal_sums(mixtures, *self._made)
@@ -529,26 +452,9 @@ def accumulate_start(
 ) -> Floats:
     """Take sums over given posteriors, from which the first parameters of one model follow.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        NaN where a value is missing.
-    shares : ndarray of shape (K, n), float64
-        Posteriors.
-    centers : ndarray of shape (K, p), float64
-        What deviations are from.  (``fill`` for diagonal covariances.)
-    fill : ndarray of shape (p,), float64
-        The shift.
-    full : bool
-        Whether products of features are wanted.
-    weight, segments
-        See :func:`accumulate_mixtures`.
-
-    Returns
-    -------
-    ndarray of shape (2, K, s), float64
-        Unevaluated pairs: sums of ``g``, ``g o d^2``, ``g o d``, ``g o`` and, where
-        ``full``, of ``g (o d) (o d)^T``; ``d`` is the row less the center.
+    ``shares`` (K, n) are the posteriors, ``centers`` (K, p) what deviations d are from: ``fill``,
+    the shift, for diagonal covariances.  Returned are unevaluated pairs (2, K, s): sums of ``g``,
+    ``g o d^2``, ``g o d``, ``g o`` and, where ``full``, of ``g (o d) (o d)^T``.
     """
     n, p = x.shape
     k = len(centers)
@@ -579,34 +485,9 @@ def accumulate_start(
 def move_diagonal(sums: Any, mass: Any, means: Any, variances: Any, shift: Any, out: Any) -> None:
     """Write the means and variances that follow from the sums of ``g``, ``g o x^2``, ``g o x``.
 
-    A missing value counts with the old mean and variance of its column.  Variances are
-    not bounded below.
-
-    Parameters
-    ----------
-    sums : ndarray of shape (D, 3p + 1), float64
-        See :class:`daskclust.kernels.mixtures.expectation.MixtureSums`.
-    mass : ndarray of shape (D,), float64
-        Of the components; positive.
-    means, variances : ndarray of shape (D, p), float64
-        Under which the sums were taken.
-    shift : ndarray of shape (p,), float64
-    out : tuple of two ndarrays of shape (D, p), float64
-        Receive means and variances.
-
-    Examples
-    --------
-    A row with value 3, and one without, which counts as 0: the variance is theirs, 2.25, and
-    half of the old one.
-
-    >>> import numpy as np
-    >>> sums, mass = np.array([[2.0, 9.0, 3.0, 1.0]]), np.array([2.0])
-    >>> means, variances = np.empty((2, 1, 1))
-    >>> move_diagonal(
-    ...     sums, mass, np.zeros((1, 1)), np.ones((1, 1)), np.zeros(1), (means, variances)
-    ... )
-    >>> float(means[0, 0]), float(variances[0, 0])
-    (1.5, 2.75)
+    A missing value counts with the old mean and variance of its column, under which the sums
+    (D, 3p + 1) of :class:`MixtureSums` were taken.  ``mass`` (D,) is positive.  Variances are
+    not bounded below.  ``out`` receives means and variances (D, p).
     """
     d, p = means.shape
     new_means, new_variances = out

@@ -69,14 +69,7 @@ def posterior_tiles(
 ) -> Iterator[tuple[int, int, Array]]:
     """Yield posteriors of a tile of rows at a time: (start, stop, (D, stop - start)).
 
-    The next tile overwrites them.
-
-    Parameters
-    ----------
-    x, mixtures, shift, dtype
-        See :func:`posteriors`.
-    segments : ndarray of int64, optional
-        No tile reaches over the end of one.
+    The next tile overwrites them.  No tile reaches over the end of a segment.
     """
     d, p = mixtures.means.shape
     segments = np.array([len(x)]) if segments is None else segments
@@ -89,30 +82,9 @@ def posterior_tiles(
 def posteriors(
     x: Array, mixtures: Mixtures, shift: Floats, dtype: Any = np.float64
 ) -> tuple[Array, Floats]:
-    """Posteriors of all components, and log-likelihoods under all models.
+    """Return posteriors (D, n) of all components, and log-likelihoods (m, n) under all models.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        NaN where a value is missing.
-    mixtures : Mixtures
-    shift : ndarray of shape (p,), float64
-        A point amid the data.
-    dtype : float32 or float64
-        Of the posteriors.
-
-    Returns
-    -------
-    posteriors : ndarray of shape (D, n), of ``dtype``
-    likelihood : ndarray of shape (m, n), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> two = Mixtures(np.full(2, 0.5), np.array([[0.0], [2.0]]), np.ones((2, 1)), (2,))
-    >>> posteriors(np.array([[1.0], [np.nan], [50.0]]), two, np.zeros(1))[0].round(6)
-    array([[0.5, 0.5, 0. ],
-           [0.5, 0.5, 1. ]])
+    ``shift`` is a point amid the data; ``dtype`` that of the posteriors.
     """
     n = len(x)
     d, p = mixtures.means.shape
@@ -129,29 +101,7 @@ def posteriors(
 
 
 def impute(x: Array, mixtures: Mixtures, shift: Floats) -> Array:
-    """Replace missing values by their conditional means under one model.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-    mixtures : Mixtures
-        Of one model.
-    shift : ndarray of shape (p,), float64
-
-    Returns
-    -------
-    ndarray of shape (n, p), of the type of x
-        A copy.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> tied = np.array([[[1.0, 0.5], [0.5, 1.0]]])
-    >>> one = Mixtures(np.ones(1), np.zeros((1, 2)), tied, (1,))
-    >>> impute(np.array([[2.0, np.nan], [np.nan, np.nan]]), one, np.zeros(2))
-    array([[2., 1.],
-           [0., 0.]])
-    """
+    """Return a copy with missing values at their conditional means under one model."""
     out = x.copy()
     holes = with_holes(x)
     if not holes.any():
@@ -172,20 +122,7 @@ _HELD = 1024
 
 
 def features(x: Array, mixtures: Mixtures, shift: Floats, dtype: Any = np.float64) -> Array:
-    """Posteriors of all components, a column a row.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        NaN where a value is missing.
-    mixtures : Mixtures
-    shift : ndarray of shape (p,), float64
-    dtype : float32 or float64
-
-    Returns
-    -------
-    ndarray of shape (D, n), of ``dtype``
-    """
+    """Posteriors of all components, a column a row: (D, n)."""
     out = np.empty((len(mixtures.weights), len(x)), dtype)
     with one_blas_thread():
         for start, stop, tile in posterior_tiles(x, mixtures, shift, dtype):
@@ -196,25 +133,7 @@ def features(x: Array, mixtures: Mixtures, shift: Floats, dtype: Any = np.float6
 def project(
     x: Array, mixtures: Mixtures, shift: Floats, basis: Array, dtype: Any = np.float64
 ) -> Floats:
-    """Coordinates of rows: their features times a basis.
-
-    Parameters
-    ----------
-    x, mixtures, shift, dtype
-        See :func:`features`.
-    basis : ndarray of shape (D, d)
-
-    Returns
-    -------
-    ndarray of shape (n, d), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> two = Mixtures(np.full(2, 0.5), np.array([[0.0], [2.0]]), np.ones((2, 1)), (2,))
-    >>> project(np.array([[1.0], [50.0]]), two, np.zeros(1), np.array([[1.0], [3.0]])).ravel()
-    array([2., 3.])
-    """
+    """Coordinates (n, d) of rows: their features times a basis (D, d)."""
     out = np.empty((len(x), basis.shape[1]))
     turned = np.ascontiguousarray(basis.T, dtype=dtype)
     with one_blas_thread():
@@ -242,31 +161,9 @@ def add_gram(
     dtype: Any = np.float64,
     kept: Array | None = None,
 ) -> Floats:
-    """Features' Gram matrix of one block, times a basis if there is one.
+    """Features' Gram matrix of one block, times a basis (D, l) if there is one, as pairs.
 
-    Parameters
-    ----------
-    x, mixtures, shift, dtype
-        See :func:`features`.
-    basis : ndarray of shape (D, l), optional
-    weight : ndarray of shape (n,), float64, optional
-    segments : ndarray of int64, optional
-        Ends of the runs of rows that are summed plainly; the last is n.
-    kept : ndarray of shape (D, n), optional
-        The features, where they are known already.
-
-    Returns
-    -------
-    ndarray of shape (2, D, l) or (2, D, D), float64
-        Unevaluated pairs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> two = Mixtures(np.full(2, 0.5), np.array([[0.0], [2.0]]), np.ones((2, 1)), (2,))
-    >>> add_gram(np.array([[1.0], [50.0]]), two, np.zeros(1), None)[0]
-    array([[0.25, 0.25],
-           [0.25, 1.25]])
+    ``kept`` (D, n) are the features, where they are known already.
     """
     d = len(mixtures.weights)
     segments = np.array([len(x)]) if segments is None else segments
@@ -295,16 +192,7 @@ def add_gram(
 def kernel_block(x: Array, y: Array, mixtures: Mixtures, shift: Floats) -> Floats:
     """Kernel between the rows of two blocks (Eq. 6 of the PCKID paper).
 
-    Parameters
-    ----------
-    x, y : ndarray of shape (n, p) and (m, p), float32 or float64
-    mixtures : Mixtures
-    shift : ndarray of shape (p,), float64
-
-    Returns
-    -------
-    ndarray of shape (n, m), float64
-        Mean over the models of the scalar product of two rows' posteriors.
+    It is the mean over the models of the scalar product of two rows' posteriors.
     """
     out = np.empty((len(x), len(y)))
     for at in range(0, len(y), _HELD):

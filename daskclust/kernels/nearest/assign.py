@@ -42,13 +42,11 @@ SEGMENT = 4096
 
 
 class BlockStatistics(NamedTuple):
-    """Sufficient statistics of one block, each an unevaluated pair of sums.
+    """Sums of each cluster's rows, as unevaluated pairs of shape (k, p + 2).
 
-    Attributes
-    ----------
-    hi, lo : ndarray of shape (k, p + 2), float64
-        For each cluster: the weighted sum of its rows, its weight, and the
-        weighted sum of squared distances of its rows to the given center.
+    Columns are the weighted sum of the rows, their weight, and their weighted squared distances
+    to the given center.  Where values are missing, the weights of the values of each feature
+    follow the sums: (k, 2p + 2).
     """
 
     hi: Floats
@@ -56,14 +54,6 @@ class BlockStatistics(NamedTuple):
 
 
 def no_statistics(k: int, p: int) -> BlockStatistics:
-    """Return the statistics of no rows.
-
-    Examples
-    --------
-    >>> no_statistics(2, 1).hi
-    array([[0., 0., 0.],
-           [0., 0., 0.]])
-    """
     return BlockStatistics(np.zeros((k, p + 2)), np.zeros((k, p + 2)))
 
 
@@ -99,42 +89,19 @@ def accumulate(
 ) -> BlockStatistics:
     """Assign a block's rows and sum them by cluster (Algorithm 1 of the lecture notes).
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        One block of rows, finite.  Never written to.
-    centers : ndarray of shape (k, p), float64
-        Current centers.
-    weight : ndarray of shape (n,), float64, optional
-        Row weights; rows of weight 0 are left out.
-    feature_weights : ndarray of shape (p,), float64, optional
-        ``w >= 0`` of the squared distance ``sum_j w_j (x_j - c_j)^2``; features
-        of weight 0 are not touched by the distance work.
-    shift : ndarray of shape (p,), float64, optional
-        A point amid the data, subtracted before the distance work so that it
-        keeps its digits; the mean of the centers when omitted.
-    segments : ndarray of int64, optional
-        Ends of the runs of rows that are summed plainly before their sum joins
-        the compensated total; the last is n.
-    into : BlockStatistics, optional
-        Statistics of the rows before, to which these are added; new ones by default.
+    Rows, finite float32 or float64, are never written to; those of weight 0 are left out.
+    ``feature_weights`` are those of the squared distance: features of weight 0 are not touched.
+    ``shift`` is a point amid the data, by default the mean of the centers: it is subtracted
+    before the distance work, which so keeps its digits.  ``segments`` are ends of the runs of rows
+    that are summed plainly before their sum joins the compensated total; the last is n.  Sums are
+    added to those of ``into``.
 
-    Returns
-    -------
-    BlockStatistics
-        Sums, weights and squared distances by cluster.
+    Cost ``O(n k q)`` for q features of non-zero weight; memory beyond the block O(k p), no array
+    of length n.
 
-    Notes
-    -----
-    Cost ``O(n k q)`` for q features of non-zero weight; memory beyond the block
-    O(k p), no array of length n.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> x = np.array([[0.0], [1.0], [10.0]])
-    >>> stats = accumulate(x, np.array([[0.0], [9.0]]))
-    >>> stats.hi  # sum, weight, squared distances
+    >>> accumulate(x, np.array([[0.0], [9.0]])).hi  # sum, weight, squared distances
     array([[ 1.,  2.,  1.],
            [10.,  1.,  1.]])
     """
@@ -157,25 +124,10 @@ def nearest(
     feature_weights: Floats | None = None,
     shift: Floats | None = None,
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Nearest center of each row and the squared distance to it.
+    """Return the nearest center of each row, and the squared distance to it.
 
-    Parameters
-    ----------
-    x, centers, feature_weights, shift
-        As for :func:`accumulate`.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,), int32
-    distances : ndarray of shape (n,), float64
-        Squared distances by direct differences: exactly 0 for a row equal to
-        its center.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> nearest(np.array([[0.0], [1.0], [10.0]]), np.array([[0.0], [9.0]]))
-    (array([0, 0, 1], dtype=int32), array([0., 1., 1.]))
+    Distances are direct differences: exactly 0 for a row equal to its center.  The arguments
+    are those of :func:`accumulate`.
     """
     x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n = len(x)
@@ -188,26 +140,7 @@ def nearest(
 
 
 def direct_distances(x: NDArray, centers: Floats, feature_weights: Floats | None = None) -> Floats:
-    """Squared distances of all rows to all centers by direct differences.
-
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-        A few rows.
-    centers : ndarray of shape (k, p), float64
-    feature_weights : ndarray of shape (p,), float64, optional
-
-    Returns
-    -------
-    ndarray of shape (m, k), float64
-        The very numbers by which :func:`nearest` settles its ties.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> direct_distances(np.array([[0.0, 2.0]]), np.array([[0.0, 0.0], [3.0, 2.0]]))
-    array([[4., 9.]])
-    """
+    """Squared distances of a few rows to all centers, by which :func:`nearest` settles its ties."""
     x, centers = check_rows(x, centers, feature_weights=feature_weights)
     out = np.empty((len(x), len(centers)))
     all_direct(x, centers, feature_weights, out)
@@ -216,34 +149,13 @@ def direct_distances(x: NDArray, centers: Floats, feature_weights: Floats | None
 
 @compiled()
 def _sum_by_label(x: Any, weights: Any, labels: Any, sums: Any) -> None:
-    """Add each row, times its weight, to the sums of its label."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             sums[labels[i], j] += weights[i] * np.float64(x[i, j])
 
 
 def label_sums(x: NDArray, weight: Floats, labels: Ints, k: int) -> tuple[Floats, Floats]:
-    """Weighted sums and weights of rows by their labels.
-
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-    weight : ndarray of shape (m,), float64
-    labels : ndarray of shape (m,), int64, in [0, k)
-    k : int
-
-    Returns
-    -------
-    sums : ndarray of shape (k, p), float64
-    weights : ndarray of shape (k,), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> label_sums(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), np.array([1, 1]), 2)
-    (array([[0.],
-           [7.]]), array([0., 4.]))
-    """
+    """Return the weighted sums (k, p) and the weights (k,) of rows by labels in [0, k)."""
     labels = np.ascontiguousarray(labels, dtype=np.int64)
     if len(labels) and not 0 <= labels.min() <= labels.max() < k:
         # Compiled code does not check its indices.
@@ -280,38 +192,10 @@ def cluster_points(
 ) -> tuple[Floats, float]:
     """Move centers until none of a few weighted points changes its cluster.
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, p), float64
-    mass : ndarray of shape (m,), float64
-        Weights; points of weight 0 are left out.
-    centers : ndarray of shape (k, p), float64
-    max_iter : int, at least 1
-    shift : ndarray of shape (p,), float64
-        A point amid the others.
-    n_fixed : int, default=0
-        So many centers, the first, stay where they are; and so do those without points.
-
-    Returns
-    -------
-    centers : ndarray of shape (k, p), float64
-    cost : float
-        Weighted squared distances to the nearest of the last centers that were compared: of those
-        returned, but for ``max_iter``.
-
-    Notes
-    -----
-    Cost ``O(m k p)`` an iteration, in one thread.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> points = np.array([[0.0], [1.0], [9.0]])
-    >>> cluster_points(
-    ...     points, np.ones(3), np.array([[0.0], [1.0]]), max_iter=9, shift=np.zeros(1)
-    ... )
-    (array([[0.5],
-           [9. ]]), 0.5)
+    The first ``n_fixed`` centers stay where they are, and so do those without points.  Returned
+    with the centers is the weighted sum of squared distances to the last centers that were
+    compared: to those returned, but for ``max_iter``.  Cost ``O(m k p)`` an iteration, in one
+    thread.
     """
     points, centers = check_rows(points, centers, shift=shift)
     if len(mass) != len(points):
@@ -333,35 +217,11 @@ def nearest_observed(
     feature_weights: Floats | None = None,
     shift: Floats | None = None,
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Nearest center of each row, and the squared distance to it, over what the row observes.
+    """Return the nearest center of each row, and the squared distance, over what the row observes.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        NaN where a value is missing; without infinities.
-    centers : ndarray of shape (k, p), float64
-        Finite.
-    feature_weights, shift
-        As of :func:`daskclust.kernels.nearest.assign.nearest`.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,), int32
-        -1 for rows that observe no feature (of positive weight), complete ones excepted.
-    distances : ndarray of shape (n,), float64
-        0 for these.
-
-    Notes
-    -----
-    Cost ``O(n k p)``: 1.25 times the arithmetic of complete rows.  Memory beyond the block
-    O(n), and tables of ``4 k p`` numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[0.0, np.nan], [np.nan, 8.0], [np.nan, np.nan]])
-    >>> nearest_observed(x, np.array([[1.0, 0.0], [5.0, 9.0]]))
-    (array([ 0,  1, -1], dtype=int32), array([1., 1., 0.]))
+    The label is -1 and the distance 0 for rows that observe no feature of positive weight,
+    complete ones excepted.  Cost 1.25 times the arithmetic of complete rows; memory beyond the
+    block O(n), and tables of ``4 k p`` numbers.
     """
     x, centers, weights = _prepared(x, centers, feature_weights)
     if not _any_missing(x, 0, len(x)):
@@ -381,32 +241,10 @@ def accumulate_observed(
     shift: Floats | None = None,
     segments: Ints | None = None,
 ) -> BlockStatistics:
-    """Assign a block's rows and sum what they observe by cluster.
+    """Assign a block's rows and sum what they observe by cluster; see :func:`accumulate`.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-        NaN where a value is missing; without infinities.
-    centers, weight, feature_weights, shift, segments
-        As of :func:`daskclust.kernels.nearest.assign.accumulate`.
-
-    Returns
-    -------
-    BlockStatistics
-        Of shape (k, 2p + 2): sums, weights of the values, weight of the rows and squared
-        distances by cluster.  Rows that are nowhere count for none.
-
-    Notes
-    -----
-    Cost as of :func:`nearest_observed`.  A segment without missing values takes the way of
+    Rows that are nowhere count for no cluster.  A segment without missing values takes the way of
     complete rows, and other segments look at the values once more, up to the first gap.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[0.0, np.nan], [2.0, 4.0], [np.nan, np.nan]])
-    >>> accumulate_observed(x, np.array([[0.0, 3.0]])).hi
-    array([[2., 4., 2., 1., 2., 5.]])
     """
     x, centers, weights = _prepared(x, centers, feature_weights)
     k, p = centers.shape
@@ -436,7 +274,6 @@ def accumulate_observed(
 def _prepared(
     x: Array, centers: Floats, feature_weights: Floats | None
 ) -> tuple[Array, Floats, Floats]:
-    """Return rows, centers and weights as the compiled code takes them."""
     centers = np.ascontiguousarray(centers, dtype=np.float64)
     weights = np.ones(centers.shape[1]) if feature_weights is None else feature_weights
     return np.ascontiguousarray(x), centers, np.ascontiguousarray(weights, dtype=np.float64)
@@ -476,12 +313,8 @@ def _widened(stats: Floats, p: int) -> Floats:
 class ObservedSums(NamedTuple):
     """Sums over rows by label, of what is observed.
 
-    Attributes
-    ----------
-    sums, masses : ndarray of shape (k, p), float64
-        Weighted sum of the values of each feature, and the weight of the rows that have one.
-    counts : ndarray of shape (k,), float64
-        Weight of the rows.
+    ``sums`` and ``masses`` (k, p): weighted values of each feature, and the weight of the rows that
+    have one; ``counts`` (k,): the weight of the rows.
     """
 
     sums: Floats
@@ -503,27 +336,9 @@ def _pair_distances(x: Any, y: Any, left: Any, right: Any, weights: Any, out: An
 
 
 def observed_distances(x: Array, centers: Floats, feature_weights: Floats | None = None) -> Floats:
-    """Squared distances of a few rows to all centers over what the rows observe.
+    """Squared distances of a few rows to all centers over what both observe.
 
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-        NaN where a value is missing.
-    centers : ndarray of shape (k, p), float64
-        NaN where a value is missing.
-    feature_weights : ndarray of shape (p,), float64, optional
-
-    Returns
-    -------
-    ndarray of shape (m, k), float64
-        Of complete rows and centers those of
-        :func:`daskclust.kernels.nearest.assign.direct_distances`, to the last bit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> observed_distances(np.array([[0.0, np.nan]]), np.array([[3.0, 7.0]]))
-    array([[9.]])
+    Of complete ones those of :func:`direct_distances`, to the last bit.
     """
     x = np.ascontiguousarray(x)
     centers = np.ascontiguousarray(centers, dtype=np.float64)
@@ -534,27 +349,7 @@ def observed_distances(x: Array, centers: Floats, feature_weights: Floats | None
 
 
 def observed_pair_lengths(x: Array, left: Ints, right: Ints, weights: Floats) -> Floats:
-    """Squared distance of each pair of rows over what both observe.
-
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-        NaN where a value is missing.
-    left, right : ndarray of shape (n_pairs,), int64
-    weights : ndarray of shape (p,), float64
-
-    Returns
-    -------
-    ndarray of shape (n_pairs,), float64
-        0 for a pair that has no feature in common.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[0.0, np.nan], [2.0, 1.0]])
-    >>> observed_pair_lengths(x, np.array([0]), np.array([1]), np.ones(2))
-    array([4.])
-    """
+    """Squared distance of each pair of rows over what both observe; 0 where that is nothing."""
     out = np.empty(len(left))
     if len(left):
         x = np.ascontiguousarray(x)
@@ -574,47 +369,13 @@ def _pair_boxes(x: Any, left: Any, right: Any, sides: Any, out: Any) -> None:
 
 
 def observed_pair_boxes(x: Array, left: Ints, right: Ints, sides: Floats) -> Floats:
-    """Sum of ``sides`` over the features that both rows of a pair observe.
-
-    Parameters
-    ----------
-    x, left, right
-        As of :func:`observed_pair_lengths`.
-    sides : ndarray of shape (p,), float64
-
-    Returns
-    -------
-    ndarray of shape (n_pairs,), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.array([[0.0, np.nan], [2.0, 1.0]])
-    >>> observed_pair_boxes(x, np.array([0]), np.array([1]), np.array([4.0, 5.0]))
-    array([4.])
-    """
+    """Sum of ``sides`` over the features that both rows of a pair observe."""
     out = np.empty(len(left))
     _pair_boxes(np.ascontiguousarray(x), left, right, np.ascontiguousarray(sides), out)
     return out
 
 
 def observed_label_sums(x: Array, weight: Floats, labels: Ints, k: int) -> ObservedSums:
-    """Weighted sums of what rows observe, by their labels.
-
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-        NaN where a value is missing.
-    weight : ndarray of shape (m,), float64
-    labels : ndarray of shape (m,), int64, in [0, k)
-    k : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> observed_label_sums(np.array([[1.0], [np.nan]]), np.ones(2), np.array([0, 0]), 1)
-    ObservedSums(sums=array([[1.]]), masses=array([[1.]]), counts=array([2.]))
-    """
     missing = np.isnan(x)
     sums, counts = label_sums(np.where(missing, x.dtype.type(0), x), weight, labels, k)
     masses, _ = label_sums((~missing).astype(np.float64), weight, labels, k)

@@ -88,12 +88,7 @@ def _search_scored(
 
 
 class _Scores:
-    """``|c|^2 - 2 z c`` of rows and centers, moved to the mean of the centers and scaled.
-
-    Parameters
-    ----------
-    centers : ndarray of shape (k, q), float64
-    """
+    """``|c|^2 - 2 z c`` of rows and centers, moved to the mean of the centers and scaled."""
 
     def __init__(self, centers: Floats) -> None:
         self.shift = centers.mean(axis=0)
@@ -126,37 +121,10 @@ class _Scores:
 
 
 def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.int32], Floats]:
-    """Find the nearest centers of each row, nearest first.
+    """Return the ``count`` nearest centers of each row, nearest first, and squared distances.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, q), float32 or float64
-        One block of rows, finite.
-    centers : ndarray of shape (k, q), float64
-    count : int
-        How many; at most k.
-
-    Returns
-    -------
-    indices : ndarray of shape (n, count), int32
-        Ties go to the lowest center.
-    distances : ndarray of shape (n, count), float64
-        Squared distances by direct differences.
-
-    Raises
-    ------
-    ValueError
-        For more neighbors than centers.
-
-    Notes
-    -----
-    Cost O(n k q); memory of the result, and of the scores of 512 rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> nearest_several(np.array([[1.0]]), np.array([[9.0], [0.0], [2.0]]), 2)
-    (array([[1, 2]], dtype=int32), array([[1., 1.]]))
+    Ties go to the lowest center.  Cost O(n k q); memory of the result, and of the scores of 512
+    rows.
     """
     if not 1 <= count <= len(centers):
         raise ValueError(f"count={count}; expected 1 to {len(centers)}, the number of centers.")
@@ -220,34 +188,11 @@ def nearest_in_cells(
     count: int,
     skip: Ints | None = None,
 ) -> tuple[Ints, Floats]:
-    """Find the nearest points of each row among those of its cells, nearest first.
+    """Return the ``count`` nearest points of each row among those of its cells, nearest first.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, q), float64
-    points : ndarray of shape (m, q), float64
-        Sorted by cell.
-    starts : ndarray of shape (cells + 1,), int64
-        Where the points of each cell begin; the last is m.
-    cells : ndarray of shape (n, c), int32
-        Different cells to look through for each row.
-    count : int
-    skip : ndarray of shape (n,), int64, optional
-        A point that is not looked at, for each row; -1 for none.
-
-    Returns
-    -------
-    indices : ndarray of shape (n, count), int64
-        Ties go to the lowest point; -1 where the cells hold too few.
-    distances : ndarray of shape (n, count), float64
-        Squared; infinite where there is no point.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> points = np.array([[0.0], [1.0], [5.0]])
-    >>> nearest_in_cells(np.array([[0.8]]), points, np.array([0, 2, 3]), np.array([[0]]), 3)
-    (array([[ 1,  0, -1]]), array([[0.04, 0.64,  inf]]))
+    Points are sorted by cell: those of cell c are ``starts[c]:starts[c + 1]``; ``cells`` (n, c) are
+    those to look through, each once.  The point ``skip`` (n,) of a row is not looked at; -1 for
+    none.  Where cells hold too few points, indices are -1 and squared distances infinite.
     """
     indices = np.full((len(x), count), -1, np.int64)
     distances = np.full((len(x), count), np.inf)
@@ -261,13 +206,7 @@ def nearest_in_cells(
 class CenterTree(NamedTuple):
     """Centers of two levels.
 
-    Attributes
-    ----------
-    parents : ndarray of shape (m, p), float64
-    leaves : ndarray of shape (k, p), float32 or float64
-        The children of one parent follow one another.
-    starts : ndarray of shape (m + 1,), int64
-        First leaf of each parent, of which each has one or more; the last is k.
+    The children of parent i are the leaves ``starts[i]:starts[i + 1]``, one or more.
     """
 
     parents: Floats
@@ -278,35 +217,10 @@ class CenterTree(NamedTuple):
 def nearest_leaf(
     x: Array, tree: CenterTree, n_probe: int | None
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Find the nearest of the children of each row's nearest parents.
+    """Find the nearest of the children of each row's ``n_probe`` nearest parents; None for all.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64
-    tree : CenterTree
-    n_probe : int or None
-        Parents whose children are looked at; None for all leaves.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,), int32
-        Ties go to the lowest leaf.
-    squared : ndarray of shape (n,), float64
-        Squared distances, by direct differences.
-
-    Notes
-    -----
-    Cost ``O(n p (m + n_probe k / m))``.  What is found for a row depends on that row alone.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> leaves = np.array([[0.0], [4.9], [8.0]])
-    >>> tree = CenterTree(np.array([[1.0], [8.0]]), leaves, np.array([0, 2, 3]))
-    >>> nearest_leaf(np.array([[4.6], [0.4]]), tree, 1)[0]
-    array([2, 0], dtype=int32)
-    >>> nearest_leaf(np.array([[4.6], [0.4]]), tree, 2)[0]
-    array([1, 0], dtype=int32)
+    What is found for a row depends on that row alone; ties go to the lowest leaf.  Distances are
+    squared.  Cost ``O(n p (m + n_probe k / m))``.
     """
     if n_probe is None or n_probe >= len(tree.parents):
         return nearest(x, tree.leaves)

@@ -58,36 +58,11 @@ def _draw(points: Any, mass: Any, uniforms: Any, places: Any, n_first: int, unus
 
 
 def draw_apart(points: Floats, mass: Floats, k: int, uniforms: Floats, n_first: int = 0) -> Any:
-    """Draw points one after another with probability ``mass D^2`` (k-means++).
+    """Draw k points one after another with probability ``mass D^2`` (k-means++); return places.
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, p), float64
-    mass : ndarray of shape (m,), float64, non-negative, not all zero
-        Points without mass are drawn only where no others are away from those drawn.
-    k : int
-        Points to draw, at most m.
-    uniforms : ndarray of shape (k,), float64, in [0, 1)
-        One for each draw; those of the first points are not used.
-    n_first : int, default=0
-        So many points, the first, count as drawn already.
-
-    Returns
-    -------
-    ndarray of shape (k,), intp
-        Places of the points, in the order of their draw; shorter where the others
-        repeat points that were drawn.
-
-    Notes
-    -----
-    Cost ``O(m k p)``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> points = np.array([[0.0], [0.0], [3.0], [4.0]])
-    >>> draw_apart(points, np.ones(4), 3, np.array([0.0, 0.5, 0.5]))
-    array([0, 3, 2])
+    Points without mass are drawn only where no others are away from those drawn.  There is a
+    uniform number for each draw; the ``n_first`` first points count as drawn already.  Places are
+    fewer where the others repeat points that were drawn.  Cost ``O(m k p)``.
     """
     places = np.zeros(k, dtype=np.intp)
     places[:n_first] = np.arange(n_first)
@@ -105,36 +80,11 @@ def approach(
     shift: Floats | None = None,
     missing: bool = False,
 ) -> None:
-    """Measure rows against the candidates that they have not seen, in place.
+    """Measure the rows at ``places`` against the candidates that they have not seen, in place.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p), float32 or float64, C-contiguous
-        NaN where a value is missing, with ``missing``.
-    candidates : ndarray of shape (m, p), float64, C-contiguous
-    places : ndarray of shape (s,), intp
-        Rows to measure.
-    distance : ndarray of shape (n,), float64
-        ``D^2`` of each row to the nearest of the candidates that it has seen; changed.
-    seen : ndarray of shape (n,), int32
-        How many candidates, the first, each row has seen; changed.
-    shift : ndarray of shape (p,), float64, optional
-    missing : bool, default=False
-        Whether distances are over what rows observe.
-
-    Notes
-    -----
-    By the kernel that assigns rows to centers: it measures all candidates in the time in which
-    single distances measure a twentieth of them, so none is worth being left out.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x, candidates = np.array([[0.0], [9.0]]), np.array([[5.0], [8.0]])
-    >>> distance, seen = np.array([25.0, 16.0]), np.ones(2, dtype=np.int32)
-    >>> approach(x, candidates, np.array([1]), distance, seen)
-    >>> distance, seen
-    (array([25.,  1.]), array([1, 2], dtype=int32))
+    ``distance`` (n,) is ``D^2`` to the nearest of the first ``seen`` (n,) candidates.  By the
+    kernel that assigns rows to centers: it measures all candidates in the time in which single
+    distances measure a twentieth of them, so none is worth being left out.
     """
     measure = nearest_observed if missing else nearest
     places = places[np.argsort(seen[places], kind="stable")]

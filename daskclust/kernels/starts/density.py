@@ -25,18 +25,9 @@ _CACHED = 1024
 class LocalDensity(NamedTuple):
     """The result of :func:`local_densities`.
 
-    Attributes
-    ----------
-    density : ndarray of shape (m,), float64
-        Sum of ``exp(-d / radius)`` over the other rows within the radius.
-    radius : float
-        In units of the largest distance.
-    edges : ndarray of shape (e,), float64
-        Lengths of the edges of the spanning tree, ascending, in those units.
-    counts : ndarray of shape (e,), float64
-        How often each of them counts.
-    largest : float
-        The largest distance between two rows.
+    ``density`` (m,) is the sum of ``exp(-d / radius)`` over the other rows within the radius.
+    Lengths are in units of the ``largest`` distance between two rows: the radius, and the ascending
+    ``edges`` of the spanning tree, each of which counts ``counts`` times.
     """
 
     density: Floats
@@ -114,26 +105,9 @@ def _densities(columns: Floats, weight: Floats, largest: float, radius: float, o
 
 
 def weighted_quantile(values: Floats, counts: Floats, q: float) -> float:
-    """Quantile by Hazen's rule of values that occur ``counts`` times.
+    """Quantile by Hazen's rule of ascending values that occur ``counts`` times.
 
-    Parameters
-    ----------
-    values : ndarray of shape (m,), float64
-        Ascending.
-    counts : ndarray of shape (m,), float64
-    q : float
-
-    Returns
-    -------
-    float
-        ``numpy.quantile(repeated, q, method="hazen")`` for whole counts.
-
-    Examples
-    --------
-    >>> weighted_quantile(np.array([1.0, 2.0, 5.0]), np.array([1.0, 2.0, 1.0]), 0.75)
-    3.5
-    >>> float(np.quantile([1, 2, 2, 5], 0.75, method="hazen"))
-    3.5
+    ``numpy.quantile(repeated, q, method="hazen")`` for whole counts.
     """
     ends = np.cumsum(counts)
     # Copies of a value stand at begin + 1/2, ..., end - 1/2 on a line of length sum(counts).
@@ -148,21 +122,7 @@ def local_densities(x: NDArray, weight: Floats) -> LocalDensity:
     Distances are divided by the largest.  The radius is the longest edge of the
     minimum spanning tree that is no outlier, ``min(max, Q3 + 3 (Q3 - Q1))`` of
     the lengths, with quartiles by Hazen's rule; rows at distance 0 have no edge.
-
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-        Rows, finite.
-    weight : ndarray of shape (m,), float64
-        Positive.
-
-    Returns
-    -------
-    LocalDensity
-        With radius 0, and densities of equal rows alone, where all rows are equal.
-
-    Notes
-    -----
+    Radius 0, and densities of equal rows alone, where all rows are equal.
     Time O(m^2 p), memory O(m p).
 
     References
@@ -170,14 +130,6 @@ def local_densities(x: NDArray, weight: Floats) -> LocalDensity:
     .. [1] Nidheesh, N., Abdul Nazeer, K., Ameer, P. (2017). An enhanced
        deterministic k-means clustering algorithm for cancer subtype prediction
        from gene expression data. Computers in Biology and Medicine 91.
-
-    Examples
-    --------
-    >>> found = local_densities(np.array([[0.0], [1.0], [4.0]]), np.ones(3))
-    >>> found.edges, found.radius
-    (array([0.25, 0.75]), 0.75)
-    >>> found.density.argmax()
-    np.int64(1)
     """
     columns = _columns(x)
     m = len(x)
@@ -260,36 +212,14 @@ def local_outlier_factors(x: NDArray, weight: Floats, n_neighbors: int = 10) -> 
     The density of a row is the inverse of the mean distance of its neighbors:
     the ``n_neighbors`` nearest other rows and those that tie with the last.  The
     factor is the mean density of the neighbors over the row's own, 1 amid
-    rows that lie as densely, more for an outlier.
-
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-        Rows, finite.
-    weight : ndarray of shape (m,), float64
-        Positive.
-    n_neighbors : int, default=10
-
-    Returns
-    -------
-    ndarray of shape (m,), float64
-        Infinite for a row off a neighbor all of whose neighbors equal it.
-
-    Notes
-    -----
-    Time O(m^2 p), memory O(m p).
+    rows that lie as densely, more for an outlier, infinite for a row off a neighbor all of whose
+    neighbors equal it.  Time O(m^2 p), memory O(m p).
 
     References
     ----------
     .. [1] Al Hasan, M., Chaoji, V., Salem, S., Zaki, M. (2009). Robust partitional
        clustering by outlier and density insensitive seeding. Pattern Recognition
        Letters 30.
-
-    Examples
-    --------
-    >>> x = np.array([[0.0], [1.0], [2.0], [9.0]])
-    >>> local_outlier_factors(x, np.ones(4), n_neighbors=1)
-    array([1., 1., 1., 7.])
     """
     out = np.empty(len(x))
     _outlier_factors(_columns(x), np.ascontiguousarray(weight), float(n_neighbors), out)

@@ -19,13 +19,7 @@ from daskclust.kernels.nearest.implementation import WIDTH, cost_of_tile, lower_
 
 
 def n_draws(k: int) -> int:
-    """Draws for each center, as scikit-learn makes: ``2 + ln k``.
-
-    Examples
-    --------
-    >>> n_draws(1), n_draws(100)
-    (2, 6)
-    """
+    """Draws for each center, as scikit-learn makes: ``2 + ln k``."""
     return 2 + int(np.log(k))
 
 
@@ -86,13 +80,7 @@ def _draw(points: Any, mass: Any, uniforms: Any, places: Any) -> int:
 
 
 class Tiles(NamedTuple):
-    """Points that are drawn from, by :func:`in_tiles`.
-
-    Attributes
-    ----------
-    points : ndarray of shape (tiles, p, WIDTH), float32
-    mass : ndarray of shape (tiles, WIDTH), float64
-    """
+    """Points that are drawn from: points (tiles, p, WIDTH), float32, and masses (tiles, WIDTH)."""
 
     points: NDArray[np.float32]
     mass: Floats
@@ -101,17 +89,7 @@ class Tiles(NamedTuple):
 def in_tiles(points: Floats, mass: Floats) -> Tiles:
     """Lay out points for :func:`draw_greedy`: each tile by itself, its points side by side.
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, p), float64
-    mass : ndarray of shape (m,), float64, non-negative, not all zero
-        Points without mass are not drawn.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> in_tiles(np.zeros((3, 2)), np.ones(3)).mass.sum()
-    np.float64(3.0)
+    Points without mass are not drawn.
     """
     # Whole tiles: points without mass are never drawn.
     m, p = points.shape
@@ -126,25 +104,12 @@ def in_tiles(points: Floats, mass: Floats) -> Tiles:
 
 
 def draw_greedy(tiles: Tiles, k: int, uniforms: Floats) -> Any:
-    """Draw points one after another by ``mass D^2``, each the best of several draws.
+    """Draw k points one after another by ``mass D^2``, each the best of several draws.
 
-    Parameters
-    ----------
-    tiles : Tiles
-        The m points, and their mass.
-    k : int
-        Points to draw.
-    uniforms : ndarray of shape (k, l), float64, in [0, 1)
-        Of each draw; of the first point only the first counts.
+    ``uniforms`` (k, l) are those of each draw; of the first point only the first counts.  Returned
+    are places in the order of their draw; fewer where the others repeat points that were drawn.
+    Equal costs go to the first draw.
 
-    Returns
-    -------
-    ndarray of shape (k,), intp
-        Places of the points, in the order of their draw; shorter where the others
-        repeat points that were drawn.  Equal costs go to the first draw.
-
-    Notes
-    -----
     Distances are in single precision, relative to the extent of the points; they only set
     the odds of a draw.  Cost ``O(m k l p)``; memory ``O(m p)``.
 
@@ -152,15 +117,6 @@ def draw_greedy(tiles: Tiles, k: int, uniforms: Floats) -> Any:
     ----------
     .. [1] Arthur, D., Vassilvitskii, S. (2007). k-means++: the advantages of careful
        seeding. SODA; section 7.
-
-    Examples
-    --------
-    The first draw is at 3.0; of the draws 0.0 and 4.0 after it, 0.0 leaves less.
-
-    >>> import numpy as np
-    >>> tiles = in_tiles(np.array([[0.0], [0.0], [3.0], [4.0]]), np.ones(4))
-    >>> draw_greedy(tiles, 2, np.array([[0.5, 0.0], [0.96, 0.0]]))
-    array([2, 0])
     """
     places = np.zeros(k, dtype=np.intp)
     return places[: _draw(*tiles, np.ascontiguousarray(uniforms), places)]
@@ -231,42 +187,11 @@ def draw_in_batches(
 ) -> NDArray[np.intp]:
     """Draw points by ``mass D^2``, so many for each center, and keep those that lower most.
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, p)
-    mass : ndarray of shape (m,), float64, non-negative, not all zero
-        Points without mass are not drawn.
-    k : int
-    n_draws : int
-        For each center.  A batch of up to 64 draws gives ``1 / n_draws`` as many centers.
-    rng : numpy.random.Generator
-    run : callable(calls)
-        Makes the calls, in any order or side by side.
+    A batch of up to 64 draws gives ``1 / n_draws`` as many centers.  ``run`` makes calls, in any
+    order or side by side.  Returned are places in the order of their choice; fewer where others
+    repeat points that were drawn, as far as single precision tells.
 
-    Returns
-    -------
-    ndarray of shape (k,), intp
-        Places in the order of their choice; shorter where others repeat points that were
-        drawn, as far as single precision tells.
-
-    Notes
-    -----
-    Cost ``O(m k p n_draws)``, by matrix products in single precision; memory
-    ``O(m (p + 64))``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> places = draw_in_batches(
-    ...     np.array([[0.0], [9.0], [0.0]]),
-    ...     np.ones(3),
-    ...     3,
-    ...     2,
-    ...     np.random.default_rng(0),
-    ...     lambda calls: [call() for call in calls],
-    ... )
-    >>> sorted(places % 2)
-    [np.int64(0), np.int64(1)]
+    Cost ``O(m k p n_draws)``, by matrix products in single precision; memory ``O(m (p + 64))``.
     """
     m, p = points.shape
     n_tiles = -(-m // _TILE)
