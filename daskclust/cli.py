@@ -32,6 +32,7 @@ _COMMANDS = {
     "fit": "cluster the pixels of a cube, or the rows of a table",
     "predict": "label the pixels of a cube, or the rows of a table, by a saved model",
     "explain": "say what each cluster of a saved model is",
+    "rename": "give the classes of a saved model other names, and join some",
     "compare": "say what changed from one label map to another",
     "inspect": "describe a cube, a table, a label map or a model",
     "doctor": "check versions, threads, memory, and who sees a cube",

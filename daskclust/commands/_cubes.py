@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 from daskclust.commands.console import natural, one_of
 from daskclust.cube.bands import parse_bands as ranges_of_bands
 from daskclust.cube.formats.opening import kind_of
+from daskclust.cube.formats.wavelengths import in_descriptions, numbers
 from daskclust.storage.urls import redact
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
 
 
 def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -> None:
@@ -45,6 +49,13 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         type=parse_bands,
         metavar="LIST",
         help="bands to leave out, as in 0-3,107,400nm-450nm; none (default: as the file says)",
+    )
+    group.add_argument(
+        "--wavelengths",
+        type=_wavelengths,
+        metavar="FILE|FROM-TO",
+        help="band centers in nm: a text file with one number a stored band, or those of the first "
+        "and the last, as in 400-2500 (default: as the file says)",
     )
     group.add_argument(
         "--incomplete",
@@ -88,6 +99,31 @@ def _nodata(text: str) -> float | str | None:
         return float(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no number, auto or none") from error
+
+
+def _wavelengths(text: str) -> tuple[float, ...]:
+    """Read the first and the last wavelength, a list, or a file of all, for ``argparse``."""
+    ends = re.fullmatch(rf"{_NUMBER}(?:nm)?-{_NUMBER}(?:nm)?", text.replace(" ", ""))
+    if ends is not None:
+        return float(ends[1]), float(ends[2])
+    if "," in text and numbers(text) is not None:
+        return tuple(float(part) for part in text.split(","))
+    try:
+        said = Path(text).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither FROM-TO in nm, as in 400-2500, nor a text file: {error}"
+        ) from error
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if lines and not re.search(r"\d", lines[0]):
+        del lines[0]  # a head
+    stated = in_descriptions(lines)
+    values = numbers(",".join(line.strip(",;") for line in lines)) if stated is None else stated
+    if values is None or not len(values):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} does not hold one number a band, each on a line or between commas"
+        )
+    return tuple(values.tolist())
 
 
 def _chunks(text: str) -> tuple[int, int]:
@@ -176,6 +212,7 @@ def open_cube_of(options: argparse.Namespace, *, scale: Any = None, bands: Any =
         "bad_bands": "auto" if options.bad_bands is None else options.bad_bands,
         "bands": bands,
         "chunks": options.chunks,
+        "wavelengths": options.wavelengths,
         "scale": options.scale if scale is None else scale,
     }
     if options.mask is not None:

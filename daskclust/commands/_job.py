@@ -190,8 +190,9 @@ def job_mark(
     found |= {name: job[name] for name in ("columns", "label_column") if job.get(name)}
     # Only of jobs that keep labels apart.
     found |= {name: job[name] for name in ("hold_out", "groups") if job.get(name)}
-    # Only of maps that are smoothed.
-    found |= {name: job[name] for name in ("smooth", "min_pixels") if job.get(name)}
+    # Only of maps that are smoothed, and of bands that are named by what was given.
+    more = ("smooth", "min_pixels", "wavelengths")
+    found |= {name: job[name] for name in more if job.get(name)}
     for name in _PLACES:
         if job.get(name) is not None:
             given = job[name]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 
 from daskclust.colors import Legend
@@ -42,6 +43,7 @@ from daskclust.storage.urls import redact
 #: Options that are about pixels, and their values where they are not given.
 _OF_PIXELS = {
     **dict.fromkeys(("variable", "dims", "mask", "bad_bands", "chunks", "labels", "class_column")),
+    "wavelengths": None,
     **dict.fromkeys(("smooth", "min_pixels")),
     **{"nodata": "auto", "incomplete": "mask", "min_observed": 0.0, "scale": "none"},
     "unlabeled": (-1,),
@@ -203,10 +205,11 @@ class TableJob:
         codes = legend.encode(labels)
         if options.output is not None:
             named = None if legend.is_of_clusters else _names_of(legend)
-            plain = legend.noise is None  # else noise stays -1, in a table
+            # Noise stays -1, in a table.
+            plain = codes if legend.noise is None else da.where(codes == legend.noise, -1, codes)
             with progress.task("Table"):
                 self.table.write_labels(
-                    _as_text(codes, named) if named is not None else codes if plain else labels,
+                    _as_text(codes, named) if named is not None else plain,
                     options.output,
                     name=options.output_column,
                     overwrite=self.replace["--output"],

@@ -261,14 +261,17 @@ def check_smoothing(options: argparse.Namespace, model: Any) -> None:
         )
 
 
-def smooth_labels(options: argparse.Namespace, cube: Any, model: Any, labels: Any) -> Any:
-    """Return the labels of the map, smoothed as asked; lazy."""
-    if not options.smooth and not options.min_pixels:
-        return labels
-    proba = model.predict_proba(cube) if options.smooth else None
-    return cube.smooth(
-        labels, proba, strength=options.smooth or 0.0, min_pixels=options.min_pixels or 0
-    )
+def smooth_labels(
+    options: argparse.Namespace, cube: Any, model: Any, labels: Any, legend: Legend
+) -> Any:
+    """Return the values of the map, smoothed as asked; lazy.
+
+    Posteriors are those of the model's own classes, regions those of the map.
+    """
+    if options.smooth:
+        labels = cube.smooth(labels, model.predict_proba(cube), strength=options.smooth)
+    labels = legend.encode(labels)
+    return cube.smooth(labels, min_pixels=options.min_pixels) if options.min_pixels else labels
 
 
 _COLOR = re.compile(r"#[0-9a-f]{6}")
@@ -282,29 +285,35 @@ def read_class_colors(path: str) -> dict[str, str]:
     """
     text = Path(path).read_text(encoding="utf-8-sig")
     is_style = path.lower().endswith(".qml")
-    pairs = _of_style(path, text) if is_style else _of_lines(path, text)
+    pairs = (
+        _of_style(path, text)
+        if is_style
+        else pairs_of_lines(f"--colors {path!r}", text, ("class", "color"))
+    )
     if not pairs:
         raise ValueError(f"--colors {path!r} holds no class with a color; expected class,color.")
     for name, color in pairs.items():
-        if not _COLOR.fullmatch(color):
+        if not _COLOR.fullmatch(color.lower()):
             raise ValueError(
                 f"--colors {path!r} gives {name!r} the color {color!r}; expected #rrggbb, as in "
                 "#1f77b4."
             )
-    return pairs
+    return {name: color.lower() for name, color in pairs.items()}
 
 
-def _of_lines(path: str, text: str) -> dict[str, str]:
-    found = {}
+def pairs_of_lines(what: str, text: str, heads: tuple[str, str]) -> dict[str, str]:
+    """Return the lines of a CSV file of two columns, without a line of their `heads`."""
+    found: dict[str, str] = {}
     for number, line in enumerate(csv.reader(text.splitlines()), start=1):
         cells = [cell.strip() for cell in line]
-        if not any(cells) or (number == 1 and cells[-1].lower() in ("color", "colour")):
+        if not any(cells) or (number == 1 and cells[-1].lower().replace("ou", "o") == heads[1]):
             continue
         if len(cells) != 2:
             raise ValueError(
-                f"--colors {path!r}, line {number}, has {len(cells)} fields; expected class,color."
+                f"{what}, line {number}, has {len(cells)} fields; expected {','.join(heads)}."
             )
-        found[cells[0]] = cells[1].lower()
+        if found.setdefault(*cells) != cells[1]:
+            raise ValueError(f"{what} says two things of {cells[0]!r}; expected one line a class.")
     return found
 
 
@@ -583,7 +592,7 @@ def write_outputs(
     if "--model" in job.replace:
         with progress.task("Model"):
             save(model, options.model, overwrite=job.replace["--model"], attributes={JOB: stored})
-    labels = smooth_labels(options, cube, model, legend.encode(labels))
+    labels = smooth_labels(options, cube, model, labels, legend)
     if options.output is None:
         image = cube.to_map(labels)
     else:

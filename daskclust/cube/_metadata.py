@@ -140,6 +140,20 @@ def find_wavelengths(candidates: Iterable[tuple[Any, Any]], n_bands: int) -> Flo
     return None
 
 
+def given_wavelengths(values: Any, n_bands: int) -> Floats:
+    """Return band centers in nm as a caller gives them: of all bands, or of the first and last."""
+    found = in_nm(values, None, n_bands)
+    ends = in_nm(values, None, 2)
+    if found is None and ends is not None:
+        found = np.linspace(ends[0], ends[1], n_bands)
+    if found is None or not np.isfinite(found).all():
+        raise ValueError(
+            f"wavelengths holds {np.size(values)} values; expected {n_bands} positive numbers in "
+            "nm or micrometers, one for each stored band, or two: of the first and the last."
+        )
+    return found
+
+
 def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
     """int16 where that is known to suffice, else int32."""
     if n_clusters is None:

@@ -25,6 +25,7 @@ from daskclust.cube._metadata import (
     choose_block,
     find_dimensions,
     find_wavelengths,
+    given_wavelengths,
     meaning_of,
     nodata_values,
     role_of,
@@ -224,6 +225,7 @@ def open_cube(
     chunks: tuple[int, int] | None = None,
     quantization: Literal["auto", "alphaearth", "tessera"] | None = "auto",
     scales: Any = None,
+    wavelengths: ArrayLike | None = None,
 ) -> Cube:
     """Open an image cube in a file or store, or one that xarray or Dask holds.
 
@@ -283,6 +285,9 @@ def open_cube(
         by its bands ``A00`` to ``A63`` and its "no data", and TESSERA by `scales`.  None: values.
     scales : array of shape (y, x), store or path, default=None
         One float a pixel, of TESSERA.
+    wavelengths : array of float, shape (band,) or (2,), default=None
+        Centers of all stored bands in nm (or micrometers, if all are below 100), in place of
+        those that the file states; or of the first and the last, with equal steps between.
 
     Returns
     -------
@@ -360,9 +365,12 @@ def open_cube(
         codes = nodata_values(attributes, array.dtype, nodata)
         array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
         attributes = {name: attributes[name] for name in attributes if name not in _OF_CODES}
-    wavelengths = find_wavelengths(found.wavelengths, n_bands)
+    if wavelengths is None:
+        centers = find_wavelengths(found.wavelengths, n_bands)
+    else:
+        centers = given_wavelengths(wavelengths, n_bands)
     if bands is None:
-        kept = kept_bands(bad_bands, n_bands, found.attributes, wavelengths)
+        kept = kept_bands(bad_bands, n_bands, found.attributes, centers)
     else:
         kept = chosen_bands(bands, n_bands)
     grid = BlockGrid(
@@ -387,8 +395,8 @@ def open_cube(
         masked=isinstance(array, da.Array) and np.ma.isMaskedArray(array._meta),
         meaning=meaning if nodata is not None else replace(meaning, low=None, high=None),
     )
-    if wavelengths is not None and kept is not None:
-        wavelengths = wavelengths[kept]
+    if centers is not None and kept is not None:
+        centers = centers[kept]
     samples = sample_dtype(dtype)
     if dtype == np.float64 and found.encoded is not None and found.encoded.kind in "iu":
         # Decoded by xarray: the same samples as from the stored numbers.
@@ -398,7 +406,7 @@ def open_cube(
         pixels=None if source.array is not None else flatten(array.transpose(order), grid),
         excluded=None if mask is None else flatten(_read_mask(mask, name, grid.shape, place), grid),
         scale=scale if isinstance(scale, str) else _fixed_scaling(scale, source, samples),
-        wavelengths=wavelengths,
+        wavelengths=centers,
         place=place,
         attributes=found.attributes,
         dimension_names=names,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, unwrap
 from daskclust.estimator.base import center_space
 from daskclust.estimator.inputs import as_cube, check_rows
-from daskclust.persistence.origin import class_names_of
+from daskclust.persistence.origin import class_names_of, merged_classes_of
 from daskclust.reduction.label_profiles import Place
 
 #: No label.
@@ -52,9 +52,10 @@ class Labeled:
 
     def name(self, label: int) -> str:
         """Return what a label is called."""
+        usual = str(label)
         if self.classes is not None and 0 <= label < len(self.classes):
-            return str(self.classes[label])
-        return str(label) if self.model is None else _name_of(self.model, label)
+            usual = str(self.classes[label])
+        return usual if self.model is None else _name_of(self.model, label, usual)
 
     @property
     def wavelengths(self) -> Floats | None:
@@ -67,7 +68,11 @@ class Labeled:
         Else about the means, in units of the deviation of each feature.
         """
         space = None if self.model is None else center_space(self.model)
-        if space is None or self.X.shape[1] != self.model.n_features_in_:
+        if (
+            space is None
+            or self.X.shape[1] != self.model.n_features_in_
+            or merged_classes_of(self.model)
+        ):
             scale = np.where(deviations > 0, deviations, 1.0)
             return Place(means, scale**-2.0)
         centers = np.full((len(labels), space.centers.shape[1]), np.nan)
@@ -76,16 +81,17 @@ class Labeled:
         return Place(centers, space.feature_weights, space.metric)
 
 
-def _name_of(model: Any, label: int) -> str:
-    """Return what a model calls one of its labels, or its number."""
+def _name_of(model: Any, label: int, usual: str) -> str:
+    """Return what a model calls one of its labels, or what it is called otherwise."""
     names, owners = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
     if owners is None:
-        return names.get(label, str(label))
+        return names.get(label, usual)
     if not 0 <= label < len(owners) or owners[label] < 0:
         return str(label)
     # Clusters of a class.
     owner = model.classes_[owners[label]]
-    name = str(owner) if isinstance(owner, str) else names.get(int(owner), str(owner))
+    code = int(owners[label] if isinstance(owner, str) else owner)
+    name = names.get(merged_classes_of(model).get(code, code), str(owner))
     return f"{name} ({label})"
 
 
@@ -160,6 +166,13 @@ def _as_numbers(X: Any) -> tuple[Any, list[str]]:
     return convert(X).to_numpy(), names
 
 
+def _joined(labels: Ints, *, into: Mapping[int, int]) -> Ints:
+    out = labels.astype(np.int64)
+    for code, other in into.items():
+        out[labels == code] = other
+    return out
+
+
 def _codes(values: Array, *, classes: Array) -> Ints:
     """Numbers of labels that are text, out of sorted classes."""
     return np.searchsorted(classes, values).astype(np.int64)
@@ -179,7 +192,17 @@ def _labels(y: Any) -> tuple[Any, Array | None]:
 
 def _predicted(model: Any, X: Any) -> tuple[Any, Array | None]:
     """Return the labels that a model gives, as numbers, and their names if they are text."""
-    found = model.predict(X)
+    found, names = _numbered(model, model.predict(X))
+    into = merged_classes_of(model)
+    if not into or hasattr(model, "cluster_classes_"):
+        return found, names
+    if is_dask(found):
+        join = partial(_joined, into=into)
+        return found.map_blocks(join, dtype=np.int64, meta=np.empty(0, np.int64)), names
+    return _joined(np.asarray(found), into=into), names
+
+
+def _numbered(model: Any, found: Any) -> tuple[Any, Array | None]:
     classes = getattr(model, "classes_", None)
     if found.dtype.kind in "iu" or classes is None:
         return found, None

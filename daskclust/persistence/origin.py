@@ -20,12 +20,14 @@ __all__ = [
     "class_names_of",
     "clusters_are_classes",
     "described",
+    "merge_classes",
+    "merged_classes_of",
     "name_classes",
     "scene_of",
 ]
 
 #: Attributes of a model: the cube that it was fitted to, and names and colors of classes.
-_SCENE, _NAMES = "_cube_data", "_class_names"
+_SCENE, _NAMES, _MERGED = "_cube_data", "_class_names", "_merged_classes"
 _OF_CUBE = ("bands", "stored_bands", "wavelengths", "band_names", "dtype", "values", "units")
 
 
@@ -52,10 +54,12 @@ class Described(Entry):
             whole = isinstance(item, list) and all(isinstance(part, kind) for part in item)
             if not whole or len(item) != sizes.get("p", len(item)):
                 raise ModelFormatError(f"{name} holds {key} that are not those of its features.")
-        if "names" in value and not all(
+        if {"names", "into"} & value.keys() and not all(
             isinstance(part, dict) and all(map(_is_entry, part.items())) for part in value.values()
         ):
             raise ModelFormatError(f"{name} holds no texts by code.")
+        if not all(text.lstrip("-").isdecimal() for text in value.get("into", {}).values()):
+            raise ModelFormatError(f"{name} holds no codes by code.")
         return value
 
 
@@ -67,6 +71,7 @@ def _is_entry(item: tuple[str, Any]) -> bool:
 ENTRIES: Mapping[str, Entry] = {
     _SCENE: Described(_OF_CUBE),
     _NAMES: Described(("names", "colors")),
+    _MERGED: Described(("into",)),
 }
 
 
@@ -134,6 +139,20 @@ def class_names_of(model: Any) -> tuple[dict[int, str], dict[int, str]]:
     said = getattr(model, _NAMES, None) or {"names": {}, "colors": {}}
     names, colors = ({int(k): v for k, v in said[key].items()} for key in ("names", "colors"))
     return names, colors
+
+
+def merge_classes(model: Any, into: Mapping[int, int]) -> None:
+    """Let a fitted model remember which of its classes, by code, are others; {} forgets all."""
+    vars(model).pop(_MERGED, None)
+    if into:
+        said = {str(int(code)): str(int(other)) for code, other in into.items()}
+        setattr(model, _MERGED, {"into": said})
+
+
+def merged_classes_of(model: Any) -> dict[int, int]:
+    """Return what :func:`merge_classes` said of a model: another code by code."""
+    said = getattr(model, _MERGED, None) or {"into": {}}
+    return {int(code): int(other) for code, other in said["into"].items()}
 
 
 def bands_for(model: Any, cube: Any) -> list[int] | None:

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from daskclust.colors import NOISE_COLOR, Legend
-from daskclust.persistence.origin import class_names_of, clusters_are_classes
+from daskclust.persistence.origin import (
+    class_names_of,
+    clusters_are_classes,
+    merged_classes_of,
+)
 
 
 def legend_of(
@@ -24,6 +28,7 @@ def legend_of(
     get values above the largest code. For all other estimators the values are the numbers of the
     clusters; noise, where there may be any, follows them. `names` and `colors` are by class code,
     or by cluster number if clusters are not classes; the model remembers those that are missing.
+    Classes that were merged share a value.
 
     >>> import numpy as np
     >>> import daskclust
@@ -35,6 +40,27 @@ def legend_of(
     """
     remembered = class_names_of(model)
     names, colors = {**remembered[0], **(names or {})}, {**remembered[1], **(colors or {})}
+    return _merged(_whole_legend_of(model, names, colors), merged_classes_of(model))
+
+
+def _merged(legend: Legend, into: Mapping[int, int]) -> Legend:
+    """Give some values of a legend to others."""
+    if not into:
+        return legend
+    kept = [at for at, code in enumerate(legend.codes) if code not in into]
+    values = np.array(legend.codes) if legend.values is None else legend.values
+    return replace(
+        legend,
+        codes=tuple(legend.codes[at] for at in kept),
+        names=tuple(legend.names[at] for at in kept),
+        colors=tuple(legend.colors[at] for at in kept),
+        keys=values if legend.keys is None else legend.keys,
+        values=np.array([into.get(value, value) for value in values.tolist()]),
+        classes=legend.classes - into.keys(),
+    )
+
+
+def _whole_legend_of(model: Any, names: Mapping[int, str], colors: Mapping[int, str]) -> Legend:
     if not clusters_are_classes(model):
         k = n_clusters_of(model)
         if getattr(model, "_finds_noise", False):

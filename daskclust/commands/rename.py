@@ -1,0 +1,107 @@
+"""``daskclust rename``: other names for the classes of a saved model, some of them joined."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from daskclust.colors import Legend
+from daskclust.commands._written import job_of, pairs_of_lines
+from daskclust.persistence.origin import (
+    class_names_of,
+    merge_classes,
+    merged_classes_of,
+    name_classes,
+)
+from daskclust.report.legend import legend_of
+from daskclust.storage.outputs import JOB
+
+
+def add_command(commands: Any) -> None:
+    """Add ``rename`` to the command line."""
+    parser = commands.add_parser(
+        "rename",
+        usage="%(prog)s [options] MODEL FILE",
+        description="Give classes or clusters of a saved model other names. Those of one name "
+        "become one class. The model remembers it: predict and explain obey from then on.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a saved model, which is changed")
+    parser.add_argument(
+        "file", metavar="FILE", help="CSV of old,new: a name or a code, and its new name"
+    )
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import daskclust
+    from daskclust.persistence.models import save
+
+    model = daskclust.load(options.model)
+    text = Path(options.file).read_text(encoding="utf-8-sig")
+    pairs = pairs_of_lines(repr(options.file), text, ("old", "new"))
+    before = legend_of(model)
+    _rename(model, before, _by_code(options.file, before, pairs))
+    job = job_of(options.model)
+    # Another job's model: the maps of both have other codes, and no fit replaces it unasked.
+    said = json.dumps([job.get("mark"), sorted(pairs.items())])
+    mark = hashlib.sha256(said.encode()).hexdigest()[:16]
+    save(model, options.model, overwrite=True, attributes={JOB: {**job, "mark": mark}})
+    after = legend_of(model)
+    into = merged_classes_of(model)
+    found: list[dict[str, Any]] = []
+    for code, name in after.by_code.items():
+        joined = [old for old, other in into.items() if other == code and old in before.by_code]
+        was = [before.by_code[old] for old in (code, *joined)]
+        found.append({"code": code, "name": name, "was": was})
+    if options.json:
+        print(json.dumps({"command": "rename", "classes": found}, indent=2))
+        return 0
+    for at, item in enumerate(found):
+        before_it = ", ".join(item["was"])
+        shown = item["name"] if before_it == item["name"] else f"{item['name']} (was {before_it})"
+        print(f"{'' if at else 'Classes':<10}{item['code']:>3}  {shown}")
+    return 0
+
+
+def _by_code(path: str, legend: Legend, pairs: dict[str, str]) -> dict[int, str]:
+    """Return new names by code."""
+    codes = {str(code): code for code in legend.codes}
+    codes |= {name: code for code, name in legend.by_code.items()}
+    wrong = [name for name in pairs if name not in codes]
+    if wrong or not pairs:
+        what = f"names {', '.join(map(repr, wrong[:10]))}" if wrong else "holds no line"
+        raise ValueError(
+            f"{path!r} {what}; expected lines old,new, of the classes "
+            f"{', '.join(legend.names[:20])} or their codes."
+        )
+    if not all(pairs.values()):
+        raise ValueError(f"{path!r} has an empty new name; expected a text.")
+    new = {codes[name]: text for name, text in pairs.items()}
+    noise = legend.by_code.get(-1 if legend.noise is None else legend.noise)
+    if legend.noise in new or noise in new.values():
+        raise ValueError(f"{path!r} names {noise!r}, which is no class; expected classes alone.")
+    if len(new) < len(pairs):
+        raise ValueError(f"{path!r} names one class twice, by name and code; expected one line.")
+    return new
+
+
+def _rename(model: Any, legend: Legend, new: dict[int, str]) -> None:
+    """Let a model remember new names; classes of one new name become the first of them."""
+    groups: dict[str, list[int]] = {}
+    for code, name in legend.by_code.items():
+        groups.setdefault(new.get(code, name), []).append(code)
+    into = merged_classes_of(model)
+    names, colors = class_names_of(model)
+    for name, codes in groups.items():
+        first = codes[0]
+        joined = dict.fromkeys(codes[1:], first) if new.keys() & codes else {}
+        into = {code: joined.get(other, other) for code, other in into.items()} | joined
+        for code in codes:
+            if code in new:
+                names[first if code in joined else code] = name
+    name_classes(model, names, colors)
+    merge_classes(model, into)
