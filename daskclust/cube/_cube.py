@@ -677,8 +677,10 @@ class Cube:
         -----
         Ten sweeps of mean field over even and odd pixels, in blocks with 20 more pixels on
         each side.  A neighbor at the distance d of spectra counts ``exp(-d**2 / (2 m))``; m is
-        the median of d**2 in a sample, for which one pass is made at once.  Before the sieve,
-        the whole map is held by the workers, as 8 bytes a pixel; one task merges the regions
+        the median of d**2 in a sample, for which one pass is made at once.  *Memory of the
+        workers*: a block waits for the next line of blocks, so two lines of blocks are held,
+        ``4 (k + 2)`` bytes a pixel, and codes of the whole map, 2 bytes a pixel up to 128
+        classes; Dask spills both.  Time is linear in the pixels.  One task merges the regions
         at edges of blocks.
 
         Examples

@@ -7,6 +7,7 @@ neighbors; the sieve merges what blocks know of their regions.  Neither sees how
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import dask.array as da
@@ -17,10 +18,13 @@ from daskclust._types import Array, Bools, Ints
 from daskclust.cube._labels import align, as_numbers
 from daskclust.cube._reading import NEIGHBOR_PIXELS, CubeSource, Scaling, one_object, sample_pixels
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
+from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.kernels.smoothing import (
     MASKED,
     NONE,
     REACH,
+    BlockRegions,
+    OpenRegions,
     affinities,
     merge_open,
     regions_of,
@@ -51,40 +55,31 @@ def smoothed(cube: Any, labels: Any, proba: Any, strength: Any, min_pixels: Any)
     if not sweeps and not sieves:
         return given
     grid = cube.blocks
-    table = None
+    unknown = (math.nan,) * grid.count
     if sweeps:
         both = _swept(cube, given, proba, float(strength))
-        votes = _of_each(_votes, both, given, k=proba.shape[1])
-        table = da.blockwise(
-            _elected,
-            "o",
-            *(votes, "i"),
-            new_axes={"o": 1},
-            concatenate=False,
-            dtype=object,
-            meta=np.empty(0, object),
-            wanted=given.dtype,
+        left = _of_each(_left, both, given, chunks=unknown, dtype=given.dtype)
+        # Told what is left, too: so nobody needs the labels of a block after it was swept.
+        votes = _of_each(_votes, both, given, left, k=proba.shape[1])
+        table = _election(votes, given.dtype)
+        codes = _of_each(_decoded, both, table, chunks=grid.pixels, dtype=both.dtype)
+    else:
+        numbers_, names = as_numbers(labels, None)
+        table = da.from_array(
+            one_object((None if names is None else np.array(list(names.values())), None)), chunks=1
         )
-        codes = _of_each(_decoded, both, table, chunks=grid.pixels, dtype=np.int64)
-        if sieves:
-            codes = _sieved(codes, grid, int(min_pixels))
-        return _of_each(_rows, codes, given, table, chunks=given.chunks[0], dtype=given.dtype)
-    numbers_, names = as_numbers(labels, None)
-    codes = cube._per_block(
-        _spread_codes,
-        align(numbers_, cube.block_counts),
-        sizes=grid.pixels,
-        dtype=np.int64,
-        token="daskclust-codes",
-    )
-    codes = _sieved(codes, grid, int(min_pixels))
-    if names is not None:
-        table = da.from_array(one_object((np.array(list(names.values())), None)), chunks=1)
-    return _of_each(
-        *(_rows, codes, given, *(() if table is None else (table,))),
-        chunks=given.chunks[0],
-        dtype=given.dtype,
-    )
+        numbers = align(numbers_, cube.block_counts)
+        codes = cube._per_block(
+            _spread_codes,
+            numbers,
+            sizes=grid.pixels,
+            dtype=_signed(numbers.dtype),
+            token="daskclust-codes",
+        )
+        left = _of_each(_left, codes, given, chunks=unknown, dtype=given.dtype)
+    if sieves:
+        codes = _sieved(codes, grid, int(min_pixels))
+    return _of_each(_rows, codes, left, table, chunks=given.chunks[0], dtype=given.dtype)
 
 
 def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
@@ -158,43 +153,161 @@ def _swept(cube: Any, labels: da.Array, proba: da.Array, strength: float) -> da.
     _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, cube.n_valid, 0, scaling)
     gaps = squared_gaps(np.ascontiguousarray(one), np.ascontiguousarray(other))
     gaps = gaps[~np.isnan(gaps)]
-    spectra = cube._per_block(
-        _spread_spectra,
-        sizes=grid.pixels,
-        width=cube.shape[2] + 1,
-        dtype=np.result_type(scaling.dtype, np.float32),
-        token="daskclust-spectra",
-        scaling=scaling,
-    )
+    scale = 2 * float(np.median(gaps)) if len(gaps) else 0.0
     steps = tuple(
         max(size, reach)
         for size, reach in zip(grid.block, (min(REACH, n) for n in grid.shape), strict=True)
     )
     wide = tuple(_at_least(n, step) for n, step in zip(grid.shape, steps, strict=True))
-    beyond = {axis: (0, int(len(sizes) > 1)) for axis, sizes in enumerate(grid.chunks)}
-    alike = da.map_blocks(
-        _alike,
-        da.overlap.overlap(unflatten(spectra, grid), {**beyond, 2: 0}, "none"),
-        scale=2 * float(np.median(gaps)) if len(gaps) else 0.0,
-        sizes=grid.chunks,
-        chunks=(*grid.chunks, (2,)),
+    both = da.map_blocks(
+        _joined,
+        unflatten(shares, grid),
+        _affinities(cube, scaling, scale),
+        chunks=(*grid.chunks, (k + 2,)),
         dtype=np.float32,
         meta=np.empty((0, 0, 0), np.float32),
     )
-    around = {axis: REACH if len(sizes) > 1 else 0 for axis, sizes in enumerate(wide)} | {2: 0}
-    image = da.map_blocks(
-        _block_swept,
-        *(
-            da.overlap.overlap(part.rechunk((*wide, -1)), around, "none")
-            for part in (unflatten(shares, grid), alike)
-        ),
-        strength=strength,
-        sizes=wide,
-        chunks=(*wide, (2,)),
-        dtype=np.int32,
-        meta=np.empty((0, 0, 0), np.int32),
+    return flatten(_swept_blocks(both.rechunk((*wide, -1)), strength), grid)
+
+
+def _layer(image: da.Array, what: str, layer: Any, chunks: Any, dtype: Any) -> da.Array:
+    """Return an image whose blocks are those tasks of a layer that `what` names."""
+    meta = np.empty((0,) * len(chunks), dtype)
+    return da.Array(on_top_of(image, what, layer), what, chunks, meta=meta)
+
+
+# Blocks wait for the next line of blocks.  Parts that others need of them are copies, made before
+# anything else: views, as of ``dask.array.overlap``, would keep whole blocks, unseen by Dask.
+
+
+def _affinities(cube: Any, scaling: Scaling, scale: float) -> da.Array:
+    """Return how much each pixel is like those on the right and below: (y, x, 2)."""
+    grid = cube.blocks
+    inner = cube._per_block(
+        _block_alike,
+        sizes=(1,) * grid.count,
+        dtype=object,
+        token="daskclust-alike",
+        scaling=scaling,
+        scale=scale,
     )
-    return flatten(image, grid)
+    down, across = grid.numblocks
+    name = f"daskclust-affinities-{inner.name}"
+    first = f"daskclust-first-{inner.name}"
+    layer: dict[Any, Any] = {}
+    for i, j in np.ndindex(down, across):
+        number = i * across + j
+        layer[first, number] = task(_first, (inner.name, number))
+        beside = (first, number + 1) if j + 1 < across else None
+        below = (first, number + across) if i + 1 < down else None
+        layer[name, i, j, 0] = task(_alike, (inner.name, number), beside, below, scale)
+    return _layer(inner, name, layer, (*grid.chunks, (2,)), np.float32)
+
+
+def _block_alike(
+    ids: Ints,
+    excluded: Bools | None = None,
+    *,
+    source: CubeSource,
+    scaling: Scaling,
+    scale: float,
+) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
+    """Return affinities within a block, and its first and last column and line.
+
+    Of these the spectra, and before them whether the pixel is a row.
+    """
+    number = int(ids[0])
+    valid, values = source.pixels(number, excluded)
+    flat = np.zeros((len(valid), values.shape[1] + 1), np.result_type(scaling.dtype, np.float32))
+    flat[:, 0] = valid
+    flat[valid, 1:] = scaling(values[valid])
+    rows, _ = source.grid.region(number)
+    block = flat.reshape(rows.stop - rows.start, -1, flat.shape[1])
+    height, width, _ = block.shape
+    inner = affinities(block[:, :, 1:], block[:, :, 0] != 0, height, width, scale)
+    return inner, (block[:, :1].copy(), block[:1].copy()), (block[:, -1:].copy(), block[-1:].copy())
+
+
+def _first(part: Any) -> tuple[Array, Array]:
+    found: tuple[Array, Array] = part[1]
+    return found
+
+
+def _alike(part: Any, beside: Any, below: Any, scale: float) -> Array:
+    """Return the affinities of a block, with those to the blocks on the right and below."""
+    inner, _, (column, line) = part
+    out: Array = inner.copy()
+    for side, own, other in ((0, column, beside), (1, line, below)):
+        if other is not None:
+            pair = np.concatenate([own, other[side]], axis=1 - side)
+            found = affinities(pair[:, :, 1:], pair[:, :, 0] != 0, *own.shape[:2], scale)
+            (out[:, -1:] if side == 0 else out[-1:])[:, :, side] = found[:, :, side]
+    return out
+
+
+def _joined(shares: Array, alike: Array) -> Array:
+    return np.concatenate([shares, alike], axis=2)
+
+
+def _swept_blocks(image: da.Array, strength: float) -> da.Array:
+    """Sweep an image (y, x, classes and affinities), each block with `REACH` pixels around it."""
+    down, across = image.numblocks[:2]
+    edge, name = f"daskclust-edge-{image.name}", f"daskclust-swept-{strength}-{image.name}"
+    dtype = np.min_scalar_type(-max(image.shape[2] - 2, 2))
+    layer: dict[Any, Any] = {}
+
+    def part(i: int, j: int, side: int) -> Any:
+        if not (0 <= i < down and 0 <= j < across):
+            return None
+        key = (edge, i, j, side)
+        layer[key] = task(_edge, (image.name, i, j, 0), side)
+        return key
+
+    tops, lefts = (list(accumulate(sizes, initial=0)) for sizes in image.chunks[:2])
+    for i, j in np.ndindex(down, across):
+        core = (image.name, i, j, 0)
+        around = [
+            [part(i - 1, j - 1, 1), part(i - 1, j, 1), part(i - 1, j + 1, 1)],
+            [part(i, j - 1, 3), core, part(i, j + 1, 2)],
+            [part(i + 1, j - 1, 0), part(i + 1, j, 0), part(i + 1, j + 1, 0)],
+        ]
+        before = (REACH if i else 0) + (REACH if j else 0)
+        odd = (tops[i] + lefts[j] - before) % 2
+        # Told its own edges, too: so nobody needs the block after it was swept.
+        own = [part(i, j, side) for side in range(4)] if down * across > 1 else []
+        layer[name, i, j, 0] = task(_block_swept, around, own, strength, odd, dtype)
+    return _layer(image, name, layer, (*image.chunks[:2], (2,)), dtype)
+
+
+def _edge(block: Array, side: int) -> Array:
+    """Return lines of a block (0: first, 1: last) or columns (2, 3)."""
+    parts = (block[:REACH], block[-REACH:], block[:, :REACH], block[:, -REACH:])
+    return parts[side].copy()
+
+
+def _block_swept(around: Any, _: Any, strength: float, odd: int, dtype: Any) -> Array:
+    """Sweep a block; `around` holds three rows of blocks or their edges, None beyond the image."""
+    core = around[1][1]
+    k = core.shape[2] - 2
+    before = [REACH if part is not None else 0 for part in (around[0][1], around[1][0])]
+    after = [REACH if part is not None else 0 for part in (around[2][1], around[1][2])]
+    height, width = (sum(sizes) for sizes in zip(before, core.shape[:2], after, strict=True))
+    shares, alike = (
+        np.empty((height, width, k), np.float32),
+        np.empty((height, width, 2), np.float32),
+    )
+    places = [
+        (slice(0, first), slice(first, size - last), slice(size - last, size))
+        for size, first, last in zip((height, width), before, after, strict=True)
+    ]
+    for rows, line in zip(places[0], around, strict=True):
+        for at, (columns, part) in enumerate(zip(places[1], line, strict=True)):
+            if part is not None:
+                # Of a line of the neighbor at a corner: its end.
+                some = part[:, -REACH:] if at == 0 else part[:, :REACH] if at == 2 else part
+                shares[rows, columns], alike[rows, columns] = some[..., :k], some[..., k:]
+    found = swept(shares, alike, strength, odd)[places[0][1], places[1][1]]
+    return found.astype(dtype)
 
 
 def _at_least(size: int, step: int) -> tuple[int, ...]:
@@ -203,14 +316,20 @@ def _at_least(size: int, step: int) -> tuple[int, ...]:
     return (*(step,) * (count - 1), size - step * (count - 1))
 
 
+def _signed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of codes that holds labels and what is below 0."""
+    found = np.result_type(dtype, np.int8)
+    return found if found.kind == "i" else np.dtype(np.int64)
+
+
 def _spread_codes(
     ids: Ints, labels: Array, excluded: Bools | None = None, *, source: CubeSource
 ) -> Ints:
     """Put labels on the pixels of a block."""
     number = int(ids[0])
     valid, _ = source.valid(number, excluded)
-    out = np.full(source.grid.pixels_of(number), MASKED, np.int64)
-    plain = np.ma.filled(labels.astype(np.int64), NONE)
+    out = np.full(source.grid.pixels_of(number), MASKED, _signed(labels.dtype))
+    plain = np.ma.filled(labels.astype(out.dtype), NONE)
     if len(plain) and int(plain.min()) < NONE:
         raise ValueError(f"labels hold {plain.min()}; expected -1 (none) and numbers from 0 on.")
     out[valid] = plain
@@ -235,52 +354,23 @@ def _lacks(labels: Array) -> Bools:
     return absent | (np.ma.getdata(labels) == -1) if labels.dtype.kind == "i" else absent
 
 
-def _spread_spectra(
-    ids: Ints, excluded: Bools | None = None, *, source: CubeSource, scaling: Scaling
-) -> Array:
-    """Put spectra on the pixels of a block, and before them whether the pixel is a row."""
-    valid, values = source.pixels(int(ids[0]), excluded)
-    out = np.zeros((len(valid), values.shape[1] + 1), np.result_type(scaling.dtype, np.float32))
-    out[:, 0] = valid
-    out[valid, 1:] = scaling(values[valid])
-    return out
-
-
-def _alike(
-    block: Array, *, scale: float, sizes: tuple[tuple[int, ...], ...], block_id: Any = None
-) -> Array:
-    height, width = (part[at] for part, at in zip(sizes, block_id, strict=False))
-    return affinities(block[:, :, 1:], block[:, :, 0] != 0, height, width, scale)
-
-
-def _block_swept(
-    shares: Array,
-    alike: Array,
-    *,
-    strength: float,
-    sizes: tuple[tuple[int, ...], ...],
-    block_id: Any = None,
-) -> NDArray[np.int32]:
-    inner, odd = [], 0
-    for part, at in zip(sizes, block_id, strict=False):
-        before = REACH if at else 0
-        odd += sum(part[:at]) - before
-        inner.append(slice(before, before + part[at]))
-    found: NDArray[np.int32] = swept(
-        np.ascontiguousarray(shares), np.ascontiguousarray(alike), strength, odd % 2
-    )[tuple(inner)]
-    return found
-
-
 # Which label a column of posteriors stands for
 
 
-def _votes(both: Any, labels: Array, *, k: int) -> NDArray[np.object_]:
+def _left(codes: Any, labels: Array) -> Array:
+    """Return the labels of rows that have no code."""
+    codes = _only(codes)
+    codes = codes[:, 1] if codes.ndim == 2 else codes
+    codes = codes[codes != MASKED]
+    if len(codes) != len(labels):
+        raise ValueError(f"A block has {len(codes)} valid pixels but got {len(labels)} labels.")
+    return labels[codes == NONE]
+
+
+def _votes(both: Any, labels: Array, _: Array, *, k: int) -> NDArray[np.object_]:
     """Count which labels the rows have whose posterior is the highest in each column."""
     before = _only(both)[:, 1]
     before = before[before != MASKED]
-    if len(before) != len(labels):
-        raise ValueError(f"A block has {len(before)} valid pixels but got {len(labels)} labels.")
     there = before != NONE
     found, inverse = np.unique(np.ma.getdata(labels)[there], return_inverse=True)
     pairs, counts = np.unique(
@@ -289,14 +379,38 @@ def _votes(both: Any, labels: Array, *, k: int) -> NDArray[np.object_]:
     return one_object((k, found[pairs // k], pairs % k, counts))
 
 
-def _elected(votes: list[NDArray[np.object_]], *, wanted: Any) -> NDArray[np.object_]:
+def _election(votes: da.Array, wanted: Any) -> da.Array:
+    """Add up votes block by block, and elect the labels of all columns.
+
+    One after another: so Dask sweeps blocks in their order, and few of them wait for neighbors.
+    """
+    name = f"daskclust-elected-{votes.name}"
+    layer: dict[Any, Any] = {("sum-" + name, 0): (votes.name, 0)}
+    last = votes.numblocks[0] - 1
+    for i in range(last):
+        layer["sum-" + name, i + 1] = task(_added, ("sum-" + name, i), (votes.name, i + 1))
+    layer[name, 0] = task(_elected, ("sum-" + name, last), wanted)
+    return _layer(votes, name, layer, ((1,),), object)
+
+
+def _added(one: NDArray[np.object_], other: NDArray[np.object_]) -> NDArray[np.object_]:
+    k = one[0][0]
+    names, columns, counts = (
+        np.concatenate(pair) for pair in zip(one[0][1:], other[0][1:], strict=True)
+    )
+    values, inverse = np.unique(names, return_inverse=True)
+    pairs, at = np.unique(columns + k * inverse.ravel(), return_inverse=True)
+    total = np.zeros(len(pairs), np.int64)
+    np.add.at(total, at.ravel(), counts)
+    return one_object((k, values[pairs // k], pairs % k, total))
+
+
+def _elected(votes: NDArray[np.object_], wanted: Any) -> NDArray[np.object_]:
     """Return the most frequent label of each column, and which columns have any."""
-    parts = [part[0] for part in votes]
-    k = parts[0][0]
-    values, inverse = np.unique(np.concatenate([part[1] for part in parts]), return_inverse=True)
+    k, names, columns, counts = votes[0]
+    values, inverse = np.unique(names, return_inverse=True)
     table = np.zeros((k, max(len(values), 1)), np.int64)
-    columns = np.concatenate([part[2] for part in parts])
-    np.add.at(table, (columns, inverse.ravel()), np.concatenate([part[3] for part in parts]))
+    table[columns, inverse.ravel()] = counts
     known = table.sum(axis=1) > 0
     chosen = table.argmax(axis=1)
     if len(np.unique(chosen[known])) < known.sum():
@@ -310,7 +424,7 @@ def _elected(votes: list[NDArray[np.object_]], *, wanted: Any) -> NDArray[np.obj
 
 def _decoded(both: Any, table: Any) -> Ints:
     """Return the column of each pixel; one for which no label is known stays away."""
-    after, before = _only(both).astype(np.int64).T
+    after, before = _only(both).T
     _, known = _only(table)[0]
     strange = after >= 0
     strange[strange] = ~known[after[strange]]
@@ -318,13 +432,14 @@ def _decoded(both: Any, table: Any) -> Ints:
     return out
 
 
-def _rows(codes: Ints, labels: Array, table: Any = None) -> Array:
-    """Return codes of pixels as labels of rows, of the type of the labels; others stay."""
+def _rows(codes: Ints, left: Array, table: Any) -> Array:
+    """Return codes of pixels as labels of rows, and those that are left as they were."""
     codes = codes[codes != MASKED]
-    out = labels.copy()
-    there = codes >= 0
-    names = codes if table is None else _only(table)[0][0][codes]
-    out[there] = names[there].astype(labels.dtype)
+    names, there = _only(table)[0][0], codes >= 0
+    # As `left`, which may have a mask.
+    out = np.repeat(left[:1] if len(left) else np.zeros_like(left, shape=1), len(codes))
+    out[~there] = left
+    out[there] = codes[there] if names is None else names[codes[there]]
     return out
 
 
@@ -332,13 +447,15 @@ def _rows(codes: Ints, labels: Array, table: Any = None) -> Array:
 
 
 def _sieved(codes: da.Array, grid: BlockGrid, least: int) -> da.Array:
-    """Replace the small regions of a flat map; exact whatever the blocks."""
+    """Replace the small regions of a flat map; exact whatever the blocks.
+
+    Regions are found twice: they are larger than the map, which waits until all have been seen.
+    """
     ids = da.arange(grid.count, chunks=1, dtype=np.int64)
-    blocks = _of_each(_block_regions, ids, codes, grid=grid, least=least)
     verdicts = da.blockwise(
         _merged,
         "o",
-        *(_of_each(_opened, blocks), "i"),
+        *(_of_each(_opened, ids, codes, grid=grid, least=least), "i"),
         new_axes={"o": 1},
         concatenate=False,
         dtype=object,
@@ -346,18 +463,26 @@ def _sieved(codes: da.Array, grid: BlockGrid, least: int) -> da.Array:
         grid=grid,
         least=least,
     )
-    return _of_each(_block_replaced, ids, blocks, verdicts, chunks=grid.pixels, dtype=np.int64)
+    return _of_each(
+        _block_replaced,
+        *(ids, codes, verdicts),
+        chunks=grid.pixels,
+        dtype=codes.dtype,
+        grid=grid,
+        least=least,
+    )
 
 
-def _block_regions(ids: Ints, codes: Ints, *, grid: BlockGrid, least: int) -> NDArray[np.object_]:
+def _block_regions(
+    ids: Ints, codes: Ints, grid: BlockGrid, least: int
+) -> tuple[BlockRegions, OpenRegions]:
     rows, cols = grid.region(int(ids[0]))
-    image = codes.reshape(rows.stop - rows.start, -1)
-    return one_object(regions_of(image, least, (rows.start, cols.start), grid.shape[1]))
+    image = codes.reshape(rows.stop - rows.start, -1).astype(np.int64)
+    return regions_of(image, least, (rows.start, cols.start), grid.shape[1])
 
 
-def _opened(block: NDArray[np.object_]) -> NDArray[np.object_]:
-    """Leave the map behind: only what others have to know travels."""
-    return one_object(block[0][1])
+def _opened(ids: Ints, codes: Ints, *, grid: BlockGrid, least: int) -> NDArray[np.object_]:
+    return one_object(_block_regions(ids, codes, grid, least)[1])
 
 
 def _merged(
@@ -366,5 +491,6 @@ def _merged(
     return one_object(merge_open([b[0] for b in blocks], grid.numblocks, least, grid.shape[1]))
 
 
-def _block_replaced(ids: Ints, block: NDArray[np.object_], verdicts: Any) -> Ints:
-    return replaced(block[0][0], _only(verdicts)[0][int(ids[0])]).ravel()
+def _block_replaced(ids: Ints, codes: Ints, verdicts: Any, *, grid: BlockGrid, least: int) -> Ints:
+    found, _ = _block_regions(ids, codes, grid, least)
+    return replaced(found, _only(verdicts)[0][int(ids[0])]).ravel().astype(codes.dtype)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from dask.callbacks import Callback
 
 from daskclust import open_cube
 
@@ -155,3 +158,45 @@ def test_mistakes_are_told() -> None:
         cube.smooth(labels.astype(float), rows)
     with pytest.raises(ValueError, match="not of one model"):
         cube.smooth(np.zeros_like(labels), rows).compute()
+
+
+class Held(Callback):
+    """Counts the bytes that chunks hold at once: of views, those of the whole array."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        super().__init__(posttask=self._count)
+
+    def _count(self, key, result, graph, state, worker) -> None:
+        found: dict[int, int] = {}
+        values = list(state["cache"].values())
+        while values:
+            value = values.pop()
+            if isinstance(value, list | tuple):
+                values.extend(value)
+            elif isinstance(value, np.ndarray):
+                while isinstance(value.base, np.ndarray):
+                    value = value.base
+                found[id(value)] = value.nbytes
+        self.most = max(self.most, sum(found.values()))
+
+
+def test_what_waits_for_neighbors_does_not_grow_with_the_lines() -> None:
+    k, width, block = 20, 80, 40
+
+    def most(height: int) -> int:
+        rng = np.random.default_rng(0)
+        cube = opened(rng.random((height, width, 4), np.float32), (block, block))
+        proba = cube.samples.map_blocks(
+            lambda x: np.repeat(x, k // 4, axis=1), chunks=(cube.samples.chunks[0], (k,))
+        )
+        labels = proba.map_blocks(np.argmax, axis=1, drop_axis=1, dtype=np.int64)
+        image = cube.to_map(cube.smooth(labels, proba, min_pixels=4))
+        target = zarr.create_array({}, shape=image.shape, chunks=(block, block), dtype="i4")
+        with dask.config.set(scheduler="sync"), Held() as held:
+            da.store(image, target)
+        return held.most
+
+    low, high = 6 * block, 24 * block
+    # Of a pixel two codes of a byte are held; its posteriors have 80.
+    assert most(high) - most(low) < 5 * (high - low) * width
