@@ -229,10 +229,7 @@ _current: ContextVar[Progress | None] = ContextVar("daskclust_work", default=Non
 
 @contextmanager
 def showing(
-    name: str,
-    total: int | None,
-    passes: Callable[[], int],
-    link: Callable[[], str | None],
+    name: str, total: int | None, passes: Callable[[], int], link: Callable[[], str | None]
 ) -> Iterator[None]:
     """Show how far a fit is that takes more than two seconds; see :meth:`Progress.task`.
 

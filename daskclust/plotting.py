@@ -181,7 +181,6 @@ def draw_bands(
 
 
 def _with_gaps(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
-    """Break a line where bands are left out."""
     if bands is None:
         return x, values
     at = np.flatnonzero(np.diff(bands) > 1) + 1

@@ -351,12 +351,7 @@ class LabelsFolder(Output):
     """A folder of Parquet files with a small file of ours, none of the table's own files in it."""
 
     def __init__(
-        self,
-        place: str,
-        column: str,
-        sources: Sequence[Path] = (),
-        *,
-        overwrite: bool = False,
+        self, place: str, column: str, sources: Sequence[Path] = (), *, overwrite: bool = False
     ) -> None:
         super().__init__(place, "folder of labels", overwrite=overwrite)
         self.column, self.sources = column, sources
@@ -551,7 +546,6 @@ def _retries_of(files: Sequence[Path]) -> Retries:
 
 
 def _files_of(path: str) -> list[Path]:
-    """Local files that a path or pattern means."""
     is_pattern = any(mark in path for mark in "*?[") and not Path(path).exists()
     found = sorted(map(Path, glob.glob(path))) if is_pattern else [Path(path)]
     if not found or not found[0].exists():
@@ -766,7 +760,6 @@ def _labeled(part: Any, length: int) -> tuple[Ints, NDArray[Any]]:
 
 
 def _distinct(part: Any, length: int) -> NDArray[Any]:
-    """Labels that occur in a part."""
     return np.unique(_labeled(part, length)[1])
 
 

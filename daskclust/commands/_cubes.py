@@ -18,7 +18,6 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 
 
 def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -> None:
-    """Add the cube and the options of :func:`daskclust.open_cube`."""
     group = parser.add_argument_group("data")
     group.add_argument(
         "cube",
@@ -86,7 +85,6 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
 
 
 def as_names(text: str) -> tuple[str, ...]:
-    """Read names separated by commas, for ``argparse``."""
     return tuple(part.strip() for part in text.split(","))
 
 
@@ -134,7 +132,6 @@ def _chunks(text: str) -> tuple[int, int]:
 
 
 def integers(text: str) -> tuple[int, ...]:
-    """Read integers separated by commas, for ``argparse``."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
@@ -197,7 +194,6 @@ def store_and_variable(text: str) -> tuple[str, str | None]:
 
 
 def open_cube_of(options: argparse.Namespace, *, scale: Any = None, bands: Any = None) -> Any:
-    """Open the cube that the options describe, or only some of its bands."""
     import daskclust
 
     if options.cube is None:
@@ -280,7 +276,6 @@ def sources_of(flag: str, text: str | None) -> dict[str, str | None]:
 
 
 def add_resampling(group: Any, flags: str) -> None:
-    """Add ``--resample-labels`` to a group of arguments."""
     group.add_argument(
         "--resample-labels",
         action="store_true",
@@ -289,7 +284,6 @@ def add_resampling(group: Any, flags: str) -> None:
 
 
 def add_known_classes(group: Any, flags: str) -> None:
-    """Add ``--truth``, and what is said of files of classes, to a group of arguments."""
     group.add_argument(
         "--class-column",
         metavar="NAME",

@@ -89,7 +89,6 @@ def _help_for(arguments: Sequence[str]) -> str | None:
 
 
 def _by_word(classes: Mapping[str, type]) -> dict[str, type]:
-    """Estimators by the words that name them: their class, and some that are easier to read."""
     words = {name.lower(): kind for name, kind in classes.items()}
     for word, name in _OTHER_WORDS.items():
         words[word] = classes[name]
@@ -97,7 +96,6 @@ def _by_word(classes: Mapping[str, type]) -> dict[str, type]:
 
 
 def _preferred(classes: Mapping[str, type]) -> list[str]:
-    """Return one word for each estimator."""
     easier = {name: word for word, name in _OTHER_WORDS.items()}
     return sorted(easier.get(name, name.lower()) for name in classes)
 
@@ -123,7 +121,6 @@ def _value(text: str) -> Any:
 
 
 def flags_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters that were given, by name."""
     from daskclust.persistence.models import registry
 
     known = {param for kind in registry().values() for param in kind().get_params(deep=False)}
@@ -165,17 +162,7 @@ def make_estimator(options: argparse.Namespace) -> Any:
 
 
 def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
-    """Refuse more clusters than there can be rows, before anything is read.
-
-    Parameters
-    ----------
-    params : mapping
-        Of the estimator.
-    most : int
-        Rows at most.
-    unit : str
-        What a row is: ``"pixels"``, ``"rows"``.
-    """
+    """Refuse more clusters than there can be rows, before anything is read."""
     for name in ("n_clusters", "n_components"):
         count = params.get(name)
         if isinstance(count, int) and count > most:
@@ -234,7 +221,6 @@ class Described:
 
 
 def summary_of(kind: type) -> str:
-    """Return the first sentence about a class."""
     return _plain((inspect.getdoc(kind) or "").partition("\n\n")[0])
 
 
@@ -259,7 +245,6 @@ def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, Described
 
 
 def _entries(kind: type) -> list[tuple[list[str], str, str]]:
-    """Return names, type and description of each entry under "Parameters"."""
     section = _SECTION.search(inspect.getdoc(kind) or "")
     found: list[tuple[list[str], str, list[str]]] = []
     for line in (section[1] if section else "").splitlines():

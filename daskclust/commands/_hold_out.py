@@ -18,7 +18,6 @@ _MOST_ROWS, _TREES = 100_000, 100
 
 
 def add_hold_out_arguments(group: Any) -> None:
-    """Add ``--hold-out`` and ``--baseline`` to a group of arguments."""
     group.add_argument(
         "--hold-out",
         type=_share,
@@ -27,9 +26,7 @@ def add_hold_out_arguments(group: Any) -> None:
         "--groups, and tell the accuracy on them",
     )
     group.add_argument(
-        "--baseline",
-        action="store_true",
-        help="tell that of 1-NN and a random forest, too",
+        "--baseline", action="store_true", help="tell that of 1-NN and a random forest, too"
     )
 
 
@@ -44,7 +41,6 @@ def _share(text: str) -> float:
 
 
 def check_hold_out(options: argparse.Namespace, has_labels: bool) -> None:
-    """End the program where there is nothing to keep apart."""
     for flag, needs in (("baseline", options.hold_out), ("groups", options.hold_out)):
         if getattr(options, flag) and needs is None:
             options.parser.error(f"--{flag} is about the labels kept apart; give --hold-out 0.3")
@@ -57,20 +53,10 @@ def check_hold_out(options: argparse.Namespace, has_labels: bool) -> None:
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Labels divided in two.
+    """Labels divided in two: `y` for the fit, `rows` and `labels` kept apart.
 
-    Attributes
-    ----------
-    y : tuple of ndarray
-        Rows and labels that the fit learns from.
-    rows, labels : ndarray
-        Those that are kept apart.
-    unit : str
-        What was kept whole.
-    n_groups, n_held : int
-        Of these, in all and kept apart.
-    alone : list of str
-        Classes of one group, which the fit learns from whole.
+    `unit` is what was kept whole: `n_groups` of them, `n_held` apart. Classes of one group
+    (`alone`) go to the fit whole.
     """
 
     y: tuple[Ints, Array]
@@ -120,7 +106,6 @@ class HoldOut:
         return np.array([legend.by_code.get(code, str(code)) for code in labels.tolist()])
 
     def _baselines(self, samples: Any, seed: int) -> dict[str, Any]:
-        """Fit 1-NN and a random forest to the same labels."""
         from sklearn.ensemble import RandomForestClassifier
         from sklearn.impute import SimpleImputer
         from sklearn.neighbors import KNeighborsClassifier

@@ -40,7 +40,6 @@ _NOT_CONFIGURATION = {"run", "parser", "arguments", "config", "json", "dry_run",
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
-    """Add ``--config``, ``--json``, ``--dry-run`` and ``--overwrite``; return their group."""
     group = parser.add_argument_group("run")
     group.add_argument(
         "--config",
@@ -93,7 +92,6 @@ def _read(path: Path) -> Mapping[str, Any]:
 def _as_flags(
     parser: argparse.ArgumentParser, path: Path, job: Mapping[str, Any], argv: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Write a job as arguments: flags, and the positional one."""
     actions = {name: action for action in parser._actions for name in action.option_strings}
     chosen_here = any(word.split("=")[0] in _EXCLUSIVE for word in argv)
     flags: list[str] = []
@@ -217,7 +215,6 @@ def checkpoint_path(options: argparse.Namespace, mark: str) -> Path | None:
 
 
 def check_resumable(options: argparse.Namespace, mark: str) -> None:
-    """Refuse a checkpoint that cannot be read or written, before a cluster is started."""
     path = checkpoint_path(options, mark)
     if options.checkpoint is None or path is None:
         return
@@ -229,17 +226,9 @@ def check_resumable(options: argparse.Namespace, mark: str) -> None:
 def alone(
     options: argparse.Namespace, outputs: Iterable[str], mark: str | None = None
 ) -> AbstractContextManager[None]:
-    """Keep the outputs, and the checkpoint of a fit, for this process.
+    """Keep the outputs (flags), and the checkpoint of a fit with this mark, for this process.
 
     Two runs would compute the same, or for one place, and the second learn it at its end.
-
-    Parameters
-    ----------
-    options : Namespace
-    outputs : iterable of str
-        Flags of what is written.
-    mark : str, optional
-        Of a fit.
     """
     given = (local_path(getattr(options, flag[2:].replace("-", "_"))) for flag in outputs)
     places = [place for place in given if place is not None]
@@ -316,12 +305,7 @@ def run_fit(
 
 
 def fit_by(
-    client: Any,
-    options: argparse.Namespace,
-    model: Any,
-    job: Any,
-    progress: Progress,
-    began: float,
+    client: Any, options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
 ) -> dict[str, Any]:
     """Do what :func:`run_fit` does, on a cluster that is there."""
     import daskclust
@@ -368,7 +352,6 @@ def fit_by(
 def run_predict(
     options: argparse.Namespace, model: Any, job: Any, progress: Progress, began: float
 ) -> dict[str, Any]:
-    """Label rows by a model, write what was asked for, and return what became of it."""
     with (
         alone(options, job.replace),
         open_client(options, useful_workers=job.parts, progress=progress),

@@ -123,7 +123,6 @@ def make_plan(
 
 
 def check_memory(plan: Mapping[str, Any]) -> None:
-    """Raise where blocks do not fit the workers."""
     if plan.get("fits") is False:
         raise MemoryPlanError(
             f"A worker would need about {format_bytes(plan['peak_memory_a_worker'])} of its "
@@ -134,7 +133,6 @@ def check_memory(plan: Mapping[str, Any]) -> None:
 
 
 def plan_as_text(plan: Mapping[str, Any]) -> str:
-    """Write a plan for people."""
     passes = ", ".join(
         f"{name.replace('_', ' ')} {'?' if count is None else count}"
         for name, count in plan["passes"].items()

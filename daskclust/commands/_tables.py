@@ -60,7 +60,6 @@ _INSTEAD = {
 def add_table_arguments(
     parser: argparse.ArgumentParser, *, label_column: bool = False, output: bool = True
 ) -> None:
-    """Add the options about the columns of a table."""
     group = parser.add_argument_group("tables", "CUBE may be a table: Parquet or CSV.")
     group.add_argument(
         "--columns",
@@ -121,8 +120,6 @@ def _holds_table(path: str) -> bool:
 
 @dataclass(frozen=True)
 class TableJob:
-    """A fit or prediction of the rows of a table, opened and checked."""
-
     options: argparse.Namespace
     table: Any
     plan: dict[str, Any]
@@ -138,17 +135,14 @@ class TableJob:
 
     @property
     def parts(self) -> int:
-        """Partitions."""
         return int(self.table.frame.npartitions)
 
     @property
     def data(self) -> Any:
-        """The features."""
         return self.table.samples
 
     @property
     def samples(self) -> Any:
-        """The features."""
         return self.table.samples
 
     def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
@@ -163,7 +157,6 @@ class TableJob:
         return found, f"groups of {column}"
 
     def count(self, progress: Progress) -> int:
-        """Count the rows."""
         with progress.task("Rows"):
             n = sum(self.table.lengths)
         if n == 0:
@@ -171,7 +164,6 @@ class TableJob:
         return n
 
     def labels(self) -> Any:
-        """Read the column of labels."""
         if self.table.label_column is None:
             return None
         rows, labels = self.table.labels()
@@ -186,7 +178,6 @@ class TableJob:
         """Names of classes are their labels."""
 
     def facts(self, command: str) -> dict[str, Any]:
-        """Return the number of rows, and the columns."""
         return {"rows": sum(self.table.lengths), "columns": list(self.table.columns)}
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
@@ -237,7 +228,6 @@ class TableJob:
             self._write_report(model, legend, found, progress)
 
     def _more_columns(self, model: Any) -> dict[str, Any]:
-        """Return the columns that are written beside the labels."""
         made: dict[str, Callable[[Any], Any]] = {
             "score": lambda X: model.score_samples(X),
             "uncertainty": partial(margins, model),
@@ -249,7 +239,6 @@ class TableJob:
         }
 
     def _known_classes(self, model: Any) -> dict[str, tuple[Any, Any]]:
-        """Return the known classes of the rows, and their names."""
         columns = {"labels": self.table.label_column, "truth": self.options.truth}
         found = {}
         for name, column in columns.items():
@@ -292,7 +281,6 @@ def feature_names(table: Any) -> list[str]:
 
 
 def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, Any]) -> TableJob:
-    """Open and check whatever a fit to the rows of a table will need."""
     if options.label_column is not None and not takes_labels(model):
         options.parser.error(
             f"{type(model).__name__} takes no labels, so no --label-column; name the features with "
@@ -313,7 +301,6 @@ def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, 
 
 
 def open_table_to_predict(options: argparse.Namespace, model: Any) -> TableJob:
-    """Open and check whatever labels of a table by a saved model will need."""
     check_margin(options, model)
     table = table_for(options, model)
     mark = job_mark(options, model.get_params(deep=False), options.model)
@@ -361,12 +348,8 @@ def _open(
 
 
 def _check_outputs(
-    options: argparse.Namespace,
-    table: Any,
-    mark: str,
-    inputs: dict[str, str | None] | None = None,
+    options: argparse.Namespace, table: Any, mark: str, inputs: dict[str, str | None] | None = None
 ) -> dict[str, bool]:
-    """Refuse outputs before anything is computed."""
     places = {"the table": None, **(inputs or {})}
     for path in paths_of(options.cube).values():
         # Of a pattern all files.

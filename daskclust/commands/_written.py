@@ -43,7 +43,6 @@ OUTPUTS = ("output", "model", "report", "uncertainty", "score")
 
 
 def outputs_of(options: argparse.Namespace) -> dict[str, Output]:
-    """Return what the options ask to be written, of a cube."""
     found: dict[str, Output] = {}
     for name in OUTPUTS:
         place = getattr(options, name, None)
@@ -72,11 +71,7 @@ def places_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def check_outputs(
-    outputs: Mapping[str, Output],
-    inputs: Mapping[str, str | None],
-    *,
-    mark: str,
-    overwrite: bool,
+    outputs: Mapping[str, Output], inputs: Mapping[str, str | None], *, mark: str, overwrite: bool
 ) -> dict[str, bool]:
     """Refuse outputs that exist, cannot be written, are inputs, or share a place.
 
@@ -119,7 +114,6 @@ def _place(path: str) -> Path:
 
 
 def check_report(options: argparse.Namespace) -> None:
-    """Refuse a report where pictures cannot be drawn."""
     if options.report is not None and importlib.util.find_spec("matplotlib") is None:
         raise ImportError(
             "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
@@ -127,7 +121,6 @@ def check_report(options: argparse.Namespace) -> None:
 
 
 def check_writable(flag: str, name: str, path: Path) -> None:
-    """Refuse a file or folder that could not be made."""
     parent = path.parent
     while not parent.exists():
         parent = parent.parent
@@ -146,7 +139,6 @@ _KINDS = {
 
 
 def add_uncertainty_argument(parser: Any) -> None:
-    """Add ``--uncertainty`` to a parser or a group of one."""
     parser.add_argument(
         "--uncertainty",
         metavar="STORE",
@@ -161,7 +153,6 @@ def margin_kind(model: Any) -> str | None:
 
 
 def check_margin(options: argparse.Namespace, model: Any) -> None:
-    """End the program where ``--uncertainty`` asks for what a model cannot tell."""
     if options.uncertainty is not None and margin_kind(model) is None:
         options.parser.error(
             f"{type(model).__name__} has no margin, so no --uncertainty; estimators with "
@@ -232,7 +223,6 @@ def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
 
 
 def add_smoothing_arguments(parser: Any) -> None:
-    """Add ``--smooth`` and ``--min-pixels`` to a parser or a group of one."""
     parser.add_argument(
         "--smooth",
         nargs="?",
@@ -250,7 +240,6 @@ def add_smoothing_arguments(parser: Any) -> None:
 
 
 def check_smoothing(options: argparse.Namespace, model: Any) -> None:
-    """End the program where the map cannot be smoothed as asked."""
     if options.smooth is not None and not 0 <= options.smooth < float("inf"):
         options.parser.error(f"--smooth {options.smooth}; expected a finite number from 0 on")
     if options.min_pixels is not None and options.min_pixels < 0:
@@ -429,13 +418,11 @@ def agreements(
 
 
 def agreements_in(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what :func:`agreements` has found, by what was compared with."""
     keys = {name: f"agreement_with_{name}" for name in ("truth", "labels")}
     return {name: found[key] for name, key in keys.items() if key in found}
 
 
 def classes_as_text(found: Mapping[str, Any]) -> list[str]:
-    """Write the pixels of each cluster, or a line for each class that has a name of its own."""
     if "sizes" not in found:
         return []
     classes = found["classes"]
@@ -452,7 +439,6 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
 
 
 def _accuracy(scores: Mapping[str, Any]) -> str:
-    """Write the accuracy, by what it is."""
     if scores["compared_by"] is None:
         return ""
     if scores["compared_by"] == "matching":
@@ -467,7 +453,6 @@ def _accuracy(scores: Mapping[str, Any]) -> str:
 
 
 def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
-    """Write the agreement with known classes, and accuracies class by class."""
     lines = []
     for name in ("truth", "labels"):
         scores = found.get(f"agreement_with_{name}")
@@ -531,7 +516,6 @@ def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
 
 
 def fit_as_text(found: Mapping[str, Any]) -> str:
-    """Write the results of a fit for people."""
     lines = [
         f"Rows      {found['rows']} clustered by {len(found['columns'])} columns"
         if "rows" in found
@@ -693,7 +677,6 @@ def _write_score(
     replace: dict[str, bool],
     progress: Progress,
 ) -> None:
-    """Write the map of scores: how normal each pixel is."""
     meaning = (type(model).score_samples.__doc__ or "").partition("\n")[0]
     with progress.task("Score"):
         cube.write_map(
@@ -705,7 +688,6 @@ def _write_score(
 
 
 def add_score_argument(parser: Any) -> None:
-    """Add ``--score`` to a parser or a group of one."""
     parser.add_argument(
         "--score",
         metavar="STORE",
@@ -714,7 +696,6 @@ def add_score_argument(parser: Any) -> None:
 
 
 def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
-    """Add the pixels of each class to results, as JSON values."""
     found["sizes"] = summary.sizes.tolist()
     found["classes"] = [
         {"code": code, "name": name, "pixels": size}

@@ -32,18 +32,9 @@ _SPLIT_EVERY = 8
 
 @dataclass(frozen=True)
 class Sample:
-    """A measured pass over groups that hold next to nothing.
+    """A measured pass over groups that hold next to nothing; a group is what one task goes over.
 
-    Attributes
-    ----------
-    groups : int
-        A group is what one task goes over: usually one or two for each worker thread.
-    state_bytes : int
-        Of what each task is sent: centers, weights.
-    seconds : float
-        Of the clock.
-    client_seconds, scheduler_seconds, worker_seconds : float
-        Of the processors of client, scheduler, and all workers together.
+    `state_bytes` is what each task is sent; `seconds` are of the clock, the others of processors.
     """
 
     groups: int
@@ -93,7 +84,6 @@ class Cost:
         return cls(*(found / size).tolist())
 
     def of(self, groups: int, state_bytes: int) -> float:
-        """Return the seconds of a pass."""
         return float(
             _features(groups, state_bytes) @ np.array([self.constant, self.task, self.byte])
         )
@@ -101,18 +91,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a pass is expected to take.
+    """What a pass is expected to take: on the rows, on the slowest core, and beside that.
 
-    Attributes
-    ----------
-    work_seconds : float
-        On the rows, on the slowest core.
-    overhead_seconds : float
-        Of the clock, beside that.
-    efficiency : float
-        Work in the whole.
-    scheduler_share : float
-        Of the time, that the scheduler is busy.
+    `scheduler_share` is the share of the time that the scheduler is busy.
     """
 
     cores: int
@@ -158,17 +139,7 @@ class CostModel:
         state_bytes: int,
         groups_a_core: int = 1,
     ) -> Forecast:
-        """Say what a pass would take.
-
-        Parameters
-        ----------
-        cores : int
-            Worker threads.
-        rows_a_second : float
-            Of one core, by itself.
-        groups_a_core : int, default=1
-            1 for rows kept in memory, 2 for rows that are read in each pass.
-        """
+        """Say what a pass would take; a core has 2 groups where rows are read in each pass."""
         groups = cores * groups_a_core
         work = rows / cores / rows_a_second
         overhead = self.seconds.of(groups, state_bytes)
@@ -202,7 +173,6 @@ class CostModel:
         return low
 
     def as_json(self) -> dict[str, dict[str, float]]:
-        """Return the coefficients."""
         return {field.name: asdict(getattr(self, field.name)) for field in fields(self)}
 
 
@@ -232,15 +202,7 @@ def steps_to(n: int) -> list[int]:
 def rows_for(client: Any, worker: str, limit: int, p: int, k: int, seconds: float) -> int:
     """Return how many rows keep a thread of a worker busy for so long in a pass.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    worker : str
-        Address.
-    limit : int
-        Bytes of memory for each thread; 0 means unknown.
-    p, k : int
-        Features and clusters.
+    `limit` is bytes of memory for each thread, 0 where unknown.
     """
     trial = 20_000
     rows = MadeRows(client, [worker], trial, p)
@@ -271,29 +233,10 @@ def measure_scaling(
 ) -> list[dict[str, Any]]:
     """Measure passes on 1, 2, 4, ... workers, with rows that grow with them and that do not.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    threads : dict of str to int
-        Of each worker.
-    rows_a_thread : int
-        In weak scaling; in strong scaling, of the first worker's threads.
-    repeats : int
-        Rounds; in each, a pass of the engine and one of every worker alone take turns.
-    say : callable(str)
-
-    Returns
-    -------
-    list of dict
-        For each kind and number of workers: ``kind``, ``workers``, ``cores``, ``rows``,
-        ``seconds`` of a pass, ``alone_seconds`` of the slowest core in passes that
-        neither client nor scheduler take part in, ``rows_a_second_and_core``,
-        ``efficiency`` against one worker, ``possible`` (the same of cores alone),
-        ``share_of_possible``, and ``scheduler_share`` of the time of one core.
-
-    Notes
-    -----
-    The shortest pass of each kind counts: what else runs on the machine only adds.
+    In strong scaling there are `rows_a_thread` for the threads of the first worker. In each of the
+    `repeats` a pass of the engine and one of every worker alone take turns; the shortest pass of
+    each kind counts: what else runs on the machine only adds. ``alone_seconds`` are of the slowest
+    core in passes that neither client nor scheduler take part in, ``possible`` is their efficiency.
     """
     workers = list(threads)
     state = centers_of(k, p)
@@ -352,17 +295,7 @@ def measure_overhead(
     repeats: int,
     say: Callable[[str], None],
 ) -> list[Sample]:
-    """Measure passes over blocks that hold next to nothing.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    places : sequence of sequences of str
-        Workers of the groups, for each number of groups to measure.
-    state_bytes : sequence of int
-        Sizes of states.
-    say : callable(str)
-    """
+    """Measure passes over blocks that hold next to nothing, one a worker of `places`."""
     p = 5
     found = []
     processes = _one_a_process(client)
@@ -406,7 +339,6 @@ _CORES = (64, 256, 512, 1024, 4096)
 
 
 def run_scaling(options: argparse.Namespace) -> int:
-    """Measure the cluster that was asked for; print a table or JSON, and draw."""
     progress = Progress()
     if options.picture is not None:
         _check_picture(options.picture)
@@ -444,10 +376,7 @@ def run_scaling(options: argparse.Namespace) -> int:
             "passes": [
                 asdict(
                     model.forecast(
-                        rows=options.rows,
-                        cores=count,
-                        rows_a_second=rate,
-                        state_bytes=state_bytes,
+                        rows=options.rows, cores=count, rows_a_second=rate, state_bytes=state_bytes
                     )
                 )
                 for count in cores
@@ -565,7 +494,6 @@ def _as_text(found: Mapping[str, Any]) -> str:
 
 
 def add_command(commands: Any) -> None:
-    """Add ``bench`` to the command line."""
     parser = commands.add_parser(
         "bench",
         usage="%(prog)s [options] [CUBE]",

@@ -27,7 +27,6 @@ _LISTED = 10
 
 
 def add_command(commands: Any) -> None:
-    """Add ``compare`` to the command line."""
     parser = commands.add_parser(
         "compare",
         usage="%(prog)s [options] FIRST SECOND",
@@ -128,7 +127,6 @@ def _model_of(place: str) -> str | None:
 
 
 def _as_json(options: argparse.Namespace, changes: Any) -> dict[str, Any]:
-    """Return all that was found as JSON values."""
     legend, pixels, areas = changes.legend, changes.pixels, changes.square_meters
 
     def sizes(name: str, count: Any, area: Any) -> dict[str, Any]:

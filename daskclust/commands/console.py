@@ -72,7 +72,6 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, and refuse what is unknown."""
         given = list(args or ())
         if {"-h", "--help"}.intersection(given):
             page = self.help_for(given)
@@ -102,7 +101,6 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """End the program because of arguments that no one expects."""
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         hint = ""
         if flags:
@@ -118,7 +116,6 @@ class Parser(argparse.ArgumentParser):
         super().error(redact(message))
 
     def flags(self) -> list[str]:
-        """Return all flags."""
         return [name for action in self._actions for name in action.option_strings]
 
 
@@ -150,12 +147,10 @@ _MOST_PROCESSES = 1024
 
 
 def natural(text: str) -> int:
-    """Read an integer of at least 1, for ``argparse``."""
     return _whole(text, 1)
 
 
 def seed(text: str) -> int:
-    """Read an integer of at least 0, for ``argparse``."""
     return _whole(text, 0)
 
 
@@ -181,7 +176,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--local``, ``--scheduler`` and ``--scheduler-file``, of which one may be given."""
     place = parser.add_argument_group("cluster")
     group = place.add_mutually_exclusive_group()
     group.add_argument(

@@ -51,7 +51,6 @@ def _size(text: str) -> tuple[int, int, int]:
 
 
 def add_command(commands: Any) -> None:
-    """Add ``demo`` to the command line."""
     parser = commands.add_parser(
         "demo",
         description="Make a hyperspectral scene with known classes, cluster its pixels with "
@@ -180,7 +179,6 @@ class _Folder(Output):
 
 
 def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Make the scene, cluster it and write everything into `folder`."""
     import daskclust
     from daskclust.engine import compute
 
@@ -200,9 +198,7 @@ def _compute(options: argparse.Namespace, folder: Path, progress: Progress) -> d
             cube = daskclust.open_cube(scene, variable="cube")
             y = cube.rows_of(truth.labeled, unlabeled=_UNKNOWN)
         model = daskclust.PCSKMeans(
-            _N_CLASSES,
-            sparsity=max(1.0, _SPARSITY * np.sqrt(bands)),
-            random_state=options.seed,
+            _N_CLASSES, sparsity=max(1.0, _SPARSITY * np.sqrt(bands)), random_state=options.seed
         )
         results = {"PCSKMeans": _fit(model, cube, y, progress)}
         with progress.task("Label map to Zarr"):

@@ -471,7 +471,6 @@ def who_cannot_write(client: Any, output: str | None) -> dict[str, str | None]:
 
 
 def add_command(commands: Any) -> None:
-    """Add ``doctor`` to the command line."""
     parser = commands.add_parser(
         "doctor",
         usage="%(prog)s [options] [CUBE]",

@@ -24,7 +24,6 @@ _KINDS = (".html", ".csv", ".json")
 
 
 def add_command(commands: Any) -> None:
-    """Add ``explain`` to the command line."""
     parser = commands.add_parser(
         "explain",
         usage="%(prog)s [options] MODEL CUBE [CUBE ...]",
@@ -83,7 +82,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_output(options: argparse.Namespace) -> None:
-    """Refuse an output before anything is computed."""
     if options.output is None:
         return
     kind = Path(options.output).suffix.lower()
@@ -132,7 +130,6 @@ def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> Non
 
 
 def _as_json(found: Any, told: Any) -> dict[str, Any]:
-    """Return all that was found as JSON values."""
     frame = found.to_frame()
     clusters = []
     for at, name in enumerate(found.names):

@@ -59,7 +59,6 @@ _EXAMPLES = """examples:
 
 
 def add_command(commands: Any) -> None:
-    """Add ``fit`` to the command line."""
     parser = commands.add_parser(
         "fit",
         usage="%(prog)s [options] [CUBE ...]",
@@ -166,31 +165,25 @@ class CubeJob:
 
     @property
     def places(self) -> dict[str, str]:
-        """Outputs."""
         return places_of(self.options)
 
     @property
     def parts(self) -> int:
-        """Blocks."""
         return int(self.plan["blocks"])
 
     @property
     def data(self) -> Any:
-        """The cube itself, which a model remembers."""
         return self.cube
 
     @property
     def samples(self) -> Any:
-        """The pixels as rows."""
         return self.cube.samples
 
     def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
-        """Return the field of each labeled pixel."""
         lines, columns = np.divmod(places_of_rows(self.cube, rows), self.cube.shape[1])
         return fields_of(lines, columns, labels), "fields"
 
     def count(self, progress: Progress) -> int:
-        """Count the valid pixels."""
         cube = self.cube
         with progress.task("Valid pixels"):
             n_valid = int(cube.n_valid)
@@ -203,7 +196,6 @@ class CubeJob:
         return n_valid
 
     def labels(self) -> Any:
-        """Read the labels of valid pixels."""
         given = self.maps.get("labels")
         if given is None:
             return None
@@ -219,7 +211,6 @@ class CubeJob:
         return rows, labels
 
     def facts(self, command: str) -> dict[str, Any]:
-        """Return the numbers of pixels, and of bands of a fit."""
         cube = self.cube
         found: dict[str, Any] = {"pixels": {"valid": cube.n_valid, "masked": cube.n_masked}}
         if command == "fit":
@@ -227,13 +218,11 @@ class CubeJob:
         return found
 
     def name(self, model: Any) -> None:
-        """Let a model remember what its classes are called."""
         given = self.maps.get("labels")
         if given is not None and not given.by_name and clusters_are_classes(model):
             name_classes(model, given.meanings, given.colors)
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
-        """Write maps, model and report."""
         write_outputs(self.options, self, model, labels, found, progress)
 
 
@@ -256,7 +245,6 @@ def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
 
 
 def open_maps(options: argparse.Namespace, cube: Any, *names: str) -> dict[str, Any]:
-    """Open the maps of classes that the options name; nothing is read but metadata."""
     given = {name: getattr(options, name) for name in names}
     return {
         name: open_sources(
@@ -308,7 +296,6 @@ def _pairs_of(options: argparse.Namespace, model: Any) -> dict[str, Any]:
 
 
 def _pairs(flag: str, path: str) -> Any:
-    """Read pairs of row numbers, and refuse anything else."""
     try:
         if path.endswith(".npy"):
             pairs = np.load(path, allow_pickle=False)

@@ -36,7 +36,6 @@ _LISTED = 20
 
 
 def add_command(commands: Any) -> None:
-    """Add ``inspect`` to the command line."""
     parser = commands.add_parser(
         "inspect",
         usage="%(prog)s [options] [CUBE]",
@@ -494,7 +493,7 @@ def table_as_text(found: Mapping[str, Any]) -> str:
         f"Table     {found['rows']} rows x {len(found['columns'])} columns in "
         f"{counted(found['parts'], 'part')}"
         + ("" if size is None else f", {format_bytes(size)}")
-        + (f"; columns as in {found['rows_seen']} of the rows" if is_sample else ""),
+        + (f"; columns as in {found['rows_seen']} of the rows" if is_sample else "")
     ]
     width = max(6, *(len(item["name"]) for item in found["columns"]))
     heads = "  ".join(f"{head:>11}" for head in ("min", "mean", "max"))

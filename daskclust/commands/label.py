@@ -40,7 +40,6 @@ _PORTS = 65535
 
 
 def add_command(commands: Any) -> None:
-    """Add ``label`` to the command line."""
     parser = commands.add_parser(
         "label",
         usage="%(prog)s [options] [CUBE ...]",
@@ -203,7 +202,6 @@ class _Job(CubeJob):
     colors: dict[str, str] = field(default_factory=dict)
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
-        """Write maps, model and report."""
         known = legend_of(model).by_code
         colors = {code: self.colors.get(name) for code, name in known.items()}
         colors = {code: color or self.colors.get(str(code)) for code, color in colors.items()}

@@ -38,7 +38,6 @@ from daskclust.persistence.origin import bands_for, check_same_data
 
 
 def add_command(commands: Any) -> None:
-    """Add ``predict`` to the command line."""
     parser = commands.add_parser(
         "predict",
         usage="%(prog)s [options] [CUBE ...]",
@@ -101,7 +100,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _open(options: argparse.Namespace, model: Any) -> CubeJob:
-    """Open and check whatever labels of a cube will need."""
     job_of_model = job_of(options.model)
     if "columns" in job_of_model:
         raise ValueError(
@@ -126,9 +124,7 @@ def _open(options: argparse.Namespace, model: Any) -> CubeJob:
         overwrite=options.overwrite,
     )
     cube = open_cube_of(
-        options,
-        scale="none",
-        bands=bands_for(model, open_cube_of(options, scale="none")),
+        options, scale="none", bands=bands_for(model, open_cube_of(options, scale="none"))
     )
     check_same_data(model, cube)
     if cube.shape[2] != model.n_features_in_:

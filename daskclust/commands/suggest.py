@@ -33,7 +33,6 @@ from daskclust.storage.urls import redact
 
 
 def add_command(commands: Any) -> None:
-    """Add ``suggest`` to the command line."""
     parser = commands.add_parser(
         "suggest",
         usage="%(prog)s [options] [CUBE]",
@@ -129,7 +128,6 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
 
 
 def _open(options: argparse.Namespace) -> tuple[Any, Any]:
-    """Open the model, if any, and the cube as the model takes it."""
     import daskclust
 
     if options.model is None:

@@ -19,7 +19,6 @@ _ROWS, _SHAPES = 300, ((3, 3), (20, 10), (40, 60))
 
 
 def add_command(commands: Any) -> None:
-    """Add ``warmup`` to the command line."""
     parser = commands.add_parser(
         "warmup",
         description="Compile the kernels of all estimators by fits of a few hundred rows, and say "

@@ -133,12 +133,7 @@ def _check_length(number: int, found: int, expected: int) -> None:
 
 
 def expand_block(
-    ids: Ints,
-    labels: Array,
-    excluded: _Excluded = None,
-    *,
-    source: CubeSource,
-    fill_value: Any,
+    ids: Ints, labels: Array, excluded: _Excluded = None, *, source: CubeSource, fill_value: Any
 ) -> Array:
     """Spread the labels of one block's valid pixels over all its pixels; (pixels,)."""
     number = _number(ids)
@@ -155,12 +150,7 @@ def expand_block(
 
 
 def write_block(
-    ids: Ints,
-    labels: Array,
-    excluded: _Excluded = None,
-    *,
-    source: CubeSource,
-    target: StoredArray,
+    ids: Ints, labels: Array, excluded: _Excluded = None, *, source: CubeSource, target: StoredArray
 ) -> NDArray[np.object_]:
     """Write one block of a label map, and return its labels, ascending, without -1.
 

@@ -584,11 +584,7 @@ class Cube:
         ([0, 2], [0, 2])
         """
         opened = self.open_map(
-            "label_map",
-            label_map,
-            variable=variable,
-            class_column=class_column,
-            resample=resample,
+            "label_map", label_map, variable=variable, class_column=class_column, resample=resample
         )
         return labeled_rows(self, opened, unlabeled)
 

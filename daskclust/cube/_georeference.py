@@ -210,7 +210,6 @@ def system_name(system: Any) -> str:
 
 
 def _same_system(one: Any, other: Any) -> bool | None:
-    """Compare coordinate systems by what they are; None where pyproj cannot tell."""
     try:
         from pyproj import CRS
         from pyproj.exceptions import CRSError
@@ -304,7 +303,6 @@ class PixelGrid:
 
 
 def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
-    """Return names of x and y, their unit, and the name of a coordinate system."""
     unknown = ("x", "y", "units", None)
     if text is None:
         return unknown
@@ -342,7 +340,6 @@ def pixel_grid(place: Georeference, shape: tuple[int, ...], names: tuple[str, st
 
 
 def _are_degrees(place: Georeference, names: tuple[str, str]) -> bool:
-    """Whether the coordinates are latitude and longitude, by their units."""
     units = [
         str(place.coordinates[name].attributes.get("units", "")).lower()
         for name in names

@@ -178,7 +178,6 @@ def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
 
 
 def _only_variable(name: str, dataset: Any, variable: str | None) -> Any:
-    """Choose the image of a Dataset."""
     names = [str(key) for key in dataset.data_vars]
     if variable is not None:
         if variable not in names:
@@ -230,7 +229,6 @@ def _only_image(name: str, group: zarr.Group, variable: str | None) -> zarr.Arra
 
 
 def _upright(values: Any, names: Any) -> Any:
-    """Turn an image stored as (x, y)."""
     if names is not None and [role_of(name) for name in names] == ["x", "y"]:
         return values.T
     return values

@@ -21,7 +21,6 @@ from daskclust.exceptions import ChunkError, DaskclustWarning
 
 
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
-    """Return labels as a Dask array, one chunk a block, where `counts` rows are valid."""
     if not isinstance(labels, da.Array):
         # A mask stays: blocks put the fill value there.
         labels = np.asanyarray(labels)

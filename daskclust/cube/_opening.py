@@ -109,7 +109,6 @@ def without_clouds(
 
 
 def as_lazy(array: Any) -> da.Array:
-    """Return an array of whatever kind as a Dask array."""
     if isinstance(array, da.Array):
         return array
     if isinstance(array, zarr.Array):
@@ -167,11 +166,7 @@ def chosen_quantization(
 
 
 def with_scales(
-    array: Any,
-    order: tuple[int, ...],
-    scales: Any,
-    place: Georeference,
-    no_data: Sequence[float],
+    array: Any, order: tuple[int, ...], scales: Any, place: Georeference, no_data: Sequence[float]
 ) -> da.Array:
     """Return a cube (y, x, band) of float32: codes times the scale of their pixel; lazy.
 
@@ -417,7 +412,6 @@ def open_cube(
 
 
 def _band_names(store: Any, found: Any, order: tuple[int, ...]) -> list[str]:
-    """Return the names of the bands, as far as the source has some."""
     names = found.attributes.get("band_names")
     if isinstance(names, list | tuple):
         return [str(name) for name in names]
@@ -449,7 +443,6 @@ def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scal
 
 
 def _is_pair(mask: Any) -> bool:
-    """Whether a mask is given as a store and the name of an array in it."""
     return isinstance(mask, tuple) and len(mask) == 2 and isinstance(mask[1], str)
 
 

@@ -142,7 +142,6 @@ class CubeSource:
         return stored if self.bands is None else stored[:, self.bands]
 
     def _kept(self, values: Array) -> Array:
-        """Return the bands kept of a few pixels."""
         if self.bands is None:
             return values
         first, n = int(self.bands[0]), len(self.bands)
@@ -300,7 +299,6 @@ class CubeSource:
 
     @property
     def n_bands(self) -> int:
-        """Number of bands kept."""
         return self.n_stored if self.bands is None else len(self.bands)
 
 
@@ -340,7 +338,6 @@ class StoredCube:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all values, uncompressed."""
         rows, columns, bands = self.shape
         return rows * columns * bands * self.dtype.itemsize
 

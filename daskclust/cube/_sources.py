@@ -118,9 +118,7 @@ def find_cube(
 
 
 def _in_zarr(
-    node: zarr.Group | zarr.Array,
-    variable: str | Sequence[str] | None,
-    dims: Sequence[str] | None,
+    node: zarr.Group | zarr.Array, variable: str | Sequence[str] | None, dims: Sequence[str] | None
 ) -> Found:
     group = node if isinstance(node, zarr.Group) else None
     if group is None:
@@ -226,7 +224,6 @@ def _chosen(
     variable: str | Sequence[str] | None,
     names_of: Callable[[Any], tuple[str, ...] | None],
 ) -> dict[str, Any]:
-    """Choose the cube, or the images that are its bands, among the variables of a group."""
     if variable is not None:
         wanted = [variable] if isinstance(variable, str) else list(variable)
         for name in wanted:
@@ -253,7 +250,6 @@ def _chosen(
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort key: B2 comes before B10."""
     return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -342,10 +338,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _stacked(
-    array: da.Array,
-    names: tuple[str, ...],
-    title: str,
-    wavelengths: Sequence[tuple[Any, Any]],
+    array: da.Array, names: tuple[str, ...], title: str, wavelengths: Sequence[tuple[Any, Any]]
 ) -> tuple[da.Array, tuple[str, ...], Sequence[tuple[Any, Any]]]:
     """Make features of all pairs of two axes, such as dates and bands; the last runs fastest."""
     roles = [role_of(name) for name in names]

@@ -258,7 +258,6 @@ def _cell(grid: PixelGrid) -> float:
 
 
 def _position(grid: PixelGrid, rows: Floats, cols: Floats) -> tuple[Floats, Floats]:
-    """Coordinates of points in rows and columns from the outer corner."""
     a, b, c, d, e, f = grid.transform
     return a * cols + b * rows + c, d * cols + e * rows + f
 

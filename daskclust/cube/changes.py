@@ -240,10 +240,7 @@ def _transitions(pixels: Ints) -> list[tuple[int, int]]:
 
 
 def _recoded(
-    label_map: LabelMap,
-    keys: Sequence[int],
-    values: Sequence[int],
-    legend: Legend,
+    label_map: LabelMap, keys: Sequence[int], values: Sequence[int], legend: Legend
 ) -> LabelMap:
     """Return a map with other codes in the place of its own, which ascend."""
     own = Legend.of(()).of_labels(np.array([-1, *keys]), np.array([-1, *values]))

@@ -17,11 +17,7 @@ from daskclust._types import Ints
 from daskclust.cube._reading import CubeSource, Scaling, one_object, take_pixels
 from daskclust.engine import compute
 from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
-from daskclust.reduction.connectivity import (
-    Connectivity,
-    ConnectivityCounts,
-    merge_connectivity,
-)
+from daskclust.reduction.connectivity import Connectivity, ConnectivityCounts, merge_connectivity
 from daskclust.reduction.contract import RowBlock
 
 __all__ = ["count_graph", "take_pixels"]

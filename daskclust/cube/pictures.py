@@ -21,11 +21,7 @@ _MOST_CLASSES = 40
 
 
 def plot_cube(
-    cube: Any,
-    bands: int | Sequence[int] | None = None,
-    *,
-    ax: Any = None,
-    title: str | None = None,
+    cube: Any, bands: int | Sequence[int] | None = None, *, ax: Any = None, title: str | None = None
 ) -> Any:
     """Draw a color picture of a cube, or one band; see :meth:`daskclust.Cube.plot`."""
     chosen, single = _chosen(cube, bands)

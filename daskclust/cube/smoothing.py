@@ -325,7 +325,6 @@ def _signed(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _spread_codes(
     ids: Ints, labels: Array, excluded: Bools | None = None, *, source: CubeSource
 ) -> Ints:
-    """Put labels on the pixels of a block."""
     number = int(ids[0])
     valid, _ = source.valid(number, excluded)
     out = np.full(source.grid.pixels_of(number), MASKED, _signed(labels.dtype))
@@ -349,7 +348,6 @@ def _spread_shares(
 
 
 def _lacks(labels: Array) -> Bools:
-    """Whether a row has no label."""
     absent = np.ma.getmaskarray(labels)
     return absent | (np.ma.getdata(labels) == -1) if labels.dtype.kind == "i" else absent
 

@@ -27,18 +27,8 @@ _MOST_LEVELS = 100
 class Labeled:
     """Rows, bound with their labels in a last column.
 
-    Attributes
-    ----------
-    X : ndarray or dask.array.Array of shape (n, p)
-    labels : ndarray or dask.array.Array of shape (n,)
-    features : list of str
-        One a column; ``column = level`` of a category.
-    classes : ndarray, optional
-        Names of the labels 0, 1, ..., where labels are text.
-    ignored : int or None
-        Label of rows that are left out.
-    model : estimator or None
-        Whose labels these are.
+    `classes` are names of the labels 0, 1, ..., where labels are text; rows of the label `ignored`
+    are left out.
     """
 
     rows: Rows
@@ -138,7 +128,6 @@ def _columns_of(frame: Any, *, parts: list[tuple[Any, Any]]) -> Any:
 
 
 def _as_numbers(X: Any) -> tuple[Any, list[str]]:
-    """Return a table as an array, categories as columns of 0 and 1, with names."""
     parts: list[tuple[Any, Any]] = []
     plain = True
     for name in X.columns:
@@ -219,21 +208,7 @@ def _numbered(model: Any, found: Any) -> tuple[Any, Array | None]:
 def open_labeled(
     model: Any, X: Any, y: Any = None, features: Sequence[str] | None = None
 ) -> Labeled:
-    """Bind rows with the labels that a model gives them, or with labels that are given.
-
-    Parameters
-    ----------
-    model : fitted estimator, or None
-    X : array-like, DataFrame or Cube
-    y : array-like of shape (n,), optional
-    features : sequence of str, optional
-        Names of the columns, where X has none.
-
-    Raises
-    ------
-    ValueError
-        Neither model nor labels.
-    """
+    """Bind rows with the labels that a model gives them, or with labels that are given."""
     if model is None and y is None:
         raise ValueError("Neither model nor y is given; expected a fitted model, or labels as y.")
     cube = as_cube(X)

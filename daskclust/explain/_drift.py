@@ -198,7 +198,6 @@ class Drift:
         )
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks."""
         return f"{self.to_frame().to_html(index=False)}<p>{escape(repr(self))}</p>"
 
 
@@ -291,7 +290,6 @@ def _fit_means(model: Any) -> Floats | None:
 
 
 def _spread(model: Any, data: Labeled, found: Any) -> float:
-    """Root mean square distance to the centers, now over then."""
     space, counts = center_space(model), getattr(model, "counts_", None)
     inertia = getattr(model, "inertia_", None)
     if space is None or counts is None or not inertia or space.metric is not None:

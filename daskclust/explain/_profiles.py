@@ -366,7 +366,6 @@ class Profiles:
         return min(len(self.features), 40)
 
     def _repr_html_(self) -> str:
-        """Return a table of the clusters for notebooks."""
         right = ' style="text-align:right"'
         lines = []
         for at, label in enumerate(self.labels):
@@ -521,7 +520,6 @@ def _weights(model: Any, p: int) -> Floats | None:
 
 
 def _pixels(cube: Any, rows: Ints) -> tuple[Ints | None, Floats | None]:
-    """Lines and columns of rows of a cube, and their coordinates."""
     if cube is None:
         return None, None
     pixels = np.full((*rows.shape, 2), -1, np.int64)

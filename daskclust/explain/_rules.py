@@ -101,7 +101,6 @@ class Rules:
         )
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks."""
         right = ' style="text-align:right"'
         lines = "".join(
             f"<tr><td>{escape(rule.cluster)}</td><td style='text-align:left'>{escape(str(rule))}"
@@ -116,15 +115,7 @@ class Rules:
 
 
 class Step(NamedTuple):
-    """A split on the way to a leaf.
-
-    Attributes
-    ----------
-    is_below : bool
-        Whether values up to the threshold go on.
-    takes_gaps : bool
-        Whether missing values do.
-    """
+    """A split on the way to a leaf: whether it takes values up to the threshold, missing ones."""
 
     feature: int
     threshold: float
@@ -141,7 +132,6 @@ class _Leaves:
     dtype: np.dtype[Any]
 
     def __call__(self, x: Array, start: int) -> Ints:
-        """Leaves of a block."""
         found = self.tree.apply(as_matrix(x, self.dtype).astype(np.float32))
         return np.searchsorted(self.leaves, found).astype(np.int64)
 
@@ -286,20 +276,7 @@ def _conditions(path: list[Step], features: list[str], gapped: Bools) -> list[st
 def explained(
     model: Any, X: Any, features: Sequence[str] | None = None
 ) -> tuple[Profiles, Rules | None]:
-    """Find profiles and rules together, in three passes.
-
-    Parameters
-    ----------
-    model : fitted estimator
-    X : array-like, dask.array.Array, DataFrame or Cube of shape (n, p)
-    features : sequence of str, optional
-        Names of the columns, where X has none.
-
-    Returns
-    -------
-    rules : Rules or None
-        None where all rows are of one cluster.
-    """
+    """Find profiles and rules (None for one cluster) together, in three passes."""
     data = open_labeled(model, X, features=features)
     sample = sample_labeled(data)
     told = rules_of(data, sample) if len(sample.labels) > 1 else None

@@ -37,20 +37,9 @@ _ENOUGH = 0.01
 class Learned:
     """What is known after an answer.
 
-    Attributes
-    ----------
-    question : tuple of int or None
-        Row and column of the pixel to ask for; None where there is none left.
-    foretold : str or None
-        What the model takes it for.
-    shares : ndarray of shape (k, c) or None
-        Probabilities of the classes in each cell; None before there is any label.
-    names : list of str
-        The classes.
-    change : float or None
-        Share of the map that the next answers are expected to change.
-    sure : float or None
-        Mean probability of the best class.
+    `question` is the pixel to ask for, which the model takes for `foretold`; `shares` (cells,
+    names) are probabilities, None before there is any label; `change` is the share of the map that
+    the next answers are expected to change, `sure` the mean probability of the best class.
     """
 
     question: tuple[int, int] | None
@@ -62,7 +51,6 @@ class Learned:
 
     @property
     def is_enough(self) -> bool:
-        """Whether further answers would change next to nothing."""
         return self.change is not None and len(self.names) > 1 and self.change < _ENOUGH
 
 
@@ -93,16 +81,7 @@ class Learner:
 
     @classmethod
     def of(cls, cube: Any, seed: int, tell: Callable[[str], Any]) -> Learner:
-        """Find prototypes, cells and pixels; some passes over the scene.
-
-        Parameters
-        ----------
-        cube : Cube
-            Complete pixels, as they are stored.
-        seed : int
-        tell : callable(str) -> context manager
-            Told what is under way.
-        """
+        """Find prototypes, cells and pixels of a cube of complete pixels as stored; some passes."""
         data = open_for_questions(cube, None)
         none = np.empty(0, np.int64)
         with tell("Cells (2 passes)"):
@@ -133,15 +112,8 @@ class Learner:
     ) -> Learned:
         """Spread the labels on the graph, and find the next question; nothing is read of the scene.
 
-        Parameters
-        ----------
-        names : sequence of str
-            All classes.
-        known : sequence of ((row, column), name)
-        vain : sequence of (row, column)
-            Pixels without an answer: neither they nor their like are asked for.
-        passed : sequence of (row, column)
-            Pixels that are not to be asked for again.
+        `vain` are pixels without an answer: neither they nor their like are asked for. Those
+        `passed` are not to be asked for again.
         """
         x, wanted = self._taken([pixel for pixel, _ in known])
         kept = [known[i][1] for i in wanted]

@@ -138,7 +138,6 @@ class Pictures:
                 del self._overviews[key]
 
     def classify(self, cells: Cells) -> None:
-        """Find the cells of the overview; one pass over the scene."""
         self._cells = cells
         self._overview(self._nearest)
 
@@ -171,7 +170,6 @@ class Pictures:
         return valid.reshape(shape), out.reshape(*shape, *values.shape[1:])
 
     def has(self, level: int, down: int, across: int) -> bool:
-        """Whether there is such a tile."""
         if not 0 <= level <= self.top:
             return False
         height, width = self.shape

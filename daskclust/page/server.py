@@ -46,21 +46,10 @@ _HERE = {"127.0.0.1", "localhost", "::1"}
 
 
 def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) -> Ints:
-    """Return pixels whose centers a polygon covers, evenly spread where there are many.
+    """Return pixels (m, 2) whose centers a polygon covers; of many, some 100 evenly spread.
 
-    Parameters
-    ----------
-    corners : sequence of (row, column)
-        In pixels; the center of the first one is at (0.5, 0.5).
-    shape : tuple of int
+    Corners are (row, column) in pixels; the center of the first one is at (0.5, 0.5).
 
-    Returns
-    -------
-    ndarray of shape (m, 2), int64
-        About 100 at most.
-
-    Examples
-    --------
     >>> pixels_inside([(0, 0), (0, 2), (1, 2), (1, 0)], (5, 5)).tolist()
     [[0, 0], [0, 1]]
     """
@@ -87,15 +76,7 @@ def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) ->
 class Page:
     """What all tabs show, and what they ask for; work is done by :meth:`run`.
 
-    Parameters
-    ----------
-    session : Session
-    pictures : Pictures
-    file : AnswersFile
-    save : callable() -> dict
-        Fits, writes, and returns what was written.
-    tell : callable(str) -> context manager
-        Told what is under way.
+    `save` fits, writes, and returns what was written; `tell` is told what is under way.
     """
 
     def __init__(
@@ -230,10 +211,7 @@ class Page:
 
     def _write(self) -> None:
         write_answers(
-            self.file,
-            self.session.everything,
-            self.pictures.cube.pixel_grid,
-            self.session.about,
+            self.file, self.session.everything, self.pictures.cube.pixel_grid, self.session.about
         )
 
     def _learned_is_old(self) -> None:
@@ -259,7 +237,6 @@ class Page:
         self.session.say(wish["pixels"], _name(wish))
 
     def _pixels_of(self, wish: dict[str, Any]) -> list[tuple[int, int]]:
-        """Return the pixels with data that are to be labeled; reads those not read yet."""
         if wish["do"] == "label":
             pixels = [_pixel(wish)]
         elif wish["do"] == "polygon":
@@ -529,19 +506,7 @@ class _News:
 
 @contextmanager
 def serve(page: Page, port: int = 0) -> Iterator[str]:
-    """Serve a page at this machine, in a thread of its own; yield its URL.
-
-    Parameters
-    ----------
-    page : Page
-    port : int
-        0 takes a free one.
-
-    Raises
-    ------
-    OSError
-        The port is taken.
-    """
+    """Serve a page at this machine, in a thread of its own; yield its URL.  Port 0: a free one."""
     token = secrets.token_urlsafe(24)
     listening = socket.create_server(("127.0.0.1", port))
     listening.setblocking(False)

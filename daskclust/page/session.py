@@ -99,18 +99,7 @@ def checked_color(color: Any) -> str:
 
 
 class Session:
-    """Classes and labels, one answer after another.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Rows and columns of the image.
-    classes : sequence of str
-    labels : sequence of Label
-        Of an earlier session.
-    colors : mapping of str to str
-        By name of the class.
-    """
+    """Classes and labels, one answer after another; `labels` are of an earlier session."""
 
     def __init__(
         self,
@@ -129,12 +118,10 @@ class Session:
 
     @property
     def classes(self) -> tuple[Class, ...]:
-        """The classes, in the order of their keys."""
         return self._said.classes
 
     @property
     def names(self) -> list[str]:
-        """Names of the classes."""
         return [one.name for one in self.classes]
 
     @property
@@ -149,21 +136,16 @@ class Session:
 
     @property
     def everything(self) -> list[Label]:
-        """Both, in the order of the answers."""
         return list(self._said.labels)
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is something to undo."""
         return bool(self._past)
 
     @property
     def about(self) -> dict[str, Any]:
         """What is kept beside the labels."""
-        return {
-            "shape": list(self.shape),
-            "classes": [one._asdict() for one in self.classes],
-        }
+        return {"shape": list(self.shape), "classes": [one._asdict() for one in self.classes]}
 
     def say(
         self,
@@ -221,7 +203,6 @@ class Session:
         return Class(name, checked_color(colors.get(name, free)))
 
     def add(self, name: Any) -> None:
-        """Add a class."""
         self._keep(replace(self._said, classes=(*self.classes, self._new(name, {}))))
 
     def change(self, name: Any, to: Any, color: Any) -> None:

@@ -81,7 +81,6 @@ def add_map(
     mostly: Mapping[int, str],
     uncertainty_is: str | None,
 ) -> None:
-    """Add the map with its layers and its legend."""
     axes = cube.pixel_grid.axes
     layers = packed(summary, len(legend.codes))
     thin = max(1, -(-max(summary.preview.shape) // _PHOTO))
@@ -195,7 +194,6 @@ def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]
 
 
 def _areas(summary: MapSummary) -> tuple[Sequence[float], str]:
-    """Return the area of each class, in ha or km2; no unit where pixels have no area."""
     if summary.square_meters is None:
         return [], ""
     areas = np.asarray(summary.square_meters)
@@ -388,8 +386,7 @@ def write_table_report(
     _add_advice(page, model)
     _add_rest(page, model, legend, agreement, profiles, rules, found.get("held_out"))
     _add_details(
-        page,
-        {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}},
+        page, {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}}
     )
     write_whole(output.place, page.html(job).encode("utf-8"), check=output.check)
 
@@ -521,12 +518,7 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
 
     def draw(ax: Any, below: Any = None) -> None:
         plotting.draw_spectra(
-            ax,
-            centers,
-            wavelengths=axes.wavelengths,
-            bands=cube.bands,
-            names=names,
-            colors=colors,
+            ax, centers, wavelengths=axes.wavelengths, bands=cube.bands, names=names, colors=colors
         )
         ax.set_ylabel(axes.y_name)
         lowest = ax

@@ -78,7 +78,6 @@ def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
 
 
 def _by_class(found: Mapping[str, Any]) -> str:
-    """Write producer's and user's accuracy, where classes are compared by name or code."""
     items = found.get("by_class")
     if not items:
         return ""
@@ -127,17 +126,7 @@ def share_table(
     caption: str,
     corner: str,
 ) -> str:
-    """Write the share of each row that each column has, darker where it is larger.
-
-    Parameters
-    ----------
-    counts : ndarray of shape (rows, columns)
-        Pixels.
-    rows : sequence of names
-    columns : sequence of (name, color)
-    corner : str
-        What rows are.
-    """
+    """Write the share of each row that each column has, darker where it is larger."""
     heads = "".join(
         f'<th scope="col"><i class="chip" style="background:{color}"></i>'
         # Names may break at their underscores: they head narrow columns.
@@ -195,7 +184,6 @@ def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, st
 
 
 def add_violations(page: Page, model: Any) -> None:
-    """List the first violated pairs."""
     violations = getattr(model, "constraint_violations_", None)
     if violations is None or not len(violations):
         return

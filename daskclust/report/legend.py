@@ -17,9 +17,7 @@ from daskclust.persistence.origin import (
 
 
 def legend_of(
-    model: Any,
-    names: Mapping[int, str] | None = None,
-    colors: Mapping[int, str] | None = None,
+    model: Any, names: Mapping[int, str] | None = None, colors: Mapping[int, str] | None = None
 ) -> Legend:
     """Return the map values, names and colors of a fitted model's labels.
 

@@ -89,7 +89,6 @@ def _map(cube: Any, questions: Any) -> str:
 
 
 def _spectra(cube: Any, questions: Any) -> str:
-    """Draw each spectrum on a line of its own, scaled to its range."""
     spectra = np.asarray(questions.spectra, dtype=np.float64)
     low, high = spectra.min(axis=1, keepdims=True), spectra.max(axis=1, keepdims=True)
     spread = np.where(high > low, high - low, 1.0)

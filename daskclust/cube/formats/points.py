@@ -87,7 +87,6 @@ def read_points(
 
 
 def _read_csv(place: str) -> _Table:
-    """Read all as text: nothing is guessed, and only an empty field is missing."""
     import fsspec
 
     with fsspec.open(place, "r", encoding="utf-8-sig", newline="") as file:
@@ -130,10 +129,7 @@ class _Points:
 
 
 def points_image(
-    rows: Ints,
-    columns: Ints,
-    codes: Ints,
-    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+    rows: Ints, columns: Ints, codes: Ints, chunks: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> da.Array:
     """Put codes of single pixels into an image; lazy, -1 elsewhere.
 
@@ -211,13 +207,7 @@ def _of_degrees(east: Floats, north: Floats, grid: PixelGrid) -> tuple[Floats, F
     return to_grid.transform(east, north)
 
 
-def _refuse_contradictions(
-    rows: Ints,
-    cols: Ints,
-    codes: Ints,
-    grid: PixelGrid,
-    name: str,
-) -> None:
+def _refuse_contradictions(rows: Ints, cols: Ints, codes: Ints, grid: PixelGrid, name: str) -> None:
     pixels = rows * grid.shape[1] + cols
     order = np.argsort(pixels, kind="stable")
     same = (np.diff(pixels[order]) == 0) & (np.diff(codes[order]) != 0)

@@ -151,21 +151,10 @@ _LAYER = "labels"
 
 @dataclass(frozen=True)
 class Label:
-    """What was said of a pixel.
+    """What was said of a pixel; `name` is None where its class could not be told.
 
-    Attributes
-    ----------
-    row, column : int
-    name : str or None
-        The class; None where it could not be told.
-    time : str
-        ISO 8601.
-    step : int
-        Number of the answer; a polygon labels many pixels by one.
-    asked : bool
-        Whether the pixel was asked for, and not chosen by a person.
-    foretold : str or None
-        What a model that did not know the answer took the pixel for.
+    `step` is the number of the answer: a polygon labels many pixels by one. `foretold` is what a
+    model that did not know the answer took the pixel for.
     """
 
     row: int

@@ -182,7 +182,6 @@ def zipped_image(name: str) -> str | None:
 
 
 def _centers(file: Any) -> Any:
-    """Band centers in nm, from wherever GDAL or a writer put them; None where there are none."""
     n = file.count
     envi = file.tags(ns="ENVI")
     found = in_nm(envi.get("wavelength"), envi.get("wavelength_units"), n)
@@ -274,7 +273,6 @@ def _hides_pixels(file: Any) -> bool:
 
 
 def _colormap(file: Any) -> dict[str, list[int]] | None:
-    """Colors of the values of a single band, if it has a color table."""
     if file.count != 1:
         return None
     try:
