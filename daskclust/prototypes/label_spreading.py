@@ -117,9 +117,11 @@ tuple of str, default="auto"
         Iterations of k-means, for the prototypes.
     classifier : "trees", classifier or None, default="trees"
         What is beside the graph: 100 extremely randomized trees
-        (:class:`sklearn.ensemble.ExtraTreesClassifier`), a classifier of scikit-learn with
-        ``predict_proba``, of which a copy is fitted, or nothing.  It sees the features as they
-        are in X.  At most 10 000 labeled rows teach it, drawn evenly among the classes.
+        (:class:`sklearn.ensemble.ExtraTreesClassifier`) whose thresholds are drawn among the
+        ranks of the values, so that no far value and no scale matters; a classifier of
+        scikit-learn with ``predict_proba``, of which a copy is fitted; or nothing.  It sees the
+        features as they are in X.  At most 10 000 labeled rows teach it, drawn evenly among the
+        classes.
     random_state : int, RandomState, Generator or None, default=None
         Also of the classifier, where that has none of its own.  With an int the result does
         not depend on the chunks, the scheduler or the number of workers.
@@ -315,7 +317,7 @@ tuple of str, default="auto"
         n_classes = len(read.labels.classes)
         n_prototypes = self._count_prototypes(data.rows.n_rows, 2)
         used = views_of_gaps(self.views, read.views, data.survey, joined=False)
-        self._check_gaps(used, data.seeds[0])
+        self._check_gaps(used, data.rows.n_features)
         one_hot = np.eye(n_classes)[plan.codes] * weight[:, None]
         return SpreadingProblem(
             rows=data.rows,
@@ -336,11 +338,11 @@ tuple of str, default="auto"
             seeds=nodes.sums(one_hot[plan.is_node]),
         )
 
-    def _check_gaps(self, views: tuple[str, ...], seed: int) -> None:
+    def _check_gaps(self, views: tuple[str, ...], n_features: int) -> None:
         """Refuse a classifier that cannot judge rows which the views take."""
         if self.classifier is None or not takes_gaps(views):
             return
-        if not takes_missing(as_classifier(self.classifier, seed)):
+        if not takes_missing(as_classifier(self.classifier, 0, n_features)):
             raise ValueError(
                 f"X may miss values with views={views}, and classifier={self.classifier!r} does "
                 "not take NaN; use classifier='trees', one behind an imputer "
@@ -392,7 +394,8 @@ tuple of str, default="auto"
         """Return what teaches the classifier; None where there is none, or but one class."""
         if self.classifier is None or len(np.unique(problem.plan.codes)) < 2:
             return None
-        return Lesson(problem.plan, as_classifier(self.classifier, problem.seed), problem.seed)
+        seed, n_features = problem.seed, problem.rows.n_features
+        return Lesson(problem.plan, as_classifier(self.classifier, seed, n_features), seed)
 
     def _mix(
         self, posterior: Posterior, without: list[Posterior], lesson: Lesson | None

@@ -8,7 +8,7 @@ a model needs no pickle and predicts the same bits wherever it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,9 +248,40 @@ def best_share(graph: Floats, neighbors: Floats, classes: Floats) -> float:
     return float(_SHARES[int(np.argmin(np.round(losses, 9)))])
 
 
-#: Trees of the default.
-_TREES = 100
+#: Trees of the default, and features that are tried at a split, at least (or all).
+_TREES, _TRIED = 100, 16
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+class RankedTrees(ExtraTreesClassifier):
+    """Extremely randomized trees that draw thresholds among the ranks of the values.
+
+    So neither the scale of a feature nor its few far values decide where it is split.  Rows are
+    judged by their values: each threshold is put back between the two that it parts.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Grow trees on ranks; NaN stays missing."""
+        single = np.asarray(X, np.float32)
+        values = [np.unique(column[~np.isnan(column)]) for column in single.T]
+        ranks = np.column_stack(
+            [np.searchsorted(own, column) for own, column in zip(values, single.T, strict=True)]
+        )
+        super().fit(np.where(np.isnan(single), np.nan, ranks), y, sample_weight)
+        sizes = np.array([len(own) for own in values])
+        starts, flat = np.cumsum(sizes) - sizes, np.concatenate(values).astype(np.float64)
+        for tree in (one.tree_ for one in self.estimators_):
+            inner = tree.feature >= 0
+            feature, rank = tree.feature[inner], tree.threshold[inner]
+            low = rank.astype(np.intp)
+            high = np.minimum(low + 1, sizes[feature] - 1)
+            below, above = flat[starts[feature] + low], flat[starts[feature] + high]
+            found = below + (rank - low) * (above - below)
+            # Never the value above itself.
+            tree.threshold[inner] = np.maximum(
+                below, np.minimum(found, np.nextafter(above, -np.inf))
+            )
+        return self
 
 
 class Learned(Protocol):
@@ -449,10 +480,12 @@ def check_classifier(classifier: Any) -> None:
         )
 
 
-def as_classifier(classifier: Any, seed: int) -> Any:
+def as_classifier(classifier: Any, seed: int, n_features: int) -> Any:
     """Return a classifier that is not fitted, and whose random states all have a seed."""
     if isinstance(classifier, str):
-        return ExtraTreesClassifier(_TREES, random_state=seed % 2**32)
+        # Of few features most splits need a certain one; many say the same.
+        tried = min(n_features, max(_TRIED, int(n_features**0.5)))
+        return RankedTrees(_TREES, max_features=tried, random_state=seed % 2**32)
     own = clone(classifier)
     states = {
         name: seed % 2**32
@@ -519,6 +552,7 @@ def teach(
 
 #: Classifiers whose parts are trees.
 _OF_TREES = (
+    RankedTrees,
     ExtraTreesClassifier,
     RandomForestClassifier,
     DecisionTreeClassifier,

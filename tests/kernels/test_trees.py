@@ -9,7 +9,7 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from daskclust.kernels.trees import leaf_shares
-from daskclust.prototypes.learners import Trees
+from daskclust.prototypes.learners import RankedTrees, Trees
 
 
 def test_two_trees_by_hand() -> None:
@@ -35,6 +35,7 @@ def test_two_trees_by_hand() -> None:
     "classifier",
     [
         ExtraTreesClassifier(20, random_state=0),
+        RankedTrees(20, random_state=0),
         RandomForestClassifier(20, random_state=0, max_leaf_nodes=12),
         DecisionTreeClassifier(random_state=0, min_samples_leaf=5),
     ],
@@ -58,3 +59,27 @@ def test_probabilities_are_those_of_scikit_learn(classifier, dtype, gaps) -> Non
     for cut in (1, 300, 512):
         parts = [trees.predict_proba(new[:cut]), trees.predict_proba(new[cut:])]
         assert_array_equal(np.concatenate(parts), found)
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.3])
+def test_ranked_trees_are_those_of_ranks_whatever_the_scale(gaps) -> None:
+    rng = np.random.default_rng(0)
+    # Integers: some values are there again and again; one column is constant.
+    ranks = np.column_stack([rng.integers(0, 40, 300), rng.integers(0, 5, 300), np.zeros(300)])
+    y = (ranks[:, 0] > 20).astype(int) + (ranks[:, 1] > 2)
+    far = np.column_stack([np.exp(ranks[:, 0] - 10), 1e-9 * ranks[:, 1], ranks[:, 2]])
+    missing = rng.random(ranks.shape) < gaps
+    ranks[missing], far[missing] = np.nan, np.nan
+    far = far.astype(np.float32)
+    for column in range(3):
+        own = np.unique(far[:, column])
+        ranks[:, column] = np.where(
+            missing[:, column], np.nan, np.searchsorted(own, far[:, column])
+        )
+    options = {"n_estimators": 20, "random_state": 0, "max_features": 3, "max_depth": 4}
+    expected = ExtraTreesClassifier(**options).fit(ranks, y).predict_proba(ranks)
+    found = RankedTrees(**options).fit(far, y)
+    assert_array_equal(found.predict_proba(far), expected)
+    parts = Trees.of(found, np.arange(3), 3)
+    assert_allclose(parts.predict_proba(far), expected, rtol=0, atol=1e-15)
+    assert len(np.unique(expected, axis=0)) > 20
