@@ -12,7 +12,8 @@ __all__ = ["check_choice", "without_mask"]
 
 def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
     """Raise ValueError unless ``value`` is one of the strings."""
-    if value not in choices:
+    # Arrays and matrices compare their elements.
+    if not isinstance(value, str | None) or value not in choices:
         options = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name}={value!r} is not known; it must be one of {options}.")
 

@@ -161,6 +161,7 @@ def test_views(views):
         ({"linkage": "median"}, "linkage"),
         ({"views": "wide"}, "views"),
         ({"connectivity": "near"}, "connectivity"),
+        ({"connectivity": np.eye(20)}, "connectivity"),
         ({"n_clusters": None, "distance_threshold": np.inf}, "finite"),
     ],
 )
