@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, unwrap
+from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, open_rows, unwrap
 from daskclust.estimator.base import center_space
 from daskclust.estimator.inputs import as_cube, check_rows
 from daskclust.persistence.origin import class_names_of, merged_classes_of
@@ -25,15 +25,16 @@ _MOST_LEVELS = 100
 
 @dataclass(frozen=True)
 class Labeled:
-    """Rows, bound with their labels in a last column.
+    """Rows and their labels, bound in a last column where the one or the other are lazy.
 
     `classes` are names of the labels 0, 1, ..., where labels are text; rows of the label `ignored`
-    are left out.
+    are left out. `of_rows` are the labels where they are no column of the rows: all are in memory.
     """
 
     rows: Rows
     X: Any
     labels: Any
+    of_rows: Ints | None
     features: list[str]
     classes: Array | None
     ignored: int | None
@@ -225,7 +226,7 @@ def open_labeled(
             data, features = _as_numbers(X)
         elif model is None:
             data = unwrap(X)
-            data = data if is_dask(data) else np.asarray(data)
+            data = data if is_dask(data) or np.ma.isMA(data) else np.asarray(data)
         else:
             data = check_rows(model, X, reset=False)
     if model is not None:
@@ -237,7 +238,11 @@ def open_labeled(
     if features is None:
         features = [f"x{j}" for j in range(data.shape[1])]
     labels, classes = _predicted(model, asked) if y is None else _labels(y)
-    rows = open_labeled_rows(data, labels, masked=True)
     ignored = None if y is None else NONE
     owner = model if y is None else None
-    return Labeled(rows, data, labels, features, classes, ignored, cube, owner)
+    of_rows = None
+    if is_dask(data) or is_dask(labels) or len(data) != len(labels):
+        rows = open_labeled_rows(data, labels, masked=True)
+    else:
+        rows, of_rows = open_rows(data), np.asarray(labels, np.int64)
+    return Labeled(rows, data, labels, of_rows, features, classes, ignored, cube, owner)

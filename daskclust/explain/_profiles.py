@@ -47,7 +47,9 @@ def drawn_share(data: Labeled) -> float:
 
 def sample_labeled(data: Labeled) -> LabelSample:
     """Find the moments of each label, and draw rows; one pass."""
-    request = LabelSampleRequest(len(data.features), _SEED, drawn_share(data), _EACH, data.ignored)
+    request = LabelSampleRequest(
+        len(data.features), _SEED, drawn_share(data), _EACH, data.ignored, data.of_rows
+    )
     found: LabelSample = data.rows.reduce(LABEL_SAMPLE, request)
     if not len(found.labels):
         raise ValueError("No row has a label, so there is nothing to explain; expected some.")
@@ -477,7 +479,7 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
         total = merge_moments(total, sample.moments[:, c])
     means = np.where(sample.moments[0] > 0, sample.moments[1], np.nan)
     place = data.place(sample.labels, means, _deviations(total))
-    request = HistogramsRequest(sample.labels, bins, place, _NEAREST)
+    request = HistogramsRequest(sample.labels, bins, place, _NEAREST, data.of_rows)
     found: Histograms = data.rows.reduce(LABEL_HISTOGRAMS, request)
     areas, errors = np.full((k, p), np.nan), np.full((k, p), np.nan)
     quantiles = np.full((k, p, len(QUANTILES)), np.nan)

@@ -273,21 +273,52 @@ def fill_histograms(x: Array, index: Ints, weight: Floats | None, k: int, bins: 
     return out[:, :k, :n_bins].astype(np.float64)
 
 
-@compiled()
+@compiled(fastmath={"reassoc", "contract"})
 def _distances(
-    x: Any, index: Any, centers: Any, weights: Any, weighted: Any, out: Any
+    x: Any, index: Any, centers: Any, weights: Any, out: Any
 ) -> None:  # pragma: no cover
     p = centers.shape[1]
     for i in range(x.shape[0]):
         c = index[i]
-        total, seen = 0.0, 0
+        # What is missing is counted without a branch: rows are summed by vectors.
+        total, seen = 0.0, 0.0
         for j in range(p):
             gap = np.float64(x[i, j]) - centers[c, j]
-            square = gap * gap * weights[j] if weighted else gap * gap
-            if square == square:
-                total += square
-                seen += 1
-        out[i] = np.sqrt(total * p / seen) if seen else np.inf
+            square = gap * gap * weights[j]
+            there = square == square
+            total += square if there else 0.0
+            seen += 1.0 if there else 0.0
+        out[i] = np.sqrt(total * p / seen) if seen > 0.0 else np.inf
+
+
+@compiled()
+def _smallest(keys: Any, index: Any, best: Any, places: Any) -> None:  # pragma: no cover
+    count = best.shape[1]
+    for i in range(keys.shape[0]):
+        c, key = index[i], keys[i]
+        if c < 0 or not key < best[c, count - 1]:
+            continue
+        j = count - 1
+        while j > 0 and key < best[c, j - 1]:
+            best[c, j], places[c, j] = best[c, j - 1], places[c, j - 1]
+            j -= 1
+        best[c, j], places[c, j] = key, i
+
+
+def smallest_of_each(keys: Floats, index: Ints, k: int, count: int) -> Ints:
+    """Places of the rows of smallest key of each label, earlier rows first among equals; -1: none.
+
+    Rows of infinite key and of negative index do not count.  Returned is an array (k, count).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> smallest_of_each(np.array([2.0, 1.0, 1.0, 0.0]), np.array([0, 0, 0, 1]), 2, 2).tolist()
+    [[1, 2], [3, -1]]
+    """
+    best, places = np.full((k, count), np.inf), np.full((k, count), -1)
+    _smallest(keys, index, best, places)
+    return places
 
 
 def own_distances(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
@@ -296,6 +327,6 @@ def own_distances(x: Array, index: Ints, centers: Floats, weights: Floats | None
     Columns beyond those of the centers do not count; weights are those of the squared distance.
     """
     out = np.empty(len(x))
-    given = np.empty(0) if weights is None else np.asarray(weights, np.float64)
-    _distances(x, index, np.asarray(centers, np.float64), given, weights is not None, out)
+    given = np.ones(centers.shape[1]) if weights is None else np.asarray(weights, np.float64)
+    _distances(x, index, np.asarray(centers, np.float64), given, out)
     return out

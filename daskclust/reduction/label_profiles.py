@@ -14,6 +14,7 @@ from daskclust.kernels.label_profiles import (
     Bins,
     fill_histograms,
     own_distances,
+    smallest_of_each,
     value_moments,
 )
 from daskclust.kernels.moments import merge_moments
@@ -32,6 +33,10 @@ __all__ = [
 ]
 
 
+#: Labels that are further apart are sorted, not counted.
+_FAR = 2**16
+
+
 @dataclass(frozen=True)
 class LabelSampleRequest:
     """Ask for the moments of each label, and for a sample of the rows.
@@ -46,6 +51,8 @@ class LabelSampleRequest:
         Rows of each label that are drawn at least, as far as there are so many.
     ignored : int, optional
         Label of rows that are left out, whatever they hold.
+    of_rows : ndarray of shape (n,), int64, optional
+        Labels of all rows, where they are in memory and not in a column.
     """
 
     n_features: int
@@ -53,6 +60,7 @@ class LabelSampleRequest:
     share: float
     each: int
     ignored: int | None = None
+    of_rows: Ints | None = None
 
 
 class LabelSample(NamedTuple):
@@ -139,9 +147,33 @@ def _sample_fields(state: LabelSampleRequest) -> Mapping[str, Field]:
     }
 
 
-def _split(rows: RowBlock) -> tuple[RowBlock, Ints]:
+def _split(rows: RowBlock, of_rows: Ints | None) -> tuple[RowBlock, Ints]:
     """Take apart rows whose last column holds their labels, without a copy of the rest."""
-    return rows._replace(x=rows.x[:, :-1]), rows.x[:, -1].astype(np.int64)
+    if of_rows is None:
+        return rows._replace(x=rows.x[:, :-1]), rows.x[:, -1].astype(np.int64)
+    return rows, np.concatenate([of_rows[start : start + size] for start, size in rows.runs])
+
+
+def _occurring(labels: Ints) -> Ints:
+    """Labels that occur, sorted."""
+    low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, _FAR)
+    if high - low >= _FAR:
+        return np.unique(labels)
+    return np.flatnonzero(np.bincount(labels - low)) + low
+
+
+def _places(labels: Ints, known: Ints) -> Ints:
+    """Places of labels among known ones, which are sorted; -1 for others."""
+    if not len(known):
+        return np.full(len(labels), -1)
+    low, high = int(known[0]), int(known[-1])
+    if high - low >= _FAR:
+        index = np.minimum(np.searchsorted(known, labels), len(known) - 1)
+        return np.where(known[index] == labels, index, -1)
+    table = np.full(high - low + 1, -1)
+    table[known - low] = np.arange(len(known))
+    inside = (labels >= low) & (labels <= high)
+    return np.where(inside, table[np.where(inside, labels, low) - low], -1)
 
 
 def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
@@ -159,25 +191,26 @@ def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
 
 def _drawn(keys: Floats, index: Ints, k: int, state: LabelSampleRequest) -> Array:
     """Places of rows that may be among those drawn: all of them, and few others."""
-    places = np.flatnonzero(index >= 0)
-    own, keys = index[places], keys[places]
-    counts = np.bincount(own, minlength=k)
+    counts = np.bincount(index + 1, minlength=k + 1)[1:]
     # Four times as many as are wanted, mostly enough of each label; else all of it.
-    limit = np.maximum(4.0 * state.each / np.maximum(counts, 1), state.share)
-    near = keys <= limit[own]
-    short = np.bincount(own[near], minlength=k) < np.minimum(counts, state.each)
-    return places[near | short[own]]
+    limit = np.append(np.maximum(4.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
+    near = np.flatnonzero(keys <= limit.max())
+    near = near[keys[near] <= limit[index[near]]]
+    short = np.bincount(index[near], minlength=k) < np.minimum(counts, state.each)
+    if short.any():
+        near = np.union1d(near, np.flatnonzero(np.append(short, False)[index]))
+    return near
 
 
 def _sample_block(rows: RowBlock, state: LabelSampleRequest) -> Partial:
     p = state.n_features
-    whole, labels = _split(rows)
+    whole, labels = _split(rows, state.of_rows)
     counting = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
     if state.ignored is not None:
         counting &= labels != state.ignored
-    found, place = np.unique(labels[counting], return_inverse=True)
-    index = np.full(len(labels), -1, np.int64)
-    index[counting] = place
+    found = _occurring(labels if counting.all() else labels[counting])
+    index = _places(labels, found)
+    index[~counting] = -1
     fields = _sample_fields(state)
     facts = fields["facts"].identity()
     for part in rows.slices():
@@ -262,12 +295,15 @@ class HistogramsRequest:
     ----------
     labels : ndarray of shape (k,), int64
         Sorted; rows of other labels do not count.
+    of_rows : ndarray of shape (n,), int64, optional
+        See :class:`LabelSampleRequest`.
     """
 
     labels: Ints
     bins: Bins
     place: Place
     n_nearest: int
+    of_rows: Ints | None = None
 
 
 class Histograms(NamedTuple):
@@ -302,17 +338,14 @@ def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:
 
 def _histogram_block(rows: RowBlock, state: HistogramsRequest) -> Partial:
     k = len(state.labels)
-    whole, labels = _split(rows)
-    index = np.minimum(np.searchsorted(state.labels, labels), k - 1)
-    index[state.labels[index] != labels] = -1
+    whole, labels = _split(rows, state.of_rows)
+    index = _places(labels, state.labels)
     if rows.weight is not None:
         index[rows.weight <= 0] = -1
     nearest = _histogram_fields(state)["nearest"].identity()
     keys = state.place.distances(rows.x, np.maximum(index, 0), whole.x.shape[1])
-    order = np.argsort(index, kind="stable")
-    bounds = np.searchsorted(index[order], np.arange(k + 1))
-    for c in range(k):
-        own = order[bounds[c] : bounds[c + 1]]
+    for c, places in enumerate(smallest_of_each(keys, index, k, state.n_nearest)):
+        own = np.sort(places[places >= 0])
         if len(own):
             nearest[c] = pick_rows(whole, keys[own], state.n_nearest, own)
     counts = fill_histograms(rows.x, index, rows.weight, k, state.bins)
