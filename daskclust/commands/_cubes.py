@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.commands.console import natural, one_of
+from daskclust.cube.bands import in_descriptions, numbers
 from daskclust.cube.bands import parse_bands as ranges_of_bands
 from daskclust.cube.formats.opening import kind_of
-from daskclust.cube.formats.wavelengths import in_descriptions, numbers
 from daskclust.storage.urls import redact
 
 _NUMBER = r"(\d+(?:\.\d+)?)"

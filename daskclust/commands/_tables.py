@@ -34,8 +34,8 @@ from daskclust.commands.console import Progress
 from daskclust.cube.formats.opening import kind_of
 from daskclust.engine import compute
 from daskclust.persistence.origin import scene_of
-from daskclust.report.legend import legend_of
 from daskclust.report.page import Report
+from daskclust.report.summary import legend_of
 from daskclust.storage.outputs import JOB, Output
 from daskclust.storage.targets import Group
 from daskclust.storage.urls import redact

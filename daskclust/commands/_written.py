@@ -23,13 +23,14 @@ from daskclust.commands._estimators import takes_labels
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
 from daskclust.persistence.origin import class_names_of, name_classes
-from daskclust.report.legend import legend_of, n_clusters_of
 from daskclust.report.page import Report
 from daskclust.report.summary import (
     NothingInCommonError,
     agreement_of,
     compare_classes,
     known_classes,
+    legend_of,
+    n_clusters_of,
     summarize,
 )
 from daskclust.storage.outputs import JOB, Output

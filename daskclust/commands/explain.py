@@ -119,7 +119,7 @@ def _refuse(options: argparse.Namespace) -> None:
 def _write(options: argparse.Namespace, kind: str, found: Any, told: Any) -> None:
     suffix = Path(options.output).suffix.lower()
     if suffix == ".html":
-        from daskclust.report.explained import explained_page
+        from daskclust.report.sections import explained_page
 
         text = explained_page(f"What the clusters of {kind} are", found, told)
     elif suffix == ".csv":

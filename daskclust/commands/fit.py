@@ -26,8 +26,16 @@ from daskclust.commands._estimators import (
     make_estimator,
     takes_labels,
 )
-from daskclust.commands._hold_out import add_hold_out_arguments, check_hold_out, fields_of
-from daskclust.commands._job import add_job_arguments, check_resumable, job_mark, run_fit, with_file
+from daskclust.commands._job import (
+    add_hold_out_arguments,
+    add_job_arguments,
+    check_hold_out,
+    check_resumable,
+    fields_of,
+    job_mark,
+    run_fit,
+    with_file,
+)
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_fit
 from daskclust.commands._written import (
@@ -45,8 +53,8 @@ from daskclust.commands._written import (
     write_outputs,
 )
 from daskclust.commands.console import Progress, add_cluster_arguments
-from daskclust.cube.formats.classes import check_codes
-from daskclust.cube.questions import places_of_rows
+from daskclust.cube.formats.vector import check_codes
+from daskclust.cube.pixels import places_of_rows
 from daskclust.persistence.origin import clusters_are_classes, name_classes
 
 _EXAMPLES = """examples:

@@ -26,7 +26,7 @@ from daskclust.commands.console import Parser, Progress, add_cluster_arguments, 
 from daskclust.commands.fit import CubeJob, open_job
 from daskclust.commands.fit import add_command as add_fit
 from daskclust.persistence.origin import name_classes
-from daskclust.report.legend import legend_of
+from daskclust.report.summary import legend_of
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 

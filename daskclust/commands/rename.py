@@ -16,7 +16,7 @@ from daskclust.persistence.origin import (
     merged_classes_of,
     name_classes,
 )
-from daskclust.report.legend import legend_of
+from daskclust.report.summary import legend_of
 from daskclust.storage.outputs import JOB
 
 

@@ -148,7 +148,7 @@ def _suggest(
     mark: str,
 ) -> dict[str, Any]:
     from daskclust.cube.formats.questions import QuestionsFile, write_questions
-    from daskclust.cube.questions import questions_of
+    from daskclust.cube.pixels import questions_of
     from daskclust.selection import expected_gain, suggest_labels
 
     image = None
@@ -224,7 +224,7 @@ def _suggest(
 def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
     """Labeled rows, and those that were asked about in vain with the label -1; how many these."""
     from daskclust.cube.formats.questions import read_pixels
-    from daskclust.cube.questions import rows_of_pixels
+    from daskclust.cube.pixels import rows_of_pixels
 
     rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)
     vain = [np.empty(0, np.int64)]

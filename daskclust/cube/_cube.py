@@ -16,20 +16,27 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust._types import Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube import _blocks
-from daskclust.cube._blocks import Surveyed, sample_dtype, take_survey
+from daskclust.cube._blocks import (
+    Surveyed,
+    align,
+    as_codes,
+    as_numbers,
+    labeled_rows,
+    sample_dtype,
+    take_survey,
+    widened,
+)
 from daskclust.cube._georeference import Georeference, PixelGrid, pixel_grid
 from daskclust.cube._images import Image, are_features, open_image, read_image
-from daskclust.cube._labels import align, as_codes, as_numbers, labeled_rows, widened
 from daskclust.cube._metadata import Names, as_names
-from daskclust.cube._reading import CubeSource, Scaling, StoredCube, sample_pixels, whitened
+from daskclust.cube._reading import CubeSource, Scaling, StoredCube
 from daskclust.cube._writing import write_labels, write_values
 from daskclust.cube.bands import as_ranges
-from daskclust.cube.graph import count_graph
 from daskclust.cube.label_images import resampled
 from daskclust.cube.label_map import LabelMap, as_data_array
 from daskclust.cube.layout import BlockGrid, unflatten
 from daskclust.cube.pictures import cube_html, plot_cube
-from daskclust.cube.questions import places_of_rows
+from daskclust.cube.pixels import count_graph, places_of_rows, sample_pixels, whitened
 from daskclust.cube.smoothing import smoothed
 from daskclust.engine import compute, read_again
 from daskclust.exceptions import DaskclustWarning

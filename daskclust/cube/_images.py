@@ -24,8 +24,7 @@ from daskclust.cube._metadata import (
 )
 from daskclust.cube._sources import open_path
 from daskclust.cube.formats.opening import kind_of
-from daskclust.cube.formats.points import points_image, read_points, says_pixels
-from daskclust.cube.formats.vector import rasterize_file
+from daskclust.cube.formats.vector import points_image, rasterize_file, read_points, says_pixels
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import array_of, arrays_of, decode_fill_value
 

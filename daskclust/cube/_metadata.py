@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Floats
 from daskclust._warnings import warn
 from daskclust.colors import Legend
-from daskclust.cube.formats.wavelengths import in_nm
+from daskclust.cube.bands import in_nm
 from daskclust.exceptions import PerformanceWarning
 from daskclust.storage.seen import values_of
 from daskclust.storage.stores import decode_fill_value

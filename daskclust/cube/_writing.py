@@ -18,8 +18,8 @@ from daskclust.colors import Legend
 from daskclust.cube import _blocks
 from daskclust.cube._georeference import IDENTITY, Coordinate, Georeference, PixelGrid, pixel_grid
 from daskclust.cube._metadata import Names, as_names, flags, label_dtype
-from daskclust.cube.formats.classes import check_codes
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
+from daskclust.cube.formats.vector import check_codes
 from daskclust.engine import compute
 from daskclust.storage.seen import StoredArray, values_of
 from daskclust.storage.stores import local_path, open_store

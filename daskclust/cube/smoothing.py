@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Ints
-from daskclust.cube._labels import align, as_numbers
-from daskclust.cube._reading import NEIGHBOR_PIXELS, CubeSource, Scaling, one_object, sample_pixels
+from daskclust.cube._blocks import align, as_numbers
+from daskclust.cube._reading import CubeSource, Scaling, one_object
 from daskclust.cube.layout import BlockGrid, flatten, unflatten
+from daskclust.cube.pixels import NEIGHBOR_PIXELS, sample_pixels
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.kernels.smoothing import (
     MASKED,

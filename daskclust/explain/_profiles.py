@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.cube.questions import questions_of
+from daskclust.cube.pixels import questions_of
 from daskclust.exceptions import MemoryPlanError
 from daskclust.explain._data import Labeled, open_labeled
 from daskclust.kernels.label_profiles import Bins, choose_bins

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.cube.graph import take_pixels
-from daskclust.cube.questions import Questions, questions_of
+from daskclust.cube.pixels import Questions, questions_of, take_pixels
 from daskclust.prototypes.asking import (
     DOUBTS,
     Cells,

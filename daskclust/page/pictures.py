@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats
 from daskclust.colors import NODATA_COLOR, rgb_bands
-from daskclust.cube.graph import take_pixels
+from daskclust.cube.pixels import take_pixels
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.asking import Cells
 from daskclust.prototypes.learners import near_weights

@@ -18,15 +18,20 @@ import numpy as np
 from daskclust import plotting
 from daskclust._types import Array, Floats
 from daskclust.colors import Legend
-from daskclust.report._tables import add_agreement, add_held_out, add_violations, mostly_of
-from daskclust.report.explained import add_profiles
-from daskclust.report.legend import legend_of
 from daskclust.report.page import Page, Report, escape, map_png, photo_jpeg, photo_of, svg
+from daskclust.report.sections import (
+    add_agreement,
+    add_held_out,
+    add_profiles,
+    add_violations,
+    mostly_of,
+)
 from daskclust.report.summary import (
     MapSummary,
     agreement_of,
     compare_classes,
     known_classes,
+    legend_of,
     summarize,
 )
 from daskclust.storage.files import write_whole

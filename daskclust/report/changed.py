@@ -9,8 +9,8 @@ import numpy as np
 
 from daskclust._version import __version__
 from daskclust.engine import compute
-from daskclust.report._tables import share_table
 from daskclust.report.page import Page, escape, map_png
+from daskclust.report.sections import share_table
 
 #: Pixels along the longer side of a picture, and transitions that are listed.
 _SIDE, _LISTED = 700, 30

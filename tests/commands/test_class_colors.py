@@ -9,7 +9,7 @@ import pytest
 
 import daskclust
 from daskclust.commands._written import paint, read_class_colors
-from daskclust.report.legend import legend_of
+from daskclust.report.summary import legend_of
 
 RASTER = """<qgis><pipe><rasterrenderer type="paletted"><colorPalette>
 <paletteEntry value="1" label="low vegetation" color="#00FF10" alpha="255"/>

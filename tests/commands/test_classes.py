@@ -18,7 +18,7 @@ from sklearn.metrics import cohen_kappa_score
 import daskclust
 from daskclust import cli
 from daskclust.commands._written import margin_kind, margins
-from daskclust.report.legend import legend_of
+from daskclust.report.summary import legend_of
 
 #: Classes as people have them: no ranks, and names with blanks.
 CODES, NAMES = (3, 11, 12), ("winter wheat", "maize", "open water")

@@ -15,7 +15,7 @@ from sklearn.metrics import cohen_kappa_score
 
 import daskclust
 from daskclust import cli
-from daskclust.commands._hold_out import fields_of, hold_out
+from daskclust.commands._job import fields_of, hold_out
 
 
 def test_fields_are_touching_pixels_of_one_class() -> None:

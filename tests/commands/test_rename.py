@@ -14,7 +14,7 @@ import zarr
 import daskclust
 from daskclust import cli
 from daskclust.commands._cubes import _wavelengths
-from daskclust.report.legend import legend_of
+from daskclust.report.summary import legend_of
 
 #: Four fields of one value each.
 SCENE = np.repeat(np.repeat([[1.0, 5.0], [20.0, 40.0]], 6, axis=0), 7, axis=1)

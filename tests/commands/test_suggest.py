@@ -13,7 +13,7 @@ import zarr
 from helpers import write_labels
 
 from daskclust import cli, open_cube
-from daskclust.cube.questions import questions_of, rows_of_pixels
+from daskclust.cube.pixels import questions_of, rows_of_pixels
 from daskclust.report import questions as report
 
 pytestmark = pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning")

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from daskclust.cube import LabelMap
 from daskclust.cube._georeference import Georeference
-from daskclust.cube.changes import compare_maps
+from daskclust.cube.label_map import compare_maps
 
 NAMES = {3: "water", 7: "low vegetation", 9: "soil"}
 UTM = {"crs": "EPSG:32632", "transform": [10.0, 0.0, 5e5, 0.0, -10.0, 5.5e6]}

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from daskclust import Cube, open_cube
-from daskclust.cube._reading import take_pixels
-from daskclust.cube.graph import count_graph
+from daskclust.cube.pixels import count_graph, take_pixels
 from daskclust.reduction.connectivity import Connectivity
 from daskclust.testing import CountingScheduler
 

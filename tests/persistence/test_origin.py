@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 import daskclust
 from daskclust.exceptions import ModelFormatError
 from daskclust.persistence.origin import check_same_data, class_names_of, scene_of
-from daskclust.report.legend import legend_of
+from daskclust.report.summary import legend_of
 
 WAVELENGTHS = [450.0, 550.0, 650.0, 850.0]
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust.colors import class_colors
-from daskclust.report.legend import legend_of
+from daskclust.report.summary import legend_of
 
 X = np.array([[0.0], [1.0], [20.0], [21.0], [50.0], [51.0]])
 

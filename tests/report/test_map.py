@@ -17,13 +17,12 @@ from numpy.testing import assert_array_equal
 from test_report import browse, needs_browser, read
 
 import daskclust
-from daskclust.report.legend import legend_of
-from daskclust.report.summary import MapSummary, summarize
+from daskclust.report.summary import MapSummary, legend_of, summarize
 
 pytest.importorskip("matplotlib", reason="reports need matplotlib")
 from daskclust.report import write_report
 from daskclust.report._report import packed, spectrum_axes
-from daskclust.report._tables import mostly_of
+from daskclust.report.sections import mostly_of
 
 UTM = {"proj:code": "EPSG:32632", "spatial:transform": [30.0, 0.0, 600000.0, 0.0, -30.0, 5.1e6]}
 

@@ -403,7 +403,7 @@ def test_one_box_that_no_task_holds(monkeypatch):
 
 
 def test_noise_is_a_class_of_its_own():
-    from daskclust.report.legend import legend_of
+    from daskclust.report.summary import legend_of
 
     X, _ = noisy(1000, p=2)
     for model in (HDBSCAN(20).fit(X), DBSCAN(0.5).fit(X)):

@@ -12,9 +12,9 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust.cube.bands import in_nm, truth_values
 from daskclust.cube.formats.found import BAD_BANDS, needs_extra
 from daskclust.cube.formats.raster import open_raster, open_rasters, zipped_image
-from daskclust.cube.formats.wavelengths import in_nm, truth_values
 from daskclust.storage.files import unanswered, url_options
 from daskclust.storage.urls import redact
 

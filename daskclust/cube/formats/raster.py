@@ -19,6 +19,7 @@ import numpy as np
 from dask.base import tokenize
 
 from daskclust._warnings import warn
+from daskclust.cube.bands import in_descriptions, in_nm, truth_values
 from daskclust.cube.formats.found import (
     BAD_BANDS,
     BAND_NAMES,
@@ -26,7 +27,6 @@ from daskclust.cube.formats.found import (
     maybe_unplaced,
     needs_extra,
 )
-from daskclust.cube.formats.wavelengths import in_descriptions, in_nm, truth_values
 from daskclust.exceptions import DaskclustWarning
 from daskclust.storage.reads import Retries, patience_of_gdal, reason_of
 from daskclust.storage.seen import SeenFiles

@@ -25,10 +25,9 @@ from rasterio.transform import from_origin  # noqa: E402
 
 from daskclust.colors import Legend  # noqa: E402
 from daskclust.cube._georeference import PixelGrid  # noqa: E402
-from daskclust.cube.formats import kind_of, open_file, open_files  # noqa: E402
 from daskclust.cube.formats.geotiff import GeoTiff, write_cog  # noqa: E402
-from daskclust.cube.formats.points import read_points  # noqa: E402
-from daskclust.cube.formats.vector import rasterize_file  # noqa: E402
+from daskclust.cube.formats.opening import kind_of, open_file, open_files  # noqa: E402
+from daskclust.cube.formats.vector import rasterize_file, read_points  # noqa: E402
 
 SHAPE = 6, 40, 50
 GRID = PixelGrid((40, 50), (30.0, 0.0, 600_000.0, 0.0, -30.0, 5_200_000.0), "EPSG:32632")

@@ -1,0 +1,419 @@
+"""Some pixels of a cube: those of rows, those at places, and how often nodes are adjacent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskclust._types import Array, Bools, Floats, Ints
+from daskclust.cube._reading import CubeSource, Scaling, one_object
+from daskclust.cube.formats.vector import points_image
+from daskclust.cube.layout import BlockGrid
+from daskclust.engine import compute
+from daskclust.kernels.blas import one_blas_thread
+from daskclust.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
+from daskclust.kernels.projection import noise_whitening
+from daskclust.kernels.rng import draw_numbers
+from daskclust.reduction.connectivity import Connectivity, ConnectivityCounts, merge_connectivity
+from daskclust.reduction.contract import RowBlock
+
+#: Pixels whose neighbors to the right and below are looked at for the noise of an image.
+NEIGHBOR_PIXELS = 2**14
+
+
+def _objects(values: list[Any]) -> da.Array:
+    table = np.empty(len(values), dtype=object)
+    table[:] = values
+    return da.from_array(table, chunks=1)
+
+
+def _block_pixels(
+    ids: Ints,
+    wanted: NDArray[np.object_],
+    excluded: Bools | None = None,
+    *,
+    source: CubeSource,
+    scaling: Scaling,
+    make: Callable[[NDArray[Any]], NDArray[Any]] | None,
+) -> NDArray[np.object_]:
+    places: Ints = wanted[0]
+    valid, values = source.pixels(int(ids[0]), excluded)
+    kept = np.flatnonzero(valid[places])
+    found = scaling(values[places[kept]])
+    return one_object((kept, found if make is None else make(found)))
+
+
+def _by_block(places: Ints, grid: BlockGrid) -> tuple[NDArray[Any], list[Any]]:
+    """Order the places by block, and return each block's own, counted inside it."""
+    y, x = np.divmod(places, grid.shape[1])
+    i, j = y // grid.block[0], x // grid.block[1]
+    number = i * grid.numblocks[1] + j
+    widths = np.array(grid.chunks[1])[j]
+    inside = (y - i * grid.block[0]) * widths + (x - j * grid.block[1])
+    order = np.argsort(number, kind="stable")
+    bounds = np.searchsorted(number[order], np.arange(grid.count + 1))
+    return order, [inside[order[a:b]] for a, b in pairwise(bounds)]
+
+
+def take_pixels(
+    cube: Any,
+    places: Ints,
+    scaling: Scaling | None = None,
+    make: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Fetch some pixels by their place in the image: ``y * width + x``, each once.
+
+    There is at least one place.  Returns which of them hold a valid pixel, ascending, and these
+    pixels as in `samples`, or what ``make(x)`` makes of those of a block, where they lie; `scaling`
+    is that of the cube by default.
+
+    One pass that reads only the blocks concerned.
+    """
+    order, inside = _by_block(places, cube._grid)
+    pixels = cube._per_block(
+        _block_pixels,
+        _objects(inside),
+        sizes=(1,) * cube._grid.count,
+        dtype=object,
+        token="daskclust-pixels",
+        scaling=cube._survey.scaling if scaling is None else scaling,
+        make=make,
+    )
+    bounds = np.cumsum([0] + [len(part) for part in inside])
+    concerned = np.flatnonzero(np.diff(bounds))
+    (found,) = compute("the reading of pixels", pixels.blocks[concerned])
+    starts = bounds[concerned]
+    kept = np.concatenate(
+        [order[start + own] for start, (own, _) in zip(starts, found, strict=True)]
+    )
+    values = np.concatenate([values for _, values in found])
+    ascending = np.argsort(kept)
+    return kept[ascending], values[ascending]
+
+
+def sample_pixels(
+    cube: Any, count: int, n_valid: int, seed: int, scaling: Scaling | None = None
+) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
+    """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
+
+    About `count` of them, and of up to 16 384 of these the pixels to the right and below.
+    """
+    height, width = cube._grid.shape
+    total = height * width
+    # Of an image that is mostly masked, more places, for as many pixels.
+    wanted = draw_numbers(total, -(-count * total // max(n_valid, 1)), seed)
+    some = wanted[draw_numbers(len(wanted), NEIGHBOR_PIXELS, seed + 1)]
+    right = some[some % width < width - 1]
+    below = some[some < total - width]
+    places = np.unique(np.concatenate([wanted, right + 1, below + width]))
+    kept, values = take_pixels(cube, places, scaling)
+    valid = np.append(places[kept], -1)
+
+    def at(pixels: Ints) -> tuple[NDArray[np.intp], Bools]:
+        found = np.searchsorted(valid[:-1], pixels)
+        return found, valid[found] == pixels
+
+    one, other = [], []
+    for first, second in ((right, right + 1), (below, below + width)):
+        (a, has_a), (b, has_b) = at(first), at(second)
+        both = has_a & has_b
+        one.append(values[a[both]])
+        other.append(values[b[both]])
+    drawn, has = at(wanted)
+    return values[drawn[has]], (np.concatenate(one), np.concatenate(other))
+
+
+def whitened(cube: Any, n_valid: int, plain: Scaling) -> Scaling:
+    """Return the scaling that makes the noise of the cube's directions soft white; one pass."""
+    _, (one, other) = sample_pixels(cube, NEIGHBOR_PIXELS, n_valid, 0, plain)
+    with one_blas_thread():
+        matrix = noise_whitening(one, other)
+    return Scaling("whitened", plain.dtype, matrix=matrix)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Pixels to label, in order.
+
+    `rows` are row numbers in the cube's `samples`; `lines` and `columns` count from 0. `x` and `y`
+    are centers of the pixels in the scene's coordinate system, or columns and lines without one.
+    `spectra` (n, bands) are stored values, with scale factor and offset applied; `bands` are their
+    wavelengths, if known.
+    """
+
+    rows: Ints
+    lines: Ints
+    columns: Ints
+    x: Floats
+    y: Floats
+    crs: str | None
+    spectra: Array
+    bands: list[str]
+
+
+def _block_rows(
+    ids: Ints,
+    wanted: NDArray[np.object_],
+    excluded: Bools | None = None,
+    *,
+    source: CubeSource,
+    scaling: Scaling | None,
+) -> NDArray[np.object_]:
+    """Places and values of some of the valid pixels of a block, by their number."""
+    number = int(ids[0])
+    valid, values = source.pixels(number, excluded)
+    inside = np.flatnonzero(valid)[wanted[0]]
+    down, across = source.grid.region(number)
+    lines, columns = np.divmod(inside, across.stop - across.start)
+    places = (lines + down.start) * source.grid.shape[1] + columns + across.start
+    return one_object((places, None if scaling is None else scaling(values[inside])))
+
+
+def _find_pixels(cube: Any, rows: Ints, scaling: Scaling | None) -> tuple[Ints, Any]:
+    """Places of rows in the image (``y * width + x``), and their values if scaled; one pass."""
+    starts = np.cumsum((0, *cube.block_counts))
+    order = np.argsort(rows, kind="stable")
+    bounds = np.searchsorted(rows[order], starts)
+    table = np.empty(cube.blocks.count, dtype=object)
+    for i in range(len(table)):
+        table[i] = rows[order[bounds[i] : bounds[i + 1]]] - starts[i]
+    found = cube._per_block(
+        _block_rows,
+        da.from_array(table, chunks=1),
+        sizes=(1,) * len(table),
+        dtype=object,
+        token="daskclust-questions",
+        scaling=scaling,
+    )
+    places = np.empty(len(rows), np.int64)
+    values = None if scaling is None else np.empty((len(rows), cube.shape[2]), scaling.dtype)
+    concerned = np.flatnonzero(np.diff(bounds))
+    if len(concerned):
+        parts = compute("the reading of pixels", found.blocks[concerned])[0]
+        places[order] = np.concatenate([own for own, _ in parts])
+        if values is not None:
+            values[order] = np.concatenate([own for _, own in parts])
+    return places, values
+
+
+def places_of_rows(cube: Any, rows: Ints) -> Ints:
+    """Return the places ``y * width + x`` of rows in the image.
+
+    Notes
+    -----
+    Nothing is read where no pixel is masked; else the blocks that hold these rows.
+
+    Examples
+    --------
+    >>> from daskclust import open_cube
+    >>> cube = open_cube(np.zeros((2, 4, 1)), dims=("y", "x", "band"), chunks=(2, 2))
+    >>> places_of_rows(cube, np.arange(8)).tolist()
+    [0, 1, 4, 5, 2, 3, 6, 7]
+    """
+    if cube.n_masked:
+        return _find_pixels(cube, rows, None)[0]
+    starts = np.cumsum((0, *cube.block_counts))
+    number = np.searchsorted(starts, rows, side="right") - 1
+    grid = cube.blocks
+    i, j = np.divmod(number, grid.numblocks[1])
+    y, x = np.divmod(rows - starts[number], np.array(grid.chunks[1])[j])
+    places: Ints = (y + i * grid.block[0]) * grid.shape[1] + x + j * grid.block[1]
+    return places
+
+
+def questions_of(cube: Any, rows: Ints) -> Questions:
+    """Find the pixels of some rows, each once, in any order.
+
+    Cost: one pass that reads only the blocks that hold these rows.
+
+    >>> from daskclust import open_cube
+    >>> image = np.arange(12.0).reshape(2, 3, 2)
+    >>> found = questions_of(open_cube(image, dims=("y", "x", "band")), np.array([5, 1]))
+    >>> found.lines.tolist(), found.columns.tolist(), found.spectra.tolist()
+    ([1, 0], [2, 1], [[10.0, 11.0], [2.0, 3.0]])
+    """
+    rows = np.asarray(rows, np.int64)
+    if len(rows) and not 0 <= rows.min() <= rows.max() < cube.n_valid:
+        raise ValueError(
+            f"Rows {rows.min()} to {rows.max()} are asked for; expected numbers in "
+            f"[0, {cube.n_valid}), the valid pixels."
+        )
+    plain = Scaling("none", cube.sample_scaling.dtype)
+    places, spectra = _find_pixels(cube, rows, plain)
+    lines, columns = np.divmod(places, cube.shape[1])
+    grid = cube.pixel_grid
+    a, b, c, d, e, f = grid.transform
+    east, south = columns + 0.5, lines + 0.5
+    if cube.wavelengths is None:
+        names = [f"band_{number}" for number in cube.bands.tolist()]
+    else:
+        names = [f"{length:.6g} nm" for length in cube.wavelengths.tolist()]
+    return Questions(
+        rows,
+        lines,
+        columns,
+        a * east + b * south + c,
+        d * east + e * south + f,
+        grid.crs,
+        spectra,
+        names,
+    )
+
+
+def rows_of_pixels(cube: Any, lines: Ints, columns: Ints) -> Ints:
+    """Return the rows of some pixels, ascending; masked pixels have no row."""
+    height, width, _ = cube.shape
+    inside = (lines >= 0) & (lines < height) & (columns >= 0) & (columns < width)
+    if not inside.all():
+        at = int(np.argmin(inside))
+        raise ValueError(
+            f"The pixel (row {lines[at]}, column {columns[at]}) lies outside the image of "
+            f"{height} x {width} pixels."
+        )
+    found: Ints = cube.rows_of(
+        points_image(lines, columns, np.zeros(len(lines), np.int64), cube.chunks)
+    )[0]
+    return found
+
+
+#: Counts that one task merges.
+_FOLD = 16
+
+
+# Counts
+
+
+def _block_counts(
+    ids: Ints,
+    *arrays: NDArray[Any],
+    source: CubeSource,
+    scaling: Scaling,
+    starts: tuple[int, ...],
+    connectivity: Connectivity,
+    weighted: bool,
+) -> NDArray[np.object_]:
+    """Count a block, and keep the nodes along its edges."""
+    weight = arrays[0].astype(np.float64) if weighted else None
+    excluded = arrays[weighted] if len(arrays) > weighted else None
+    number = int(ids[0])
+    height, width = (part.stop - part.start for part in source.grid.region(number))
+    valid, values = source.pixels(number, excluded)
+    x = np.ascontiguousarray(scaling(values if valid.all() else values[valid]))
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
+    runs = ((starts[number], len(x)),)
+    counts, first = connectivity.count(RowBlock(x, weight, runs))
+    nodes = np.full((len(first), height * width), -1, np.int32)
+    if weight is not None:
+        first[:, weight == 0] = -1  # absent, and not a neighbor
+    nodes[:, valid] = first
+    nodes = nodes.reshape(-1, height, width)
+    adjacent = tuple(
+        count_adjacent(image, len(own))
+        for image, own in zip(nodes, connectivity.nodes, strict=True)
+    )
+    edges = tuple(
+        edge.copy() for edge in (nodes[:, 0], nodes[:, -1], nodes[:, :, 0], nodes[:, :, -1])
+    )
+    return one_object((counts, adjacent, edges))
+
+
+def _inner(block: NDArray[np.object_]) -> NDArray[np.object_]:
+    return one_object(block[0][:2])
+
+
+def _across(
+    ids: Ints,
+    one: NDArray[np.object_],
+    other: NDArray[np.object_],
+    *,
+    last: int,
+    sides: tuple[int, int],
+    connectivity: Connectivity,
+) -> NDArray[np.object_]:
+    """Count adjacent pixels of two blocks; none where the first ends a row of blocks."""
+    if last and (int(ids[0]) + 1) % last == 0:
+        return one_object(None)
+    edges = zip(one[0][2][sides[0]], other[0][2][sides[1]], connectivity.nodes, strict=True)
+    return one_object((None, tuple(count_edges(a, b, len(nodes)) for a, b, nodes in edges)))
+
+
+def _merge(parts: NDArray[np.object_]) -> NDArray[np.object_]:
+    found = [part for part in parts if part is not None]
+    if not found:
+        return one_object(None)
+    counts = [part[0] for part in found if part[0] is not None]
+    adjacent = zip(*(part[1] for part in found), strict=True)
+    return one_object(
+        (
+            merge_connectivity(counts) if counts else None,
+            tuple(merge_counts(space) for space in adjacent),
+        )
+    )
+
+
+def _of_each(function: Any, *arrays: da.Array, **options: Any) -> da.Array:
+    pairs = [item for array in arrays for item in (array, "i")]
+    return da.blockwise(
+        function,
+        "i",
+        *pairs,
+        align_arrays=False,
+        dtype=object,
+        meta=np.empty(0, object),
+        token="daskclust-adjacent",
+        **options,
+    )
+
+
+def count_graph(
+    cube: Any, connectivity: Connectivity, weight: Any = None
+) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
+    """Count near nodes, and nodes of adjacent pixels, in one pass over the cube.
+
+    Pixels of weight 0 are absent. For each space one `PairCounts` of horizontally and vertically
+    adjacent pixels by their nearest nodes, the same whatever the blocks.
+
+    One task a block, one for each two adjacent blocks, and a tree of merges.
+    """
+    grid = cube._grid
+    starts = tuple(int(n) for n in np.cumsum((0, *cube.block_counts[:-1])))
+    blocks = cube._per_block(
+        _block_counts,
+        *([] if weight is None else [cube._align(weight)]),
+        sizes=(1,) * grid.count,
+        dtype=object,
+        token="daskclust-graph",
+        scaling=cube._survey.scaling,
+        starts=starts,
+        connectivity=connectivity,
+        weighted=weight is not None,
+    )
+    parts = [_of_each(_inner, blocks)]
+    ids = da.arange(grid.count, chunks=1, dtype=np.int64)
+    down, across = grid.numblocks
+    if across > 1:
+        pair = ids[:-1], blocks[:-1], blocks[1:]
+        parts.append(_of_each(_across, *pair, last=across, sides=(3, 2), connectivity=connectivity))
+    if down > 1:
+        pair = ids[:-across], blocks[:-across], blocks[across:]
+        parts.append(_of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity))
+    merged = da.concatenate(parts)
+    while True:
+        merged = merged.rechunk(_FOLD).map_blocks(
+            _merge,
+            chunks=((1,) * -(-merged.shape[0] // _FOLD),),
+            dtype=object,
+            meta=np.empty(0, object),
+        )
+        if merged.numblocks[0] == 1:
+            break
+    (found,) = compute("the count of neighbors", merged)
+    counts, adjacent = found[0]
+    return counts, adjacent
