@@ -25,8 +25,7 @@ from daskclust.engine import compute, number_type, parts_read_again
 from daskclust.exceptions import ReadError
 from daskclust.storage.files import matching, unanswered, url_options
 from daskclust.storage.outputs import Output, Written
-from daskclust.storage.processes import unseen
-from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently
+from daskclust.storage.reads import NEVER_AGAIN, Retries, persistently, unseen
 from daskclust.storage.urls import redact, redact_all
 
 __all__ = ["Table", "open_table", "written_labels"]

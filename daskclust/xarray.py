@@ -22,7 +22,7 @@ except ImportError as error:
     raise ImportError("xarray is not installed. Use: pip install 'daskclust[xarray]'") from error
 
 from daskclust.cube import Cube, open_cube
-from daskclust.persistence.origin import class_names_of
+from daskclust.persistence.saveable import class_names_of
 
 __all__ = ["ClusterAccessor"]
 

@@ -10,8 +10,8 @@ from daskclust.cluster.constrained.base import CONSTRAINED_ATTRIBUTES, Constrain
 from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
 from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.choices import InitWithPairs
 from daskclust.estimator.fitting import OpenData, fit
+from daskclust.estimator.parameters import InitWithPairs
 from daskclust.persistence.schema import Entry
 
 __all__ = ["COPKMeans"]

@@ -33,13 +33,12 @@ from daskclust.estimator.fitting import (
     row_labels,
     settled,
 )
-from daskclust.estimator.inputs import Data, check_rows, check_weight
+from daskclust.estimator.inputs import Data, check_block, check_rows, check_weight
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
 from daskclust.estimator.spaces import Metric
-from daskclust.estimator.values import check_block
 from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 from daskclust.persistence.schema import Array, Number
-from daskclust.reduction.tree import LEAF_STATISTICS, LeafQuery
+from daskclust.reduction.assign import LEAF_STATISTICS, LeafQuery
 
 __all__ = ["HierarchicalKMeans"]
 

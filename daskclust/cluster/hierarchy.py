@@ -26,7 +26,7 @@ from daskclust.estimator.fitting import DataAlone
 from daskclust.estimator.spaces import Metric
 from daskclust.kernels.nearest.assign import SEGMENT, label_sums, nearest
 from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
-from daskclust.reduction.tree import LEAF_STATISTICS, LeafQuery
+from daskclust.reduction.assign import LEAF_STATISTICS, LeafQuery
 from daskclust.storage.grouped import GroupedRows, remove_remains, temporary_folder
 
 __all__ = ["HierarchyProblem", "HierarchyState", "Spill", "choose_parents", "give_out"]

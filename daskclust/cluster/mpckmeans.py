@@ -16,9 +16,8 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
 from daskclust.cluster.constrained.updates import DiagonalMetric
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.choices import InitWithPairs
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.parameters import check_choice, check_penalty, check_real
+from daskclust.estimator.parameters import InitWithPairs, check_choice, check_penalty, check_real
 from daskclust.persistence.schema import Array, Entry
 
 __all__ = ["MPCKMeans"]

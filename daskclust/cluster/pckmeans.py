@@ -14,9 +14,8 @@ from daskclust.cluster.constrained.base import (
 from daskclust.cluster.constrained.iteration import ConstrainedLloyd, ConstrainedRows
 from daskclust.cluster.constrained.updates import PlainMeans
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.choices import InitWithPairs, Missing
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.parameters import check_penalty
+from daskclust.estimator.parameters import InitWithPairs, Missing, check_penalty
 from daskclust.persistence.schema import Entry
 
 __all__ = ["PCKMeans"]

@@ -22,9 +22,14 @@ from daskclust.cluster.constrained.updates import (
     sparsity_bound,
 )
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.choices import InitWithPairs, Missing
 from daskclust.estimator.fitting import OpenData
-from daskclust.estimator.parameters import check_choice, check_integer, check_penalty
+from daskclust.estimator.parameters import (
+    InitWithPairs,
+    Missing,
+    check_choice,
+    check_integer,
+    check_penalty,
+)
 from daskclust.persistence.schema import Entry
 
 __all__ = ["PCSKMeans"]

@@ -19,7 +19,6 @@ from daskclust.cluster.lloyd import (
     found_clusters,
 )
 from daskclust.engine import Rows
-from daskclust.estimator.choices import InitWithLabels, Missing
 from daskclust.estimator.fitting import (
     FirstPass,
     OpenData,
@@ -29,7 +28,13 @@ from daskclust.estimator.fitting import (
     observing,
 )
 from daskclust.estimator.inputs import Data
-from daskclust.estimator.parameters import check_choice, check_integer, given_centers
+from daskclust.estimator.parameters import (
+    InitWithLabels,
+    Missing,
+    check_choice,
+    check_integer,
+    given_centers,
+)
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintError
 from daskclust.kernels.nearest.assign import accumulate, nearest

@@ -15,9 +15,8 @@ from daskclust.cluster.constrained.updates import (
     sparsity_bound,
 )
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.choices import Init, Missing
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.parameters import Init, Missing, check_integer
 from daskclust.persistence.schema import Entry
 from daskclust.starts.sampled import STRING_INITS
 

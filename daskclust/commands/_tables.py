@@ -33,7 +33,7 @@ from daskclust.commands._written import (
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.opening import kind_of
 from daskclust.engine import compute
-from daskclust.persistence.origin import scene_of
+from daskclust.persistence.saveable import scene_of
 from daskclust.report.page import Report
 from daskclust.report.summary import legend_of
 from daskclust.storage.outputs import JOB, Output

@@ -22,7 +22,7 @@ from daskclust.commands._cubes import image_of
 from daskclust.commands._estimators import takes_labels
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
-from daskclust.persistence.origin import class_names_of, name_classes
+from daskclust.persistence.saveable import class_names_of, name_classes
 from daskclust.report.page import Report
 from daskclust.report.summary import (
     NothingInCommonError,

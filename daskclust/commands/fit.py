@@ -55,7 +55,7 @@ from daskclust.commands._written import (
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.cube.formats.vector import check_codes
 from daskclust.cube.pixels import places_of_rows
-from daskclust.persistence.origin import clusters_are_classes, name_classes
+from daskclust.persistence.saveable import clusters_are_classes, name_classes
 
 _EXAMPLES = """examples:
   daskclust fit scene.tif --n-clusters 6 --output map.tif --report report.html

@@ -22,7 +22,7 @@ from daskclust.cube.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
 from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.raster import envi_data_file
 from daskclust.engine import compute, number_type
-from daskclust.persistence.origin import scene_of
+from daskclust.persistence.saveable import scene_of
 from daskclust.report.summary import legend_of
 from daskclust.storage.outputs import JOB
 from daskclust.storage.stores import array_of, local_path, open_store

@@ -25,7 +25,7 @@ from daskclust.commands._written import (
 from daskclust.commands.console import Parser, Progress, add_cluster_arguments, open_client, seed
 from daskclust.commands.fit import CubeJob, open_job
 from daskclust.commands.fit import add_command as add_fit
-from daskclust.persistence.origin import name_classes
+from daskclust.persistence.saveable import name_classes
 from daskclust.report.summary import legend_of
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact

@@ -34,7 +34,7 @@ from daskclust.commands._written import (
 )
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.commands.fit import CubeJob, open_maps
-from daskclust.persistence.origin import bands_for, check_same_data
+from daskclust.persistence.saveable import bands_for, check_same_data
 
 
 def add_command(commands: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from daskclust.colors import Legend
 from daskclust.commands._written import job_of, pairs_of_lines
-from daskclust.persistence.origin import (
+from daskclust.persistence.saveable import (
     class_names_of,
     merge_classes,
     merged_classes_of,

@@ -26,7 +26,7 @@ from daskclust.commands._job import add_job_arguments, job_mark, with_file
 from daskclust.commands._plan import check_memory, make_plan, plan_as_text
 from daskclust.commands._written import check_outputs
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
-from daskclust.persistence.origin import bands_for, check_same_data
+from daskclust.persistence.saveable import bands_for, check_same_data
 from daskclust.storage.outputs import Output
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact

@@ -10,8 +10,12 @@ labels imply a pair for every two labeled rows; those are never listed.
 """
 
 from daskclust.constraints._checks import check_pairs
-from daskclust.constraints._indexed import VIOLATION_DTYPE, PairwiseConstraints, pairs_by_row
-from daskclust.constraints._pairs import pairs_from_labels
+from daskclust.constraints._indexed import (
+    VIOLATION_DTYPE,
+    PairwiseConstraints,
+    pairs_by_row,
+    pairs_from_labels,
+)
 
 __all__ = [
     "VIOLATION_DTYPE",

@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Floats, Ints
-from daskclust.datasets._random import row_normals, row_uniforms, seed_of, stream
-from daskclust.datasets._rows import make_rows, positive
+from daskclust.datasets._random import (
+    make_rows,
+    positive,
+    row_normals,
+    row_uniforms,
+    seed_of,
+    stream,
+)
 
 __all__ = ["make_gaussian_mixture", "make_sparse_blobs"]
 

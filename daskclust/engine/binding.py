@@ -48,8 +48,16 @@ from daskclust.engine.memory import (
     largest_read,
     measure,
 )
-from daskclust.engine.placement import by_location, deal_out
-from daskclust.engine.tasks import Slot, Task, WorkerSlots, arrive, discard, gather_futures
+from daskclust.engine.tasks import (
+    Slot,
+    Task,
+    WorkerSlots,
+    arrive,
+    by_location,
+    deal_out,
+    discard,
+    gather_futures,
+)
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.storage.reads import Retries, is_passing
 

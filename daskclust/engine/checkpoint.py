@@ -3,31 +3,446 @@
 A file holds what it belongs to (:class:`Fingerprint`) and the parts of a fit, one
 after another: those that have ended, and the newest, which is the state of a loop or
 the record of a start that is not done yet.
+
+A start is a function of the answers to its passes: given the same answers, it asks the same
+questions.  So it is continued by beginning it again and answering, as far as the record goes, from
+the record.  Caches of rows between passes are not in it: they are worked out again.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Generic, TypeVar
 
+import dask
 import numpy as np
+from dask.base import tokenize
 
 from daskclust._types import Array
 from daskclust._version import __version__
-from daskclust.engine.identity import UnidentifiableError, identify
-from daskclust.engine.start_log import LoopRecord, PassRecord, StartLog
-from daskclust.engine.states import Fitted, StateError, pack_state, unpack_state
 from daskclust.exceptions import CheckpointError
-from daskclust.reduction import Survey
+from daskclust.reduction import Partial, Reduction, Survey
 from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.urls import redact
 
-__all__ = ["Checkpoint", "Fingerprint"]
+__all__ = [
+    "Checkpoint",
+    "Fingerprint",
+    "Fitted",
+    "LoopKeeper",
+    "LoopRecord",
+    "PassRecord",
+    "StartLog",
+    "StateError",
+    "UnidentifiableError",
+    "content_hash",
+    "identify",
+    "pack_state",
+    "unpack_state",
+]
+
+
+class UnidentifiableError(TypeError):
+    """A value whose content cannot be told."""
+
+
+def identify(value: Any) -> Any:
+    """Return a JSON value that is equal for equal values only.
+
+    Plain values stand for themselves, arrays for a hash of their bytes, random
+    generators for their state.  A function is its code, its default arguments,
+    what it encloses, and what it uses of its own module; any other object its class
+    and its attributes.  Dask's tokens name what is left.
+
+    Tokens alone would not do: they name an object of the main script's classes anew
+    in every process, and a function of an importable module by its name only.
+
+    Objects that hide their content, such as locks and open files, are an UnidentifiableError.
+
+    >>> identify([1, 2.5, "a"])
+    [1, 2.5, 'a']
+    >>> identify(lambda x, n=3: x[:n]) == identify(lambda x, n=4: x[:n])
+    False
+    """
+    return _Identifier().of(value)
+
+
+def content_hash(value: Any) -> str:
+    """Hash of what :func:`identify` returns."""
+    return _hash(identify(value))
+
+
+def _hash(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
+
+
+class _Identifier:
+    """One walk through a value and all it holds."""
+
+    def __init__(self) -> None:
+        #: Objects on the way from the first to the one at hand.
+        self._path: list[Any] = []
+        #: Those that are done, by id, and kept alive, so that ids stay theirs.
+        self._done: dict[int, tuple[Any, str]] = {}
+
+    def of(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, np.generic):
+            return self.of(value.item()) if value.dtype.kind in "biufU" else repr(value)
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            data = np.ascontiguousarray(value)
+            digest = hashlib.sha256(data.tobytes()).hexdigest()
+            return f"array {data.shape} {data.dtype} {digest}"
+        for depth, other in enumerate(self._path):
+            if other is value:
+                return ["within", depth]
+        self._path.append(value)
+        try:
+            return self._holder(value)
+        finally:
+            self._path.pop()
+
+    def _holder(self, value: Any) -> Any:
+        if isinstance(value, list | tuple) and type(value) in (list, tuple):
+            return [self.of(item) for item in value]
+        if isinstance(value, set | frozenset):
+            return ["set", sorted(json.dumps(self.of(item)) for item in value)]
+        if type(value) is dict:
+            return ["mapping", *([self.of(key), self.of(item)] for key, item in value.items())]
+        if isinstance(value, bytes | complex | slice | range | ModuleType):
+            return f"{type(value).__name__} {getattr(value, '__name__', value)!r}"
+        if id(value) not in self._done:
+            self._done[id(value)] = value, self._object(value)
+        return self._done[id(value)][1]
+
+    def _object(self, value: Any) -> str:
+        if isinstance(value, np.random.Generator):
+            return f"Generator {_hash(self.of(value.bit_generator.state))}"
+        if isinstance(value, np.random.RandomState):
+            return f"RandomState {_hash(self.of(value.get_state(legacy=False)))}"
+        if isinstance(value, MethodType):
+            content = [value.__func__.__qualname__, self.of(value.__self__)]
+            return f"method {value.__func__.__qualname__} {_hash(content)}"
+        if isinstance(value, FunctionType):
+            name = f"{value.__module__}.{value.__qualname__}"
+            return f"function {name} {_hash(self._function(value))}"
+        if isinstance(value, type):
+            return f"class {value.__module__}.{value.__qualname__} {_hash(self._class(value))}"
+        if hasattr(value, "__dask_tokenize__") or isinstance(value, BuiltinFunctionType | np.ufunc):
+            return self._token(value)
+        return f"{type(value).__name__} {_hash(self._parts(value))}"
+
+    def _parts(self, value: Any) -> list[Any]:
+        """Return what an object could be made of again."""
+        try:
+            made = value.__reduce_ex__(2)
+        except Exception as error:  # whatever an object raises that has no copy
+            raise _unidentifiable(value) from error
+        if isinstance(made, str):
+            return [type(value).__module__, made]
+        function, arguments, state, items, entries = (*made, None, None, None)[:5]
+        name = getattr(function, "__qualname__", repr(type(function)))
+        return [
+            name,
+            self.of(tuple(arguments)),
+            self.of(state),
+            [self.of(item) for item in items or ()],
+            [self.of(tuple(entry)) for entry in entries or ()],
+            self._class(type(value)),
+        ]
+
+    def _function(self, function: FunctionType) -> list[Any]:
+        enclosed = [cell.cell_contents for cell in function.__closure__ or ()]
+        names = _names(function.__code__)
+        module = function.__globals__
+        used = {n: module[n] for n in sorted(names) if n in module}
+        return [
+            self._code(function.__code__),
+            self.of(function.__defaults__),
+            self.of(function.__kwdefaults__),
+            self.of(enclosed),
+            [[n, self._used(item, function.__module__)] for n, item in used.items()],
+        ]
+
+    def _used(self, value: Any, module: str) -> Any:
+        """Identify a global name; what other modules define goes by its own name."""
+        if isinstance(value, FunctionType | type) and value.__module__ != module:
+            return f"{value.__module__}.{value.__qualname__}"
+        return self.of(value)
+
+    def _class(self, kind: type) -> list[Any]:
+        return [
+            [attribute, self._code(item.__code__)]
+            for base in kind.__mro__
+            for attribute, item in sorted(vars(base).items())
+            if isinstance(item, FunctionType)
+        ]
+
+    def _code(self, code: CodeType) -> str:
+        """Hash what a function does: two lambdas have the same name."""
+        sha = hashlib.sha256(code.co_code)
+        sha.update(repr(code.co_names).encode())
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                sha.update(self._code(constant).encode())
+            else:
+                # A set has no order of its own.
+                plain = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
+                sha.update(repr(plain).encode())
+        return sha.hexdigest()[:16]
+
+    @staticmethod
+    def _token(value: Any) -> str:
+        try:
+            with dask.config.set({"tokenize.ensure-deterministic": True}):
+                return f"{type(value).__name__} {tokenize(value)}"
+        except Exception as error:  # whatever an object raises when it is to be pickled
+            raise _unidentifiable(value) from error
+
+
+def _unidentifiable(value: Any) -> UnidentifiableError:
+    kind = type(value)
+    return UnidentifiableError(
+        f"the content of an object of type {kind.__module__}.{kind.__qualname__} cannot be told"
+    )
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names that a function and those inside it look up, attributes among them."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _names(constant)
+    return found
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """A pass, or a stage without one: what was asked (as a hash), and what was found."""
+
+    question: str
+    partial: Partial
+
+
+@dataclass(frozen=True)
+class LoopRecord:
+    """A loop inside a start after its newest iteration: its name and its state as kept."""
+
+    name: str
+    loop: Any
+
+
+@dataclass
+class StartLog:
+    """The record of a start, and the place that the start has reached in it.
+
+    `records` are of an earlier process; more are added, and kept by `write`. ``pack(Fitted)`` and
+    ``unpack(kind, packed, sizes)`` keep the state of a loop. `damaged` makes errors that name the
+    file of the records.
+    """
+
+    records: list[PassRecord | LoopRecord]
+    write: Callable[[list[PassRecord | LoopRecord]], None]
+    pack: Callable[[Fitted], Any]
+    unpack: Callable[[type, Any, Mapping[str, int]], Fitted]
+    damaged: Callable[[Exception], Exception]
+    _at: int = field(default=0, init=False)
+
+    def recall(self, reduction: Reduction, state: Any) -> Partial | None:
+        """Return the answer to the next pass, or None where the record ends.
+
+        A record of another question, such as one of a start drawn again without a seed, ends
+        there: the rest is forgotten.
+        """
+        found = self._next(_question(reduction, state))
+        if found is not None:
+            for name, blank in reduction.identity(state).items():
+                wanted = np.asarray(blank)
+                shape = _shape(reduction, state, name, found.get(name))
+                self._check(found, name, wanted.dtype, shape)
+        return found
+
+    def recall_stage(
+        self, question: str, shapes: Mapping[str, tuple[int | None, ...]]
+    ) -> Partial | None:
+        """Return the float64 arrays that a stage came to, or None where the record ends.
+
+        A length that the data decide is None.
+        """
+        found = self._next(question)
+        if found is not None:
+            for name, shape in shapes.items():
+                own = _lengths(shape, found.get(name))
+                self._check(found, name, np.dtype(np.float64), own)
+        return found
+
+    def _next(self, question: str) -> Partial | None:
+        if self._at == len(self.records):
+            return None
+        record = self.records[self._at]
+        if not isinstance(record, PassRecord) or record.question != question:
+            del self.records[self._at :]
+            return None
+        self._at += 1
+        return dict(record.partial)
+
+    def _check(
+        self, found: Partial, name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]
+    ) -> None:
+        part = found.get(name)
+        if part is None or part.dtype != dtype or part.shape != shape:
+            raise self.damaged(StateError(f"{name}, which a pass of the start found"))
+
+    def note(self, reduction: Reduction, state: Any, partial: Partial) -> None:
+        """Keep the answer to a pass that was made."""
+        self.note_stage(_question(reduction, state), partial)
+
+    def note_stage(self, question: str, found: Partial) -> None:
+        """Keep the arrays that a stage came to."""
+        self._put(PassRecord(question, {name: np.asarray(a) for name, a in found.items()}))
+
+    def _put(self, record: PassRecord | LoopRecord) -> None:
+        self.records[self._at :] = [record]
+        self._at += 1
+        self.write(self.records)
+
+    def keeper(self, name: str) -> LoopKeeper:
+        """Return what keeps a loop that begins here."""
+        return LoopKeeper(self, name)
+
+
+class LoopKeeper:
+    """Keeps the newest state of a loop inside a start, as one record of it."""
+
+    def __init__(self, log: StartLog, name: str) -> None:
+        self._log, self._name = log, name
+        self._place = log._at
+
+    def load(self, kind: type, sizes: Mapping[str, int]) -> Fitted | None:
+        """Return the loop as it was kept, or None."""
+        if self._place == len(self._log.records):
+            return None
+        record = self._log.records[self._place]
+        if not isinstance(record, LoopRecord) or record.name != self._name:
+            return None
+        self._log._at = self._place + 1
+        return self._log.unpack(kind, record.loop, sizes)
+
+    def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
+        """Keep the loop as it stands."""
+        self._log._at = self._place
+        self._log._put(
+            LoopRecord(self._name, self._log.pack(Fitted(state, history, finished, passes)))
+        )
+
+
+def _question(reduction: Reduction, state: Any) -> str:
+    return content_hash([reduction.name, state])
+
+
+def _shape(
+    reduction: Reduction, state: Any, name: str, found: Array | None
+) -> tuple[int | None, ...]:
+    """Return the shape of a field; where the data decide a length, that which was found."""
+    return _lengths(reduction.fields(state)[name].shape, found)
+
+
+def _lengths(declared: tuple[int | None, ...], found: Array | None) -> tuple[int | None, ...]:
+    if found is None or len(declared) != found.ndim:
+        return declared
+    return tuple(m if n is None else n for n, m in zip(declared, found.shape, strict=True))
+
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[S]):
+    """Where a loop stands: its newest state, its records, whether it is done, passes so far."""
+
+    state: S
+    history: list[dict[str, Any]]
+    finished: bool
+    passes: int
+
+
+class StateError(ValueError):
+    """Arrays that cannot be a state."""
+
+
+def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
+    """Return the fields of a state that are there, as arrays, and the names of the others.
+
+    A state is a dataclass of arrays and numbers.  Its class may say in ``shapes`` what each field
+    is: the kind of the dtype (``"f"``, ``"i"``, ``"b"``), then a name for each axis, as in
+    ``"f r k p"``; nothing after it for a number.  Axes of one name are equally long.  ``|``
+    separates alternatives, ``?`` allows None.
+    """
+    arrays, missing = {}, []
+    for each in fields(state):
+        value = getattr(state, each.name)
+        if value is None:
+            missing.append(each.name)
+        else:
+            arrays[each.name] = np.asarray(value)
+    return arrays, missing
+
+
+def unpack_state(
+    kind: type,
+    arrays: Mapping[str, Array],
+    missing: list[str],
+    sizes: Mapping[str, int],
+) -> Any:
+    """Make a state of the result of :func:`pack_state`.
+
+    `sizes` are lengths of axes that are known, by name. Fields that are missing, or of another type
+    or shape than ``kind.shapes`` says, are a StateError.
+    """
+    known = dict(sizes)
+    values: dict[str, Any] = {}
+    shapes: Mapping[str, str] = getattr(kind, "shapes", {})
+    for each in fields(kind):
+        name = each.name
+        shape = shapes.get(name)
+        if name in missing:
+            if shape is not None and "?" not in shape:
+                raise StateError(f"{name} is missing")
+            values[name] = None
+            continue
+        if name not in arrays:
+            raise StateError(f"{name} is missing")
+        value = arrays[name]
+        if shape is not None and not any(
+            _fits(value, option.split(), known) for option in shape.replace("?", "").split("|")
+        ):
+            raise StateError(
+                f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "
+                f"with {known}"
+            )
+        values[name] = value.item() if value.ndim == 0 else value
+    return kind(**values)
+
+
+def _fits(value: Array, wanted: list[str], known: dict[str, int]) -> bool:
+    """Whether an array is as wanted; lengths not known yet become known."""
+    kind, *axes = wanted
+    if value.dtype.kind != kind or value.ndim != len(axes):
+        return False
+    found = dict(known)
+    for axis, length in zip(axes, value.shape, strict=True):
+        if found.setdefault(axis, length) != length:
+            return False
+    known.update(found)
+    return True
+
 
 #: 2: rows are hashed, starts are recorded, the version is part of the identity.
 _FORMAT = 2
@@ -39,7 +454,7 @@ _COUNTS = ("n_clusters", "n_components")
 Arrays = dict[str, Array]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Fingerprint:
     """Identity of a fit in its checkpoint: the estimator, its parameters and the data.
 

@@ -1,14 +1,17 @@
-"""Work beside the passes: graphs such as labels and maps, and tasks without the data."""
+"""Work beside the passes: graphs, tasks without the data, and rows put by groups into a store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import dask
+import numpy as np
 
+from daskclust._types import Array, Floats, Ints
+from daskclust.engine.blocks import Group, Prepare, tiles_of
 from daskclust.engine.dask_surface import (
     client_behind,
     compute_by,
@@ -16,11 +19,12 @@ from daskclust.engine.dask_surface import (
     sending_once,
     task,
 )
-from daskclust.engine.rows import is_dask
+from daskclust.engine.rows import OpenRows, Rows, is_dask
 from daskclust.engine.tasks import Task, gather, gather_futures
 from daskclust.engine.threads import side_by_side
+from daskclust.storage.grouped import GroupedRows
 
-__all__ = ["compute", "map_independent"]
+__all__ = ["Grouping", "compute", "group_rows", "map_independent", "row_record"]
 
 
 def _same(shared: Any) -> Any:
@@ -74,3 +78,89 @@ def compute(what: str, *collections: Any) -> tuple[Any, ...]:
     if client is None:
         return tuple(dask.compute(*collections))
     return compute_by(lambda futures: gather_futures(client, what, futures), client, collections)
+
+
+#: Bytes of a part, about: of so many rows there are two more copies while they are written.
+_PART = 2**26
+
+
+class Grouping(NamedTuple):
+    """Rows by their groups.
+
+    Records of `store` have the fields ``row`` (global number), ``weight`` and ``x`` (as stored);
+    its `parts` are to be read in this order, that of rows.
+    """
+
+    store: GroupedRows
+    parts: tuple[int, ...]
+    counts: Ints
+    weights: Floats
+
+    def read(self, group: int) -> tuple[Array, Floats]:
+        """Return the rows of a group as they are stored, in row order, and their weights."""
+        records = self.store.read(self.parts, group)
+        return np.ascontiguousarray(records["x"]), np.ascontiguousarray(records["weight"])
+
+
+def row_record(dtype: np.dtype[Any], n_columns: int) -> np.dtype[Any]:
+    """Return the type of a record of a row."""
+    return np.dtype([("row", "i8"), ("weight", "f8"), ("x", dtype, (n_columns,))])
+
+
+def _put(
+    group: Group,
+    prepare: Prepare,
+    store: GroupedRows,
+    groups_of: Callable[[Array], Ints],
+    n_groups: int,
+) -> tuple[list[int], Ints, Floats]:
+    """Write the blocks of a group; return the names of the parts, counts and weights."""
+    parts: list[int] = []
+    counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
+    for block in group.blocks:
+        held = block.fetch(prepare)
+        width = max(1, store.dtype.itemsize // 4)
+        ends = [high for _, high in tiles_of(held.start, held.size, width)]
+        low = 0
+        for high in ends:
+            if high < held.size and (high - low) * store.dtype.itemsize < _PART:
+                continue
+            piece = held.part(low, high)
+            groups = np.concatenate(
+                [np.asarray(groups_of(rows.x), np.int64) for rows in piece.tiles(prepare)]
+            )
+            records = np.empty(piece.size, store.dtype)
+            records["row"] = np.arange(piece.start, piece.start + piece.size)
+            records["weight"] = 1.0 if piece.weight is None else piece.weight
+            records["x"] = piece.x
+            there = (records["weight"] > 0) & (groups >= 0)
+            if not there.all():
+                records, groups = records[there], groups[there]
+            store.write(piece.start, groups, records)
+            parts.append(piece.start)
+            counts += np.bincount(groups, minlength=n_groups)
+            weights += np.bincount(groups, records["weight"], n_groups)
+            low = high
+    return parts, counts, weights
+
+
+def group_rows(
+    rows: Rows, store: GroupedRows, groups_of: Callable[[Array], Ints], n_groups: int
+) -> Grouping:
+    """Make one pass that puts all rows of positive weight into a store, by groups.
+
+    `rows` are not shared with another fit; `store` is one of :func:`row_record`. `groups_of` is
+    picklable, and returns -1 for rows that are left out.
+
+    Writes ``n (p itemsize + 16)`` bytes once.  A part is about 64 MiB, or a block.
+    """
+    if not isinstance(rows, OpenRows):
+        raise TypeError("rows that fits share cannot be grouped; fit this estimator by itself.")
+    rows.passes += 1
+    found = rows._executor.map("group", _put, rows._prepare, store, groups_of, n_groups)
+    parts = sorted(part for names, _, _ in found for part in names)
+    counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
+    for _, more, weight in found:
+        counts += more
+        weights += weight
+    return Grouping(store, tuple(parts), counts, weights)

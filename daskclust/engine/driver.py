@@ -13,10 +13,8 @@ from typing import Any, Generic, TypeVar
 import dask
 
 from daskclust._progress import advance, showing
-from daskclust.engine.checkpoint import Checkpoint
+from daskclust.engine.checkpoint import Checkpoint, Fitted, LoopKeeper
 from daskclust.engine.rows import Rows
-from daskclust.engine.start_log import LoopKeeper
-from daskclust.engine.states import Fitted
 from daskclust.exceptions import CheckpointError, ClusterError, ReadError
 
 __all__ = [

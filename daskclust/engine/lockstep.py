@@ -20,8 +20,7 @@ import numpy as np
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine.rows import PassRecord, Rows
 from daskclust.reduction import Reduction, RowBlock
-from daskclust.reduction.batch import BATCH, Request
-from daskclust.reduction.views import Transformed, View, WithoutRows, digest
+from daskclust.reduction.views import BATCH, Request, Transformed, View, WithoutRows, digest
 
 __all__ = ["Job", "run_together"]
 

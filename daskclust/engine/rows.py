@@ -30,9 +30,8 @@ from daskclust.engine.blocks import (
     share_out,
     working_dtype,
 )
+from daskclust.engine.checkpoint import StartLog, content_hash
 from daskclust.engine.executors import Executor, ThreadExecutor
-from daskclust.engine.identity import content_hash
-from daskclust.engine.start_log import StartLog
 from daskclust.engine.threads import THREADING_SIZE, cpu_threads
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction, RowBlock

@@ -1,21 +1,64 @@
-"""The workers of a cluster, as a client that waits for them sees them."""
+"""The workers of a cluster, as a client that waits for them sees them; notices to the user."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import dask
 from dask.utils import format_time, parse_timedelta
 
 from daskclust.engine.dask_surface import worker_infos
-from daskclust.engine.progress import notify
 from daskclust.exceptions import ClusterError
 
-__all__ = ["ClusterWait", "workers_of"]
+__all__ = ["ClusterWait", "notify", "on_notice", "workers_of"]
+
+logger = logging.getLogger("daskclust")
+
+_readers: ContextVar[tuple[Callable[[str], None], ...]] = ContextVar(
+    "daskclust_readers", default=()
+)
+
+
+@contextmanager
+def on_notice(reader: Callable[[str], None]) -> Iterator[None]:
+    """Call ``reader`` with each notice of the fits that run in this context.
+
+    A notice says, for example, that the cluster has no workers.  Without a reader,
+    notices are logged as warnings.
+
+    Parameters
+    ----------
+    reader : callable(text)
+
+    Examples
+    --------
+    >>> seen = []
+    >>> with on_notice(seen.append):
+    ...     notify("Waiting")
+    >>> seen
+    ['Waiting']
+    """
+    token = _readers.set((*_readers.get(), reader))
+    try:
+        yield
+    finally:
+        _readers.reset(token)
+
+
+def notify(text: str) -> None:
+    """Log a notice and pass it to the readers."""
+    readers = _readers.get()
+    logger.log(logging.INFO if readers else logging.WARNING, "%s", text)
+    for reader in readers:
+        reader(text)
+
 
 #: Seconds without a worker after which that is said, and after which it is said again.
 _SAID_AFTER = 15.0

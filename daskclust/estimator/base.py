@@ -20,15 +20,21 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_rows, working_dtype
-from daskclust.estimator.inputs import Data, check_rows, check_weight
+from daskclust.estimator.inputs import (
+    Data,
+    check_block,
+    check_observed_values,
+    check_rows,
+    check_values,
+    check_weight,
+)
 from daskclust.estimator.parameters import is_partial
 from daskclust.estimator.spaces import METRICS, Metric
-from daskclust.estimator.values import check_block, check_observed_values, check_values
 from daskclust.kernels.nearest.assign import nearest, nearest_observed
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
-from daskclust.reduction.partial_survey import PARTIAL_SURVEY
+from daskclust.reduction.survey import PARTIAL_SURVEY
 
 __all__ = [
     "BaseClusterer",

@@ -29,12 +29,18 @@ from daskclust.engine import (
     map_rows,
     showing_progress,
 )
-from daskclust.estimator.inputs import ORIGIN, Data, check_data, labels_for
+from daskclust.estimator.inputs import (
+    ORIGIN,
+    Data,
+    check_data,
+    check_partial_survey,
+    check_survey,
+    labels_for,
+)
 from daskclust.estimator.parameters import is_partial
-from daskclust.estimator.values import check_partial_survey, check_survey
-from daskclust.persistence.origin import clusters_are_classes, name_classes
+from daskclust.persistence.saveable import clusters_are_classes, name_classes
 from daskclust.reduction import SURVEY, Reduction, RowLabels, Survey, SurveyRequest
-from daskclust.reduction.partial_survey import PARTIAL_SURVEY, PartialSurvey
+from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey
 
 __all__ = [
     "DataAlone",

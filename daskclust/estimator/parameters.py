@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_scalar
 
 from daskclust._choices import check_choice, without_mask
 from daskclust._types import Floats
 
 __all__ = [
+    "Init",
+    "InitWithLabels",
+    "InitWithPairs",
+    "Missing",
+    "Views",
     "check_choice",
     "check_given_centers",
     "check_init_array",
@@ -23,6 +30,24 @@ __all__ = [
     "is_partial",
     "without_mask",
 ]
+
+_Drawn = Literal["k-means||", "k-means++", "random", "maximin", "dkm++", "robin"]
+_Paired = Literal["auto", "ss-k-means||", "ss-k-means++", "neighborhoods"]
+_View = Literal["raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"]
+
+#: First centers of estimators that know nothing but rows.
+Init = _Drawn | ArrayLike | Callable[..., Any]
+#: Of estimators that know pairs of rows.
+InitWithPairs = _Paired | _Drawn | ArrayLike | Callable[..., Any]
+#: Of estimators that know some labels.
+InitWithLabels = (
+    Literal["ss-k-means||", "ss-k-means++", "seeded-random"] | ArrayLike | Callable[..., Any]
+)
+#: Whether NaN is an error or a value that is not known.
+Missing = Literal["error", "partial"]
+#: Spaces in which prototypes are compared.
+Views = Literal["auto"] | _View | tuple[_View, ...]
+
 
 #: Starts that look at rows as they are.
 _COMPLETE_STARTS = ("dkm++", "robin")

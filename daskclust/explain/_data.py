@@ -14,7 +14,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, open_rows, unwrap
 from daskclust.estimator.base import center_space
 from daskclust.estimator.inputs import as_cube, check_rows
-from daskclust.persistence.origin import class_names_of, merged_classes_of
+from daskclust.persistence.saveable import class_names_of, merged_classes_of
 from daskclust.reduction.label_profiles import Place
 
 #: No label.

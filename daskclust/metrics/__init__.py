@@ -6,13 +6,10 @@ known (``centers``), else one more to find them.  NumPy and Dask arrays may be
 mixed; nothing as long as the data reaches the client.
 """
 
-from daskclust.metrics._accuracy import (
+from daskclust.metrics._agreement import (
     AccuracyReport,
     accuracy_of_counts,
     accuracy_report,
-    wilson_interval,
-)
-from daskclust.metrics._agreement import (
     adjusted_rand_score,
     agreement_scores,
     ari_of_table,
@@ -22,6 +19,7 @@ from daskclust.metrics._agreement import (
     normalized_mutual_info_score,
     pairwise_f_score,
     scores_of_table,
+    wilson_interval,
 )
 from daskclust.metrics._centroid import (
     CentroidScores,

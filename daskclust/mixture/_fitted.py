@@ -12,14 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats, Ints
 from daskclust.engine import Rows, as_matrix, map_rows, open_rows, working_dtype
-from daskclust.estimator.inputs import check_rows
+from daskclust.estimator.inputs import check_block, check_rows, infinite_message
 from daskclust.estimator.parameters import check_integer
-from daskclust.estimator.values import check_block, infinite_message
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, posteriors
 from daskclust.reduction.mixtures import LIKELIHOOD, MixtureStack
-from daskclust.reduction.partial_survey import PARTIAL_SURVEY
-from daskclust.reduction.survey import SurveyRequest
+from daskclust.reduction.survey import PARTIAL_SURVEY, SurveyRequest
 
 
 @dataclass(frozen=True)

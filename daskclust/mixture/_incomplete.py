@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from daskclust.estimator.fitting import FirstPass
-from daskclust.estimator.values import check_columns, check_survey, infinite_message
-from daskclust.reduction.partial_survey import PARTIAL_SURVEY, PartialSurvey
+from daskclust.estimator.inputs import check_columns, check_survey, infinite_message
+from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey
 
 
 def _check(survey: PartialSurvey, n_components: int, name: str) -> None:

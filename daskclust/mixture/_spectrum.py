@@ -14,7 +14,7 @@ from daskclust.engine import Rows, Step, open_rows
 from daskclust.estimator.fitting import DataAlone
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import features
-from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
+from daskclust.reduction.mixtures import GRAM, GRAM_KEPT, GramRequest
 
 SOLVERS = ("auto", "gram", "kernel", "randomized")
 #: Columns of the basis beyond those wanted.

@@ -1,14 +1,272 @@
-"""Estimators that can be saved, loaded and pickled."""
+"""Estimators that can be saved, loaded and pickled.
+
+A model knows where it comes from: bands and units of its cube, and what its classes are called.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from daskclust.persistence.origin import ENTRIES
-from daskclust.persistence.schema import Array, Choice, Entry, Names, Number
+import numpy as np
+from sklearn.base import is_classifier
 
-__all__ = ["Saveable"]
+from daskclust.exceptions import ModelFormatError
+from daskclust.persistence.schema import (
+    Array,
+    Arrays,
+    Choice,
+    Entry,
+    Names,
+    Number,
+    from_json,
+    to_json,
+)
+
+__all__ = [
+    "ENTRIES",
+    "Described",
+    "Saveable",
+    "bands_for",
+    "check_same_data",
+    "class_names_of",
+    "clusters_are_classes",
+    "described",
+    "merge_classes",
+    "merged_classes_of",
+    "name_classes",
+    "scene_of",
+]
+
+#: Attributes of a model: the cube that it was fitted to, and names and colors of classes.
+_SCENE, _NAMES, _MERGED = "_cube_data", "_class_names", "_merged_classes"
+_OF_CUBE = ("bands", "stored_bands", "wavelengths", "band_names", "dtype", "values", "units")
+
+
+@dataclasses.dataclass(frozen=True)
+class Described(Entry):
+    """JSON values by name, of which all names are known."""
+
+    names: tuple[str, ...]
+    optional: bool = True
+
+    def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
+        """Store the values in the JSON part."""
+        return to_json(value), {}
+
+    def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
+        """Check the names, and values that are given for each band."""
+        value = from_json(meta)
+        if not isinstance(value, dict) or value.keys() != set(self.names):
+            raise ModelFormatError(f"{name} does not say {', '.join(self.names)}.")
+        for key, item in value.items():
+            kind = {"bands": int, "wavelengths": int | float, "band_names": str}.get(key)
+            if kind is None or (item is None and key != "bands"):
+                continue
+            whole = isinstance(item, list) and all(isinstance(part, kind) for part in item)
+            if not whole or len(item) != sizes.get("p", len(item)):
+                raise ModelFormatError(f"{name} holds {key} that are not those of its features.")
+        if {"names", "into"} & value.keys() and not all(
+            isinstance(part, dict) and all(map(_is_entry, part.items())) for part in value.values()
+        ):
+            raise ModelFormatError(f"{name} holds no texts by code.")
+        if not all(text.lstrip("-").isdecimal() for text in value.get("into", {}).values()):
+            raise ModelFormatError(f"{name} holds no codes by code.")
+        return value
+
+
+def _is_entry(item: tuple[str, Any]) -> bool:
+    return item[0].lstrip("-").isdecimal() and isinstance(item[1], str)
+
+
+#: Entries of every model's state.
+ENTRIES: Mapping[str, Entry] = {
+    _SCENE: Described(_OF_CUBE),
+    _NAMES: Described(("names", "colors")),
+    _MERGED: Described(("into",)),
+}
+
+
+def described(cube: Any) -> dict[str, Any]:
+    """Describe the data of a cube as JSON values, to be saved with a model.
+
+    Returns
+    -------
+    dict
+        Bands used and stored, their wavelengths and names, and how samples are made of
+        stored numbers.
+    """
+    named = cube.wavelengths
+    units = cube.attributes.get("units")
+    stored = cube.stored
+    names = cube.attributes.get("band_names")
+    if not isinstance(names, list | tuple) or len(names) != stored.shape[2]:
+        names = None
+    bands = cube.bands.tolist()
+    return {
+        "bands": bands,
+        "stored_bands": int(stored.shape[2]),
+        "wavelengths": None if named is None else named.tolist(),
+        "band_names": None if names is None else [str(names[at]) for at in bands],
+        "dtype": str(stored.dtype),
+        "values": to_json(cube.values),
+        "units": units if isinstance(units, str) else None,
+    }
+
+
+def scene_of(model: Any) -> dict[str, Any] | None:
+    """Return what :func:`described` said of the cube that a model was fitted to, if any."""
+    return getattr(model, _SCENE, None)
+
+
+def clusters_are_classes(model: Any) -> bool:
+    """Whether what a fitted model predicts are the classes of labels, or clusters of them."""
+    classes = getattr(model, "classes_", None)
+    return classes is not None and (is_classifier(model) or hasattr(model, "cluster_classes_"))
+
+
+def name_classes(
+    model: Any, names: Mapping[int, str] | None, colors: Mapping[int, str] | None = None
+) -> None:
+    """Let a fitted model remember what its classes, or its clusters, are called.
+
+    Parameters
+    ----------
+    model : estimator
+    names, colors : mapping of int to str, optional
+        By code of the class, or by cluster number where clusters are no classes.  What was
+        said before is forgotten.
+    """
+    vars(model).pop(_NAMES, None)
+    said = [
+        {str(int(code)): str(text) for code, text in (given or {}).items()}
+        for given in (names, colors)
+    ]
+    if any(said):
+        setattr(model, _NAMES, dict(zip(("names", "colors"), said, strict=True)))
+
+
+def class_names_of(model: Any) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the names and the colors that :func:`name_classes` gave to a model, by code."""
+    said = getattr(model, _NAMES, None) or {"names": {}, "colors": {}}
+    names, colors = ({int(k): v for k, v in said[key].items()} for key in ("names", "colors"))
+    return names, colors
+
+
+def merge_classes(model: Any, into: Mapping[int, int]) -> None:
+    """Let a fitted model remember which of its classes, by code, are others; {} forgets all."""
+    vars(model).pop(_MERGED, None)
+    if into:
+        said = {str(int(code)): str(int(other)) for code, other in into.items()}
+        setattr(model, _MERGED, {"into": said})
+
+
+def merged_classes_of(model: Any) -> dict[int, int]:
+    """Return what :func:`merge_classes` said of a model: another code by code."""
+    said = getattr(model, _MERGED, None) or {"into": {}}
+    return {int(code): int(other) for code, other in said["into"].items()}
+
+
+def bands_for(model: Any, cube: Any) -> list[int] | None:
+    """Return the bands of a cube that a model takes; None where it was not fitted to a cube.
+
+    Raises
+    ------
+    ValueError
+        The cube has another number of bands.
+    """
+    data = scene_of(model)
+    if data is None:
+        return None
+    mine: list[int] = data["bands"]
+    stored = cube.stored.shape[2]
+    if stored == data["stored_bands"]:
+        return mine
+    if len(cube.bands) == len(mine):
+        # A part of the scene's bands, as the file has them or as the options say.
+        found: list[int] = cube.bands.tolist()
+        return found
+    raise ValueError(
+        f"The cube has {stored} bands, the model was fitted to {len(mine)} of "
+        f"{data['stored_bands']}; expected a scene with the same bands. Leave others out with "
+        "bad_bands (--bad-bands)."
+    )
+
+
+def check_same_data(model: Any, cube: Any) -> None:
+    """Refuse a cube whose samples are in other units than a model's, or of other bands."""
+    theirs = scene_of(model)
+    if theirs is None:
+        return
+    mine = described(cube)
+    for one, other, who, whom in (
+        (mine, theirs, "cube", "model"),
+        (theirs, mine, "model", "cube"),
+    ):
+        if one["values"] and not other["values"] and np.dtype(other["dtype"]).kind in "iu":
+            raise ValueError(
+                f"The values of the {who} are scaled ({_shown(one)}), those of the {whom} are "
+                f"{other['dtype']} numbers as stored; expected data of one unit. Give the "
+                "file that lacks them the attributes scale_factor and add_offset, or fit again."
+            )
+    if None not in (mine["units"], theirs["units"]) and mine["units"] != theirs["units"]:
+        raise ValueError(
+            f"The cube is in {mine['units']!r}, the model was fitted to data in "
+            f"{theirs['units']!r}; expected the same unit. Convert the cube, or fit again."
+        )
+    if len(mine["bands"]) != len(theirs["bands"]):
+        raise ValueError(
+            f"The cube has {len(mine['bands'])} bands, the model was fitted to "
+            f"{len(theirs['bands'])}; expected the same bands: a scene of the same sensor, or "
+            "bad_bands (--bad-bands)."
+        )
+    _check_same_bands(mine, theirs)
+
+
+def _check_same_bands(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Compare bands by wavelength, by name, or by number: the first that both state."""
+    remedy = (
+        "expected a scene with the same bands in the same order. Bring its bands to that order, "
+        "for example with xarray's isel, or leave others out with bad_bands (--bad-bands)."
+    )
+    if None not in (mine["wavelengths"], theirs["wavelengths"]) and len(mine["bands"]) > 1:
+        here, there = np.array(mine["wavelengths"]), np.array(theirs["wavelengths"])
+        # Half of the step to the nearer neighbor: beyond it, another band is meant.
+        steps = np.abs(np.diff(there))
+        room = np.minimum(np.append(steps, np.inf), np.insert(steps, 0, np.inf)) / 2
+        wrong = np.flatnonzero(np.abs(here - there) > np.maximum(room, 1.0))
+        if len(wrong):
+            at = int(wrong[0])
+            raise ValueError(
+                f"Band {mine['bands'][at]} of the cube lies at {here[at]:g} nm, that of the model "
+                f"at {there[at]:g} nm; {remedy}"
+            )
+        return
+    names, known = mine["band_names"], theirs["band_names"]
+    if None not in (names, known) and len(set(known)) == len(known):
+        places = {name: at for at, name in enumerate(known)}
+        for at, name in enumerate(names):
+            if places.get(name, at) != at:
+                raise ValueError(
+                    f"Band {name!r} is number {at} of the cube's, and number {places[name]} of "
+                    f"the model's; {remedy}"
+                )
+        if not places.keys().isdisjoint(names):
+            return
+    if mine["stored_bands"] == theirs["stored_bands"] and mine["bands"] != theirs["bands"]:
+        at = next(i for i, b in enumerate(mine["bands"]) if b != theirs["bands"][i])
+        raise ValueError(
+            f"Feature {at} is band {mine['bands'][at]} of the cube, and was band "
+            f"{theirs['bands'][at]} of {theirs['stored_bands']} in the fit; {remedy}"
+        )
+
+
+def _shown(data: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
+        for key, value in data["values"].items()
+    )
 
 
 class Saveable:

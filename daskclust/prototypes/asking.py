@@ -16,8 +16,7 @@ from sklearn.base import BaseEstimator
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, open_rows
-from daskclust.estimator.inputs import as_cube, check_rows, cube_of_fit
-from daskclust.estimator.values import check_values
+from daskclust.estimator.inputs import as_cube, check_rows, check_values, cube_of_fit
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
 from daskclust.prototypes.posterior import Posterior

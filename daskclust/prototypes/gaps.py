@@ -20,7 +20,7 @@ import numpy as np
 from daskclust._types import Array, Floats
 from daskclust._warnings import warn
 from daskclust.estimator.fitting import FirstPass, misses_values
-from daskclust.estimator.values import check_observed_survey
+from daskclust.estimator.inputs import check_observed_survey
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import impute, project
@@ -28,7 +28,7 @@ from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
-from daskclust.reduction.partial_survey import PARTIAL_SURVEY
+from daskclust.reduction.survey import PARTIAL_SURVEY
 
 #: Views that take missing values.
 GAP_VIEWS = ("mean", "mixture", "pckid")

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import as_matrix
-from daskclust.estimator.values import check_block
+from daskclust.estimator.inputs import check_block
 from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.schema import Array as Stored

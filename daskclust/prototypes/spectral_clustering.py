@@ -14,10 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Array, Floats, Ints
 from daskclust.constraints import PairwiseConstraints
 from daskclust.estimator.base import warn_few_distinct
-from daskclust.estimator.choices import Views
 from daskclust.estimator.fitting import OpenData, fit, row_labels
 from daskclust.estimator.inputs import Data, as_cube
-from daskclust.estimator.parameters import check_integer
+from daskclust.estimator.parameters import Views, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.persistence.schema import Array as Stored

@@ -9,7 +9,6 @@ from daskclust.reduction.assign import (
     FarthestRequest,
 )
 from daskclust.reduction.centroid_scores import SPREAD, Spread, SpreadRequest, split_labels
-from daskclust.reduction.class_moments import ClassStatistics, RowLabels
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.reduction.seeding import (
     ATTRACTED,
@@ -21,7 +20,7 @@ from daskclust.reduction.seeding import (
     CandidateRound,
     FarthestFirst,
 )
-from daskclust.reduction.survey import SURVEY, Survey, SurveyRequest
+from daskclust.reduction.survey import SURVEY, ClassStatistics, RowLabels, Survey, SurveyRequest
 
 __all__ = [
     "ASSIGN",

@@ -10,16 +10,28 @@ from typing import NamedTuple
 import numpy as np
 
 from daskclust._types import Array, Floats
+from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import (
     accumulate,
     accumulate_observed,
     nearest,
     nearest_observed,
 )
+from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 from daskclust.kernels.rng import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
-__all__ = ["ASSIGN", "FARTHEST", "CenterSets", "ClusterStatistics", "Clusters", "FarthestRequest"]
+__all__ = [
+    "ASSIGN",
+    "FARTHEST",
+    "LEAF_STATISTICS",
+    "CenterSets",
+    "ClusterStatistics",
+    "Clusters",
+    "FarthestRequest",
+    "LeafQuery",
+    "LeafStatistics",
+]
 
 
 @dataclass(frozen=True)
@@ -196,3 +208,49 @@ def _farthest_finalize(partial: Partial, state: FarthestRequest) -> Array:
 #: Rows farthest from their nearest center, farthest first, ties by row number.  The values
 #: of each record are the row, its weight and its cluster.
 FARTHEST = Reduction("farthest", _farthest_fields, _farthest_block, _farthest_finalize)
+
+
+@dataclass(frozen=True)
+class LeafQuery:
+    """Ask for what lies nearest to each leaf; see :func:`nearest_leaf`."""
+
+    tree: CenterTree
+    n_probe: int | None = None
+
+
+class LeafStatistics(NamedTuple):
+    """The result of the pass.
+
+    Attributes
+    ----------
+    counts, inertia : ndarray of shape (k,), float64
+        Weight of each leaf's rows, and their weighted squared distances to it.
+    """
+
+    counts: Floats
+    inertia: Floats
+
+
+def _fields(state: LeafQuery) -> Mapping[str, Field]:
+    return {"stats": Field((2, len(state.tree.leaves), 2), "sum")}
+
+
+def _block(rows: RowBlock, state: LeafQuery) -> Partial:
+    k = len(state.tree.leaves)
+    labels, squared = nearest_leaf(rows.x, state.tree, state.n_probe)
+    weight = np.ones(len(labels)) if rows.weight is None else rows.weight
+    cost = np.where(weight > 0, weight * squared, 0.0)
+    found: list[Floats] = []
+    for at in rows.slices():
+        sums = [np.bincount(labels[at], of[at], k).astype(np.float64) for of in (weight, cost)]
+        found.append(np.column_stack(sums))
+    return {"stats": sum_terms(found)}
+
+
+def _finalize(partial: Partial, state: LeafQuery) -> LeafStatistics:
+    stats = partial["stats"][0]
+    return LeafStatistics(stats[:, 0], stats[:, 1])
+
+
+#: Nearest leaf of every row; weights and squared distances by leaf.
+LEAF_STATISTICS = Reduction("leaf-statistics", _fields, _block, _finalize)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.kernels.pair_counts import PairCounts, count_near, merge_counts
-from daskclust.reduction.class_moments import RowLabels
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
+from daskclust.reduction.survey import RowLabels
 
 __all__ = [
     "CONNECTIVITY",

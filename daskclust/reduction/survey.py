@@ -3,29 +3,35 @@
 One sweep carries what would otherwise be passes of their own: the check for NaN
 and infinity, weights, means, variances and ranges of the columns, a weighted
 sample of rows, and the moments of labeled rows.
+
+Where NaN means missing it finds the same of what is observed; a block without missing values takes
+the very same way, so that data without any give the same to the last bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats
-from daskclust.kernels.moments import block_moments, first_nonfinite
-from daskclust.kernels.rng import race_keys, smallest
-from daskclust.kernels.survey import row_hash
-from daskclust.reduction.class_moments import (
-    ClassStatistics,
-    RowLabels,
-    add_classes,
-    class_fields,
-    class_statistics,
+from daskclust._types import Array, Bools, Floats, Ints
+from daskclust.kernels.compensated import add_pairs
+from daskclust.kernels.moments import (
+    ClassMoments,
+    block_moments,
+    class_moments,
+    first_nonfinite,
+    merge_moments,
+    observed_class_moments,
+    observed_moments,
 )
+from daskclust.kernels.rng import race_keys, smallest
+from daskclust.kernels.survey import find_gaps, row_hash
+from daskclust.reduction.assign import ClusterStatistics
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
 __all__ = [
@@ -34,10 +40,17 @@ __all__ = [
     "LIGHTEST",
     "LOG_LARGEST",
     "NO_ROW",
+    "PARTIAL_SURVEY",
     "SURVEY",
+    "ClassStatistics",
+    "PartialSurvey",
+    "RowLabels",
     "Survey",
     "SurveyRequest",
+    "add_classes",
     "add_hash",
+    "class_fields",
+    "class_statistics",
     "draw_picks",
     "found_in_any",
     "note_bad",
@@ -48,6 +61,157 @@ __all__ = [
 ]
 
 NO_ROW = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class RowLabels:
+    """Labels of some rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m,), int64
+        Global numbers of the labeled rows, ascending and distinct.
+    codes : ndarray of shape (m,), int32
+        Their classes, in [0, n_classes).
+    """
+
+    rows: Ints
+    codes: NDArray[np.int32]
+    n_classes: int
+
+    def by_chunk(self, rows: RowBlock) -> list[tuple[Ints, NDArray[np.int32]]]:
+        """Places in the block, and codes, of the labeled rows of each of its chunks."""
+        found, offset = [], 0
+        for start, size in rows.runs:
+            first, last = np.searchsorted(self.rows, [start, start + size])
+            found.append((self.rows[first:last] - (start - offset), self.codes[first:last]))
+            offset += size
+        return found
+
+
+@dataclass(frozen=True)
+class ClassStatistics:
+    """Moments of the labeled rows, by class.
+
+    Attributes
+    ----------
+    weight : ndarray of shape (n_classes,), float64
+    mean : ndarray of shape (n_classes, p), float64
+        0 for a class without weight.
+    scatter : ndarray of shape (n_classes,), float64
+        Weighted squared distances of the rows to the mean.
+    first_weightless : int, or None
+        First labeled row of weight 0.
+    masses : ndarray of shape (n_classes, p), float64, or None
+        Weight of the values of each feature; None where nothing is missing.
+    """
+
+    weight: Floats
+    mean: Floats
+    scatter: Floats
+    first_weightless: int | None = None
+    masses: Floats | None = None
+
+    def filled(self, values: Floats) -> Floats:
+        """Return the means, with these values where a class has none."""
+        return self.mean if self.masses is None else np.where(self.masses > 0, self.mean, values)
+
+    def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
+        """Return statistics of clusters with the rows of class c added to cluster c.
+
+        Parameters
+        ----------
+        stats : ClusterStatistics
+            Of the other rows.
+        centers : ndarray of shape (r, k, p), float64
+            By which those were assigned.
+        """
+        n = len(self.weight)
+        sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
+        counts[:, :n] += self.weight
+        own = self.weight[:, None] if self.masses is None else self.masses
+        sums[:, :n] += own * self.mean
+        gaps = (self.mean - centers[:, :n]) ** 2
+        if self.masses is None:
+            inertia[:, :n] += self.scatter + self.weight * gaps.sum(axis=-1)
+        else:
+            inertia[:, :n] += self.scatter + (self.masses * gaps).sum(axis=-1)
+        masses = stats.masses
+        if masses is not None:
+            masses = masses.copy()
+            masses[:, :n] += own
+        return ClusterStatistics(sums, counts, inertia, masses)
+
+
+def class_fields(labels: RowLabels | None, p: int, *, missing: bool = False) -> Mapping[str, Field]:
+    """Fields of a partial that holds the moments of each class, and masses where values miss."""
+    n = 0 if labels is None else labels.n_classes
+    return _class_fields_of(n, p, 2 * p + 1 if missing else p + 1)
+
+
+@lru_cache
+def _class_fields_of(n: int, p: int, n_sums: int) -> Mapping[str, Field]:
+    return {
+        "class_sums": Field((2, n, n_sums)),
+        "class_moments": Field((3, n, p), "moments"),
+        "first_weightless": Field((), "min", np.int64),
+    }
+
+
+def add_classes(
+    partial: Partial,
+    rows: RowBlock,
+    weight: Floats | None,
+    labels: RowLabels | None,
+    *,
+    moments: Callable[..., ClassMoments] = class_moments,
+    empty: Bools | None = None,
+) -> None:
+    """Add a block's labeled rows to a partial with :func:`class_fields`, in place.
+
+    Parameters
+    ----------
+    partial, rows, weight, labels
+    moments : callable(x, places, codes, weight, n_classes)
+        The kernel.
+    empty : ndarray of shape (n,), bool, optional
+        Rows without any value: absent, as those of weight 0.
+    """
+    if labels is None:
+        return
+    absent = empty
+    if weight is not None:
+        absent = weight == 0 if empty is None else empty | (weight == 0)
+    for places, codes in labels.by_chunk(rows):
+        if not len(places):
+            continue
+        found = moments(rows.x, places, codes, weight, labels.n_classes)
+        sums = partial["class_sums"]
+        partial["class_sums"] = np.stack(add_pairs((sums[0], sums[1]), (found.hi, found.lo)))
+        partial["class_moments"] = merge_moments(partial["class_moments"], found.moments)
+        if absent is not None:
+            first = np.min(rows.numbers(places[absent[places]]), initial=NO_ROW)
+            partial["first_weightless"] = np.minimum(partial["first_weightless"], first)
+
+
+def class_statistics(partial: Partial) -> ClassStatistics:
+    """Statistics of the classes from a merged partial."""
+    sums, moments = partial["class_sums"][0], partial["class_moments"]
+    p = moments.shape[-1]
+    # Between the sums and the weight of the rows: nothing, or the weight of each feature's values.
+    sums, masses, weight = sums[:, :p], sums[:, p:-1], sums[:, -1]
+    complete = bool((masses == weight[:, None]).all())
+    observed = masses if masses.shape[1] else weight[:, None]
+    first = int(partial["first_weightless"])
+    return ClassStatistics(
+        weight=weight,
+        mean=np.divide(sums, observed, out=np.zeros_like(sums), where=observed > 0),
+        scatter=moments[2].sum(axis=1),
+        first_weightless=None if first == NO_ROW else first,
+        masses=None if complete else masses,
+    )
+
+
 #: Weights between which neither their inverses nor their sums leave the range of float64.
 LIGHTEST, HEAVIEST = 1e-140, 1e140
 #: Squares of larger values, summed over rows and features, may overflow.
@@ -284,3 +448,116 @@ def _finalize(partial: Partial, state: SurveyRequest) -> Survey:
 
 
 SURVEY = Reduction("survey", _fields, _block, _finalize)
+
+
+@dataclass(frozen=True)
+class PartialSurvey(Survey):
+    """The result of the first pass, over the values that are there.
+
+    Attributes
+    ----------
+    observed : ndarray of shape (p,), float64
+        Weight of the values of each column.
+    n_incomplete : int
+        Rows that miss a value, those of weight 0 included.
+    n_unobserved : int
+        Rows that have none at all.
+    first_unobserved : int, or None
+        The first of these.
+    informed : float
+        Weight of the others.
+    n_informed : int
+        Number of the others that have a positive weight.
+    """
+
+    observed: Floats
+    n_incomplete: int
+    n_unobserved: int
+    first_unobserved: int | None
+    informed: float
+    n_informed: int
+
+
+def _partial_fields(state: SurveyRequest) -> Mapping[str, Field]:
+    p = state.n_features
+    return {
+        **survey_fields(state, 2 * p + 2),
+        **class_fields(state.labels, p, missing=True),
+        "rows": Field((3,), "count", np.int64),
+        "first_unobserved": Field((), "min", np.int64),
+    }
+
+
+def _partial_block(rows: RowBlock, state: SurveyRequest) -> Partial:
+    # Chunk by chunk: which chunks were joined does not show in the way that each of them takes.
+    chunks = [
+        RowBlock(rows.x[at], None if rows.weight is None else rows.weight[at], (run,))
+        for at, run in zip(rows.slices(), rows.runs, strict=True)
+    ]
+    parts = [_partial_chunk(chunk, state) for chunk in chunks]
+    return reduce(lambda a, b: PARTIAL_SURVEY.combine(a, b, state), parts)
+
+
+def _partial_chunk(rows: RowBlock, state: SurveyRequest) -> Partial:
+    x, p = rows.x, state.n_features
+    partial = {name: field.identity() for name, field in _partial_fields(state).items()}
+    weight = usable_weight(rows, partial)
+    missing, row, column = find_gaps(x)
+    if row >= 0:
+        note_bad(partial, rows, row, column + 1)
+        return partial
+    add_hash(partial, rows)
+    note_idle(partial, rows, weight)
+    incomplete, gone = missing > 0, missing == p
+    if incomplete.any():
+        found = observed_moments(x, weight, rows.segments())
+        sums = np.stack([found.hi, found.lo])
+    else:
+        whole = block_moments(x, weight, rows.segments())
+        sums = np.stack(
+            [np.concatenate([s[:p], np.repeat(s[p:], p), s[p:], [0.0]]) for s in whole[:2]]
+        )
+        found = whole  # type: ignore[assignment]  # the fields below are the same
+    mass = np.ones(len(x)) if weight is None else weight
+    # The weight of the rows that are somewhere, in the place of their number.
+    sums[:, -1] = sums[:, -2] if not gone.any() else (mass[~gone].sum(), 0.0)
+    partial["sums"], partial["moments"] = sums, found.moments
+    partial["low"], partial["high"] = found.low, found.high
+    partial["rows"] = np.array([incomplete.sum(), gone.sum(), (~gone & (mass > 0)).sum()])
+    if gone.any():
+        first = rows.numbers(np.flatnonzero(gone)[:1])[0]
+        partial["first_unobserved"] = np.asarray(first).reshape(())
+    add_classes(partial, rows, weight, state.labels, moments=observed_class_moments, empty=gone)
+    if state.n_picks:
+        mass = np.where(gone, 0.0, mass)
+        if state.labels is not None:
+            for places, _ in state.labels.by_chunk(rows):
+                mass[places] = 0.0
+        draw_picks(partial, rows, state, mass)
+    return partial
+
+
+def _partial_finalize(partial: Partial, state: SurveyRequest) -> PartialSurvey:
+    p = state.n_features
+    sums, (weight, _, squares) = partial["sums"][0], partial["moments"]
+    observed, total = sums[p : 2 * p], float(sums[2 * p])
+    first = int(partial["first_unobserved"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean, variance = sums[:p] / observed, squares / weight
+    return PartialSurvey(
+        weight=total,
+        mean=mean,
+        variance=variance,
+        classes=class_statistics(partial),
+        observed=observed,
+        n_incomplete=int(partial["rows"][0]),
+        n_unobserved=int(partial["rows"][1]),
+        first_unobserved=None if first == NO_ROW else first,
+        informed=float(sums[2 * p + 1]),
+        n_informed=int(partial["rows"][2]),
+        **found_in_any(partial),
+    )
+
+
+#: Observed values of the columns, rows to start from, and the classes of labeled rows.
+PARTIAL_SURVEY = Reduction("partial-survey", _partial_fields, _partial_block, _partial_finalize)

@@ -19,7 +19,7 @@ from daskclust.cube.label_map import signed_codes
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.engine import compute
 from daskclust.exceptions import DaskclustWarning
-from daskclust.persistence.origin import (
+from daskclust.persistence.saveable import (
     class_names_of,
     clusters_are_classes,
     merged_classes_of,

@@ -7,9 +7,8 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from daskclust.engine import open_rows
-from daskclust.estimator.inputs import check_rows, check_weight
+from daskclust.estimator.inputs import check_rows, check_values, check_weight
 from daskclust.estimator.parameters import check_integer
-from daskclust.estimator.values import check_values
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.starts.deterministic import farthest_first_delta
 

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from daskclust._types import Array, Floats
 from daskclust.engine import Job, Rows
 from daskclust.metrics import ari_of_table
-from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
+from daskclust.reduction.label_tables import AGREEMENT, AgreementRequest
 from daskclust.reduction.views import Subsampled
 from daskclust.selection._grid import Grid
 

@@ -20,7 +20,7 @@ from daskclust._types import Ints
 from daskclust.exceptions import StoreError
 from daskclust.storage.atomic import discard, hidden_sibling, naming, new_place, remove_stale
 from daskclust.storage.files import read_range, remove_folder, write_whole
-from daskclust.storage.processes import unseen
+from daskclust.storage.reads import unseen
 from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.urls import redact
 

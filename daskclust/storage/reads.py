@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import math
+import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +18,6 @@ from dask.utils import parse_timedelta
 
 from daskclust.config import check_settings
 from daskclust.exceptions import DaskclustError, ReadError, StoreError
-from daskclust.storage.processes import on_worker, this_process, unseen
 from daskclust.storage.urls import redact
 
 __all__ = [
@@ -25,12 +26,53 @@ __all__ = [
     "Tries",
     "files_in",
     "is_passing",
+    "on_worker",
     "patience_of_gdal",
     "persistently",
     "read",
     "reason_of",
+    "this_process",
+    "unseen",
     "unwritten",
 ]
+
+
+def on_worker() -> bool:
+    """Whether this is a task on a worker of a cluster."""
+    return _address() is not None
+
+
+def _address() -> str | None:
+    try:
+        from distributed import get_worker
+
+        return str(get_worker().address)
+    except (ImportError, ValueError):
+        return None
+
+
+def this_process() -> str:
+    """Name this process, by its address if it is a worker."""
+    place, address = f"process {os.getpid()} on {platform.node()}", _address()
+    return place if address is None else f"worker {address} ({place})"
+
+
+def unseen(
+    what: str, *, who: str = "which the client opened", verb: str = "does not see"
+) -> StoreError:
+    """Return the error for something that this process should see, as `who` does, and does not.
+
+    `verb` says what is wrong.
+
+    >>> "does not see '/data/x.tif', which the client opened. Every" in str(unseen("'/data/x.tif'"))
+    True
+    """
+    return StoreError(
+        f"The {this_process()} {verb} {what}, {who}. Every worker must reach the same files or "
+        "stores under the same path: use a shared file system or an object store, and check "
+        "mounts and containers."
+    )
+
 
 T = TypeVar("T")
 

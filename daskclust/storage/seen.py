@@ -29,8 +29,7 @@ from zarr.core.sync import sync
 
 from daskclust.exceptions import MemoryPlanError, StoreError
 from daskclust.storage.chunks import absent_chunks, read_chunks, stored_chunks
-from daskclust.storage.processes import unseen
-from daskclust.storage.reads import Retries, persistently, unwritten
+from daskclust.storage.reads import Retries, persistently, unseen, unwritten
 from daskclust.storage.urls import redact
 
 __all__ = [

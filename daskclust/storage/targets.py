@@ -15,8 +15,7 @@ from zarr.core.sync import sync
 
 from daskclust.exceptions import StoreError
 from daskclust.storage.outputs import Output, Written
-from daskclust.storage.retrying import retrying
-from daskclust.storage.stores import INCOMPLETE, opening_errors
+from daskclust.storage.stores import INCOMPLETE, opening_errors, retrying
 from daskclust.storage.urls import redact
 
 __all__ = ["Group", "check_written", "new_group", "resolve"]

@@ -5,6 +5,7 @@ the only module that needs Hypothesis.
 """
 
 from daskclust.testing.laws import (
+    CountingScheduler,
     assert_results_close,
     check_merge_laws,
     check_reduction_laws,
@@ -12,7 +13,6 @@ from daskclust.testing.laws import (
     reduce_groups,
     row_blocks,
 )
-from daskclust.testing.scheduling import CountingScheduler
 
 __all__ = [
     "CountingScheduler",

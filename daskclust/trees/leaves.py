@@ -19,10 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, Step, as_matrix, map_rows, working_dtype
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds
-from daskclust.estimator.inputs import Data, check_rows
+from daskclust.estimator.inputs import Data, check_block, check_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.spaces import METRICS, Metric
-from daskclust.estimator.values import check_block
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array as Stored

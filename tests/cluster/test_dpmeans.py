@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust import DPMeans
+from daskclust.cluster.dpmeans import FOUNDING, Founders, FoundingRequest
 from daskclust.engine import open_rows
 from daskclust.exceptions import CheckpointError
 from daskclust.kernels.dp_means import found_in_order
-from daskclust.reduction.dp_means import FOUNDING, Founders, FoundingRequest
 from daskclust.starts.deterministic import farthest_first_delta
 from daskclust.testing import CountingScheduler, reduce_groups, row_blocks
 from daskclust.testing.strategies import row_chunks

@@ -17,11 +17,11 @@ from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import KMeans, on_iteration
+from daskclust.cluster.kmeans import MOMENTUM, grown
 from daskclust.cluster.lloyd import LloydProblem, LloydState
-from daskclust.cluster.nested import MOMENTUM, grown
 from daskclust.engine import open_rows
 from daskclust.exceptions import MissingValuesWarning
-from daskclust.starts.samples import Sample, draw_sample
+from daskclust.starts.sampled import Sample, draw_sample
 from daskclust.testing.strategies import row_chunks
 
 pytestmark = pytest.mark.usefixtures("synchronous")

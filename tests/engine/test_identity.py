@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from daskclust.engine.identity import UnidentifiableError, content_hash, identify
+from daskclust.engine.checkpoint import UnidentifiableError, content_hash, identify
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,7 +101,7 @@ def test_it_is_the_same_in_another_process_of_the_main_script(tmp_path):
     script = tmp_path / "job.py"
     script.write_text(
         MODULE.format(**PIECES)
-        + "import json\nfrom daskclust.engine.identity import identify\n"
+        + "import json\nfrom daskclust.engine.checkpoint import identify\n"
         + "values['set'] = {'oak', 'elm', 'ash', 'fir'}\n"
         + "values['generator'] = np.random.default_rng(3)\n"
         + "print(json.dumps({n: identify(v) for n, v in values.items()}))\n"

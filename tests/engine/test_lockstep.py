@@ -21,8 +21,14 @@ from daskclust.estimator.fitting import fit_opened
 from daskclust.estimator.inputs import check_data
 from daskclust.kernels.rng import permuted_rows, uniform_rows
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, RowBlock, SurveyRequest
-from daskclust.reduction.batch import BATCH, Request
-from daskclust.reduction.views import PermutedColumns, Transformed, UniformBox, WithoutRows
+from daskclust.reduction.views import (
+    BATCH,
+    PermutedColumns,
+    Request,
+    Transformed,
+    UniformBox,
+    WithoutRows,
+)
 from daskclust.testing import CountingScheduler, assert_results_close, reduce_blocks, row_blocks
 from daskclust.testing.strategies import row_chunks
 

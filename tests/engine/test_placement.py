@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskclust.engine.blocks import Block
-from daskclust.engine.placement import by_location
+from daskclust.engine.tasks import by_location
 
 
 @given(

@@ -30,8 +30,7 @@ from daskclust.reduction.mixtures import (
     InitialPosteriors,
     MixtureStack,
 )
-from daskclust.reduction.partial_survey import PARTIAL_SURVEY
-from daskclust.reduction.survey import SurveyRequest
+from daskclust.reduction.survey import PARTIAL_SURVEY, SurveyRequest
 from daskclust.testing import check_reduction_laws
 from daskclust.testing.strategies import row_chunks
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust.exceptions import ModelFormatError
-from daskclust.persistence.origin import check_same_data, class_names_of, scene_of
+from daskclust.persistence.saveable import check_same_data, class_names_of, scene_of
 from daskclust.report.summary import legend_of
 
 WAVELENGTHS = [450.0, 550.0, 650.0, 850.0]
@@ -136,7 +136,7 @@ def test_names_of_classes_are_saved_with_the_model(tmp_path: Path) -> None:
 )
 def test_what_contradicts_the_model_is_no_model(name: str, change: Any) -> None:
     model = daskclust.KMeans(2, random_state=0).fit(daskclust.open_cube(scene()))
-    entry = type(model)._saved_state.get(name) or daskclust.persistence.origin.ENTRIES[name]
+    entry = type(model)._saved_state.get(name) or daskclust.persistence.saveable.ENTRIES[name]
     said = getattr(model, name, {"names": {}, "colors": {}})
     assert entry.restore(name, said, {}, {"p": 4}) == said
     with pytest.raises(ModelFormatError, match=name):

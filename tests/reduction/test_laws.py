@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskclust
+from daskclust.cluster.dpmeans import FOUNDING, Founders, FoundingRequest
 from daskclust.estimator.spaces import COVARIANCE, MeanState
 from daskclust.kernels.density_cells import grow_boxes
 from daskclust.kernels.label_profiles import choose_bins
@@ -42,13 +43,10 @@ from daskclust.reduction import (
     SpreadRequest,
     SurveyRequest,
 )
-from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
-from daskclust.reduction.batch import BATCH, Request
+from daskclust.reduction.assign import LEAF_STATISTICS, LeafQuery
 from daskclust.reduction.cells import CELLS, CellRequest
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
 from daskclust.reduction.contract import top_dtype
-from daskclust.reduction.dp_means import FOUNDING, Founders, FoundingRequest
-from daskclust.reduction.ensemble import GRAM, GRAM_KEPT, GramRequest
 from daskclust.reduction.label_profiles import (
     LABEL_HISTOGRAMS,
     LABEL_SAMPLE,
@@ -56,17 +54,25 @@ from daskclust.reduction.label_profiles import (
     LabelSampleRequest,
     Place,
 )
-from daskclust.reduction.label_tables import CONTINGENCY, LABEL_MOMENTS, LabelMomentsRequest
+from daskclust.reduction.label_tables import (
+    AGREEMENT,
+    CONTINGENCY,
+    LABEL_MOMENTS,
+    AgreementRequest,
+    LabelMomentsRequest,
+)
 from daskclust.reduction.mixtures import (
     EXPECTATION,
+    GRAM,
+    GRAM_KEPT,
     INITIAL_SUMS,
     LIKELIHOOD,
+    GramRequest,
     InitialPosteriors,
     MixtureStack,
 )
-from daskclust.reduction.partial_survey import PARTIAL_SURVEY
-from daskclust.reduction.tree import LEAF_STATISTICS, LeafQuery
-from daskclust.reduction.views import Transformed
+from daskclust.reduction.survey import PARTIAL_SURVEY
+from daskclust.reduction.views import BATCH, Request, Transformed
 from daskclust.storage.grouped import GroupedRows, TemporaryFolder
 from daskclust.testing import (
     assert_results_close,

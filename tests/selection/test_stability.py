@@ -13,7 +13,7 @@ from daskclust import KMeans, SpectralClustering
 from daskclust.engine import open_rows
 from daskclust.kernels.rng import row_uniforms
 from daskclust.reduction import RowBlock
-from daskclust.reduction.agreement import AGREEMENT, AgreementRequest
+from daskclust.reduction.label_tables import AGREEMENT, AgreementRequest
 from daskclust.reduction.views import Subsampled
 from daskclust.selection import choose_n_clusters, stability
 

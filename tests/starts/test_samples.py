@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from daskclust import KMeans
 from daskclust.engine import open_rows
 from daskclust.starts import sampled
-from daskclust.starts.samples import Sample, grows, is_large, large_starts, n_candidates
+from daskclust.starts.sampled import Sample, grows, is_large, large_starts, n_candidates
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -19,8 +19,7 @@ from zarr.storage import LocalStore, MemoryStore
 import daskclust
 from daskclust.exceptions import ReadError, StoreError
 from daskclust.storage.reads import Retries, Tries, is_passing
-from daskclust.storage.retrying import RetryingStore, retrying, underlying
-from daskclust.storage.stores import local_path, open_store
+from daskclust.storage.stores import RetryingStore, local_path, open_store, retrying, underlying
 from daskclust.storage.targets import new_group
 from daskclust.tables import open_table
 
