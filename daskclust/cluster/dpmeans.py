@@ -40,12 +40,7 @@ __all__ = ["FOUNDING", "DPMeans", "Founders", "Founding", "FoundingRequest"]
 class Founders:
     """Rows that founded clusters, in row order.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (m,), int64
-        Global numbers, ascending.
-    points : ndarray of shape (m, p), float64
-        Their values.
+    `rows` (m,), int64: global numbers, ascending. `points` (m, p): their values.
     """
 
     rows: Ints
@@ -84,14 +79,8 @@ class Founders:
 class FoundingRequest:
     """One pass of DP-means.
 
-    Parameters
-    ----------
-    means : ndarray of shape (k, p), float64
-        Clusters at the start of the iteration.
-    guess : Founders
-        Rows thought to found a cluster in this iteration.
-    shift : ndarray of shape (p,), float64
-        A point amid the data.
+    `means` (k, p): clusters at the start of the iteration. `guess`: rows thought to found a cluster
+    in this iteration. `shift` (p,): a point amid the data.
     """
 
     means: Floats
@@ -104,15 +93,9 @@ class FoundingRequest:
 class Founding(NamedTuple):
     """The result of a pass.
 
-    Attributes
-    ----------
-    founders : Founders
-        That all groups found.
-    stats : ndarray of shape (k + m, p + 2), float64
-        Sums, weights and squared distances of the means' and of the founders'
-        clusters; meaningful where the founders are those of the guess.
-    farthest : float
-        Largest squared distance of a row to its cluster.
+    `founders`: that all groups found. `stats` (k + m, p + 2): sums, weights and squared distances
+    of the means' and of the founders' clusters; meaningful where the founders are those of the
+    guess. `farthest`: largest squared distance of a row to its cluster.
     """
 
     founders: Founders
@@ -265,15 +248,8 @@ FOUNDING = Reduction("dp-means", _fields, _block, _finalize, sequential=True)
 class _State:
     """Where a fit stands.
 
-    Attributes
-    ----------
-    centers : ndarray of shape (K, p), float64
-    inertia : float
-        Of the last assignment.
-    farthest : float
-        Largest squared distance of a row to its cluster then.
-    settled : bool
-        Whether that assignment changed nothing.
+    `centers` (K, p). `inertia`: of the last assignment. `farthest`: largest squared distance of a
+    row to its cluster then. `settled`: whether that assignment changed nothing.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {

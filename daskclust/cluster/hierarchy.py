@@ -103,19 +103,10 @@ class Spill:
 class HierarchyState:
     """A fit of two levels.
 
-    Attributes
-    ----------
-    centers, inertia, converged, settled, n_iter, counts, before
-        Of the parents, see :class:`LloydState`.
-    phase : ndarray of shape (1,), int64
-        0 while parents move, then the number of what was done since.
-    sizes : ndarray of shape (m,), int64
-        Children of each parent; 0 before they are given out.
-    leaves : ndarray of shape (k, p), float32
-        So far.
-    leaf_counts : ndarray of shape (k,), float64
-    leaf_inertia : float
-        Both of the last measurement.
+    `centers`, `inertia`, `converged`, `settled`, `n_iter`, `counts`, `before`: of the parents, see
+    :class:`LloydState`. `phase` (1,), int64: 0 while parents move, then the number of what was done
+    since. `sizes` (m,), int64: children of each parent; 0 before they are given out. `leaves` (k,
+    p), float32: so far. `leaf_counts` (k,). `leaf_inertia`: both of the last measurement.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -168,9 +159,7 @@ class Part(NamedTuple):
 class Fitter:
     """How the rows of a part are clustered; travels to workers.
 
-    Parameters
-    ----------
-    fit : callable(x, weight, k, seed) -> (centers, inertia)
+    ``fit(x, weight, k, seed) -> (centers, inertia)``.
     """
 
     def __init__(self, fit: Callable[..., tuple[Floats, float]]) -> None:
@@ -259,14 +248,8 @@ def _crowded(tree: CenterTree, n_probe: int | None, places: Ints, x: Array) -> I
 class HierarchyProblem(DataAlone):
     """K-means of k-means.
 
-    Parameters
-    ----------
-    X : ndarray or dask.array.Array
-        Says where tasks run.
-    top : LloydProblem
-        That of the parents; its rows are in the metric's space.
-    most : int or None
-        Rows of a leaf at most.
+    `X`: says where tasks run. `top`: that of the parents; its rows are in the metric's space.
+    `most`: rows of a leaf at most.
     """
 
     kind: ClassVar[type[HierarchyState]] = HierarchyState

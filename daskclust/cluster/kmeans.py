@@ -85,22 +85,12 @@ def followed(
 ) -> tuple[Floats, Floats]:
     """Move centers to the means of all rows assigned to them so far (Sculley 2010).
 
-    Parameters
-    ----------
-    centers : ndarray of shape (k, p), float64
-    counts : ndarray of shape (k,), float64
-        Weight of the rows assigned to each center so far.
-    batch : ClusterStatistics
-        Statistics of the new rows, assigned to these centers.
-    at : int, default=0
-        Number of the center set in the batch.
+    `centers` (k, p). `counts` (k,): weight of the rows assigned to each center so far. `batch`:
+    statistics of the new rows, assigned to these centers. `at`: number of the center set in the
+    batch.
 
-    Returns
-    -------
-    centers : ndarray of shape (k, p), float64
-        ``(counts c + sums) / (counts + weights)``; a cluster without any row so far keeps
-        its center.
-    counts : ndarray of shape (k,), float64
+    Returns `centers` (k, p): ``(counts c + sums) / (counts + weights)``; a cluster without any row
+    so far keeps its center; `counts` (k,).
 
     References
     ----------
@@ -223,18 +213,9 @@ def greedy_tries(
     Candidates are rows far apart, so that small clusters without a sampled row have some,
     too.
 
-    Parameters
-    ----------
-    sample : Sample
-    candidates : ndarray of shape (m, p), float64
-    k, seed : int
-    mean : ndarray of shape (p,)
-        Values that replace missing values of rows.
+    `candidates` (m, p). `mean` (p,): values that replace missing values of rows.
 
-    Returns
-    -------
-    ndarray of shape (t, k, p), float64, or None
-        None where the part has fewer than k distinct rows.
+    Returns (t, k, p), or None where the part has fewer than k distinct rows.
     """
     part, weight, _ = sample.part(first_rows(k))
     points = np.concatenate([candidates, filled(part, mean)])
@@ -312,18 +293,10 @@ def _parts(smallest: int, largest: int) -> list[int]:
 def grown(problem: LloydProblem, tries: Sequence[Floats], sample: Sample) -> Floats:
     """Improve the tries of each restart on doubling parts of the sample; keep the best.
 
-    Parameters
-    ----------
-    problem : LloydProblem
-        The problem on all rows; these are not read.
-    tries : sequence of ndarray of shape (t, k, p), float64
-        One array for each restart, all of the same shape.
-    sample : Sample
-        Sample in the space of the metric.
+    `problem`: the problem on all rows; these are not read. `tries` (t, k, p): one array for each
+    restart, all of the same shape. `sample`: sample in the space of the metric.
 
-    Returns
-    -------
-    ndarray of shape (r, k, p), float64
+    Returns (r, k, p).
     """
     sets = np.stack(tries)
     r, _, k, p = sets.shape
@@ -348,23 +321,13 @@ def nested_start(
 ) -> Floats:
     """Find starting centers of all restarts on samples.
 
-    Parameters
-    ----------
-    problem : LloydProblem
-        The problem on all rows.
-    k, mean, total, seed
-        See :func:`draw_sample`.
-    tries : callable(sample) -> sequence of ndarray of shape (t, k, p), or None
-        Starts to try, for each restart.
-    otherwise : callable() -> ndarray of shape (r, k, p)
-        Finds the centers if there are no tries, or if most of the weight is in few rows.
+    `problem`: the problem on all rows. `k`, `mean`, `total`, `seed`: see :func:`draw_sample`.
+    ``tries(sample) -> sequence of ndarray of shape (t, k, p), or None``: starts to try, for each
+    restart. ``otherwise() -> ndarray of shape (r, k, p)``: finds the centers if there are no tries,
+    or if most of the weight is in few rows.
 
-    Returns
-    -------
-    ndarray of shape (r, k, p), float64
+    Returns (r, k, p).
 
-    Notes
-    -----
     Two passes; all other work is done on the client, on the threads used for NumPy input.
     """
     sample = draw_sample(

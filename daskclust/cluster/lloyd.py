@@ -51,20 +51,11 @@ _PLAIN = 3
 class LloydState:
     """All restarts of one fit.
 
-    Attributes
-    ----------
-    centers : ndarray of shape (r, k, p), float64
-    inertia : ndarray of shape (r,), float64
-        Of the last assignment; of the present centers where ``settled``.
-    converged : ndarray of shape (r,), bool
-        Whether the restart moves no more than the tolerance.
-    settled : ndarray of shape (r,), bool
-        Whether it does not move at all: inertia agrees with the centers.
-    n_iter : ndarray of shape (r,), int
-    counts : ndarray of shape (r, k), float64
-        Weight of the rows of which each center is the mean.
-    before : ndarray of shape (r, k, p), float64
-        Centers an iteration before; the present ones where momentum begins anew.
+    `centers` (r, k, p). `inertia` (r,): of the last assignment; of the present centers where
+    ``settled``. `converged` (r,), bool: whether the restart moves no more than the tolerance.
+    `settled` (r,), bool: whether it does not move at all: inertia agrees with the centers. `n_iter`
+    (r,). `counts` (r, k): weight of the rows of which each center is the mean. `before` (r, k, p):
+    centers an iteration before; the present ones where momentum begins anew.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -110,24 +101,13 @@ def relocate_empty(
 ) -> Clusters:
     """Give empty clusters the rows farthest from their centers.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (k, p), float64
-        By which rows were assigned.
-    clusters : Clusters
-        Statistics of that assignment.
-    feature_weights, shift
-        As in :class:`daskclust.reduction.CenterSets`.
+    `centers` (k, p): by which rows were assigned. `clusters`: statistics of that assignment.
+    `feature_weights`, `shift`: as in :class:`daskclust.reduction.CenterSets`.
 
-    Returns
-    -------
-    Clusters
-        With each empty cluster made of one row (ties by row number), taken from
-        the cluster it was in.  A cluster stays empty where every row lies on
-        its center: there are fewer distinct rows than clusters.
+    Each empty cluster is made of one row (ties by row number), taken from the cluster it
+    was in.  A cluster stays empty where every row lies on its center: there are fewer distinct rows
+    than clusters.
 
-    Notes
-    -----
     One pass, only when a cluster is empty.
     """
     empty = np.flatnonzero(clusters.counts <= 0)
@@ -147,17 +127,10 @@ def found_clusters(
 ) -> Clusters:
     """Make each empty cluster of one row, taken from the cluster it was in.
 
-    Parameters
-    ----------
-    founders : iterable of (row, weight, cluster)
-        Best first; the only row of a cluster is passed over.
-    centers : ndarray of shape (k, p), float64, optional
-        Where values are missing: what a founder misses is taken from the center it had.
+    `founders`: best first; the only row of a cluster is passed over. `centers` (k, p): where values
+    are missing: what a founder misses is taken from the center it had.
 
-    Returns
-    -------
-    Clusters
-        New arrays; clusters stay empty where there are too few founders.
+    Returns new arrays; clusters stay empty where there are too few founders.
     """
     sums, counts = clusters.sums.copy(), clusters.counts.copy()
     masses = None if clusters.masses is None else clusters.masses.copy()
@@ -199,12 +172,7 @@ class ClassClusters(Protocol):
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
         """Return statistics with the labeled rows added to clusters of their class.
 
-        Parameters
-        ----------
-        stats : ClusterStatistics
-            Of the other rows.
-        centers : ndarray of shape (r, k, p), float64
-            By which those were assigned.
+        `stats`: of the other rows. `centers` (r, k, p): by which those were assigned.
         """
 
     def assigned(self, centers: Floats) -> RowLabels:
@@ -215,31 +183,14 @@ class ClassClusters(Protocol):
 class LloydProblem:
     """Lloyd's algorithm for several restarts, which share every pass.
 
-    Parameters
-    ----------
-    rows : Rows
-        Those that are assigned to the nearest center, in the metric's space.
-    start : callable() -> ndarray of shape (r, k, p)
-        Finds the starting centers of all restarts, there.
-    tolerance : float
-        Squared shift of all centers of a restart up to which it has converged.
-    shift : ndarray of shape (p,), optional
-        A point amid the data.
-    classes : ClassClusters, optional
-        Of labeled rows.
-    clamp : bool
-        Whether labeled rows, which ``rows`` leaves out then, keep to the clusters of their
-        class whatever their distance.
-    missing : bool
-        Whether values are missing.
-    momentum : float, default=0.0
-        How far the centers go on after the first iterations, as a share of their last move;
-        below 1.
-    n_plain : int
-        Iterations before the first with momentum.
+    `rows`: those that are assigned to the nearest center, in the metric's space. ``start() ->
+    ndarray of shape (r, k, p)``: finds the starting centers of all restarts, there. `tolerance`:
+    squared shift of all centers of a restart up to which it has converged. `shift` (p,): a point
+    amid the data. `classes`: of labeled rows. `clamp`: whether labeled rows, which ``rows`` leaves
+    out then, keep to the clusters of their class whatever their distance. `missing`: whether values
+    are missing. `momentum`: how far the centers go on after the first iterations, as a share of
+    their last move; below 1. `n_plain`: iterations before the first with momentum.
 
-    Notes
-    -----
     With momentum b, rows are assigned to ``y = m + b (m - m')``, of the means m of the last
     iteration and m' of the one before (Nesterov's method, as a step of Lloyd's algorithm is one
     of gradient descent).  Where the means turn back, against their last move, momentum begins
@@ -308,12 +259,9 @@ class LloydProblem:
     def behind(self, points: Floats, before: Floats, means: Floats, counts: Floats) -> Floats:
         """Return from where momentum is counted: the centers before, or the means to begin anew.
 
-        Parameters
-        ----------
-        points, before, means : ndarray of shape (k, p), float64
-            What rows were assigned to, the means before, and those of the assigned rows.
-        counts : ndarray of shape (k,), float64
-            Weights of the assigned rows; clusters without any were refilled, and begin anew.
+        `points`, `before`, `means` (k, p): what rows were assigned to, the means before, and those
+        of the assigned rows. `counts` (k,): weights of the assigned rows; clusters without any were
+        refilled, and begin anew.
         """
         turned = (counts[:, None] * (points - means) * (means - before)).sum() > 0
         return means if turned else np.where(counts[:, None] > 0, before, means)

@@ -413,13 +413,7 @@ def class_clusters(
 
 @dataclass(frozen=True)
 class OneCluster:
-    """Cluster c is class c, and starts at its centroid.
-
-    Parameters
-    ----------
-    labels : PartialLabels
-    statistics : ClassStatistics
-    """
+    """Cluster c is class c, and starts at its centroid."""
 
     labels: PartialLabels
     statistics: ClassStatistics
@@ -446,14 +440,8 @@ class OneCluster:
 class LabeledRows:
     """Labeled rows of one class: a point for each distinct row.
 
-    Attributes
-    ----------
-    points : ndarray of shape (d, p), float32 or float64
-        In ascending order.
-    mass : ndarray of shape (d,), float64
-        Weight of the rows that are this point; 0 where all of them are absent.
-    places : ndarray of shape (m,), intp
-        Point of each row.
+    `points` (d, p), float32: in ascending order. `mass` (d,): weight of the rows that are this
+    point; 0 where all of them are absent. `places` (m,), intp: point of each row.
     """
 
     points: NDArray[np.floating]
@@ -494,13 +482,8 @@ class LabeledRows:
 class SeveralClusters:
     """Each class has up to ``limit`` clusters, those of one class beside each other.
 
-    Parameters
-    ----------
-    labels : PartialLabels
-    classes : sequence of LabeledRows
-        One for each class; each has rows with a weight.
-    limit : int
-        A class has no more clusters than distinct rows.
+    `classes`: one for each class; each has rows with a weight. `limit`: a class has no more
+    clusters than distinct rows.
     """
 
     def __init__(self, labels: PartialLabels, classes: Sequence[LabeledRows], limit: int) -> None:

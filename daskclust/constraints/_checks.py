@@ -178,14 +178,8 @@ def contradictions(
 ) -> tuple[int, str]:
     """Count the contradictions, and put the first of them into words.
 
-    Parameters
-    ----------
-    graph : csr_array
-        Of :func:`must_link_graph`.
-    component : int64 array
-        Of :func:`components`.
-    rows, left, right, kinds, classes, values
-        See :class:`PairwiseConstraints`.
+    `graph`: of :func:`must_link_graph`. `component`: of :func:`components`. `rows`, `left`,
+    `right`, `kinds`, `classes`, `values`: see :class:`PairwiseConstraints`.
     """
     m, n_classes = rows.size, values.size
     inside = np.flatnonzero(~kinds & (component[left] == component[right]))

@@ -246,43 +246,21 @@ class PairwiseConstraints:
     :attr:`rows`.  Repeated pairs are kept and count repeatedly; a pair in both
     sets is kept in both; a pair of weight 0 is dropped.
 
-    Attributes
-    ----------
-    n_rows : int
-        Rows of the data.
-    rows : int64 array of shape (m,)
-        Global numbers of the constrained rows, ascending: those in a pair or with a
-        label.
-    pair_left, pair_right : int64 array of shape (n_pairs,)
-        Local ends of the explicit pairs, must-links first, in the order given.
-    pair_is_must_link : bool array of shape (n_pairs,)
-        True for must-links.
-    pair_weight : float64 array of shape (n_pairs,)
-        Weight of each pair.
-    indptr : int64 array of shape (m + 1,)
-        Compressed rows of the doubled pairs: those of local row i are the entries
-        ``indptr[i]:indptr[i + 1]`` of the next three.
-    neighbors : int64 array of shape (2 n_pairs,)
-        Local number of the other end.
-    pair_index : int64 array of shape (2 n_pairs,)
-        Which explicit pair it is.
-    is_must_link : bool array of shape (2 n_pairs,)
-        True for must-links.
-    classes : int64 array of shape (m,)
-        Class code 0..n_classes-1 of each constrained row, -1 without a label.
-    class_values : array of shape (n_classes,), int64 or text
-        The labels as given, ascending.
-    implied_must_link_weight, implied_cannot_link_weight : float
-        Weight of each pair the labels imply: the scalar weight given, else 1.
-    component : int64 array of shape (m,)
-        Must-link component of each constrained row, numbered 0, 1, ... in the order of
-        their smallest row.  Rows of one class are in one component, through their
-        label; a row without a must-link is a component of its own.
-    n_contradictions : int
-        Contradictions found: cannot-links inside a must-link component, and
-        further classes in one.
-    contradiction : str
-        The first of them in words; empty if there is none.
+    `n_rows`: rows of the data. `rows` (m,), int64: global numbers of the constrained rows,
+    ascending: those in a pair or with a label. `pair_left`, `pair_right` (n_pairs,), int64: local
+    ends of the explicit pairs, must-links first, in the order given. `pair_is_must_link`
+    (n_pairs,), bool: true for must-links. `pair_weight` (n_pairs,): weight of each pair. `indptr`
+    (m + 1,), int64: compressed rows of the doubled pairs: those of local row i are the entries
+    ``indptr[i]:indptr[i + 1]`` of the next three. `neighbors` (2 n_pairs,), int64: local number of
+    the other end. `pair_index` (2 n_pairs,), int64: which explicit pair it is. `is_must_link` (2
+    n_pairs,), bool: true for must-links. `classes` (m,), int64: class code 0..n_classes-1 of each
+    constrained row, -1 without a label. `class_values` (n_classes,), int64: the labels as given,
+    ascending. `implied_must_link_weight`, `implied_cannot_link_weight`: weight of each pair the
+    labels imply: the scalar weight given, else 1. `component` (m,), int64: must-link component of
+    each constrained row, numbered 0, 1, ... in the order of their smallest row.  Rows of one class
+    are in one component, through their label; a row without a must-link is a component of its own.
+    `n_contradictions`: contradictions found: cannot-links inside a must-link component, and further
+    classes in one. `contradiction`: the first of them in words; empty if there is none.
     """
 
     n_rows: int
@@ -315,27 +293,15 @@ class PairwiseConstraints:
     ) -> PairwiseConstraints:
         """Check and index the constraints given to ``fit``.
 
-        Parameters
-        ----------
-        n_rows : int
-            Rows of the data.
-        must_link, cannot_link : int array of shape (m, 2), optional
-            Pairs of global row numbers.
-        must_link_weight, cannot_link_weight : float or array of shape (m,), optional
-            Weight of all pairs of a kind (and of those the labels imply), or of
-            each; 1 by default.
-        y : array-like of shape (n_rows,), or (rows, labels), optional
-            Partial labels, as :func:`read_labels` takes them.
+        `n_rows`: rows of the data. `must_link`, `cannot_link` (m, 2): pairs of global row numbers.
+        `must_link_weight`, `cannot_link_weight` (m,): weight of all pairs of a kind (and of those
+        the labels imply), or of each; 1 by default. `y` (n_rows,): partial labels, as
+        :func:`read_labels` takes them.
 
-        Raises
-        ------
-        ConstraintError
-            For pairs, weights or labels that cannot be used, naming the first
-            one.  Contradictions are not looked at: see
-            :meth:`warn_of_contradictions` and :meth:`refuse_contradictions`.
+        Raises ConstraintError for pairs, weights or labels that cannot be used, naming the first
+        one.  Contradictions are not looked at: see :meth:`warn_of_contradictions` and
+        :meth:`refuse_contradictions`.
 
-        Notes
-        -----
         Cost O(n_pairs log n_pairs + n_labeled log n_labeled).
         """
         must = check_pairs(must_link, "must_link", n_rows)
@@ -364,10 +330,7 @@ class PairwiseConstraints:
     def warn_of_contradictions(self) -> None:
         """Warn where constraints that may be violated contradict each other.
 
-        Warns
-        -----
-        ConstraintWarning
-            Naming the first chain.
+        Warns ConstraintWarning: naming the first chain.
         """
         if self.n_contradictions:
             warn(
@@ -379,10 +342,7 @@ class PairwiseConstraints:
     def refuse_contradictions(self) -> None:
         """Raise where constraints that must hold contradict each other.
 
-        Raises
-        ------
-        ConstraintError
-            Naming the first chain.
+        Raises ConstraintError: naming the first chain.
         """
         if self.n_contradictions:
             raise ConstraintError(
@@ -439,10 +399,7 @@ class PairwiseConstraints:
     def without(self, absent: Bools) -> PairwiseConstraints:
         """Return the constraints of the other rows.
 
-        Parameters
-        ----------
-        absent : bool array of shape (m,)
-            Touched rows that are left out, with all their pairs and labels.
+        `absent` (m,), bool: touched rows that are left out, with all their pairs and labels.
         """
         kept = ~(absent[self.pair_left] | absent[self.pair_right])
         labeled = np.flatnonzero((self.classes >= 0) & ~absent)
@@ -483,10 +440,7 @@ class PairwiseConstraints:
     def digest(self) -> str:
         """Hash of everything that bears on the result, the same on every machine.
 
-        Returns
-        -------
-        str
-            64 hexadecimal digits.
+        Returns 64 hexadecimal digits.
         """
         hasher = hashlib.sha256(b"daskclust.PairwiseConstraints.1")
         for array in (
@@ -508,17 +462,11 @@ class PairwiseConstraints:
     def violations(self, labels: ArrayLike) -> np.recarray[Any, Any]:
         """List the explicit pairs that a labeling violates.
 
-        Parameters
-        ----------
-        labels : int array of shape (m,)
-            Cluster of each constrained row, in the order of :attr:`rows`; -1 = none.
+        `labels` (m,): cluster of each constrained row, in the order of :attr:`rows`; -1 = none.
 
-        Returns
-        -------
-        record array with fields i, j (int64, global rows) and kind (str)
-            One record a violated pair, in the order given, must-links first;
-            ``kind`` is "must-link" or "cannot-link".  Repeated pairs are repeated.
-            Pairs implied by labels are not listed.
+        Returns one record a violated pair, in the order given, must-links first; ``kind`` is
+        "must-link" or "cannot-link".  Repeated pairs are repeated. Pairs implied by labels are not
+        listed.
         """
         given = np.asarray(labels)
         if given.shape != self.rows.shape:

@@ -242,21 +242,10 @@ def render(
 ) -> tuple[Array, NDArray[np.int16]]:
     """Values and classes of the pixels of `region`.
 
-    Parameters
-    ----------
-    scene : Scene
-    region : tuple of slice
-        Rows and columns, with start and stop.
-    dtype : dtype
-        Of the cube; integers are rounded.
+    `region`: rows and columns, with start and stop. `dtype`: of the cube; integers are rounded.
 
-    Returns
-    -------
-    cube : ndarray of shape (rows, cols, p)
-    truth : ndarray of shape (rows, cols), int16
+    Returns `cube` (rows, cols, p); `truth` (rows, cols), int16.
 
-    Notes
-    -----
     Memory: about four float64 copies of the block.
     """
     v, u = _coordinates(scene, region)

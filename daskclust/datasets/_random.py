@@ -24,15 +24,9 @@ _STEP = 4
 def seed_of(random_state: Any) -> int:
     """Turn `random_state` into one non-negative integer.
 
-    Parameters
-    ----------
-    random_state : None, int, numpy.random.Generator or numpy.random.RandomState
-        None takes fresh entropy; a generator is advanced by one draw.
+    `random_state`: None takes fresh entropy; a generator is advanced by one draw.
 
-    Raises
-    ------
-    ValueError
-        A negative integer, or another type.
+    Raises ValueError: a negative integer, or another type.
 
     Examples
     --------
@@ -62,19 +56,10 @@ def stream(seed: int, number: int) -> Generator:
 def row_uniforms(seed: int, number: int, start: int, count: int, width: int) -> Floats:
     """Uniform draws of rows ``start .. start + count - 1``.
 
-    Parameters
-    ----------
-    seed, number : int
-        Seed, and which independent stream of it.
-    start, count : int
-        Global number of the first row, and how many.
-    width : int
-        Draws per row.
+    `seed`, `number`: seed, and which independent stream of it. `start`, `count`: global number of
+    the first row, and how many. `width`: draws per row.
 
-    Returns
-    -------
-    ndarray of shape (count, width), float64
-        Inside (0, 1), both ends excluded.
+    Returns (count, width): inside (0, 1), both ends excluded.
 
     Examples
     --------
@@ -113,18 +98,10 @@ def make_rows(
 ) -> tuple[Any, Any]:
     """Return ``(X, y)`` of `maker`, lazily where `chunks` is given.
 
-    Parameters
-    ----------
-    maker : callable (start, stop) -> (X, y)
-        A pure function of global row numbers.
-    n_samples, n_features : int
-    chunks : int, tuple of int or None
-        Rows per block; None gives NumPy arrays.
+    `maker`: a pure function of global row numbers. `chunks`: rows per block; None gives NumPy
+    arrays.
 
-    Returns
-    -------
-    X : ndarray or dask.array.Array of shape (n_samples, n_features), float64
-    y : ndarray or dask.array.Array of shape (n_samples,), int64
+    Returns `X` (n_samples, n_features); `y` (n_samples,), int64.
     """
     if chunks is None:
         return maker(0, n_samples)

@@ -39,21 +39,11 @@ def _fold_again(
 class MadeRows(OpenRows):
     """Noise in float32 that lies with given workers of a cluster, a group of one block each.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    places : sequence of str
-        Address of a worker for each group; one more than once for several groups.
-    size : int
-        Rows of each group.
+    `places`: address of a worker for each group; one more than once for several groups. `size`:
+    rows of each group.
 
-    Raises
-    ------
-    ClusterError
-        As a fit does, where workers or the scheduler are lost.
+    Raises ClusterError: as a fit does, where workers or the scheduler are lost.
 
-    Notes
-    -----
     Bound as the rows of a fit are: a pass costs the same tasks and messages.  What fits
     do not have is that the user says where groups lie.
     """

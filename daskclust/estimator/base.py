@@ -96,12 +96,8 @@ class RowFunction:
 class CenterSpace:
     """Where a model compares rows with its centers.
 
-    Attributes
-    ----------
-    centers : ndarray of shape (k, q)
-    metric : Metric or None
-        Takes rows into the space; None where they stay as they are.
-    feature_weights : ndarray of shape (q,), optional
+    `centers` (k, q). `metric`: takes rows into the space; None where they stay as they are.
+    `feature_weights` (q,).
     """
 
     centers: Floats

@@ -67,20 +67,10 @@ E = TypeVar("E", bound="Fittable")
 class FirstPass:
     """The request of the first pass over the data.
 
-    Parameters
-    ----------
-    seeds : tuple of int
-        One for each restart.
-    n_picks : int
-        Rows drawn for each seed.
-    labels : RowLabels, optional
-        Labeled rows, whose classes are summed.
-    transform : callable(block) -> block, optional
-        The space in which rows are looked at, in this pass and those after it.
-    reduction : Reduction
-        Takes a :class:`SurveyRequest`.
-    check : callable(survey)
-        Raises for values that cannot be used.
+    `seeds`: one for each restart. `n_picks`: rows drawn for each seed. `labels`: labeled rows,
+    whose classes are summed. ``transform(block) -> block``: the space in which rows are looked at,
+    in this pass and those after it. `reduction`: takes a :class:`SurveyRequest`. ``check(survey)``:
+    raises for values that cannot be used.
     """
 
     seeds: tuple[int, ...] = ()
@@ -102,16 +92,8 @@ def observing(estimator: Any, first: FirstPass) -> FirstPass:
 class OpenData:
     """Data after their first pass.
 
-    Attributes
-    ----------
-    X : ndarray or dask.array.Array
-        As checked; what lazy results refer to.
-    rows : Rows
-        In the space of the first pass.
-    survey : Survey or ObservedSurvey
-        What the first pass found.
-    seeds : tuple of int
-        One for each restart.
+    `X`: as checked; what lazy results refer to. `rows`: in the space of the first pass. `survey`:
+    what the first pass found. `seeds`: one for each restart.
     """
 
     X: Any
@@ -202,17 +184,10 @@ class Fittable(Protocol):
 def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
     """Fit an estimator to data.
 
-    Parameters
-    ----------
-    X, sample_weight
-        See ``estimator.fit``.
-    **given
-        The further arguments of ``estimator.fit``.
+    `X`, `sample_weight`: see ``estimator.fit``. `given`: the further arguments of
+    ``estimator.fit``.
 
-    Returns
-    -------
-    estimator
-        Unchanged where anything is raised.
+    The estimator is unchanged where anything is raised.
     """
     draft = _draft(estimator)
     draft._check_parameters()
@@ -316,11 +291,8 @@ def open_checkpoint(
 ) -> Checkpoint | None:
     """Open the checkpoint file, if one is wanted.
 
-    Parameters
-    ----------
-    identity : callable() -> mapping
-        :meth:`Problem.identity`.  It is asked for only if there is a file to open: a digest of
-        many constraints takes time.
+    ``identity() -> mapping``: :meth:`Problem.identity`.  It is asked for only if there is a file to
+    open: a digest of many constraints takes time.
     """
     if estimator.checkpoint is None or isinstance(estimator.checkpoint, Checkpoint):
         # Open already: this fit is part of another one, which is what the file belongs to.
@@ -340,11 +312,8 @@ def open_checkpoint(
 def row_labels(data: OpenData, function: Callable[..., Any], known: RowLabels | None = None) -> Any:
     """Return ``labels_``: of the container of X, and lazy where X is.
 
-    Parameters
-    ----------
-    function : callable(block, start) -> labels
-    known : RowLabels, optional
-        Rows whose labels are these, whatever the function says.
+    ``function(block, start) -> labels``. `known`: rows whose labels are these, whatever the
+    function says.
     """
     return map_rows(
         data.X,
@@ -360,12 +329,7 @@ _TOLERANCE = 1e-9
 
 
 def draw_seeds(random_state: Any, count: int) -> tuple[int, ...]:
-    """One seed for each restart, from whatever scikit-learn takes as ``random_state``.
-
-    Parameters
-    ----------
-    random_state : None, int, numpy.random.RandomState or numpy.random.Generator
-    """
+    """One seed for each restart, from whatever scikit-learn takes as ``random_state``."""
     if isinstance(random_state, np.random.Generator):
         root = int(random_state.integers(2**32))
     elif isinstance(random_state, np.random.RandomState):
@@ -393,17 +357,10 @@ def best_restart(costs: Sequence[float] | Floats, *, at_least: float = 0.0) -> i
     Restarts often end in the same clusters, numbered differently; the last bits of
     their sums depend on the chunks and must not choose between them.
 
-    Parameters
-    ----------
-    costs : array-like of shape (r,)
-    at_least : float, default=0.0
-        Magnitude to which rounding is relative, where the least cost is smaller:
-        1 for logarithms, which may be near 0.
+    `costs` (r,). `at_least`: magnitude to which rounding is relative, where the least cost is
+    smaller: 1 for logarithms, which may be near 0.
 
-    Raises
-    ------
-    ValueError
-        A cost is NaN.
+    Raises ValueError: a cost is NaN.
 
     Examples
     --------

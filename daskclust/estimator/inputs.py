@@ -104,23 +104,11 @@ def unmasked(y: Any) -> Any:
 def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
     """Return partial labels as they are, and of a label map ``(rows, labels)`` and itself.
 
-    Parameters
-    ----------
-    X : array-like or Cube
-    y : array-like, (rows, labels), label map or None
-        A label map is what :meth:`daskclust.Cube.rows_of` takes: of shape (y, x), or a
-        path or group of one.
+    `y`: a label map is what :meth:`daskclust.Cube.rows_of` takes: of shape (y, x), or a path or
+    group of one.
 
-    Returns
-    -------
-    labels : array-like or (rows, labels)
-    opened : Image or None
-        The label map, which may name its codes.
-
-    Raises
-    ------
-    ValueError
-        For a label map of another shape, or place, than the cube.
+    Returns `opened`: the label map, which may name its codes. Raises ValueError for a label map of
+    another shape, or place, than the cube.
     """
     cube = as_cube(X)
     if cube is None or y is None or isinstance(y, tuple | list | numbers.Number):
@@ -136,10 +124,7 @@ def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
 def as_labels(y: Any) -> Any:
     """Return partial labels as a pair (rows, labels), or a NumPy or Dask array of shape (n,).
 
-    Raises
-    ------
-    ConstraintError
-        For other shapes.
+    Raises ConstraintError for other shapes.
     """
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
         if np.ma.is_masked(y[0]):
@@ -216,10 +201,7 @@ ORIGIN = ("feature_names_in_", _SCENE, *_SCALING)
 def cube_of_fit(estimator: Any, cube: Any) -> Any:
     """Return a cube with its samples scaled as those that the estimator was fitted on.
 
-    Raises
-    ------
-    ValueError
-        For other bands, or another order of them, and for other units.
+    Raises ValueError for other bands, or another order of them, and for other units.
     """
     if not hasattr(estimator, "_cube_scale"):
         return cube
@@ -252,17 +234,9 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     Values are not looked at: the first pass does that.  Sets or compares
     ``n_features_in_`` and ``feature_names_in_``.
 
-    Parameters
-    ----------
-    X : array-like, dask.array.Array, Dask DataFrame, xarray.DataArray or Cube
-        Of a cube its `samples`.
-    reset : bool
-        Whether this is a fit.
+    `X`: of a cube its `samples`. `reset`: whether this is a fit.
 
-    Raises
-    ------
-    ValueError
-        For other dimensions, types that are no numbers, or nothing at all.
+    Raises ValueError for other dimensions, types that are no numbers, or nothing at all.
     """
     cube = as_cube(X)
     if cube is not None or reset:
@@ -316,10 +290,7 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
 
     Values are checked by the first pass.
 
-    Parameters
-    ----------
-    sample_weight : None, number, array-like or dask.array.Array of shape (n,)
-    X : ndarray or dask.array.Array of shape (n, p)
+    `sample_weight` (n,). `X` (n, p).
     """
     if sample_weight is None:
         return None
@@ -367,15 +338,9 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
 class Data:
     """Checked data, opened once; any number of fits may be made of them.
 
-    Parameters
-    ----------
-    X : ndarray or dask.array.Array of shape (n, p)
-        As checked; what lazy results refer to.
-    weight : ndarray or dask.array.Array of shape (n,), or None
-    origin : mapping of str to value, optional
-        An estimator's record of X: ``feature_names_in_``, and bands and scaling of a cube.
-    rows : Rows, optional
-        X, where it is bound already.
+    `X` (n, p): as checked; what lazy results refer to. `weight` (n,). `origin`: an estimator's
+    record of X: ``feature_names_in_``, and bands and scaling of a cube. `rows`: X, where it is
+    bound already.
     """
 
     def __init__(
@@ -421,17 +386,10 @@ class Data:
 def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | None = None) -> Data:
     """Check what is known without a look at the values.
 
-    Parameters
-    ----------
-    X : array-like, dask.array.Array, Dask DataFrame or xarray.DataArray of shape (n, p)
-    sample_weight : None, number, array-like or dask.array.Array of shape (n,)
-    estimator : BaseEstimator, optional
-        Named in messages.  It is given ``n_features_in_`` and ``feature_names_in_``.
+    `estimator`: named in messages.  It is given
+    ``n_features_in_`` and ``feature_names_in_``.
 
-    Raises
-    ------
-    ValueError
-        For other dimensions, types that are no numbers, or nothing at all.
+    Raises ValueError for other dimensions, types that are no numbers, or nothing at all.
     """
     estimator = BaseEstimator() if estimator is None else estimator
     X = check_rows(estimator, X, reset=True)
@@ -538,11 +496,7 @@ def infinite_message(row: int, column: int) -> str:
 def check_block(x: Array, start: int, *, missing: bool) -> None:
     """Raise for the first infinity of a block, and the first NaN unless values may be missing.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, p)
-    start : int
-        Number of its first row.
+    `x` (n, p). `start`: number of its first row.
     """
     row, column = find_gaps(x)[1:] if missing else first_nonfinite(x)
     if row < 0:
@@ -555,12 +509,7 @@ def check_block(x: Array, start: int, *, missing: bool) -> None:
 def check_columns(observed: Floats, *, informed: bool) -> None:
     """Raise for columns without any value.
 
-    Parameters
-    ----------
-    observed : ndarray of shape (p,), float64
-        Weight of the values of each column.
-    informed : bool
-        Whether any row has a value.
+    `observed` (p,): weight of the values of each column. `informed`: whether any row has a value.
     """
     if not informed:
         raise ValueError("X has no value at all: every entry is NaN.")

@@ -89,10 +89,7 @@ def is_partial(estimator: Any) -> bool:
 def check_missing(estimator: Any) -> None:
     """Check the parameter ``missing``, where there is one, and what cannot go with it.
 
-    Raises
-    ------
-    ValueError
-        For other values, and starts and metrics that need complete rows.
+    Raises ValueError for other values, and starts and metrics that need complete rows.
     """
     if not hasattr(estimator, "missing"):
         return
@@ -141,10 +138,7 @@ def check_init_array(init: Any, n_clusters: int, n_features: int) -> Floats:
 def check_given_centers(init: Any, n_clusters: int, n_features: int) -> None:
     """Check an array of centers before any pass; named and callable starts pass.
 
-    Raises
-    ------
-    ValueError
-        For another shape, NaN and infinity.
+    Raises ValueError for another shape, NaN and infinity.
     """
     if not (isinstance(init, str) or callable(init)):
         check_init_array(init, n_clusters, n_features)
@@ -155,16 +149,10 @@ def given_centers(
 ) -> Floats:
     """Return the starting centers of all restarts.
 
-    Parameters
-    ----------
-    init : array-like of shape (k, p) or callable(X, n_clusters, random_state)
-        A callable is called for each seed; an array is the start of the only restart.
-    X : ndarray or dask.array.Array of shape (n, p)
-        What a callable is given.
+    `init` (k, p): a callable is called for each seed; an array is the start of the only restart.
+    `X` (n, p): what a callable is given.
 
-    Returns
-    -------
-    ndarray of shape (r, k, p), float64
+    Returns (r, k, p).
     """
     found = [init]
     if callable(init):

@@ -27,10 +27,7 @@ _NONE, _NONE_TEXT = -1, "-1"
 class PartialLabels(RowLabels):
     """Labels of some rows, and the names of their classes.
 
-    Attributes
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Names in ascending order: int64 or text.
+    `classes` (n_classes,): names in ascending order: int64 or text.
     """
 
     classes: NDArray[Any]
@@ -48,10 +45,7 @@ class PartialLabels(RowLabels):
     def present(self, statistics: ClassStatistics) -> tuple[PartialLabels, ClassStatistics]:
         """Leave out the classes all of whose rows have weight 0, which are absent.
 
-        Warns
-        -----
-        ConstraintWarning
-            If a labeled row has weight 0.
+        Warns ConstraintWarning if a labeled row has weight 0.
         """
         if statistics.first_weightless is None:
             return self, statistics
@@ -113,16 +107,10 @@ def _none(values: NDArray[Any]) -> Bools:
 def known_labels(values: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Places and labels of the labeled rows among some rows.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        Integers (or whole floats) or text; -1 (also "-1", None, what is masked, and
-        NaN or pandas.NA among objects) is no label.
+    `values` (n,): integers (or whole floats) or text; -1 (also "-1", None, what is masked, and NaN
+    or pandas.NA among objects) is no label.
 
-    Raises
-    ------
-    ConstraintError
-        For other types.
+    Raises ConstraintError for other types.
 
     Examples
     --------
@@ -212,21 +200,12 @@ def _given_rows(y: Any) -> tuple[Ints, NDArray[Any], int | None]:
 def read_labels(y: Any, n_rows: float, *, max_classes: int | None = None) -> PartialLabels:
     """Read partial labels in whatever form.
 
-    Parameters
-    ----------
-    y : None, (rows, labels), array-like or dask.array.Array of shape (n,)
-        Integers (or whole floats) or text; -1 (also "-1", None, what is masked, and
-        NaN or pandas.NA among objects) is no label.
-    n_rows : int
-        Rows of the data.
-    max_classes : int, optional
-        Classes at most, where each is a cluster of its own.
+    `y` (n,): integers (or whole floats) or text; -1 (also "-1", None, what is masked, and NaN or
+    pandas.NA among objects) is no label. `n_rows`: rows of the data. `max_classes`: classes at
+    most, where each is a cluster of its own.
 
-    Raises
-    ------
-    ConstraintError
-        For labels of other types, another number of labels than rows, rows out of
-        range or labeled twice, and more classes than ``max_classes``.
+    Raises ConstraintError for labels of other types, another number of labels than rows, rows out
+    of range or labeled twice, and more classes than ``max_classes``.
     """
     rows, labels = np.empty(0, np.int64), np.empty(0, np.int64)
     if y is not None:

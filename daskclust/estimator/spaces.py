@@ -115,13 +115,8 @@ class UnitSphere:
 class Whitened:
     """Mahalanobis distance: rows with the pooled covariance turned into unity.
 
-    Parameters
-    ----------
-    mean : ndarray of shape (p,)
-    forward : ndarray of shape (p, q)
-    backward : ndarray of shape (q, p)
-        ``z = (x - mean) forward``, ``x = mean + z backward``; q < p where the
-        covariance is singular.
+    `mean` (p,). `forward` (p, q). `backward` (q, p): ``z = (x - mean) forward``, ``x = mean + z
+    backward``; q < p where the covariance is singular.
     """
 
     is_identity: ClassVar[bool] = False

@@ -91,11 +91,8 @@ ENTRIES: Mapping[str, Entry] = {
 def described(cube: Any) -> dict[str, Any]:
     """Describe the data of a cube as JSON values, to be saved with a model.
 
-    Returns
-    -------
-    dict
-        Bands used and stored, their wavelengths and names, and how samples are made of
-        stored numbers.
+    Returns bands used and stored, their wavelengths and names, and how samples are made of stored
+    numbers.
     """
     named = cube.wavelengths
     units = cube.attributes.get("units")
@@ -131,12 +128,8 @@ def name_classes(
 ) -> None:
     """Let a fitted model remember what its classes, or its clusters, are called.
 
-    Parameters
-    ----------
-    model : estimator
-    names, colors : mapping of int to str, optional
-        By code of the class, or by cluster number where clusters are no classes.  What was
-        said before is forgotten.
+    `names`, `colors`: by code of the class, or by cluster number where clusters are no classes.
+    What was said before is forgotten.
     """
     vars(model).pop(_NAMES, None)
     said = [
@@ -171,10 +164,7 @@ def merged_classes_of(model: Any) -> dict[int, int]:
 def bands_for(model: Any, cube: Any) -> list[int] | None:
     """Return the bands of a cube that a model takes; None where it was not fitted to a cube.
 
-    Raises
-    ------
-    ValueError
-        The cube has another number of bands.
+    Raises ValueError: the cube has another number of bands.
     """
     data = scene_of(model)
     if data is None:

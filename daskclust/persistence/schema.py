@@ -52,10 +52,7 @@ _MOST_TEXT = 2**26
 def to_json(value: Any) -> Any:
     """Return a value as standard JSON that :func:`from_json` gives back exactly.
 
-    Raises
-    ------
-    TypeError
-        For what has no such form.
+    Raises TypeError for what has no such form.
 
     Examples
     --------
@@ -96,10 +93,7 @@ def _check(condition: bool, name: str, problem: str) -> None:
 class Entry(ABC):
     """One attribute of a fitted model: how it is stored, and what is accepted back.
 
-    Attributes
-    ----------
-    optional : bool
-        Whether a fitted model may lack it.
+    `optional`: whether a fitted model may lack it.
     """
 
     optional: bool
@@ -117,23 +111,11 @@ class Entry(ABC):
 class Array(Entry):
     """An array of numbers.
 
-    Parameters
-    ----------
-    *dims : str
-        One letter a dimension.  Several forms may be written with ``|``:
-        ``Array("k", "p", "p", "|", "k", "p")``.
-    kind : {"f", "i", "b"}
-        float64, int64 or bool.
-    low : float, optional
-        Least value accepted.
-    high : float
-        Largest magnitude accepted: no fit gives what squares to infinity.
-    finite : bool
-        Whether NaN and infinity are refused.
-    total : str, optional
-        Size that the values sum up to.
-    below : str, optional
-        Size that the values are less than: numbers of clusters, say.
+    `dims`: one letter a dimension.  Several forms may be written with ``|``: ``Array("k", "p", "p",
+    "|", "k", "p")``. `kind`, one of {"f", "i", "b"}: float64, int64 or bool. `low`: least value
+    accepted. `high`: largest magnitude accepted: no fit gives what squares to infinity. `finite`:
+    whether NaN and infinity are refused. `total`: size that the values sum up to. `below`: size
+    that the values are less than: numbers of clusters, say.
     """
 
     forms: tuple[tuple[str, ...], ...]
@@ -359,12 +341,7 @@ class Classes(Entry):
 
 @dataclasses.dataclass(frozen=True)
 class Records(Entry):
-    """A record array of numbers and short text, stored by column.
-
-    Parameters
-    ----------
-    dtype : list of (name, dtype string)
-    """
+    """A record array of numbers and short text, stored by column."""
 
     dtype: tuple[tuple[str, str], ...]
     optional: bool = False
@@ -416,12 +393,7 @@ class Fields:
 
 @dataclasses.dataclass(frozen=True)
 class OneOf(Entry):
-    """A dataclass out of several.
-
-    Parameters
-    ----------
-    kinds : mapping of type to Fields
-    """
+    """A dataclass out of several."""
 
     kinds: Mapping[type, Fields]
     optional: bool = False

@@ -38,16 +38,9 @@ __all__ = [
 class CenterSets:
     """Centers that are tried side by side in one pass.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (r, k, p), float64
-        One set for each restart (or each point of a grid).
-    feature_weights : ndarray of shape (r, p), float64, optional
-        Weights of the squared distance, a row for each set.
-    shift : ndarray of shape (p,), float64, optional
-        A point amid the data.
-    missing : bool, default=False
-        Whether NaN is a missing value: distances are over what is observed.
+    `centers` (r, k, p): one set for each restart (or each point of a grid). `feature_weights` (r,
+    p): weights of the squared distance, a row for each set. `shift` (p,): a point amid the data.
+    `missing`: whether NaN is a missing value: distances are over what is observed.
     """
 
     centers: Floats
@@ -65,11 +58,8 @@ class CenterSets:
 class Clusters(NamedTuple):
     """Sums of the clusters of one set of centers.
 
-    Attributes
-    ----------
-    sums, counts : ndarray of shape (k, p) and (k,), float64
-    masses : ndarray of shape (k, p), float64, or None
-        Weight of the values of each feature; None where nothing is missing.
+    `sums`, `counts` (k, p) and (k,). `masses` (k, p): weight of the values of each feature; None
+    where nothing is missing.
     """
 
     sums: Floats
@@ -93,17 +83,10 @@ class Clusters(NamedTuple):
 class ClusterStatistics(NamedTuple):
     """The result of an assignment pass.
 
-    Attributes
-    ----------
-    sums : ndarray of shape (r, k, p), float64
-        Weighted sums of the rows of each cluster.
-    counts : ndarray of shape (r, k), float64
-        Weight of each cluster.
-    inertia : ndarray of shape (r, k), float64
-        Weighted squared distances to the centers that were given.
-    masses : ndarray of shape (r, k, p), float64, or None
-        Weight of the values of each feature that are observed; None where nothing is
-        missing, and it is that of the rows.
+    `sums` (r, k, p): weighted sums of the rows of each cluster. `counts` (r, k): weight of each
+    cluster. `inertia` (r, k): weighted squared distances to the centers that were given. `masses`
+    (r, k, p): weight of the values of each feature that are observed; None where nothing is
+    missing, and it is that of the rows.
     """
 
     sums: Floats
@@ -160,13 +143,8 @@ ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
 class FarthestRequest:
     """Ask for the rows farthest from their nearest center.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (k, p), float64
-    count : int
-        How many rows.
-    feature_weights, shift, missing
-        As in :class:`CenterSets`.
+    `centers` (k, p). `count`: how many rows. `feature_weights`, `shift`, `missing`: as in
+    :class:`CenterSets`.
     """
 
     centers: Floats
@@ -221,10 +199,8 @@ class LeafQuery:
 class LeafStatistics(NamedTuple):
     """The result of the pass.
 
-    Attributes
-    ----------
-    counts, inertia : ndarray of shape (k,), float64
-        Weight of each leaf's rows, and their weighted squared distances to it.
+    `counts`, `inertia` (k,): weight of each leaf's rows, and their weighted squared distances to
+    it.
     """
 
     counts: Floats

@@ -35,24 +35,12 @@ _ANYWHERE = 1
 class CellRequest:
     """Ask for the cells of nodes.
 
-    Parameters
-    ----------
-    space : callable(x) -> z
-        In which rows are compared.
-    nodes : ndarray of shape (k, q), float64
-    known : ndarray of shape (m,), int64
-        Rows that are not to be found, ascending.
-    labeled : ndarray of shape (l, q), float64
-        Points; rows that lie on one are not to be found either.
-    doubt : callable(x) -> ndarray of shape (n, d), optional
-        Numbers of each row in [0, 1]; the first says how doubtful it is.  Without it all
-        rows are alike.
-    n_doubts : int
-        Columns of the doubts.
-    n_anywhere : int
-        Rows that are drawn wherever they lie.
-    vain : ndarray of shape (v,), int64, optional
-        Rows whose place is asked for, ascending.
+    ``space(x) -> z``: in which rows are compared. `nodes` (k, q). `known` (m,), int64: rows that
+    are not to be found, ascending. `labeled` (l, q): points; rows that lie on one are not to be
+    found either. ``doubt(x) -> ndarray of shape (n, d)``: numbers of each row in [0, 1]; the first
+    says how doubtful it is.  Without it all rows are alike. `n_doubts`: columns of the doubts.
+    `n_anywhere`: rows that are drawn wherever they lie. `vain` (v,), int64: rows whose place is
+    asked for, ascending.
     """
 
     space: Callable[[Array], Floats]
@@ -69,27 +57,12 @@ class CellRequest:
 class CellTable(NamedTuple):
     """The cells, each of the rows nearest to a node.
 
-    Attributes
-    ----------
-    counts : ndarray of shape (k,), float64
-        Weight of the rows.
-    doubts : ndarray of shape (k, d), float64
-        Weighted sums.
-    near : PairCounts
-        Rows by their two nearest nodes.
-    medoids : ndarray of shape (k,), int64
-        Row nearest to the node, -1 where there is none to be found.
-    drawn : ndarray of shape (k,), int64
-        Row of the cell drawn by its doubt.
-    anywhere : ndarray of shape (m,), int64
-        Rows drawn evenly, and the cell of each.
-    anywhere_cells : ndarray of shape (m,), int64
-    met : ndarray of shape (l,), bool
-        Which labeled points are rows.
-    n_free : float
-        Rows that may be found.
-    vain : ndarray of shape (v, q), float64
-        Places of the rows that were asked for.
+    `counts` (k,): weight of the rows. `doubts` (k, d): weighted sums. `near`: rows by their two
+    nearest nodes. `medoids` (k,), int64: row nearest to the node, -1 where there is none to be
+    found. `drawn` (k,), int64: row of the cell drawn by its doubt. `anywhere` (m,), int64: rows
+    drawn evenly, and the cell of each. `anywhere_cells` (m,), int64. `met` (l,), bool: which
+    labeled points are rows. `n_free`: rows that may be found. `vain` (v, q): places of the rows
+    that were asked for.
     """
 
     counts: Floats

@@ -23,17 +23,10 @@ _NO_ROW = np.iinfo(np.int64).max
 class SpreadRequest:
     """Ask how rows lie about centers.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (k, p), float64
-    labels : ndarray of shape (k,), int64, optional
-        Label that each center stands for, sorted; the last column of the rows
-        then holds their labels.  When omitted, each row belongs to its nearest
-        center.
-    ignored : int, optional
-        Label of rows that are left out.
-    feature_weights : ndarray of shape (p,), float64, optional
-        Of the squared distance.
+    `centers` (k, p). `labels` (k,), int64: label that each center stands for, sorted; the last
+    column of the rows then holds their labels.  When omitted, each row belongs to its nearest
+    center. `ignored`: label of rows that are left out. `feature_weights` (p,): of the squared
+    distance.
     """
 
     centers: Floats
@@ -43,19 +36,7 @@ class SpreadRequest:
 
 
 class Spread(NamedTuple):
-    """The result of the pass; arrays of shape (k,), float64.
-
-    Attributes
-    ----------
-    weights : total weight of each cluster's rows
-    rows : number of each cluster's rows, where a weight above 1 stands for so many
-    distances : sum of their distances to the center
-    squares : sum of their squared distances to the center
-    silhouettes : sum of ``(b - a) / max(a, b)``, a and b the distances to the own
-        and to the nearest other center
-    silhouette_squares : sum of the squares of that
-    stray_row : number of the first row whose label has no center, or None
-    """
+    """The result of the pass; arrays of shape (k,), float64."""
 
     weights: Floats
     rows: Floats

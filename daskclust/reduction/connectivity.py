@@ -36,12 +36,8 @@ __all__ = [
 class ConnectivityCounts:
     """Counts, for each space.
 
-    Attributes
-    ----------
-    near : tuple of PairCounts
-        Rows by pairs of their nearest nodes.
-    classes : ndarray of shape (spaces, n_prototypes, n_classes), float64
-        Weights of labeled rows by their nearest prototype.
+    `near`: rows by pairs of their nearest nodes. `classes` (spaces, n_prototypes, n_classes):
+    weights of labeled rows by their nearest prototype.
     """
 
     near: tuple[PairCounts, ...]
@@ -52,19 +48,10 @@ class ConnectivityCounts:
 class Connectivity:
     """The request of a count; travels to the workers.
 
-    Parameters
-    ----------
-    spaces : tuple of callable(x) -> z
-        In which rows are compared with nodes.  A space that follows itself, for another
-        set of nodes, is worked out once.
-    nodes : tuple of ndarray of shape (k, q), float64
-        In each space.
-    n_near : int
-        Nearest nodes of a row that count as connected, 2 or more.
-    n_prototypes : int
-        Nodes, out of the first, to which labels are counted.
-    labels : RowLabels, optional
-        Labeled rows that are no nodes.
+    `spaces`: in which rows are compared with nodes.  A space that follows itself, for another set
+    of nodes, is worked out once. `nodes` (k, q): in each space. `n_near`: nearest nodes of a row
+    that count as connected, 2 or more. `n_prototypes`: nodes, out of the first, to which labels are
+    counted. `labels`: labeled rows that are no nodes.
     """
 
     spaces: tuple[Callable[[Array], Floats], ...]

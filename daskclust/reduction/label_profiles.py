@@ -41,18 +41,10 @@ _FAR = 2**16
 class LabelSampleRequest:
     """Ask for the moments of each label, and for a sample of the rows.
 
-    Parameters
-    ----------
-    n_features : int
-        Of rows whose labels are in one more, last column.
-    share : float
-        Share of the rows that are drawn.
-    each : int
-        Rows of each label that are drawn at least, as far as there are so many.
-    ignored : int, optional
-        Label of rows that are left out, whatever they hold.
-    of_rows : ndarray of shape (n,), int64, optional
-        Labels of all rows, where they are in memory and not in a column.
+    `n_features`: of rows whose labels are in one more, last column. `share`: share of the rows that
+    are drawn. `each`: rows of each label that are drawn at least, as far as there are so many.
+    `ignored`: label of rows that are left out, whatever they hold. `of_rows` (n,), int64: labels of
+    all rows, where they are in memory and not in a column.
     """
 
     n_features: int
@@ -66,19 +58,10 @@ class LabelSampleRequest:
 class LabelSample(NamedTuple):
     """The result of the first pass, for the m labels that occur.
 
-    Attributes
-    ----------
-    labels : ndarray of shape (m,), int64
-        Sorted.
-    weights : ndarray of shape (m,)
-        Of the rows.
-    moments : ndarray of shape (3, m, p)
-        Weight, mean and squared deviations of the values that are there.
-    bounds : ndarray of shape (2, m, p)
-    missing : ndarray of shape (m, p)
-    rows : structured ndarray
-        ``label``, ``key``, ``row`` and ``x`` of the sample; rows of a key of at most the
-        share are drawn whatever their label.
+    `labels` (m,), int64: sorted. `weights` (m,): of the rows. `moments` (3, m, p): weight, mean and
+    squared deviations of the values that are there. `bounds` (2, m, p). `missing` (m, p). `rows`:
+    ``label``, ``key``, ``row`` and ``x`` of the sample; rows of a key of at most the share are
+    drawn whatever their label.
     """
 
     labels: Ints
@@ -261,14 +244,8 @@ LABEL_SAMPLE = Reduction("label-sample", _sample_fields, _sample_block, _sample_
 class Place:
     """Where clusters lie, in the space in which their rows are compared.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (k, q)
-        NaN where a cluster has none.
-    weights : ndarray of shape (q,), optional
-        Of the squared distance.
-    metric : callable(x) -> ndarray, optional
-        Takes rows into the space.
+    `centers` (k, q): NaN where a cluster has none. `weights` (q,): of the squared distance.
+    ``metric(x) -> ndarray``: takes rows into the space.
     """
 
     centers: Floats
@@ -291,12 +268,8 @@ class Place:
 class HistogramsRequest:
     """Ask for the histograms of each label, and for its rows nearest to its center.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (k,), int64
-        Sorted; rows of other labels do not count.
-    of_rows : ndarray of shape (n,), int64, optional
-        See :class:`LabelSampleRequest`.
+    `labels` (k,), int64: sorted; rows of other labels do not count. `of_rows` (n,), int64: see
+    :class:`LabelSampleRequest`.
     """
 
     labels: Ints
@@ -309,11 +282,8 @@ class HistogramsRequest:
 class Histograms(NamedTuple):
     """The result of the second pass.
 
-    Attributes
-    ----------
-    counts : ndarray of shape (p, k, bins), float64
-    nearest : structured ndarray of shape (k, n_nearest)
-        Distance (``key``), number and values of the nearest rows, ``row`` -1 for none.
+    `counts` (p, k, bins). `nearest` (k, n_nearest): distance (``key``), number and values of the
+    nearest rows, ``row`` -1 for none.
     """
 
     counts: Floats

@@ -33,12 +33,8 @@ Labeler = Callable[[Array], Array]
 class AgreementRequest:
     """Ask for the tables of labelings.
 
-    Parameters
-    ----------
-    reference : callable(x) -> ndarray of shape (n,), int
-    others : tuple of callable(x) -> ndarray of shape (n,), int
-    n_labels : int
-        All labels lie in [0, n_labels).
+    ``reference(x) -> ndarray of shape (n,), int``. `others` (n,). `n_labels`: all labels lie in [0,
+    n_labels).
     """
 
     reference: Labeler
@@ -113,12 +109,8 @@ CONTINGENCY = Reduction("contingency", _count_fields, _count, _table)
 class LabelMomentsRequest:
     """Ask for weight, mean and spread of the rows of each label.
 
-    Parameters
-    ----------
-    n_features : int
-        Of rows whose labels are in one more, last column.
-    ignored : int, optional
-        Label of rows that are left out, whatever they hold.
+    `n_features`: of rows whose labels are in one more, last column. `ignored`: label of rows that
+    are left out, whatever they hold.
     """
 
     n_features: int

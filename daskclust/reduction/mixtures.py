@@ -36,10 +36,7 @@ _DRAWS = 1
 class MixtureStack:
     """Models that are worked on side by side in one pass.
 
-    Parameters
-    ----------
-    shift : ndarray of shape (p,), float64
-        A point amid the data.
+    `shift` (p,): a point amid the data.
     """
 
     mixtures: Mixtures
@@ -49,12 +46,8 @@ class MixtureStack:
 class ExpectationSums(NamedTuple):
     """The result of a pass over the posteriors.
 
-    Attributes
-    ----------
-    sums : ndarray of shape (D, s), float64
-        As in :func:`daskclust.kernels.mixtures.expectation.accumulate_mixtures`.
-    likelihood : ndarray of shape (m,), float64
-        Mean log-likelihood of a row under each model.
+    `sums` (D, s): as in :func:`daskclust.kernels.mixtures.expectation.accumulate_mixtures`.
+    `likelihood` (m,): mean log-likelihood of a row under each model.
     """
 
     sums: Floats
@@ -117,17 +110,10 @@ LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _lik
 class InitialPosteriors:
     """Posteriors to start from: hard ones by the nearest center, or random ones.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (r, K, p), float64
-        One set for each restart.
-    fill : ndarray of shape (p,), float64
-        What stands for missing values when distances are measured; also the shift
-        of sums for diagonal covariances.
-    full : bool
-        Whether covariances are full.
-    seeds : tuple of int
-        Random posteriors, one seed for each restart; none: by the nearest center.
+    `centers` (r, K, p): one set for each restart. `fill` (p,): what stands for missing values when
+    distances are measured; also the shift of sums for diagonal covariances. `full`: whether
+    covariances are full. `seeds`: random posteriors, one seed for each restart; none: by the
+    nearest center.
     """
 
     centers: Floats
@@ -181,16 +167,9 @@ INITIAL_SUMS = Reduction("initial-sums", _initial_fields, _initial_block, _initi
 class GramRequest:
     """Ask for the Gram matrix of the posteriors under an ensemble, times a basis.
 
-    Parameters
-    ----------
-    mixtures : Mixtures
-        All members, D components.
-    shift : ndarray of shape (p,), float64
-        A point amid the data.
-    basis : ndarray of shape (D, l), float64, optional
-        The matrix itself is meant where there is none.
-    dtype : numpy.dtype
-        float32 or float64, in which posteriors are kept and multiplied.
+    `mixtures`: all members, D components. `shift` (p,): a point amid the data. `basis` (D, l): the
+    matrix itself is meant where there is none. `dtype`: float32 or float64, in which posteriors are
+    kept and multiplied.
     """
 
     mixtures: Mixtures

@@ -58,19 +58,10 @@ _WEIGHING = 2**32
 class CandidateRound:
     """One round of D^2 sampling, for all restarts at once.
 
-    Parameters
-    ----------
-    candidates : tuple of ndarray of shape (m_r, p), float64, m_r > 0
-        Candidates of each restart, in the order of their draw.
-    seeds : tuple of int
-        Seed of each restart.
-    round : int
-        Number of the round: rows draw anew in each.
-    n_picks : int
-        Rows to draw for each restart.
-    shift : ndarray of shape (p,), float64, optional
-    missing : bool, default=False
-        Whether NaN is a missing value: distances are over what is observed.
+    `candidates` (m_r, p): candidates of each restart, in the order of their draw. `seeds`: seed of
+    each restart. `round`: number of the round: rows draw anew in each. `n_picks`: rows to draw for
+    each restart. `shift` (p,). `missing`: whether NaN is a missing value: distances are over what
+    is observed.
     """
 
     candidates: tuple[Floats, ...]
@@ -203,20 +194,11 @@ CANDIDATES = Reduction(
 class Attraction:
     """Ask for the weight of the rows nearest to each candidate.
 
-    Parameters
-    ----------
-    candidates : tuple of ndarray of shape (m_r, p), float64
-        Of each restart.
-    seeds : tuple of int
-        Seed of each restart.
-    rate : float, optional
-        A row of weight w is looked at with probability ``min(1, rate w)`` and
-        stands for those that are not, so that sums are right in expectation; all
-        rows are looked at when omitted.  A power of two, so that sums of equal
-        weights are exact.
-    shift : ndarray of shape (p,), float64, optional
-    missing : bool, default=False
-        Whether NaN is a missing value: distances are over what is observed.
+    `candidates` (m_r, p): of each restart. `seeds`: seed of each restart. `rate`: a row of weight w
+    is looked at with probability ``min(1, rate w)`` and stands for those that are not, so that sums
+    are right in expectation; all rows are looked at when omitted.  A power of two, so that sums of
+    equal weights are exact. `shift` (p,). `missing`: whether NaN is a missing value: distances are
+    over what is observed.
     """
 
     candidates: tuple[Floats, ...]
@@ -271,15 +253,9 @@ FARTHEST_FIRST_BYTES = 8
 class FarthestFirst:
     """Ask for the row farthest from all points so far.
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, p), float64
-        In the order of their choice: rows are measured against the newest, as far as
-        they know the distance to the others.
-    shift : ndarray of shape (p,), float64, optional
-        A point amid the data.
-    missing : bool, default=False
-        Whether NaN is a missing value: distances are over what is observed.
+    `points` (m, p): in the order of their choice: rows are measured against the newest, as far as
+    they know the distance to the others. `shift` (p,): a point amid the data. `missing`: whether
+    NaN is a missing value: distances are over what is observed.
     """
 
     points: Floats

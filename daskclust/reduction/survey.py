@@ -67,12 +67,8 @@ NO_ROW = np.iinfo(np.int64).max
 class RowLabels:
     """Labels of some rows.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (m,), int64
-        Global numbers of the labeled rows, ascending and distinct.
-    codes : ndarray of shape (m,), int32
-        Their classes, in [0, n_classes).
+    `rows` (m,), int64: global numbers of the labeled rows, ascending and distinct. `codes` (m,),
+    int32: their classes, in [0, n_classes).
     """
 
     rows: Ints
@@ -93,17 +89,10 @@ class RowLabels:
 class ClassStatistics:
     """Moments of the labeled rows, by class.
 
-    Attributes
-    ----------
-    weight : ndarray of shape (n_classes,), float64
-    mean : ndarray of shape (n_classes, p), float64
-        0 for a class without weight.
-    scatter : ndarray of shape (n_classes,), float64
-        Weighted squared distances of the rows to the mean.
-    first_weightless : int, or None
-        First labeled row of weight 0.
-    masses : ndarray of shape (n_classes, p), float64, or None
-        Weight of the values of each feature; None where nothing is missing.
+    `weight` (n_classes,). `mean` (n_classes, p): 0 for a class without weight. `scatter`
+    (n_classes,): weighted squared distances of the rows to the mean. `first_weightless`: first
+    labeled row of weight 0. `masses` (n_classes, p): weight of the values of each feature; None
+    where nothing is missing.
     """
 
     weight: Floats
@@ -119,12 +108,7 @@ class ClassStatistics:
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
         """Return statistics of clusters with the rows of class c added to cluster c.
 
-        Parameters
-        ----------
-        stats : ClusterStatistics
-            Of the other rows.
-        centers : ndarray of shape (r, k, p), float64
-            By which those were assigned.
+        `stats`: of the other rows. `centers` (r, k, p): by which those were assigned.
         """
         n = len(self.weight)
         sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
@@ -169,13 +153,8 @@ def add_classes(
 ) -> None:
     """Add a block's labeled rows to a partial with :func:`class_fields`, in place.
 
-    Parameters
-    ----------
-    partial, rows, weight, labels
-    moments : callable(x, places, codes, weight, n_classes)
-        The kernel.
-    empty : ndarray of shape (n,), bool, optional
-        Rows without any value: absent, as those of weight 0.
+    ``moments(x, places, codes, weight, n_classes)``: the kernel. `empty` (n,), bool: rows without
+    any value: absent, as those of weight 0.
     """
     if labels is None:
         return
@@ -224,18 +203,10 @@ LOG_LARGEST = float(np.log(1e300))
 class SurveyRequest:
     """The request of the first pass.
 
-    Parameters
-    ----------
-    seeds : tuple of int
-        One seed for each restart.
-    n_picks : int
-        Rows drawn for each seed, with probability proportional to their weight.
-    labels : RowLabels, optional
-        Labeled rows, which are not drawn; the moments of their classes are worked
-        out.
-    hashed : bool
-        Whether the rows are hashed, which takes about half as long again for rows
-        in memory: for what must know the data again.
+    `seeds`: one seed for each restart. `n_picks`: rows drawn for each seed, with probability
+    proportional to their weight. `labels`: labeled rows, which are not drawn; the moments of their
+    classes are worked out. `hashed`: whether the rows are hashed, which takes about half as long
+    again for rows in memory: for what must know the data again.
     """
 
     n_features: int
@@ -249,28 +220,14 @@ class SurveyRequest:
 class Survey:
     """The result of the first pass.
 
-    Attributes
-    ----------
-    weight : float
-        Total weight of the rows.
-    mean, variance, low, high : ndarray of shape (p,), float64
-        Weighted moments and ranges of the columns; rows of weight 0 do not count.
-    idle : ndarray of shape (p,), float64
-        Largest absolute values of the columns over rows of weight 0, which get labels,
-        too; -inf without any.
-    first_bad : tuple of (int, int), or None
-        Row and column of the first NaN or infinity.
-    bad_is_nan : bool
-        Which of the two it is.
-    bad_weight_row : int, or None
-        First row whose weight is NaN, negative, or neither 0 nor between
-        :data:`LIGHTEST` and :data:`HEAVIEST`.
-    picks : structured ndarray of shape (n_seeds, n_picks)
-        The drawn rows (``row == -1`` where there were not enough).
-    classes : ClassStatistics
-        Of the labeled rows; of no class where there are none.
-    hash : int, or None
-        Of all rows (:func:`daskclust.kernels.survey.row_hash`), where it was asked for.
+    `weight`: total weight of the rows. `mean`, `variance`, `low`, `high` (p,): weighted moments and
+    ranges of the columns; rows of weight 0 do not count. `idle` (p,): largest absolute values of
+    the columns over rows of weight 0, which get labels, too; -inf without any. `first_bad`: row and
+    column of the first NaN or infinity. `bad_is_nan`: which of the two it is. `bad_weight_row`:
+    first row whose weight is NaN, negative, or neither 0 nor between :data:`LIGHTEST` and
+    :data:`HEAVIEST`. `picks` (n_seeds, n_picks): the drawn rows (``row == -1`` where there were not
+    enough). `classes`: of the labeled rows; of no class where there are none. `hash`: of all rows
+    (:func:`daskclust.kernels.survey.row_hash`), where it was asked for.
     """
 
     weight: float
@@ -295,16 +252,10 @@ def pick_rows(
 ) -> Array:
     """Return records of the ``count`` rows of smallest key of one block, padded with none.
 
-    Parameters
-    ----------
-    keys : ndarray of shape (n,), float64
-        Infinite for rows that must not be taken.
-    places : ndarray of shape (n,), optional
-        Places of these rows, ascending; all rows of the block when omitted.
+    `keys` (n,): infinite for rows that must not be taken. `places` (n,): places of these rows,
+    ascending; all rows of the block when omitted.
 
-    Returns
-    -------
-    structured ndarray of shape (count,), of :func:`top_dtype`
+    Returns (count,).
     """
     chosen = smallest(keys, count)
     out: Array = Field((count,), "top", top_dtype(rows.x.shape[1])).identity()
@@ -454,20 +405,10 @@ SURVEY = Reduction("survey", _fields, _block, _finalize)
 class PartialSurvey(Survey):
     """The result of the first pass, over the values that are there.
 
-    Attributes
-    ----------
-    observed : ndarray of shape (p,), float64
-        Weight of the values of each column.
-    n_incomplete : int
-        Rows that miss a value, those of weight 0 included.
-    n_unobserved : int
-        Rows that have none at all.
-    first_unobserved : int, or None
-        The first of these.
-    informed : float
-        Weight of the others.
-    n_informed : int
-        Number of the others that have a positive weight.
+    `observed` (p,): weight of the values of each column. `n_incomplete`: rows that miss a value,
+    those of weight 0 included. `n_unobserved`: rows that have none at all. `first_unobserved`: the
+    first of these. `informed`: weight of the others. `n_informed`: number of the others that have a
+    positive weight.
     """
 
     observed: Floats

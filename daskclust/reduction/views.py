@@ -90,12 +90,7 @@ class WithoutRows:
 class Subsampled:
     """Some of the rows, drawn by their number; the others have weight 0.
 
-    Parameters
-    ----------
-    share : float
-        Probability of each row.
-    seed, number : int
-        Of the draw.
+    `share`: probability of each row. `seed`, `number`: of the draw.
     """
 
     share: float
@@ -118,10 +113,7 @@ class Subsampled:
 class PermutedColumns:
     """Reference data of Witten & Tibshirani: each column permuted on its own.
 
-    Parameters
-    ----------
-    pool : ndarray of shape (p, m)
-        Rows of the data, or a sample of them, transposed.
+    `pool` (p, m): rows of the data, or a sample of them, transposed.
     """
 
     pool: Array = field(repr=False)
@@ -143,10 +135,7 @@ class PermutedColumns:
 class UniformBox:
     """Reference data of Tibshirani, Walther & Hastie: uniform over the range of each column.
 
-    Parameters
-    ----------
-    low, high : ndarray of shape (p,), float64
-    dtype : float32 or float64
+    `low`, `high` (p,).
     """
 
     low: Floats
@@ -177,12 +166,7 @@ _PORTION = 8 * SEGMENT
 class Request:
     """One of the reductions that share a pass.
 
-    Parameters
-    ----------
-    reduction : Reduction
-        Without carry.
-    views : tuple of View
-        Applied one after another.
+    `reduction`: without carry. `views`: applied one after another.
     """
 
     reduction: Reduction

@@ -66,19 +66,11 @@ def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Floats, Floats
 def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Floats:
     """Choose at most k rows by the density about them.
 
-    Parameters
-    ----------
-    survey : Survey
-        Of the first pass, with :func:`density_picks` rows drawn.
-    init : {"dkm++", "robin"}
+    `survey`: of the first pass, with :func:`density_picks` rows drawn. `init` is one of {"dkm++",
+    "robin"}.
 
-    Returns
-    -------
-    ndarray of shape (m, p), float64
-        Fewer than k where there are not so many distinct rows.
+    Returns (m, p): fewer than k where there are not so many distinct rows.
 
-    Notes
-    -----
     One more pass where all rows are within the budget, else none.  The client
     holds the rows of the budget; time O(budget^2 p).
     """
@@ -102,16 +94,9 @@ def _distances_to(x: Floats, row: int) -> Floats:
 def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     """Choose the densest row, then those of the largest density times distance (DKM++).
 
-    Parameters
-    ----------
-    x : ndarray of shape (m, p), float64
-    weight : ndarray of shape (m,), float64
-        Positive.
+    `x` (m, p). `weight` (m,): positive.
 
-    Returns
-    -------
-    ndarray of int
-        At most k rows, in the order of choice; ties go to the lowest row.
+    Returns at most k rows, in the order of choice; ties go to the lowest row.
     """
     found = local_densities(x, weight)
     low, high = found.density.min(), found.density.max()
@@ -138,15 +123,9 @@ def robin_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     rows whose local outlier factor is within 0.05 of 1; among those below 1.05 where
     none is, and among all where even those are spent.
 
-    Parameters
-    ----------
-    x, weight, k
-        See :func:`dkm_rows`.
+    `x`, `weight`, `k`: see :func:`dkm_rows`.
 
-    Returns
-    -------
-    ndarray of int
-        At most k rows, ascending; ties go to the lowest row.
+    Returns at most k rows, ascending; ties go to the lowest row.
     """
     factors = local_outlier_factors(x, weight)
     low, high = _INLIER
@@ -172,20 +151,11 @@ def maximin_centers(
 ) -> Floats:
     """Choose the row of the largest norm, then always the row farthest from those chosen.
 
-    Parameters
-    ----------
-    shift : ndarray of shape (p,), optional
-        A point amid the data.
-    missing : ndarray of shape (p,), optional
-        Where values are missing: what a chosen row takes for them.
+    `shift` (p,): a point amid the data. `missing` (p,): where values are missing: what a chosen row
+    takes for them.
 
-    Returns
-    -------
-    ndarray of shape (m, p), float64
-        Fewer than k where there are not so many distinct rows.
+    Returns (m, p): fewer than k where there are not so many distinct rows.
 
-    Notes
-    -----
     k passes, each of which measures one more center; 8 bytes a row are kept
     between them where they fit.
 
@@ -219,17 +189,10 @@ def maximin_centers(
 def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
     """Squared distance of the ``n_clusters``-th row in farthest-first order from the mean.
 
-    Parameters
-    ----------
-    mean : ndarray of shape (p,), float64
+    `mean` (p,).
 
-    Returns
-    -------
-    float
-        0 where there are not so many distinct rows.
+    Returns 0 where there are not so many distinct rows.
 
-    Notes
-    -----
     ``n_clusters`` passes, each of which measures one more point; 8 bytes a row
     are kept between them where they fit, else all points are measured again.
     """

@@ -121,19 +121,10 @@ def sample_rows(rows: Rows, k: int) -> int:
 class Sample:
     """The farthest rows, and a uniform sample of the others in random order.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (f + m, p)
-        The f farthest rows, each of which represents only itself, and the sample.  The first
-        rows of the sample are a smaller uniform sample.
-    weight : ndarray of shape (f + m,)
-        Their weights, positive.
-    n_far : int
-        The number f.
-    total : float
-        Total weight of all other rows.
-    n_rows : int
-        Number of all rows.
+    `rows` (f + m, p): the f farthest rows, each of which represents only itself, and the sample.
+    The first rows of the sample are a smaller uniform sample. `weight` (f + m,): their weights,
+    positive. `n_far`: the number f. `total`: total weight of all other rows. `n_rows`: number of
+    all rows.
     """
 
     rows: Array
@@ -181,24 +172,10 @@ def draw_sample(
 ) -> Sample:
     """Draw rows by their numbers, independent of chunks.
 
-    Parameters
-    ----------
-    rows : Rows
-    k : int
-    mean : ndarray of shape (p,)
-        Values that replace missing values of rows that become centers.
-    total : float
-        Weight of all rows.
-    seed : int
-    shift : ndarray of shape (p,), optional
-        A point amid the data.
-    missing : bool, default=False
-        Whether values are missing.
-    size : int, optional
-        Rows to draw, :func:`sample_rows` by default.
+    `mean` (p,): values that replace missing values of rows that become centers. `total`: weight of
+    all rows. `shift` (p,): a point amid the data. `missing`: whether values are missing. `size`:
+    rows to draw, :func:`sample_rows` by default.
 
-    Notes
-    -----
     Two passes: one for the drawn rows, one for the rows farthest from the first drawn
     rows.
     """
@@ -239,24 +216,11 @@ def large_starts(
 ) -> list[Floats] | None:
     """Draw starts of many clusters from a part of the sample, by greedy k-means++.
 
-    Parameters
-    ----------
-    sample : Sample
-    k : int
-    seeds : sequence of int
-        One for each start.
-    mean : ndarray of shape (p,)
-        Values that replace missing values of rows.
-    n_candidates : int
-        Rows of the part, beside the farthest.
+    `seeds`: one for each start. `mean` (p,): values that replace missing values of rows.
+    `n_candidates`: rows of the part, beside the farthest.
 
-    Returns
-    -------
-    list of ndarray of shape (k, p), float64, or None
-        None where the part has fewer than k distinct rows.
+    Returns (k, p): None where the part has fewer than k distinct rows.
 
-    Notes
-    -----
     Three times the multiplications of a pass over all rows, for each start; two draws for each
     center are made even so.
     """
@@ -298,12 +262,8 @@ _WEIGHED_ROWS, _WEIGHED_EACH = 2**16, 50
 class Start:
     """Starting centers of all restarts.
 
-    Attributes
-    ----------
-    centers : ndarray of shape (r, k, p), float64
-        Repeated rows stand in where there were too few distinct ones.
-    n_distinct : int
-        Distinct starting centers of the poorest restart.
+    `centers` (r, k, p): repeated rows stand in where there were too few distinct ones.
+    `n_distinct`: distinct starting centers of the poorest restart.
     """
 
     centers: Floats
@@ -351,26 +311,13 @@ def sample_centers(
 ) -> Start:
     """Find starting centers.
 
-    Parameters
-    ----------
-    survey : Survey
-        Of the first pass, with the rows it drew.
-    init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}
-    seeds : tuple of int
-        One for each restart.
-    oversampling_factor, init_rounds
-        Of ``"k-means||"``.
-    shift : ndarray of shape (p,), optional
-        A point amid the data.
-    fixed : ndarray of shape (m, p), m <= n_clusters, optional
-        Centers known before a start that samples: they come first, stay as they are,
-        and the others are sampled away from them.
-    missing : bool, default=False
-        Whether values are missing: distances are over what is observed, and a row that
-        becomes a center takes the means of the columns for what it misses.
+    `survey`: of the first pass, with the rows it drew. `init` is one of {"k-means||", "k-means++",
+    "random", "maximin", "dkm++", "robin"}. `seeds`: one for each restart. `oversampling_factor`,
+    `init_rounds`: of ``"k-means||"``. `shift` (p,): a point amid the data. `fixed` (m, p): centers
+    known before a start that samples: they come first, stay as they are, and the others are sampled
+    away from them. `missing`: whether values are missing: distances are over what is observed, and
+    a row that becomes a center takes the means of the columns for what it misses.
 
-    Notes
-    -----
     Passes: 0 more for ``"random"``, one for each center but the first for
     ``"k-means++"``, one for each center for ``"maximin"``, at most 1 for ``"dkm++"`` and
     ``"robin"``, and ``init_rounds + 1`` for ``"k-means||"`` (2 for many wide centers),
@@ -450,13 +397,9 @@ def draw_candidates(
 ) -> Candidates:
     """Draw the candidates of k-means||, and do not cluster them yet.
 
-    Parameters
-    ----------
-    rows, survey, n_clusters, seeds, oversampling_factor, init_rounds, shift, missing
-        See :func:`sample_centers`.
+    `rows`, `survey`, `n_clusters`, `seeds`, `oversampling_factor`, `init_rounds`, `shift`,
+    `missing`: see :func:`sample_centers`.
 
-    Notes
-    -----
     ``init_rounds`` passes.
     """
     first = [_picked(picks, survey.mean) for picks in survey.picks]
@@ -468,15 +411,8 @@ def draw_candidates(
 class _Rounds:
     """Candidates of all restarts, drawn in rounds, and what blocks keep between them.
 
-    Parameters
-    ----------
-    first : list of ndarray of shape (m_r, p), float64
-        What the candidates of each restart begin with.
-    shift : ndarray of shape (p,), optional
-    mean : ndarray of shape (p,)
-        Of the columns.
-    missing : bool
-        Whether values are missing.
+    `first` (m_r, p): what the candidates of each restart begin with. `shift` (p,). `mean` (p,): of
+    the columns. `missing`: whether values are missing.
     """
 
     def __init__(
@@ -569,18 +505,10 @@ def _in_order(points: Floats, mass: Floats, n_fixed: int) -> tuple[Floats, Float
 def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0) -> Floats:
     """Cluster weighted candidates to at most k centers: weighted k-means++, then Lloyd.
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, p), float64
-        Distinct candidates.
-    mass : ndarray of shape (m,), float64
-        Weight that each attracts.
-    n_fixed : int, default=0
-        How many of the candidates, from the first, are centers that do not move.
+    `points` (m, p): distinct candidates. `mass` (m,): weight that each attracts. `n_fixed`: how
+    many of the candidates, from the first, are centers that do not move.
 
-    Returns
-    -------
-    ndarray of shape (min(k, m), p), float64
+    Returns (min(k, m).
     """
     if len(points) <= k:
         return points

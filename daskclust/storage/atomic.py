@@ -183,10 +183,7 @@ def reserved(paths: Iterable[Path]) -> Iterator[None]:
     A hidden file beside each is locked, which ends with the process however that ends, and is
     removed at the end.  On file systems without locks, and on Windows, nothing is kept.
 
-    Raises
-    ------
-    FileExistsError
-        Another process has one of them.
+    Raises FileExistsError: another process has one of them.
     """
     with ExitStack() as held:
         for path in sorted(set(paths)):

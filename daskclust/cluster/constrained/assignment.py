@@ -82,17 +82,10 @@ def _check_prices(rows: ConstrainedRows, survey: Survey) -> None:
 class SoftConstraints:
     """Assign rows in order, each at the least cost of distance and violations (Eq. 16).
 
-    Parameters
-    ----------
-    rows : ConstrainedRows
-    box2 : ndarray of shape (p,), float64
-        Squared sides of the bounding box of all data, ``Delta_j^2``.
-    penalty : {"distance", "constant"}
-    n_kept : int
-        Sets of feature weights whose prices are kept, one for each restart.
+    `box2` (p,): squared sides of the bounding box of all data, ``Delta_j^2``. `penalty` is one of
+    {"distance", "constant"}. `n_kept`: sets of feature weights whose prices are kept, one for each
+    restart.
 
-    Notes
-    -----
     Cost of a pass O(m k + pairs) on the client, and O(pairs q) for q features of
     non-zero weight when these change; memory O(m k + r (m p + pairs)) for r
     restarts that differ in their weights.
@@ -219,10 +212,7 @@ def listed_pairs(rows: ConstrainedRows) -> PairwiseConstraints | ListedPairs:
 
     The sums by class and cluster that stand for implied pairs want complete rows.
 
-    Raises
-    ------
-    ConstraintError
-        For more than some 2000 labeled rows among which some miss values.
+    Raises ConstraintError for more than some 2000 labeled rows among which some miss values.
     """
     c = rows.constraints
     labeled = np.flatnonzero(c.classes >= 0)
@@ -261,12 +251,7 @@ _EXPLAINED = 200
 class Groups:
     """Groups of must-linked rows, and the graph of cannot-links between them.
 
-    Parameters
-    ----------
-    constraints : PairwiseConstraints
-        Without contradictions.
-    k : int
-        Number of clusters.
+    `constraints`: without contradictions. `k`: number of clusters.
     """
 
     constraints: PairwiseConstraints
@@ -325,10 +310,7 @@ class Groups:
     def feasible_labels(self) -> Ints:
         """Some assignment of the groups that satisfies all constraints.
 
-        Raises
-        ------
-        ConstraintError
-            If there is none, naming rows, or if none is found.
+        Raises ConstraintError if there is none, naming rows, or if none is found.
         """
         c = self.constraints
         if c.n_classes > self.k:
@@ -385,10 +367,7 @@ class Groups:
 def check_feasible(constraints: PairwiseConstraints, k: int) -> None:
     """Raise unless all constraints can hold.
 
-    Raises
-    ------
-    ConstraintError
-        For contradictions, and for rows that cannot be shared out to k clusters.
+    Raises ConstraintError for contradictions, and for rows that cannot be shared out to k clusters.
     """
     constraints.refuse_contradictions()
     _ = Groups(constraints, k).feasible_labels
@@ -404,12 +383,7 @@ _SWEEPS = 100
 class HardConstraints:
     """Assign groups of rows such that every constraint holds.
 
-    Parameters
-    ----------
-    rows : ConstrainedRows
-        Of constraints that can all hold.
-    k : int
-        Number of clusters.
+    `rows`: of constraints that can all hold. `k`: number of clusters.
     """
 
     rows: ConstrainedRows
@@ -450,18 +424,11 @@ class HardConstraints:
     def assign_groups(self, costs: Floats, before: Ints) -> tuple[Ints, bool]:
         """Give each group a cluster.
 
-        Parameters
-        ----------
-        costs : ndarray of shape (n_groups, k), float64
-        before : ndarray of shape (n_groups,), int64
-            Clusters that satisfy the constraints, or -1 for all.
+        `costs` (n_groups, k). `before` (n_groups,), int64: clusters that satisfy the constraints,
+        or -1 for all.
 
-        Returns
-        -------
-        labels : ndarray of shape (n_groups,), int64
-            Satisfying all constraints; no dearer than ``before``.
-        exact : bool
-            Whether they are known to be the cheapest.
+        Returns `labels` (n_groups,), int64: satisfying all constraints; no dearer than ``before``;
+        `exact`: whether they are known to be the cheapest.
         """
         groups = self.groups
         graph, (starts, members) = groups.graph, groups.components

@@ -133,12 +133,8 @@ class ConstrainedClusterer(BaseClusterer):
     def _check_constraints(self, constraints: PairwiseConstraints, *, weighted: bool) -> None:
         """Warn of soft constraints that cannot all hold.
 
-        Parameters
-        ----------
-        constraints : PairwiseConstraints
-        weighted : bool
-            Whether rows have weights: those of weight 0 are absent, and so are their
-            constraints.
+        `weighted`: whether rows have weights: those of weight 0 are absent, and so are their
+        constraints.
         """
         constraints.warn_of_contradictions()
         if constraints.n_classes > self.n_clusters:
@@ -236,11 +232,7 @@ class ConstrainedClusterer(BaseClusterer):
 def _history_of(history: list[dict[str, Any]], restart: int) -> list[dict[str, Any]]:
     """Return the records of one restart.
 
-    Parameters
-    ----------
-    history : list of dict
-        Of the iterations of all.
-    restart : int
+    `history`: of the iterations of all.
     """
     if not history or "restarts" not in history[0]:
         return history
@@ -305,14 +297,9 @@ class PairwiseFit:
 class Neighborhoods(NamedTuple):
     """Rows that belong together.
 
-    Attributes
-    ----------
-    centroids : ndarray of shape (h, p), float64
-        Largest first, ties by their smallest row; NaN for a feature that no row has.
-    weights : ndarray of shape (h,), float64
-        Rows of each.
-    rows : ndarray of shape (m,), int64
-        Global numbers of all their rows, ascending.
+    `centroids` (h, p): largest first, ties by their smallest row; NaN for a feature that no row
+    has. `weights` (h,): rows of each. `rows` (m,), int64: global numbers of all their rows,
+    ascending.
     """
 
     centroids: Floats
@@ -323,11 +310,8 @@ class Neighborhoods(NamedTuple):
     def of(cls, constrained: ConstrainedRows, group: Ints) -> Neighborhoods:
         """Return the groups of more than one row, and those with a label.
 
-        Parameters
-        ----------
-        constrained : ConstrainedRows
-        group : ndarray of shape (m,), int64
-            Number of each constrained row's group, in the order of their smallest row.
+        `group` (m,), int64: number of each constrained row's group, in the order of their smallest
+        row.
         """
         labeled = constrained.constraints.classes >= 0
         used = np.flatnonzero((np.bincount(group)[group] > 1) | labeled)
@@ -354,10 +338,7 @@ def agreeing_groups(constrained: ConstrainedRows) -> Ints:
     joined one after another, heavy ones first, then short ones, and each that would
     do so is passed over.
 
-    Returns
-    -------
-    ndarray of shape (m,), int64
-        Number of each constrained row's group, in the order of their smallest row.
+    Returns (m,), int64: number of each constrained row's group, in the order of their smallest row.
     """
     c = constrained.constraints
     if not c.n_contradictions:
@@ -384,18 +365,10 @@ def choose_neighborhoods(constrained: ConstrainedRows, k: int, *, agreeing: bool
     The "Seeding" of the PCSKM paper: the next maximizes the least
     ``|c - c'| sqrt(n n')`` to those chosen.
 
-    Parameters
-    ----------
-    constrained : ConstrainedRows
-    k : int
-    agreeing : bool
-        Whether neighborhoods are :func:`agreeing_groups`; else they are the
-        components of the must-links, as the paper has them.
+    `agreeing`: whether neighborhoods are :func:`agreeing_groups`; else they are the components of
+    the must-links, as the paper has them.
 
-    Returns
-    -------
-    Neighborhoods
-        Those chosen, in order of choice, and the rows of all.
+    Returns those chosen, in order of choice, and the rows of all.
     """
     group = agreeing_groups(constrained) if agreeing else constrained.constraints.component
     found = Neighborhoods.of(constrained, group)

@@ -49,15 +49,8 @@ __all__ = [
 class ConstrainedRows:
     """Constraints with the rows they concern.
 
-    Parameters
-    ----------
-    constraints : PairwiseConstraints
-    x : ndarray of shape (m, p)
-        The constrained rows, in row order.
-    weight : ndarray of shape (m,), float64
-        Their sample weights, all positive.
-    incomplete : ndarray of shape (m,), bool
-        Rows that miss a value.
+    `x` (m, p): the constrained rows, in row order. `weight` (m,): their sample weights, all
+    positive. `incomplete` (m,), bool: rows that miss a value.
     """
 
     constraints: PairwiseConstraints
@@ -139,11 +132,7 @@ def _warn_weightless(
 class RowAssignment(NamedTuple):
     """Clusters of the constrained rows.
 
-    Attributes
-    ----------
-    labels : ndarray of shape (m,), int64
-    record : dict
-        What the rule has to say about them, for ``history_``.
+    `labels` (m,), int64. `record`: what the rule has to say about them, for ``history_``.
     """
 
     labels: Ints
@@ -156,14 +145,8 @@ class AssignmentRule(Protocol):
     def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
         """Assign all rows.
 
-        Parameters
-        ----------
-        distances : ndarray of shape (m, k), float64
-            Weighted squared distances to the centers.
-        weights : ndarray of shape (p,), float64
-            Feature weights of these distances.
-        labels : ndarray of shape (m,), int64
-            Labels before, -1 for none.
+        `distances` (m, k): weighted squared distances to the centers. `weights` (p,): feature
+        weights of these distances. `labels` (m,), int64: labels before, -1 for none.
         """
 
     def violations(self, labels: Ints) -> Violations | None:
@@ -202,32 +185,16 @@ class RestartState:
     :meth:`stack` puts the restarts of a fit into one such state, along a new first
     axis of every field: what a checkpoint holds.
 
-    Attributes
-    ----------
-    centers : ndarray of shape (k, p), float64
-        Means of the clusters, in the space of the data.
-    weights : ndarray of shape (p,), float64
-        Newest feature weights of the distances, ones for plain ones.
-    assignment_centers, assignment_weights : ndarray of shape (k, p) and (p,), float64
-        Those by which rows were last assigned.
-    labels : ndarray of shape (m,), int64
-        Labels of the constrained rows, -1 where they have none.
-    sums, counts : ndarray of shape (k, p) and (k,), float64
-        Statistics of the clusters; NaN where the constrained rows have no labels.
-    masses : ndarray of shape (k, p), float64, or None
-        Weight of the values of each feature, where some are missing.
-    objective : float
-        Of the last iteration; infinite before the first.
-    round : int
-        Number of the round, from 1: iterations under the same feature weights, for
-        rules that make rounds.
-    passes : int
-        Iterations made in this round.
-    settled : bool
-        Whether the last iteration changed nothing.
-    finished : bool
-    n_refounded : int
-        How often a constrained row has founded an empty cluster anew.
+    `centers` (k, p): means of the clusters, in the space of the data. `weights` (p,): newest
+    feature weights of the distances, ones for plain ones. `assignment_centers`,
+    `assignment_weights` (k, p) and (p,): those by which rows were last assigned. `labels` (m,),
+    int64: labels of the constrained rows, -1 where they have none. `sums`, `counts` (k, p) and
+    (k,): statistics of the clusters; NaN where the constrained rows have no labels. `masses` (k,
+    p): weight of the values of each feature, where some are missing. `objective`: of the last
+    iteration; infinite before the first. `round`: number of the round, from 1: iterations under the
+    same feature weights, for rules that make rounds. `passes`: iterations made in this round.
+    `settled`: whether the last iteration changed nothing. `n_refounded`: how often a constrained
+    row has founded an empty cluster anew.
     """
 
     #: As it is kept: all restarts, stacked.
@@ -327,26 +294,12 @@ def _stacked(values: list[Any]) -> Array | None:
 class Iteration(NamedTuple):
     """The result of one iteration of one restart.
 
-    Attributes
-    ----------
-    before, state : RestartState
-        Before it, and after it.
-    inertia : float
-        Weighted squared distances to the centers by which rows were assigned.
-    squared_shift : float
-        Weighted squared shift of all centers.
-    moved : int or None
-        Rows that changed their cluster, where all are constrained.
-    repaired : bool
-        Whether an empty cluster was given a row.
-    refounded : bool
-        Whether that was a constrained row, so that labels are forgotten.
-    last : bool
-        Whether no iteration of this round may follow.
-    violations : Violations or None
-        Of the labels of the constrained rows; None where there can be none.
-    extra : mapping
-        More for the record.
+    `before`, `state`: before it, and after it. `inertia`: weighted squared distances to the centers
+    by which rows were assigned. `squared_shift`: weighted squared shift of all centers. `moved`:
+    rows that changed their cluster, where all are constrained. `repaired`: whether an empty cluster
+    was given a row. `refounded`: whether that was a constrained row, so that labels are forgotten.
+    `last`: whether no iteration of this round may follow. `violations`: of the labels of the
+    constrained rows; None where there can be none. `extra`: more for the record.
     """
 
     before: RestartState
@@ -367,11 +320,8 @@ class Iteration(NamedTuple):
     def stands_still(self, tolerance: Floats) -> bool:
         """Whether the centers moved no more than the tolerance.
 
-        Parameters
-        ----------
-        tolerance : ndarray of shape (p,), float64
-            The weighted squared shift of all centers may be at most its weighted
-            mean; 0: nothing may have changed at all.
+        `tolerance` (p,): the weighted squared shift of all centers may be at most its weighted
+        mean; 0: nothing may have changed at all.
         """
         if self.state.settled or self.repaired or not tolerance.any():
             return bool(self.state.settled)
@@ -414,22 +364,9 @@ class UpdateRule(Protocol):
 class ConstrainedLloyd:
     """The iterated problem: constrained rows, a rule to assign them, and a rule of updates.
 
-    Parameters
-    ----------
-    rows : Rows
-        All data.
-    constrained : ConstrainedRows
-        There may be none.
-    assignment : AssignmentRule
-    rule : UpdateRule
-    start : callable() -> ndarray of shape (r, k, p)
-        Finds the starting centers of all restarts.
-    mean : ndarray of shape (p,)
-        Mean of each feature.
-    max_passes : int
-        Iterations of a round at most.
-    missing : bool
-        Whether values are missing.
+    `rows`: all data. `constrained`: there may be none. ``start() -> ndarray of shape (r, k, p)``:
+    finds the starting centers of all restarts. `mean` (p,): mean of each feature. `max_passes`:
+    iterations of a round at most. `missing`: whether values are missing.
     """
 
     kind: ClassVar[type[RestartState]] = RestartState
@@ -489,11 +426,7 @@ class ConstrainedLloyd:
     def _iterate(self, state: RestartState, others: Clusters, inertia: float) -> Iteration:
         """Assign the constrained rows of a restart, and move its centers.
 
-        Parameters
-        ----------
-        state : RestartState
-        others, inertia
-            Statistics of the unconstrained rows.
+        `others`, `inertia`: statistics of the unconstrained rows.
         """
         w, rows = state.weights, self.constrained
         # Only where the first pass found missing values are they looked for in every iteration.
@@ -563,11 +496,7 @@ class ConstrainedLloyd:
         cluster.  That may happen k times a restart: the constraints may leave rows for
         fewer than k clusters.
 
-        Returns
-        -------
-        clusters : Clusters
-        refounded : bool
-            Whether a constrained row has founded a cluster.
+        Returns `refounded`: whether a constrained row has founded a cluster.
         """
         if (clusters.counts > 0).all():
             return clusters, False

@@ -31,10 +31,7 @@ __all__ = ["SPARSE_ATTRIBUTES", "DiagonalMetric", "PlainMeans", "SparseWeights",
 class PlainMeans:
     """Nothing but means: Eq. 8 under fixed weights.
 
-    Parameters
-    ----------
-    tolerance : ndarray of shape (p,), float64
-        See :meth:`Iteration.stands_still`.
+    `tolerance` (p,): see :meth:`Iteration.stands_still`.
     """
 
     max_rounds: ClassVar[int] = 1
@@ -78,10 +75,7 @@ SPARSE_ATTRIBUTES: Mapping[str, Entry] = {
 def sparsity_bound(sparsity: float | None, p: int) -> float:
     """Return the bound s of the weights' L1 norm for p features.
 
-    Raises
-    ------
-    ValueError
-        Unless ``1 <= s <= sqrt(p)``.
+    Raises ValueError unless ``1 <= s <= sqrt(p)``.
     """
     if sparsity is None:
         return float(np.sqrt(p))
@@ -100,20 +94,10 @@ def sparsity_bound(sparsity: float | None, p: int) -> float:
 class SparseWeights:
     """At the end of each round, weight the features by their scores under an L1 bound.
 
-    Parameters
-    ----------
-    survey : Survey
-        Of the data.
-    assignment : AssignmentRule
-        Of the constrained rows.
-    sparsity : float
-        L1 bound s of the weights.
-    tol : float
-        Relative L1 change of the weights at which the rounds end.
-    max_rounds : int
-    penalty_share : float
-        How much of the sum of all gamma (Eq. 6) the violated constraints may take
-        from the scores, as a share; 0 leaves gamma, infinity is gamma' of Eq. 15.
+    `survey`: of the data. `assignment`: of the constrained rows. `sparsity`: L1 bound s of the
+    weights. `tol`: relative L1 change of the weights at which the rounds end. `penalty_share`: how
+    much of the sum of all gamma (Eq. 6) the violated constraints may take from the scores, as a
+    share; 0 leaves gamma, infinity is gamma' of Eq. 15.
     """
 
     survey: Survey
@@ -228,22 +212,10 @@ class SparseWeights:
 class DiagonalMetric(PlainMeans):
     """After each iteration, weight the features by the scatter of the clusters.
 
-    Parameters
-    ----------
-    tolerance
-        See :class:`PlainMeans`.
-    survey : Survey
-        Of the data.
-    assignment : SoftConstraints
-        Of the constrained rows.
-    scale : float
-        c, the factor of the weights.
-    least_gain : float, optional
-        Change of the objective up to which the fit has converged; None: by the
-        shift of the centers.
+    `tolerance`: see :class:`PlainMeans`. `survey`: of the data. `assignment`: of the constrained
+    rows. `scale`: c, the factor of the weights. `least_gain`: change of the objective up to which
+    the fit has converged; None: by the shift of the centers.
 
-    Notes
-    -----
     The printed Eq. 12 of the PCSKM paper is corrupt.  Given clusters, the objective of a feature
     is ``a_j S_j - c n log a_j``, where S_j is its scatter: squared distances to the means and the
     price of violated pairs, each once.  Its only minimizer is ``a_j = c n / S_j``, with c = 1 in
