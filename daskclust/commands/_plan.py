@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -130,6 +131,16 @@ def check_memory(plan: Mapping[str, Any]) -> None:
             "(--chunks), fewer and larger workers (--local, --memory-limit), or a store with "
             "smaller chunks."
         )
+
+
+def only_planned(options: argparse.Namespace, command: str, plan: Mapping[str, Any]) -> bool:
+    """Print the plan where no more is asked for (True), else refuse one that does not fit."""
+    if not options.dry_run:
+        check_memory(plan)
+        return False
+    found = {"command": command, "dry_run": True, **plan}
+    print(json.dumps(found, indent=2) if options.json else plan_as_text(plan))
+    return True
 
 
 def plan_as_text(plan: Mapping[str, Any]) -> str:

@@ -139,15 +139,6 @@ _KINDS = {
 }
 
 
-def add_uncertainty_argument(parser: Any) -> None:
-    parser.add_argument(
-        "--uncertainty",
-        metavar="STORE",
-        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
-        "a table a column; one more pass",
-    )
-
-
 def margin_kind(model: Any) -> str | None:
     """Return how the margin of a model is defined; None where it has none."""
     return _KINDS.get(_source(type(model)))
@@ -223,8 +214,28 @@ def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def add_smoothing_arguments(parser: Any) -> None:
-    parser.add_argument(
+def add_output_arguments(group: Any, *, model: bool) -> None:
+    """Add what `fit` and `predict` write to a group of arguments."""
+    group.add_argument(
+        "--output",
+        metavar="STORE",
+        help="label map: Zarr, or a GeoTIFF (.tif) for GIS; of a table a folder of Parquet files",
+    )
+    if model:
+        group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
+    group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
+    group.add_argument(
+        "--uncertainty",
+        metavar="STORE",
+        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
+        "a table a column; one more pass",
+    )
+    group.add_argument(
+        "--score",
+        metavar="STORE",
+        help="map of how normal each pixel is, or of a table a column: higher is more normal",
+    )
+    group.add_argument(
         "--smooth",
         nargs="?",
         const=0.5,
@@ -232,12 +243,13 @@ def add_smoothing_arguments(parser: Any) -> None:
         metavar="STRENGTH",
         help="smooth the label map where neighboring spectra are alike (without a number: 0.5)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--min-pixels",
         type=int,
         metavar="N",
         help="regions of fewer pixels become their largest neighbor in the label map",
     )
+    group.add_argument("--title", metavar="TEXT", help="of the report")
 
 
 def check_smoothing(options: argparse.Namespace, model: Any) -> None:
@@ -686,14 +698,6 @@ def _write_score(
             overwrite=replace["--score"],
             attributes={JOB: stored, "long_name": "score", "description": meaning},
         )
-
-
-def add_score_argument(parser: Any) -> None:
-    parser.add_argument(
-        "--score",
-        metavar="STORE",
-        help="map of how normal each pixel is, or of a table a column: higher is more normal",
-    )
 
 
 def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:

@@ -36,12 +36,10 @@ from daskclust.commands._job import (
     run_fit,
     with_file,
 )
-from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_fit
 from daskclust.commands._written import (
-    add_score_argument,
-    add_smoothing_arguments,
-    add_uncertainty_argument,
+    add_output_arguments,
     check_margin,
     check_outputs,
     check_report,
@@ -81,17 +79,7 @@ def add_command(commands: Any) -> None:
     add_table_arguments(parser, label_column=True)
     add_estimator_arguments(parser)
     group = parser.add_argument_group("outputs", "At least one of the first four is needed.")
-    group.add_argument(
-        "--output",
-        metavar="STORE",
-        help="label map: Zarr, or a GeoTIFF (.tif) for GIS; of a table a folder of Parquet files",
-    )
-    group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
-    group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
-    add_uncertainty_argument(group)
-    add_score_argument(group)
-    add_smoothing_arguments(group)
-    group.add_argument("--title", metavar="TEXT", help="of the report")
+    add_output_arguments(group, model=True)
     group.add_argument(
         "--colors",
         metavar="FILE",
@@ -142,11 +130,8 @@ def _run(options: argparse.Namespace) -> int:
         check_margin(options, model)
         check_smoothing(options, model)
         job = open_job(options, model)
-    if options.dry_run:
-        plan = {"command": "fit", "dry_run": True, **job.plan}
-        print(json.dumps(plan, indent=2) if options.json else plan_as_text(job.plan))
+    if only_planned(options, "fit", job.plan):
         return 0
-    check_memory(job.plan)
     if not job.places:
         options.parser.error(
             "nothing to write: give --output for the label map, --model, --report, --uncertainty, "

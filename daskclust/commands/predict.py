@@ -17,12 +17,10 @@ from daskclust.commands._cubes import (
     store_and_variable,
 )
 from daskclust.commands._job import add_job_arguments, job_mark, run_predict, with_file
-from daskclust.commands._plan import check_memory, make_plan, plan_as_text
+from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_predict
 from daskclust.commands._written import (
-    add_score_argument,
-    add_smoothing_arguments,
-    add_uncertainty_argument,
+    add_output_arguments,
     agreements_as_text,
     check_margin,
     check_outputs,
@@ -50,16 +48,7 @@ def add_command(commands: Any) -> None:
     group = parser.add_argument_group("model")
     group.add_argument("--model", metavar="STORE", help="a saved model (needed)")
     group = parser.add_argument_group("outputs", "At least one is needed, or --truth.")
-    group.add_argument(
-        "--output",
-        metavar="STORE",
-        help="label map: Zarr, or a GeoTIFF (.tif) for GIS; of a table a folder of Parquet files",
-    )
-    group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
-    add_uncertainty_argument(group)
-    add_score_argument(group)
-    add_smoothing_arguments(group)
-    group.add_argument("--title", metavar="TEXT", help="of the report")
+    add_output_arguments(group, model=False)
     add_known_classes(parser.add_argument_group("known classes"), "--truth")
     add_cluster_arguments(parser)
     add_job_arguments(parser)
@@ -89,11 +78,8 @@ def _run(options: argparse.Namespace) -> int:
             "estimator that predicts, such as HDBSCAN. Or fit it to these data."
         )
     job: Any = (open_table_to_predict if is_table(options) else _open)(options, model)
-    if options.dry_run:
-        plan = {"command": "predict", "dry_run": True, **job.plan}
-        print(json.dumps(plan, indent=2) if options.json else plan_as_text(job.plan))
+    if only_planned(options, "predict", job.plan):
         return 0
-    check_memory(job.plan)
     found = run_predict(options, model, job, progress, began)
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
     return 0

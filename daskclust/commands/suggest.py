@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import time
 from typing import Any
@@ -23,8 +22,8 @@ from daskclust.commands._cubes import (
     store_and_variable,
 )
 from daskclust.commands._job import add_job_arguments, job_mark, with_file
-from daskclust.commands._plan import check_memory, make_plan, plan_as_text
-from daskclust.commands._written import check_outputs
+from daskclust.commands._plan import make_plan, only_planned
+from daskclust.commands._written import check_outputs, check_report
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
 from daskclust.persistence.saveable import bands_for, check_same_data
 from daskclust.storage.outputs import Output
@@ -91,11 +90,8 @@ def _run(options: argparse.Namespace) -> int:
     replace = _check_outputs(options, mark)
     model, cube = _open(options)
     plan = make_plan(cube, options, None, constrained=False)
-    if options.dry_run:
-        found: dict[str, Any] = {"command": "suggest", "dry_run": True, **plan}
-        print(json.dumps(found, indent=2) if options.json else plan_as_text(plan))
+    if only_planned(options, "suggest", plan):
         return 0
-    check_memory(plan)
     found = _suggest(options, cube, model, progress, replace.get("--report", False), mark)
     found["seconds"] = time.perf_counter() - began
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
@@ -106,10 +102,7 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
     from daskclust.cube.formats.questions import QuestionsFile
     from daskclust.report.page import Report
 
-    if options.report is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ImportError(
-            "A report needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
-        )
+    check_report(options)
     if options.report is not None and local_path(options.report) is None:
         raise ValueError(
             f"--report {redact(options.report)!r} is a URL; this report is written to a local path."

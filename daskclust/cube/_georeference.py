@@ -210,16 +210,23 @@ def system_name(system: Any) -> str:
 
 
 def _same_system(one: Any, other: Any) -> bool | None:
+    left, right = known_system(one), known_system(other)
+    if left is None or right is None:
+        return None
+    return bool(left.equals(right, ignore_axis_order=True))
+
+
+def known_system(system: Any) -> Any:
+    """Return pyproj's coordinate system; None where pyproj is missing or does not know it."""
     try:
         from pyproj import CRS
         from pyproj.exceptions import CRSError
     except ImportError:
         return None
     try:
-        left, right = CRS.from_user_input(one), CRS.from_user_input(other)
+        return CRS.from_user_input(system)
     except CRSError:
         return None
-    return bool(left.equals(right, ignore_axis_order=True))
 
 
 def _same_text(one: Any, other: Any) -> bool:
@@ -303,18 +310,9 @@ class PixelGrid:
 
 
 def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
-    unknown = ("x", "y", "units", None)
-    if text is None:
-        return unknown
-    try:
-        from pyproj import CRS
-        from pyproj.exceptions import CRSError
-    except ImportError:
-        return unknown
-    try:
-        system = CRS.from_user_input(text)
-    except CRSError:
-        return unknown
+    system = None if text is None else known_system(text)
+    if system is None:
+        return "x", "y", "units", None
     axes = {axis.direction: axis for axis in system.axis_info}
     unit = next((axis.unit_name for axis in axes.values()), "units")
     unit = _UNITS.get(unit, unit)

@@ -1,4 +1,4 @@
-"""Reports on disk: which files are ours."""
+"""The page of a report: which files are ours, pictures in the page, its HTML."""
 
 from __future__ import annotations
 
