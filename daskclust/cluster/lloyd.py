@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from daskclust.estimator.parameters import (
 )
 from daskclust.estimator.partial_labels import PartialLabels
 from daskclust.estimator.spaces import EUCLIDEAN, Metric
+from daskclust.kernels.nearest.kept import BYTES_A_ROW, CAN_KEEP, moves_of
 from daskclust.persistence.schema import Array, Entry, Number
 from daskclust.reduction import (
     ASSIGN,
@@ -30,7 +31,8 @@ from daskclust.reduction import (
     FarthestRequest,
     RowLabels,
 )
-from daskclust.starts.sampled import note_start
+from daskclust.reduction.assign import ASSIGN_KEPT, MovedCenters
+from daskclust.starts.sampled import is_large, note_start
 
 __all__ = [
     "ClassClusters",
@@ -45,6 +47,10 @@ __all__ = [
 _SPARE = 4
 #: Iterations before the first with momentum: a fit that ends with them converges too fast to gain.
 _PLAIN = 3
+#: Features from which bounds of rows are kept between passes: with few, scores cost no more.
+_KEPT_FEATURES = 64
+#: Bytes of centers whose passes a lost worker may have to make again, and passes at least.
+_AGAIN, _PASSES = 2**27, 4
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,33 @@ class ClassClusters(Protocol):
         """Return the cluster of each labeled row, for one set of centers."""
 
 
+class _Passes:
+    """The assignment passes of a fit, each with the help of the one before where that pays."""
+
+    def __init__(self) -> None:
+        self._carry: Any = None
+        self._before: Floats | None = None
+        self._left = 0
+
+    def assign(self, rows: Rows, sets: CenterSets) -> ClusterStatistics:
+        """Make a pass."""
+        r, k, p = sets.centers.shape
+        pays = r == 1 and p >= _KEPT_FEATURES and is_large(k, p) and not sets.missing
+        if not (pays and CAN_KEEP and rows.can_keep(BYTES_A_ROW)):
+            self._carry = None
+            found: ClusterStatistics = rows.reduce(ASSIGN, sets)
+            return found
+        if not self._left:
+            self._carry, self._left = None, max(_PASSES, _AGAIN // sets.centers.nbytes)
+        moves = None
+        if self._carry is not None and self._before is not None:
+            moves = moves_of(self._before, sets.centers[0], sets.shift, rows.dtype)
+        state = MovedCenters(sets, moves)
+        found, self._carry = rows.scan(ASSIGN_KEPT, state, self._carry)
+        self._before, self._left = sets.centers[0], self._left - 1
+        return found
+
+
 @dataclass(frozen=True)
 class LloydProblem:
     """Lloyd's algorithm for several restarts, which share every pass.
@@ -221,6 +254,7 @@ class LloydProblem:
     missing: bool = False
     momentum: float = 0.0
     n_plain: int = _PLAIN
+    _passes: _Passes = field(default_factory=_Passes, init=False, compare=False, repr=False)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -242,7 +276,7 @@ class LloydProblem:
 
     def _assign(self, centers: Floats) -> ClusterStatistics:
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
-        stats: ClusterStatistics = self.rows.reduce(ASSIGN, sets)
+        stats = self._passes.assign(self.rows, sets)
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
     def moved(self, centers: Floats, stats: ClusterStatistics, at: int) -> tuple[Floats, Floats]:

@@ -21,7 +21,7 @@ from scipy.sparse import issparse
 from daskclust._types import Array, Floats, Ints
 from daskclust.exceptions import ChunkError
 from daskclust.kernels.nearest.assign import SEGMENT
-from daskclust.kernels.scratch import recycle, spare
+from daskclust.kernels.scratch import converted, recycle
 from daskclust.reduction import Partial, Reduction, RowBlock
 from daskclust.storage.reads import NEVER_AGAIN, Retries, read
 from daskclust.storage.seen import SeenFiles
@@ -149,9 +149,7 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
         )
     if x.dtype == dtype or x.dtype.kind == "O":
         return np.ascontiguousarray(x, dtype=dtype)
-    out = spare(x.shape, dtype)
-    np.copyto(out, x, casting="unsafe")
-    return out
+    return converted(x, dtype)
 
 
 def _plain(x: Any, dtype: np.dtype[Any]) -> Any:

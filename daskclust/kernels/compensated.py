@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskclust._types import Floats
+from daskclust._types import Array, Floats
 from daskclust.kernels.compiling import compiled, inner
 
 
@@ -51,6 +51,28 @@ def add_pairs(
     # Renormalized so that `hi` alone is the sum rounded to double.
     hi = total + lo
     return hi, lo - (hi - total)
+
+
+@compiled()
+def _add_flat(a: Floats, b: Floats, out: Floats) -> None:
+    for i in range(out.shape[1]):
+        total, error = _two_sum(a[0, i], b[0, i])
+        lo = a[1, i] + b[1, i] + error
+        out[0, i] = total + lo
+        out[1, i] = lo - (out[0, i] - total)
+
+
+def add_stacked(a: Array, b: Array) -> Array:
+    """As :func:`add_pairs`, of arrays ``[hi, lo]`` of one shape, in one sweep.
+
+    >>> import numpy as np
+    >>> add_stacked(np.array([[1e16], [0.0]]), np.array([[1.0], [0.0]]))
+    array([[1.e+16],
+           [1.e+00]])
+    """
+    out = np.empty(a.shape)
+    _add_flat(a.reshape(2, -1), b.reshape(2, -1), out.reshape(2, -1))
+    return out
 
 
 def sum_terms(terms: Iterable[Floats]) -> Floats:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array
+from daskclust.kernels.compiling import compiled
 
 
 class Scratch:
@@ -97,3 +98,41 @@ def spare(shape: tuple[int, ...], dtype: Any) -> Array:
         return np.empty(shape, dtype)
     found: Array = recycler.empty(size).view(dtype).reshape(shape)
     return found
+
+
+#: From the exponent of half precision to that of single precision.
+_REBIASED = np.float32(2.0**112)
+#: Numbers that are converted while they are in the first-level cache.
+_NEAR = 2048
+
+
+@compiled()
+def _from_half(halves: Any, out: Any, bits: Any) -> None:
+    """Fill ``out``, of which ``bits`` is a view, with numbers whose bits are ``halves``."""
+    for start in range(0, halves.size, _NEAR):
+        given, to = halves[start : start + _NEAR], bits[start : start + _NEAR]
+        for i in range(given.size):
+            to[i] = (given[i] & 0x7FFF) << 13
+        values = out[start : start + _NEAR]
+        for i in range(given.size):
+            # Subnormal numbers come out normal.
+            values[i] *= _REBIASED
+        for i in range(given.size):
+            top = 0x7F800000 if given[i] & 0x7C00 == 0x7C00 else 0
+            to[i] |= top | (given[i] & 0x8000) << 16
+
+
+def converted(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a copy in another type, C-contiguous, in memory of :func:`spare`.
+
+    >>> converted(np.array([0.1, np.inf], np.float16), np.dtype(np.float32)).tolist()
+    [0.0999755859375, inf]
+    """
+    out = spare(x.shape, dtype)
+    if x.dtype == np.float16 and dtype == np.float32 and x.flags.c_contiguous:
+        # NumPy's own conversion takes as long as a hundred centers.
+        flat = out.reshape(-1)
+        _from_half(x.reshape(-1).view(np.uint16), flat, flat.view(np.uint32))
+    else:
+        np.copyto(out, x, casting="unsafe")
+    return out

@@ -12,17 +12,20 @@ import numpy as np
 from daskclust._types import Array, Floats
 from daskclust.kernels.compensated import sum_terms
 from daskclust.kernels.nearest.assign import (
+    BlockStatistics,
     accumulate,
     accumulate_observed,
     nearest,
     nearest_observed,
 )
+from daskclust.kernels.nearest.kept import Kept, Moves, accumulate_kept
 from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 from daskclust.kernels.rng import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
 __all__ = [
     "ASSIGN",
+    "ASSIGN_KEPT",
     "FARTHEST",
     "LEAF_STATISTICS",
     "CenterSets",
@@ -31,6 +34,7 @@ __all__ = [
     "FarthestRequest",
     "LeafQuery",
     "LeafStatistics",
+    "MovedCenters",
 ]
 
 
@@ -112,10 +116,26 @@ def _assign_fields(state: CenterSets) -> Mapping[str, Field]:
 
 
 def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
+    if state.missing:
+        return _observed_block(rows, state)
+    stats, segments = _assign_fields(state)["stats"].identity(), rows.segments()
+    for r, centers in enumerate(state.centers):
+        accumulate(
+            rows.x,
+            centers,
+            weight=rows.weight,
+            feature_weights=state.weights(r),
+            shift=state.shift,
+            segments=segments,
+            into=BlockStatistics(*stats[:, r]),
+        )
+    return {"stats": stats}
+
+
+def _observed_block(rows: RowBlock, state: CenterSets) -> Partial:
     segments = rows.segments()
-    measure = accumulate_observed if state.missing else accumulate
     parts = [
-        measure(
+        accumulate_observed(
             rows.x,
             centers,
             weight=rows.weight,
@@ -125,7 +145,7 @@ def _assign_block(rows: RowBlock, state: CenterSets) -> Partial:
         )
         for r, centers in enumerate(state.centers)
     ]
-    return {"stats": np.stack([np.stack([s.hi for s in parts]), np.stack([s.lo for s in parts])])}
+    return {"stats": np.stack(parts, axis=1)}
 
 
 def _assign_finalize(partial: Partial, state: CenterSets) -> ClusterStatistics:
@@ -137,6 +157,49 @@ def _assign_finalize(partial: Partial, state: CenterSets) -> ClusterStatistics:
 
 #: Nearest center of every row; sums, weights and squared distances by cluster.
 ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
+
+
+@dataclass(frozen=True)
+class MovedCenters:
+    """One set of centers, and how they moved since the pass before.
+
+    Parameters
+    ----------
+    sets : CenterSets
+        One set, without feature weights and missing values.
+    moves : Moves, optional
+        None where there was no pass before.
+    """
+
+    sets: CenterSets
+    moves: Moves | None = None
+
+
+def _kept_fields(state: MovedCenters) -> Mapping[str, Field]:
+    return _assign_fields(state.sets)
+
+
+def _kept_block(rows: RowBlock, state: MovedCenters, held: Kept | None) -> tuple[Partial, Kept]:
+    stats = _kept_fields(state)["stats"].identity()
+    _, kept = accumulate_kept(
+        rows.x,
+        state.sets.centers[0],
+        weight=rows.weight,
+        shift=state.sets.shift,
+        segments=rows.segments(),
+        kept=held,
+        moves=state.moves,
+        into=BlockStatistics(*stats[:, 0]),
+    )
+    return {"stats": stats}, kept
+
+
+def _kept_finalize(partial: Partial, state: MovedCenters) -> ClusterStatistics:
+    return _assign_finalize(partial, state.sets)
+
+
+#: As ``ASSIGN``, to the last bit; rows that cannot have changed are not compared anew.
+ASSIGN_KEPT = Reduction("assign-kept", _kept_fields, _kept_block, _kept_finalize, carries=True)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
-from daskclust.kernels.compensated import add_pairs
+from daskclust.kernels.compensated import add_stacked
 from daskclust.kernels.moments import merge_moments
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.rng import row_uniforms
@@ -105,10 +105,6 @@ def smallest_keys(records: Array, count: int) -> Array:
     return np.stack([smallest_keys(part, count) for part in records])
 
 
-def _sum(a: Array, b: Array) -> Array:
-    return np.stack(add_pairs((a[0], a[1]), (b[0], b[1])))
-
-
 def _highest(shape: tuple[int, ...], dtype: Any) -> Array:
     kind = np.dtype(dtype)
     return np.full(shape, np.inf if kind.kind == "f" else np.iinfo(kind).max, kind)
@@ -132,7 +128,7 @@ def _top(a: Array, b: Array) -> Array:
 
 #: Unevaluated pairs ``hi + lo``, so the first axis is 2 long: the total does not depend on the
 #: order of merging.
-SUM = Merge("sum", np.zeros, _sum)
+SUM = Merge("sum", np.zeros, add_stacked)
 #: Unsigned integers, summed modulo their range.
 COUNT = Merge("count", np.zeros, np.add)
 #: Rows weight, mean and squared deviations.

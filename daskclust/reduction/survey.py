@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.kernels.compensated import add_pairs
+from daskclust.kernels.compensated import add_stacked
 from daskclust.kernels.moments import (
     ClassMoments,
     block_moments,
@@ -166,7 +166,7 @@ def add_classes(
             continue
         found = moments(rows.x, places, codes, weight, labels.n_classes)
         sums = partial["class_sums"]
-        partial["class_sums"] = np.stack(add_pairs((sums[0], sums[1]), (found.hi, found.lo)))
+        partial["class_sums"] = add_stacked(sums, np.stack([found.hi, found.lo]))
         partial["class_moments"] = merge_moments(partial["class_moments"], found.moments)
         if absent is not None:
             first = np.min(rows.numbers(places[absent[places]]), initial=NO_ROW)

@@ -70,6 +70,13 @@ def fit_bubbles(data: Any) -> Any:
     return daskclust.HDBSCAN(30, min_samples=5, n_prototypes=60, random_state=0).fit(data)
 
 
+def fit_kept(data: Any) -> Any:
+    # So many columns that bounds are kept between passes.
+    wide = da.concatenate([data] * 40, axis=1).rechunk({1: -1})
+    k = 1 + 2**14 // wide.shape[1]
+    return daskclust.KMeans(k, init="random", n_init=1, max_iter=6, **SHORT).fit(wide)
+
+
 def fit_boxes(data: Any) -> Any:
     return daskclust.DBSCAN(0.4).fit(data[:, :2])
 
@@ -78,6 +85,7 @@ FITS = [
     fit_tree,
     fit_bubbles,
     fit_boxes,
+    fit_kept,
     fit_nested,
     fit_parts,
     fit_gaps,

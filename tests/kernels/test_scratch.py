@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from daskclust.kernels.scratch import recycle, spare
+from daskclust.kernels.scratch import converted, recycle, spare
 
 SHAPE = 300, 200
 
@@ -66,3 +66,12 @@ def test_elsewhere_every_array_is_new() -> None:
     arrays = [spare(SHAPE, np.int16) for _ in range(3)]
     assert len({place(array) for array in arrays}) == 3
     assert spare((0, 5), np.int16).shape == (0, 5)
+
+
+def test_all_numbers_of_half_precision_are_converted() -> None:
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    single = np.dtype(np.float32)
+    for x in (halves, halves.reshape(-1, 4), halves[::3]):
+        bits = x.astype(single).view(np.uint32)
+        np.testing.assert_array_equal(converted(x, single).view(np.uint32), bits)
+    assert converted(np.array([[0.5]], np.float16), np.dtype(float)).tolist() == [[0.5]]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from daskclust.kernels.compensated import add_pairs, add_plain
+from daskclust.kernels.compensated import add_pairs, add_plain, add_stacked
 from daskclust.kernels.label_profiles import own_distances
 from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.expectation import move_diagonal
@@ -58,6 +58,7 @@ def test_merging_pairs_is_associative(a, b, c):
     left, right = add_pairs(add_pairs(a, b), c), add_pairs(a, add_pairs(b, c))
     assert left[0] == right[0]
     assert left[1] == right[1]
+    np.testing.assert_array_equal(add_stacked(np.stack(a), np.stack(b)), add_pairs(a, b))
 
 
 def test_the_first_of_a_pair_is_the_rounded_sum():

@@ -21,6 +21,7 @@ from daskclust.estimator.spaces import COVARIANCE, MeanState
 from daskclust.kernels.density_cells import grow_boxes
 from daskclust.kernels.label_profiles import choose_bins
 from daskclust.kernels.mixtures.densities import Mixtures
+from daskclust.kernels.nearest.kept import moves_of
 from daskclust.kernels.nearest.several import CenterTree
 from daskclust.reduction import (
     ASSIGN,
@@ -43,7 +44,7 @@ from daskclust.reduction import (
     SpreadRequest,
     SurveyRequest,
 )
-from daskclust.reduction.assign import LEAF_STATISTICS, LeafQuery
+from daskclust.reduction.assign import ASSIGN_KEPT, LEAF_STATISTICS, LeafQuery, MovedCenters
 from daskclust.reduction.cells import CELLS, CellRequest
 from daskclust.reduction.connectivity import CONNECTIVITY, Connectivity
 from daskclust.reduction.contract import top_dtype
@@ -120,6 +121,16 @@ def assign_states(rng, x):
     plain = CenterSets(centers)
     full = CenterSets(centers, rng.integers(0, 3, (2, p)) / 2.0, np.full(p, 0.25))
     return [plain, full], everything
+
+
+@law(ASSIGN_KEPT)
+def kept_states(rng, x):
+    shift, dtype = np.full(x.shape[1], 0.25), x.dtype
+    centers = rng.integers(-2, 3, (1, 5, x.shape[1])).astype(float)
+    after = centers + 0.25 * rng.integers(-1, 2, centers.shape)
+    fresh, moved = (CenterSets(points, shift=shift) for points in (centers, after))
+    moves = moves_of(centers[0], after[0], shift, dtype)
+    return [MovedCenters(fresh), MovedCenters(moved, moves)], everything
 
 
 @law(LEAF_STATISTICS)

@@ -126,6 +126,19 @@ def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
     return PAIRS, 2 * full
 
 
+def choose_origin(
+    centers: Floats, shift: Floats | None, dtype: np.dtype, *, may_stay: bool = True
+) -> tuple[NDArray, bool]:
+    """Return the point that is subtracted from rows, and whether they stay as they are."""
+    # What overflows makes rows take the exact path, which does not need it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
+    in_place = may_stay and bool(_is_near_origin(centers, shift))
+    if in_place:
+        shift[:] = 0
+    return shift, in_place
+
+
 def lay_out(
     centers: Floats, feature_weights: Floats | None, shift: Floats | None, dtype: np.dtype
 ) -> Layout:
@@ -133,12 +146,7 @@ def lay_out(
     k, p = centers.shape
     active = np.arange(p) if feature_weights is None else np.flatnonzero(feature_weights)
     q, weights = active.size, whole_weights(feature_weights)
-    # What overflows makes rows take the exact path, which does not need it.
-    with np.errstate(over="ignore", invalid="ignore"):
-        shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
-    in_place = q == p and _is_near_origin(centers, shift)
-    if in_place:
-        shift[:] = 0
+    shift, in_place = choose_origin(centers, shift, dtype, may_stay=q == p)
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
     variant, width = _choose_panels(k, full, narrow)

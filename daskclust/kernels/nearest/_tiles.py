@@ -251,23 +251,28 @@ def any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
 
 
 @inner(counted=False)
+def move_row(x: Any, i: Any, t: Any, exact: Any, centers: Any, tile: Any, sums: Any) -> None:
+    """Give row t of a tile its exact nearest center, and move its sums there."""
+    label = np.intp(tile.nearest[t])
+    if exact != label:
+        if sums.size:
+            for j in range(sums.shape[1]):
+                v = tile.weight[t] * np.float64(x[i, j])
+                sums[label, j] -= v
+                sums[exact, j] += v
+        tile.nearest[t] = exact
+        tile.squared[t] = _distance(x, i, centers, exact)
+
+
+@inner(counted=False)
 def settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any) -> None:
     """Decide the doubtful rows of a tile by direct differences, and move their sums."""
-    low, next_low, nearest, squared = tile.low, tile.next_low, tile.nearest, tile.squared
+    low, next_low, squared = tile.low, tile.next_low, tile.squared
     for t in range(m):
         if next_low[t] - low[t] > doubt(squared[t], low[t], bound):
             continue
         i = start + t
-        label = np.intp(nearest[t])
-        exact = exact_nearest(x, i, centers)
-        if exact != label:
-            if sums.size:
-                for j in range(sums.shape[1]):
-                    v = tile.weight[t] * np.float64(x[i, j])
-                    sums[label, j] -= v
-                    sums[exact, j] += v
-            nearest[t] = exact
-            squared[t] = _distance(x, i, centers, exact)
+        move_row(x, i, t, exact_nearest(x, i, centers), centers, tile, sums)
 
 
 @compiled(counted=False)

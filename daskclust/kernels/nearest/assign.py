@@ -54,7 +54,7 @@ class BlockStatistics(NamedTuple):
 
 
 def no_statistics(k: int, p: int) -> BlockStatistics:
-    return BlockStatistics(np.zeros((k, p + 2)), np.zeros((k, p + 2)))
+    return BlockStatistics(*np.zeros((2, k, p + 2)))
 
 
 _NO_FLOATS = np.empty(0)

@@ -1,0 +1,91 @@
+"""KMeans of many clusters in many dimensions: passes that know what the pass before found."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+from numpy.testing import assert_array_equal
+
+from daskclust import KMeans
+from daskclust.cluster import lloyd
+from daskclust.engine.rows import OpenRows
+
+N, P, K = 3000, 128, 130
+
+
+def rows() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(90, P))
+    return (centers[rng.integers(90, size=N)] + 2.0 * rng.normal(size=(N, P))).astype(np.float16)
+
+
+X = rows()
+WEIGHT = np.random.default_rng(1).integers(0, 4, N).astype(float)
+
+
+def fitted(data, **options) -> KMeans:
+    return KMeans(K, max_iter=12, tol=0.0, random_state=0, **options).fit(
+        data, sample_weight=WEIGHT
+    )
+
+
+def same(model: KMeans, other: KMeans) -> None:
+    assert_array_equal(model.cluster_centers_, other.cluster_centers_)
+    assert_array_equal(np.asarray(model.labels_), np.asarray(other.labels_))
+    assert (model.inertia_, model.n_iter_) == (other.inertia_, other.n_iter_)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Names of the passes, and whether they were handed what the one before left."""
+    seen, scan = [], OpenRows.scan
+
+    def noted(self, reduction, state, carry):
+        seen.append((reduction.name, carry is not None))
+        return scan(self, reduction, state, carry)
+
+    monkeypatch.setattr(OpenRows, "scan", noted)
+    return seen
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_it_is_the_model_without_bounds(metric, monkeypatch, passes) -> None:
+    model = fitted(X, metric=metric)
+    assert passes.count(("assign-kept", True)) > 5
+    assert passes.count(("assign-kept", False)) == 1
+    monkeypatch.setattr(lloyd, "CAN_KEEP", False)
+    same(fitted(X, metric=metric), model)
+
+
+def test_what_a_lost_worker_must_make_again_is_bounded(monkeypatch, passes) -> None:
+    model = fitted(X)
+    passes.clear()
+    monkeypatch.setattr(lloyd, "_AGAIN", 0)
+    same(fitted(X), model)
+    kept = [carried for name, carried in passes if name == "assign-kept"]
+    assert kept == ([False, True, True, True] * len(kept))[: len(kept)]
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_chunks_and_schedulers_change_nothing(scheduler, passes) -> None:
+    with dask.config.set(scheduler=scheduler):
+        model = fitted(da.from_array(X, chunks=((1, 900, N - 901), -1)))
+    assert ("assign-kept", True) in passes
+    same(model, fitted(X))
+
+
+def test_workers_change_nothing(client: Client, passes) -> None:
+    model = fitted(da.from_array(X, chunks=(700, -1)))
+    assert ("assign-kept", True) in passes
+    same(model, fitted(X))
+
+
+def test_too_little_memory_changes_nothing(monkeypatch, passes) -> None:
+    model = fitted(X)
+    passes.clear()
+    monkeypatch.setattr(OpenRows, "can_keep", lambda self, bytes_a_row: False)
+    same(fitted(X), model)
+    assert not [name for name, _ in passes if name == "assign-kept"]

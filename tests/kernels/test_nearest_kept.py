@@ -1,0 +1,99 @@
+"""Passes that know what the pass before found: the same to the last bit, with less work."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskclust.kernels.nearest import kept as module
+from daskclust.kernels.nearest.assign import SEGMENT, accumulate, direct_distances, nearest
+from daskclust.kernels.nearest.kept import Kept, accumulate_kept, moves_of
+
+
+def check(x, walk, weight=None, shift=None, segments=None) -> list[Kept]:
+    """Compare the passes of a walk of the centers with passes that know nothing."""
+    options = {"weight": weight, "shift": shift, "segments": segments}
+    before, kept, left = None, None, []
+    for centers in walk:
+        moves = None if before is None else moves_of(before, centers, shift, x.dtype)
+        frozen = None if kept is None else (kept.labels.copy(), kept.low.copy())
+        found, after = accumulate_kept(x, centers, kept=kept, moves=moves, **options)
+        if frozen is not None:
+            np.testing.assert_array_equal(kept.labels, frozen[0])
+            np.testing.assert_array_equal(kept.low, frozen[1])
+        plain = accumulate(x, centers, **options)
+        np.testing.assert_array_equal(found.hi, plain.hi)
+        np.testing.assert_array_equal(found.lo, plain.lo)
+        np.testing.assert_array_equal(after.labels, nearest(x, centers, shift=shift)[0])
+        apart = np.sqrt(direct_distances(x, centers))
+        apart[np.arange(len(x)), after.labels] = np.inf
+        assert (after.low <= apart.min(axis=1)).all()
+        before, kept = centers, after
+        left.append(after)
+    return left
+
+
+def test_a_walk_by_hand() -> None:
+    x = np.array([[0.0], [1.0], [10.0], [5.2]])
+    walk = [np.array([[0.0], [10.0], [30.0]]), np.array([[0.5], [10.0], [6.0]])]
+    first, second = check(x, walk)
+    assert first.labels.tolist() == [0, 0, 1, 1]
+    # The second nearest: 10, 9, 10 and 5.2 away.
+    np.testing.assert_allclose(first.low, [10.0, 9.0, 10.0, 5.2], rtol=1e-6)
+    assert second.labels.tolist() == [0, 0, 1, 2]
+    # The mover is nearer than the bound of the others.
+    np.testing.assert_allclose(second.low, [6.0, 5.0, 4.0, 4.7], rtol=1e-6)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    k=st.sampled_from([1, 2, 5, 40]),
+    p=st.sampled_from([1, 3, 17]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    offset=st.sampled_from([0.0, 100.0]),
+    step=st.sampled_from([0.0, 0.01, 1.0]),
+)
+def test_random_walks_on_a_grid(seed, k, p, dtype, offset, step) -> None:
+    # Integers: ties, equal rows and equal centers.
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(0, 90))
+    x = (rng.integers(-3, 4, (n, p)) + offset).astype(dtype)
+    walk = [rng.integers(-3, 4, (k, p)) + offset]
+    for _ in range(4):
+        move = step * rng.integers(-2, 3, (k, p)) * (rng.random((k, 1)) < 0.4)
+        walk.append(walk[-1] + move)
+    weight = rng.integers(0, 3, n) / 2.0 if seed % 2 else None
+    shift = np.full(p, offset) if seed % 3 else None
+    ends = np.unique(np.append(rng.integers(0, n + 1, 2), n))[-3:]
+    check(x, [np.asarray(c, float) for c in walk], weight, shift, ends[ends > 0] if n else None)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e19, 3e38])
+def test_what_is_too_small_or_too_large_for_scores_is_compared(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    x = (scale * rng.uniform(-1, 1, (50, 4))).astype(np.float32)
+    centers = x[:12].astype(np.float64)
+    check(x, [centers, centers * 1.0001, centers * 1.0002])
+
+
+def test_rows_that_cannot_have_changed_are_not_searched(monkeypatch) -> None:
+    searched = []
+    search = module._search
+    monkeypatch.setattr(
+        module, "_search", lambda *args: (searched.append(args[5]), search(*args))[1]
+    )
+    rng = np.random.default_rng(0)
+    n, k, p = SEGMENT + 100, 50, 32
+    centers = rng.normal(size=(k, p))
+    x = (centers[rng.integers(k, size=n)] + 0.1 * rng.normal(size=(n, p))).astype(np.float32)
+    # One center goes far in each pass, the others hardly move.
+    walk = [centers]
+    for t in range(5):
+        after = walk[-1] + 1e-3 * rng.normal(size=(k, p))
+        after[t] += 0.5
+        walk.append(after)
+    check(x, walk, segments=np.array([SEGMENT, n]))
+    assert searched[0] == n
+    assert sum(searched[1:]) < 0.1 * n
