@@ -20,6 +20,7 @@ __all__ = [
     "class_colors",
     "draw_codes",
     "label_colors",
+    "places_of_names",
     "require_matplotlib",
     "rgb_bands",
     "stretch",
@@ -84,6 +85,23 @@ def _color(code: int) -> str:
         code * _GOLDEN % 1.0, (0.45, 0.7, 0.95)[code % 3], 0.9 - code % 2 * 0.25
     )
     return f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}"
+
+
+def places_of_names(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Return where each wanted name stands among names, -1 for none; one to one.
+
+    Attributes of CF have no blanks in names: ``a_b`` is ``a b`` too, where no other name is.
+
+    >>> places_of_names(["dry soil", "dry_soil", "old wood"], ["dry_soil", "dry soil", "old_wood"])
+    [1, 0, 2]
+    """
+    found: list[int] = [-1] * len(wanted)
+    for plain in (str, lambda name: "_".join(name.split())):
+        places = {plain(name): at for at, name in enumerate(names) if at not in found}
+        for at, name in enumerate(wanted):
+            if found[at] < 0:
+                found[at] = places.pop(plain(name), -1)
+    return found
 
 
 @dataclass(frozen=True)

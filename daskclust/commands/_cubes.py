@@ -12,6 +12,7 @@ from daskclust.commands.console import natural, one_of
 from daskclust.cube.bands import in_descriptions, numbers
 from daskclust.cube.bands import parse_bands as ranges_of_bands
 from daskclust.cube.formats.opening import kind_of
+from daskclust.cube.formats.vector import no_codes
 from daskclust.storage.urls import redact
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -250,7 +251,7 @@ def open_classes(
         flag, _local(store), variable=name, class_column=column, resample=resample
     )
     if opened.values.dtype.kind not in "iub":
-        raise ValueError(f"{flag} has dtype {opened.values.dtype}; expected integers or booleans.")
+        raise no_codes(flag, opened.values.dtype)
     return opened
 
 

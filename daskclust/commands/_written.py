@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.colors import Legend
+from daskclust.colors import Legend, places_of_names
 from daskclust.commands._cubes import image_of
 from daskclust.commands._estimators import takes_labels
 from daskclust.commands.console import Progress
@@ -351,17 +351,16 @@ def paint(model: Any, path: str) -> None:
     colors = read_class_colors(path)
     legend = legend_of(model)
     codes = {str(code): code for code in legend.codes}
-    codes |= {"_".join(name.split()): code for code, name in legend.by_code.items()}
-    wrong = [name for name in colors if "_".join(name.split()) not in codes]
-    if len(wrong) == len(colors):
+    for name, at in zip(colors, places_of_names(legend.names, list(colors)), strict=True):
+        if at >= 0:
+            codes[name] = legend.codes[at]
+    given = {codes[name]: color for name, color in colors.items() if name in codes}
+    if not given:
         raise ValueError(
-            f"--colors {path!r} names {', '.join(wrong[:10])}, none of which is a class of the "
-            f"fit; it has {', '.join(legend.names[:10])}."
+            f"--colors {path!r} names {', '.join(list(colors)[:10])}, none of which is a class of "
+            f"the fit; it has {', '.join(legend.names[:10])}."
         )
     names, known = class_names_of(model)
-    given = {
-        codes["_".join(name.split())]: color for name, color in colors.items() if name not in wrong
-    }
     name_classes(model, names, {**known, **given})
 
 

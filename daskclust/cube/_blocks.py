@@ -17,6 +17,7 @@ from daskclust._warnings import warn
 from daskclust.cube import _blocks
 from daskclust.cube._images import Image
 from daskclust.cube._reading import CubeSource, Scaling
+from daskclust.cube.formats.vector import no_codes
 from daskclust.cube.layout import flatten
 from daskclust.engine import compute
 from daskclust.exceptions import ChunkError, DaskclustWarning
@@ -416,7 +417,7 @@ def labeled_rows(
     """Return row numbers and labels of an opened label map; see :meth:`daskclust.Cube.rows_of`."""
     image = opened.values
     if image.dtype.kind not in "iub":
-        raise ValueError(f"label_map has dtype {image.dtype}; expected integers or booleans.")
+        raise no_codes("label_map", image.dtype)
     values = (unlabeled,) if isinstance(unlabeled, int | np.integer) else tuple(unlabeled)
     if not all(isinstance(value, int | np.integer) for value in values):
         raise TypeError(f"unlabeled={unlabeled!r}; expected whole numbers, such as -1 or (0,).")

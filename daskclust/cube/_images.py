@@ -24,7 +24,13 @@ from daskclust.cube._metadata import (
 )
 from daskclust.cube._sources import open_path
 from daskclust.cube.formats.opening import kind_of
-from daskclust.cube.formats.vector import points_image, rasterize_file, read_points, says_pixels
+from daskclust.cube.formats.vector import (
+    no_codes,
+    points_image,
+    rasterize_file,
+    read_points,
+    says_pixels,
+)
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import array_of, arrays_of, decode_fill_value
 
@@ -129,9 +135,7 @@ def _from_array(name: str, image: Any) -> Image:
     if not masked:
         return Image(_plain(name, values))
     if values.dtype.kind not in "iub":
-        raise ValueError(
-            f"{name} is a masked array of dtype {values.dtype}; expected integers or booleans."
-        )
+        raise no_codes(f"{name}, a masked array,", values.dtype)
     fill = name == "mask" if values.dtype.kind == "b" else _HIDDEN
     if isinstance(values, da.Array):
         dtype = bool if values.dtype.kind == "b" else np.int64

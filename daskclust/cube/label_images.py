@@ -16,6 +16,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.cube._georeference import IDENTITY, NOWHERE, PixelGrid, pixel_grid
 from daskclust.cube._images import Image
 from daskclust.cube.formats.found import needs_extra
+from daskclust.cube.formats.vector import no_codes
 
 #: Integer value of places outside the map.
 _OUTSIDE = -1
@@ -41,7 +42,7 @@ def resampled(
     """
     values = image.values if isinstance(image.values, da.Array) else da.from_array(image.values)
     if values.dtype.kind not in "iub":
-        raise ValueError(f"{name} has dtype {values.dtype}; expected integers or booleans.")
+        raise no_codes(name, values.dtype)
     own = pixel_grid(image.place, values.shape, image.names)
     for which, one in ((name, own), (to, grid)):
         if one.crs is None or one.transform == IDENTITY:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from daskclust._types import Floats, Ints
-from daskclust.colors import Legend, class_colors
+from daskclust.colors import Legend, class_colors, places_of_names
 from daskclust.cube._georeference import NOWHERE, Georeference, PixelGrid, pixel_grid
 from daskclust.cube._images import Image, read_image
 from daskclust.cube._metadata import Names, as_names, flags
@@ -559,13 +559,12 @@ def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
         shared = counts[rows, columns] > 0
         out[columns[shared]] = rows[shared]
         return out
-    # Attributes of CF have no blanks in names.
-    plain = (lambda name: "_".join(name.split())) if by == "name" else (lambda code: code)
     mine: Sequence[Any] = one.names if by == "name" else one.codes
     theirs: Sequence[Any] = other.names if by == "name" else other.codes
-    places = {plain(key): at for at, key in enumerate(mine)}
-    for at, key in enumerate(theirs):
-        out[at] = places.pop(plain(key), -1)
+    if by == "name":
+        out[:] = places_of_names(mine, theirs)
+    else:
+        out[:] = [mine.index(code) if code in mine else -1 for code in theirs]
     if (out < 0).all():
         raise ValueError(
             f"The maps have no class in common by {by}: {list(mine)[:10]} and "

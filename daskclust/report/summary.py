@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from daskclust._types import Ints
 from daskclust._warnings import warn
-from daskclust.colors import NOISE_COLOR, Legend
+from daskclust.colors import NOISE_COLOR, Legend, places_of_names
 from daskclust.cube import LabelMap, area_table
 from daskclust.cube.label_map import signed_codes
 from daskclust.cube.layout import BlockGrid, flatten
@@ -267,9 +267,8 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
         )
         if by_name:
             known: list[Any] = names
-            # Attributes of CF have no blanks in names.
-            texts = {"_".join(name.split()): code for code, name in mine.items()}
-            wanted = [texts.get("_".join(name.split())) for name in names]
+            places = places_of_names(list(mine.values()), names)
+            wanted = [None if at < 0 else list(mine)[at] for at in places]
         else:
             known = codes
             wanted = [code if code in mine else None for code in codes]

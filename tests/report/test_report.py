@@ -277,6 +277,12 @@ def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
     more = Legend((0, 1, 2), ("water", "wheat", "cluster_2"), ("",) * 3, classes=frozenset([0, 1]))
     found = _compared(more, named, [1, 2], [[3, 4], [2, 1]])
     assert (found["accuracy"], found["matched"]) == (0.3, [0, -1])
+    # Names that differ by a blank only: each pixel counts once.
+    soils = replace(coded, names=("dry soil", "dry_soil"))
+    named = replace(blank, meanings={0: "dry soil", 1: "dry_soil"}, by_name=True)
+    found = _compared(soils, named, [0, 1], [[4, 0], [0, 6]])
+    assert (found["accuracy"], found["matched"]) == (1.0, [0, 1])
+    assert [item["truth"] for item in found["by_class"]] == [4, 6]
     for other in (
         replace(blank, meanings={0: "oak", 1: "elm"}, by_name=True),
         replace(blank, meanings={0: "oak", 1: "elm"}),

@@ -45,6 +45,23 @@ def check_codes(codes: Iterable[int]) -> None:
         )
 
 
+def no_codes(name: str, dtype: Any) -> ValueError:
+    """Return the error of an image of labels that holds no codes.
+
+    >>> str(no_codes("label_map", np.dtype("<f4")))  # doctest: +ELLIPSIS
+    'label_map has dtype float32; expected integers or booleans. Make codes of it by ...'
+    """
+    if np.dtype(dtype).kind == "f":
+        remedy = "Make codes of it by astype(int), with -1 where no class is known."
+    else:
+        remedy = (
+            "Of text make codes, names, codes = numpy.unique(labels, return_inverse=True), with -1 "
+            "where no class is known; or give the text of the rows that have a class, as "
+            "y=(rows, labels)."
+        )
+    return ValueError(f"{name} has dtype {dtype}; expected integers or booleans. {remedy}")
+
+
 def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> str:
     """Choose the column that holds the classes among all but positions and geometries.
 
