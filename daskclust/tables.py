@@ -44,8 +44,8 @@ _NONE = -1
 _HEAD = 2**20
 #: Words for missing numbers in CSV; in columns that are no features they are text.
 _MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "#N/A", "<NA>")
-#: Labels in CSV that are codes.
-_CODE = re.compile(r"0|[1-9]\d{0,17}")
+#: Labels in CSV that are codes; tools that know one type of numbers write 3.0.
+_CODE = re.compile(r"(-?(?:0|[1-9]\d{0,17}))(?:\.0*)?")
 
 
 @dataclass(frozen=True)
@@ -244,9 +244,9 @@ class Table:
     def _as_classes(self, column: str, labels: NDArray[Any]) -> NDArray[Any]:
         """Return labels as codes where they are such."""
         is_text = number_type(self.frame.dtypes[column]) is None
-        if is_text and self.is_text and all(map(_CODE.fullmatch, labels.tolist())):
+        if is_text and self.is_text:
             # In CSV all is text: codes are what they look like, if all of them do.
-            labels = labels.astype(np.int64)
+            labels = _codes_in(labels, column)
         if labels.dtype.kind == "i" and len(labels) and labels.min() < 0:
             raise ValueError(
                 f"The label column {column!r} holds the class {labels.min()}; expected codes of 0 "
@@ -749,13 +749,37 @@ def _labeled(part: Any, length: int) -> tuple[Ints, NDArray[Any]]:
         shown = ~np.isnan(given) if kind.kind == "f" else np.ones(len(given), bool)
         values = given[shown].astype(np.int64)
         if (values != given[shown]).any():
-            raise ValueError(f"The label column {part.name!r} holds numbers that are no integers.")
+            raise _no_integers(str(part.name))
         places = places[shown]
         known = values != _NONE
     else:
         values = np.array([str(item).strip() for item in present.to_numpy(dtype=object)], object)
-        known = (values != "") & (values != str(_NONE))
+        known = ~np.isin(values, ("", str(_NONE), str(float(_NONE))))
     return places[known], values[known]
+
+
+def _codes_in(texts: NDArray[Any], column: str) -> NDArray[Any]:
+    """Return texts as codes if all of them are codes; other numbers are refused.
+
+    >>> _codes_in(np.array(["3.0", "7"]), "c"), _codes_in(np.array(["3", "oak"]), "c")
+    (array([3, 7]), array(['3', 'oak'], dtype='<U3'))
+    """
+    codes = [_CODE.fullmatch(text) for text in texts.tolist()]
+    if all(codes):
+        return np.array([int(code[1]) for code in codes if code], np.int64)
+    try:
+        numbers = np.array([float(text) for text in texts.tolist()])
+    except ValueError:
+        return texts
+    if (np.isfinite(numbers) & (numbers != np.floor(numbers))).any():
+        raise _no_integers(column)
+    return texts
+
+
+def _no_integers(column: str) -> ValueError:
+    return ValueError(
+        f"The label column {column!r} holds numbers that are no integers; expected codes, or text."
+    )
 
 
 def _distinct(part: Any, length: int) -> NDArray[Any]:
@@ -767,7 +791,9 @@ def _coded(part: Any, length: int, found: NDArray[Any], classes: NDArray[Any]) -
     places, values = _labeled(part, length)
     out = np.full(length, _NONE, np.int64)
     at = np.searchsorted(found, values)
-    out[places] = at if classes.dtype.kind == "O" else found.astype(np.int64)[at]
+    if classes.dtype.kind != "O":
+        at = (_codes_in(found, str(part.name)) if found.dtype.kind == "O" else found)[at]
+    out[places] = at
     return out
 
 

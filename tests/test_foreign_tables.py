@@ -96,6 +96,19 @@ def test_codes_in_csv_are_numbers_if_all_are(tmp_path: Path) -> None:
     assert (rows.tolist(), labels.tolist()) == ([0, 2], ["3", "03"])
 
 
+def test_codes_in_csv_may_be_written_as_decimals(tmp_path: Path) -> None:
+    """As pandas writes a column with gaps; other decimals were classes of text."""
+    (tmp_path / "t.csv").write_text("a,c\n1,3.0\n2,\n3,7\n4,-1.0\n")
+    table = open_table(tmp_path / "t.csv", label_column="c")
+    rows, labels = table.labels()
+    assert (rows.tolist(), labels.tolist()) == ([0, 2], [3, 7])
+    codes, names = table.known_classes("c")
+    assert (codes.compute().tolist(), names) == ([3, -1, 7, -1], None)
+    (tmp_path / "t.csv").write_text("a,c\n1,0.25\n2,1.5\n")
+    with pytest.raises(ValueError, match="numbers that are no integers; expected codes, or text"):
+        open_table(tmp_path / "t.csv", label_column="c").labels()
+
+
 @pytest.mark.parametrize("end", [",", ",9"])
 def test_lines_of_more_fields_than_the_header_are_refused(end: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"a,b,c\n1,2,3{end}\n4,5,6{end}\n")

@@ -17,7 +17,7 @@ import dask
 import numpy as np
 from dask._task_spec import convert_legacy_graph
 from dask.array.core import getter, getter_inline, getter_nofancy
-from dask.base import get_scheduler
+from dask.base import get_scheduler, normalize_token
 from dask.core import flatten, get_dependencies, istask
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -142,7 +142,13 @@ def is_future(value: Any) -> bool:
 
 def scheduler_of(array: Any) -> Callable[..., Any]:
     """Return the ``get`` of the scheduler that would compute a collection now."""
-    get: Callable[..., Any] = get_scheduler(collections=[array])
+    try:
+        get: Callable[..., Any] = get_scheduler(collections=[array])
+    except RuntimeError as error:  # of a client that is asynchronous, in its event loop
+        raise RuntimeError(
+            f"{error}. Fits and other calls wait for their results: make them in a thread, await "
+            "asyncio.to_thread(model.fit, X), or use a Client without asynchronous=True."
+        ) from error
     return get
 
 
@@ -185,8 +191,26 @@ def submit_graph(client: Any, graph: Mapping[Key, Any], keys: Sequence[Key]) -> 
     """
     token = uuid4().hex
     names = {key: (f"daskclust-rows-{token}", number) for number, key in enumerate(graph)}
-    futures = client.get(renamed(graph, names), [names[key] for key in keys], sync=False)
-    return list(futures)
+    own = _NamedGraph(renamed(graph, names))
+    own.token = token
+    return list(client.get(own, [names[key] for key in keys], sync=False))
+
+
+class _NamedGraph(dict[Key, Any]):
+    """A graph under names of its own: Dask need not hash what its tasks hold.
+
+    It would pickle and unpickle all of it, such as a store for each of 1000 chunks.
+    """
+
+    token: str
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+@normalize_token.register(_NamedGraph)
+def _token_of(graph: _NamedGraph) -> str:
+    return graph.token
 
 
 def compute_by(

@@ -267,8 +267,8 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
         )
         if by_name:
             known: list[Any] = names
-            places = places_of_names(list(mine.values()), names)
-            wanted = [None if at < 0 else list(mine)[at] for at in places]
+            same = places_of_names(list(mine.values()), names)
+            wanted = [None if at < 0 else list(mine)[at] for at in same]
         else:
             known = codes
             wanted = [code if code in mine else None for code in codes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -361,6 +362,12 @@ def test_the_images_versions_are_all_pinned():
     # Of the packages that build it, too.
     assert "PIP_CONSTRAINT=/tmp/constraints.txt" in image
     assert "/src[dashboard,plot,s3,xarray]" in image
+    assert "prometheus-client" in pinned
+    # One base image for both stages, by tag or by tag and digest.
+    (base,) = re.findall(r"^ARG PYTHON=(.*)$", image, re.MULTILINE)
+    assert re.fullmatch(r"3\.11(\.\d+)?-slim-bookworm(@sha256:[0-9a-f]{64})?", base)
+    stages = re.findall(r"^FROM (\S+)", image, re.MULTILINE)
+    assert stages == ["python:${PYTHON}"] * 2
 
 
 def test_what_goes_into_the_image():

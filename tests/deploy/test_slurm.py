@@ -299,7 +299,8 @@ def workers_of(run_folder: Path) -> list[psutil.Process]:
         with suppress(psutil.Error):
             words = process.cmdline()
             here = any(word.startswith(f"{run_folder}/scheduler") for word in words)
-            if here and "worker" in words and Path(words[0]).name != "srun":
+            # Neither srun nor the shell that starts them.
+            if here and "worker" in words and Path(words[0]).name not in ("srun", "bash"):
                 found.append(process)
     return found
 

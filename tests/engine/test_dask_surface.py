@@ -6,12 +6,14 @@ which function of ``daskclust.engine.dask_surface`` has to follow.
 
 from __future__ import annotations
 
+import asyncio
+
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 from dask.sizeof import sizeof
-from distributed import Future, wait
+from distributed import Client, Future, wait
 
 from daskclust.engine import dask_surface as surface
 from daskclust.engine.blocks import Block, Group
@@ -87,6 +89,17 @@ def test_a_client_is_found_behind_its_scheduler(client):
     assert surface.client_behind(get) is client, "Client.get is no bound method: client_behind()"
 
 
+def test_an_asynchronous_client_says_what_to_do(client):
+    async def get():
+        async with Client(client.scheduler.address, asynchronous=True):
+            with pytest.raises(
+                RuntimeError, match=r"make them in a thread, await asyncio.to_thread"
+            ):
+                surface.scheduler_of(chain())
+
+    asyncio.run(get())
+
+
 def test_futures_are_recognised_in_graphs(client):
     held = client.persist(chain())
     graph = surface.graph_of(held)
@@ -134,6 +147,21 @@ def test_a_graph_is_sent_without_waiting(client):
     futures = surface.submit_graph(client, graph, ["y-surface"])
     assert all(isinstance(f, Future) for f in futures), "Client.get(sync=False): submit_graph()"
     assert client.gather(futures) == [20]
+
+
+class Unhashed:
+    """A function that only tasks may look into."""
+
+    def __call__(self):
+        return 20
+
+    def __dask_tokenize__(self):
+        raise AssertionError("the graph is hashed, task by task: submit_graph()")
+
+
+def test_a_graph_under_its_own_names_is_not_hashed(client):
+    (future,) = surface.submit_graph(client, {"x": surface.task(Unhashed())}, ["x"])
+    assert future.result() == 20
 
 
 def test_collections_are_computed_with_a_wait_of_ones_own(client):
