@@ -54,7 +54,7 @@ if (
 #: Folders and files of tests that make whole fits, start programs or servers, or build something.
 _SYSTEM = {
     *("benchmarks", "cluster", "commands", "cube", "datasets", "deploy", "docs", "examples"),
-    *("fuzz", "mixture", "page", "papers", "prototypes", "report", "selection"),
+    *("asking", "fuzz", "mixture", "papers", "prototypes", "report", "selection"),
     *("test_foreign_tables.py", "test_notebooks.py", "test_environments.py"),
     *("test_killed_fits.py", "test_lost_workers.py"),
     *("test_readme.py", "test_release.py", "test_sklearn_contract.py", "test_static.py"),

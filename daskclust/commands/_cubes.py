@@ -346,7 +346,7 @@ def open_sources(
 
 def _column(part: str, class_column: str | None) -> str | None:
     """Column of the classes; files of questions have their own."""
-    from daskclust.cube.formats.questions import read_pixels
+    from daskclust.asking.files import read_pixels
 
     return (
         "class" if class_column and read_pixels(part, answered=True) is not None else class_column

@@ -131,10 +131,10 @@ def _fit_options(options: argparse.Namespace) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from daskclust.cube.formats.questions import AnswersFile, read_answers
-    from daskclust.page.pictures import Pictures
-    from daskclust.page.server import Page, serve
-    from daskclust.page.session import Session
+    from daskclust.asking.files import AnswersFile, read_answers
+    from daskclust.asking.pictures import Pictures
+    from daskclust.asking.server import Page, serve
+    from daskclust.asking.session import Session
 
     if options.cube is None:
         options.parser.error("no CUBE given")
@@ -210,7 +210,7 @@ class _Job(CubeJob):
 
 
 def _prepare(page: Any, cube: Any, number: int) -> Any:
-    from daskclust.page.learner import Learner
+    from daskclust.asking.learner import Learner
 
     with page.tell("Valid pixels"):
         n_valid = cube.n_valid

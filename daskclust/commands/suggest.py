@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
-    from daskclust.cube.formats.questions import QuestionsFile
+    from daskclust.asking.files import QuestionsFile
     from daskclust.report.page import Report
 
     check_report(options)
@@ -140,7 +140,7 @@ def _suggest(
     replace_report: bool,
     mark: str,
 ) -> dict[str, Any]:
-    from daskclust.cube.formats.questions import QuestionsFile, write_questions
+    from daskclust.asking.files import QuestionsFile, write_questions
     from daskclust.cube.pixels import questions_of
     from daskclust.selection import expected_gain, suggest_labels
 
@@ -172,7 +172,7 @@ def _suggest(
         with progress.task("Pixels"):
             questions = questions_of(cube, rows)
         if options.report is not None:
-            from daskclust.report.questions import write_questions_report
+            from daskclust.asking.report import write_questions_report
 
             with progress.task("Report"):
                 write_questions_report(
@@ -216,7 +216,7 @@ def _suggest(
 
 def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
     """Labeled rows, and those that were asked about in vain with the label -1; how many these."""
-    from daskclust.cube.formats.questions import read_pixels
+    from daskclust.asking.files import read_pixels
     from daskclust.cube.pixels import rows_of_pixels
 
     rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
-from daskclust.cube import _blocks
 from daskclust.cube._images import Image
 from daskclust.cube._reading import CubeSource, Scaling
 from daskclust.cube.formats.vector import no_codes
@@ -263,7 +262,7 @@ def take_survey(
     p = source.n_bands
     width = 2 + (4 if moments else 1) * p
     surveys = _per_block(
-        _blocks.block_survey,
+        block_survey,
         sizes=(1,) * source.grid.count,
         width=width,
         dtype=np.float64,
@@ -274,7 +273,7 @@ def take_survey(
     while True:
         merged = merged.rechunk({0: _FOLD})
         merged = merged.map_blocks(
-            _blocks.merge_surveys,
+            merge_surveys,
             n_bands=p,
             keep_incomplete=source.keep_incomplete,
             chunks=((1,) * merged.numblocks[0], (width,)),

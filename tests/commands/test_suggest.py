@@ -13,8 +13,8 @@ import zarr
 from helpers import write_labels
 
 from daskclust import cli, open_cube
+from daskclust.asking import report
 from daskclust.cube.pixels import questions_of, rows_of_pixels
-from daskclust.report import questions as report
 
 pytestmark = pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning")
 

@@ -13,8 +13,8 @@ import zarr
 
 import daskclust
 from daskclust import cli
+from daskclust.asking.files import QuestionsFile
 from daskclust.cube.formats.geotiff import GeoTiff
-from daskclust.cube.formats.questions import QuestionsFile
 from daskclust.exceptions import CheckpointError
 from daskclust.storage.urls import redact, redact_all
 

@@ -22,10 +22,10 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler
 
 from daskclust._types import Ints
-from daskclust.cube.formats.questions import AnswersFile, write_answers
-from daskclust.page.learner import Learned, Learner
-from daskclust.page.pictures import LAYERS, STRETCHES, TILE, Pictures
-from daskclust.page.session import Refused, Session
+from daskclust.asking.files import AnswersFile, write_answers
+from daskclust.asking.learner import Learned, Learner
+from daskclust.asking.pictures import LAYERS, STRETCHES, TILE, Pictures
+from daskclust.asking.session import Refused, Session
 from daskclust.storage.urls import redact
 
 #: Pixels of a polygon that are labeled at most, and its corners.
@@ -424,7 +424,7 @@ class _Handler(RequestHandler):
         if rest in _FILES:
             name, kind = _FILES[rest]
             self.set_header("Content-Type", kind)
-            self.finish(files("daskclust.page").joinpath(name).read_bytes())
+            self.finish(files("daskclust.asking").joinpath(name).read_bytes())
             return
         first, *parts = rest.split("/")
         if first == "state" and not parts:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from daskclust import open_cube
+from daskclust.asking.files import AnswersFile, Label, read_answers, write_answers
 from daskclust.cube._georeference import IDENTITY, PixelGrid
-from daskclust.cube.formats.questions import AnswersFile, Label, read_answers, write_answers
 
 ABOUT = {"shape": [4, 5], "classes": [{"name": "lake", "color": "#0000ff"}]}
 LABELS = [

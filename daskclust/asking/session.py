@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from daskclust.asking.files import Label
 from daskclust.colors import label_colors
-from daskclust.cube.formats.questions import Label
 
 #: Characters of a name, and answers that can be undone, at most.
 _LONG, _UNDONE = 60, 200

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from daskclust import open_cube
-from daskclust.cube.formats.questions import AnswersFile, read_answers
-from daskclust.page.learner import Learner
-from daskclust.page.pictures import Pictures
-from daskclust.page.server import Page, pixels_inside, serve
-from daskclust.page.session import Refused, Session
+from daskclust.asking.files import AnswersFile, read_answers
+from daskclust.asking.learner import Learner
+from daskclust.asking.pictures import Pictures
+from daskclust.asking.server import Page, pixels_inside, serve
+from daskclust.asking.session import Refused, Session
 
 HEIGHT, WIDTH = 40, 32
 

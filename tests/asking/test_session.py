@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskclust.page.session import Refused, Session, share_of_right
+from daskclust.asking.session import Refused, Session, share_of_right
 
 
 def _session() -> Session:

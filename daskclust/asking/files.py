@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from daskclust._types import Ints
-from daskclust.cube._georeference import PixelGrid
 from daskclust.cube.formats.found import needs_extra
 from daskclust.storage.outputs import Output, Written
 from daskclust.storage.urls import redact
@@ -236,7 +235,7 @@ def read_answers(file: AnswersFile) -> tuple[dict[str, Any], list[Label]]:
 
 
 def write_answers(
-    file: AnswersFile, labels: Sequence[Label], grid: PixelGrid, about: dict[str, Any]
+    file: AnswersFile, labels: Sequence[Label], grid: Any, about: dict[str, Any]
 ) -> None:
     """Write labels; the file is whole, or what it was before.
 
