@@ -396,7 +396,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         sample has fewer than 64 rows a cluster, of that it takes the momentum only.
     metric : {"euclidean", "cosine", "sam", "mahalanobis"}, default="euclidean"
         ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
-        squared distances are ``2 - 2 cos(angle)``.  ``"sam"`` (spectral angle mapper) is
+        squared distances are ``2 - 2 cos(angle)``; a row of zeros has no direction, gets label
+        0 and counts for no center.  ``"sam"`` (spectral angle mapper) is
         another name of it, with the same models and checkpoints.
         ``"mahalanobis"`` whitens by the pooled covariance of the data, which
         takes one more pass; directions without variance are dropped.

@@ -83,7 +83,7 @@ def open_image(
         raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
     opened = read_image(name, image, variable)
     # A mask of another grid would leave out others than those that were meant.
-    nearest = "" if name == "mask" else f" {_RESAMPLE}"
+    nearest = "" if name in ("mask", "scales") else f" {_RESAMPLE}"
     if opened.values.shape != shape:
         raise ValueError(
             f"{name} has shape {opened.values.shape}; expected the image's {shape}.{nearest}"

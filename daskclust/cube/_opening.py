@@ -194,6 +194,12 @@ def with_scales(
 
 
 def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
+    wrong = factors[(factors < 0) | np.isinf(factors)]
+    if wrong.size:
+        raise ValueError(
+            f"scales holds {wrong[0]:g} ({wrong.size} such pixels in a block); expected finite "
+            "numbers of 0 or more, by which codes are multiplied, and NaN where there are no data."
+        )
     out = codes.astype(np.float32) * factors.astype(np.float32)
     if no_data:
         out[np.isin(codes, no_data)] = np.nan
@@ -279,7 +285,7 @@ def open_cube(
         for "no data"; ``"tessera"``: q times the scale of the pixel.  ``"auto"`` knows AlphaEarth
         by its bands ``A00`` to ``A63`` and its "no data", and TESSERA by `scales`.  None: values.
     scales : array of shape (y, x), store or path, default=None
-        One float a pixel, of TESSERA.
+        One float a pixel, of TESSERA, of 0 or more; NaN where there are no data.
     wavelengths : array of float, shape (band,) or (2,), default=None
         Centers of all stored bands in nm (or micrometers, if all are below 100), in place of
         those that the file states; or of the first and the last, with equal steps between.

@@ -79,6 +79,14 @@ def test_tessera(tmp_path: Path, nodata: dict):
     assert cube.to_map(labels).shape == (12, 10)
 
 
+@pytest.mark.parametrize("wrong", [-1.0, np.inf, -np.inf])
+def test_scales_that_are_none(tmp_path: Path, wrong: float):
+    scales = np.ones((12, 10), np.float32)
+    scales[7, 2] = wrong
+    with pytest.raises(ValueError, match=f"scales holds {wrong:g} .*expected finite"):
+        daskclust.KMeans(3).fit(daskclust.open_cube(write(tmp_path, {}), scales=scales))
+
+
 def test_codes_without_a_meaning_are_told(tmp_path: Path):
     path = write(tmp_path, {})
     with pytest.warns(QuantizationWarning, match="int8 in 64 bands"):

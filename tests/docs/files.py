@@ -60,6 +60,7 @@ def write_all(folder: Path) -> None:
     write_series(folder / "series.zarr", np.where(cube == -9999, np.nan, cube)[..., :3])
     write_table(folder / "table.parquet", truth.size)
     write_embeddings(folder)
+    write_earth(folder / "alphaearth.tif", truth)
 
 
 def write_embeddings(folder: Path) -> None:
@@ -72,10 +73,20 @@ def write_embeddings(folder: Path) -> None:
     lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.astype(np.float16).ravel()), 16)
     table = pyarrow.table({"id": np.arange(len(x)), "embedding": lists})
     parquet.write_table(table, folder / "embeddings.parquet")
-    codes = rng.integers(-127, 128, (20, 30, 64)).astype(np.int8)
-    group = zarr.open_group(folder / "earth.zarr", mode="w")
-    names = ("y", "x", "band")
-    group.create_array("embedding", data=codes, chunks=(10, 30, 64), dimension_names=names)
+
+
+def write_earth(path: Path, truth: np.ndarray) -> None:
+    """Write a scene of codes, stored as AlphaEarth does: a direction a class, and noise."""
+    import rasterio
+
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(truth.max() + 1, 64))[truth] + 0.5 * rng.normal(size=(*SHAPE, 64))
+    vectors /= np.linalg.norm(vectors, axis=2)[:, :, None]
+    codes = np.rint(127.5 * np.sign(vectors) * np.sqrt(np.abs(vectors))).clip(-127, 127)
+    codes[truth < 0] = -128
+    write_raster(path, codes.transpose(2, 0, 1).astype(np.int8), nodata=-128)
+    with rasterio.open(path, "r+") as raster:
+        raster.descriptions = [f"A{band:02d}" for band in range(64)]
 
 
 def write_netcdf(path: Path, stored: np.ndarray) -> None:
