@@ -31,6 +31,7 @@ from daskclust.report.summary import (
     known_classes,
     legend_of,
     n_clusters_of,
+    pixels_and_areas,
     summarize,
 )
 from daskclust.storage.outputs import JOB, Output
@@ -588,7 +589,7 @@ def write_outputs(
     if "--model" in job.replace:
         with progress.task("Model"):
             save(model, options.model, overwrite=job.replace["--model"], attributes={JOB: stored})
-    labels = smooth_labels(options, cube, model, labels, legend)
+    as_found, labels = labels, smooth_labels(options, cube, model, labels, legend)
     if options.output is None:
         image = cube.to_map(labels)
     else:
@@ -602,6 +603,10 @@ def write_outputs(
         return
     with progress.task("Summary"):
         summary = summarize(image, legend.codes, values=uncertainty, cube=cube)
+        if options.smooth or options.min_pixels:
+            before = cube.to_map(legend.encode(as_found))
+            counted = pixels_and_areas(before, legend.codes, cube)
+            summary = replace(summary, before=counted)
         add_classes(found, legend, summary)
         known = {
             name: (known_classes(opened, options.unlabeled), opened)
@@ -705,5 +710,11 @@ def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
         {"code": code, "name": name, "pixels": size}
         for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
     ]
-    for item, area in zip(found["classes"], summary.square_meters or (), strict=False):
-        item["square_meters"] = area
+    before, areas_before = summary.before or ((), None)
+    for key, values in (
+        ("square_meters", summary.square_meters),
+        ("pixels_before_smoothing", list(map(int, before))),
+        ("square_meters_before_smoothing", areas_before),
+    ):
+        for item, value in zip(found["classes"], values or (), strict=False):
+            item[key] = value

@@ -163,10 +163,16 @@ def _scale_of_margins(summary: MapSummary, uncertainty_is: str | None) -> str:
 def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]) -> str:
     total = max(int(summary.sizes.sum()), 1)
     largest = max(int(summary.sizes.max(initial=0)), 1)
-    areas, unit = _areas(summary)
+    areas, unit = _areas(summary.square_meters)
+    # In the unit of the areas after it.
+    part = 1e6 if unit == _KM2 else 1e4
+    before, areas_before = (None, None) if summary.before is None else summary.before
     margins = _mean_margins(summary, len(legend.codes))
     heads = ["class", "code", "pixels", "share"]
-    heads += [f"area ({unit})"] * bool(unit) + ["margin"] * (margins is not None)
+    heads += [f"area ({unit})"] * bool(unit)
+    heads += ["pixels before smoothing"] * (before is not None)
+    heads += [f"area before ({unit})"] * (areas_before is not None)
+    heads += ["margin"] * (margins is not None)
     heads += ["known pixels"] * bool(mostly)
     rows = []
     for i, (code, name, color) in enumerate(
@@ -176,6 +182,10 @@ def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]
         cells = [f"{code}", f"{size:,}", f"{size / total:.1%}"]
         if unit:
             cells.append(f"{areas[i]:,.4g}")
+        if before is not None:
+            cells.append(f"{int(before[i]):,}")
+        if areas_before is not None:
+            cells.append(f"{areas_before[i] / part:,.4g}")
         if margins is not None:
             cells.append("" if np.isnan(margins[i]) else f"{margins[i]:.2f}")
         numbers = "".join(f'<td class="n">{cell}</td>' for cell in cells)
@@ -198,13 +208,17 @@ def _legend_table(summary: MapSummary, legend: Legend, mostly: Mapping[int, str]
     )
 
 
-def _areas(summary: MapSummary) -> tuple[Sequence[float], str]:
-    if summary.square_meters is None:
+_KM2 = "km\N{SUPERSCRIPT TWO}"
+
+
+def _areas(square_meters: Sequence[float] | None) -> tuple[Sequence[float], str]:
+    """Return the area of each class, in ha or km2; no unit where pixels have no area."""
+    if square_meters is None:
         return [], ""
-    areas = np.asarray(summary.square_meters)
+    areas = np.asarray(square_meters)
     large = areas.sum() >= 1e8
     found: list[float] = (areas / (1e6 if large else 1e4)).tolist()
-    return found, "km\N{SUPERSCRIPT TWO}" if large else "ha"
+    return found, _KM2 if large else "ha"
 
 
 def _mean_margins(summary: MapSummary, n_codes: int) -> Floats | None:

@@ -128,6 +128,7 @@ class MapSummary:
     `sizes` are the pixels of each code; `preview` holds the places among the codes of every
     ``step``-th pixel, -1 where there are no data; `values` are margins of the same pixels, NaN for
     none; `square_meters` are areas of the codes, None if the map has no coordinate system.
+    `before` tells pixels and areas before the map was smoothed.
     """
 
     sizes: Ints
@@ -135,6 +136,7 @@ class MapSummary:
     step: int
     values: NDArray[np.float32] | None = None
     square_meters: tuple[float, ...] | None = None
+    before: tuple[Ints, tuple[float, ...] | None] | None = None
 
 
 def _count(block: NDArray[Any], codes: Ints) -> Ints:
@@ -171,21 +173,26 @@ def summarize(
     small = [image[::step, ::step], *([] if values is None else [values[::step, ::step]])]
     sizes, preview, *more = compute("the summary of the map", counts.sum(axis=(0, 1)), *small)
     margins = np.asarray(more[0], dtype=np.float32) if more else None
-    areas = None if cube is None else _areas(image, cube, codes)
+    areas = None
+    if cube is not None and cube.georeference.crs_text() is not None:
+        _, areas = pixels_and_areas(image, codes, cube)
     return MapSummary(sizes, _places(np.asarray(preview), known), step, margins, areas)
 
 
-def _areas(image: da.Array, cube: Any, codes: Sequence[int]) -> tuple[float, ...] | None:
-    if cube.georeference.crs_text() is None:
-        return None
-    where = LabelMap(image, place=cube.georeference, dimension_names=cube.dimension_names)
+def pixels_and_areas(
+    image: da.Array, codes: Sequence[int], cube: Any
+) -> tuple[Ints, tuple[float, ...] | None]:
+    """Return pixels and areas of the codes, no areas without a coordinate system; one pass."""
+    place = cube.georeference
     try:
-        table = area_table(where)
+        table = area_table(LabelMap(image, place=place, dimension_names=cube.dimension_names))
     except ImportError:  # without pyproj there are only counts
-        return None
-    found = {row.code: row.square_meters for row in table}
-    areas = [0.0 if code not in found else found[code] for code in codes]
-    return None if None in areas else tuple(float(area or 0.0) for area in areas)
+        table = area_table(LabelMap(image, dimension_names=cube.dimension_names))
+    found = {row.code: row for row in table}
+    sizes = np.array([found[code].pixels if code in found else 0 for code in codes], np.int64)
+    areas = [0.0 if code not in found else found[code].square_meters for code in codes]
+    has_areas = place.crs_text() is not None and None not in areas
+    return sizes, tuple(float(area or 0.0) for area in areas) if has_areas else None
 
 
 def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:

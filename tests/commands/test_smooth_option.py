@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,21 @@ def test_map_is_that_of_cube_smooth(tmp_path: Path, capsys: pytest.CaptureFixtur
     scene, model, out = (str(tmp_path / f"{name}.zarr") for name in ("scene", "model", "map"))
     words = ["fit", scene, "--variable", "cube", "--local", "1", "--n-components", "3"]
     words += ["--estimator", "gaussianmixture", "--model", model, "--output", out]
+    report = tmp_path / "report.html"
+    words += ["--json", "--report", str(report)]
     assert cli.main([*words, "--smooth", "--min-pixels", "30"]) == 0
+    classes = json.loads(capsys.readouterr().out)["classes"]
     found = daskclust.load(model)
     cube = daskclust.open_cube(scene, variable="cube")
     before, proba = found.predict(cube), found.predict_proba(cube)
     expected = cube.to_map(cube.smooth(before, proba, min_pixels=30)).compute()
     assert np.array_equal(zarr.open(out, mode="r")["labels"][:], expected)
     assert not np.array_equal(expected, cube.to_map(before).compute())
+    shown = cube.to_map(before).compute()
+    assert [one["pixels_before_smoothing"] for one in classes] == [
+        (shown == one["code"]).sum() for one in classes
+    ]
+    assert "pixels before smoothing" in report.read_text()
     words = ["fit", scene, "--variable", "cube", "--n-clusters", "3", "--output", out]
     assert cli.main([*words, "--smooth"]) == 2
     assert "KMeans has no probabilities" in capsys.readouterr().err
