@@ -43,9 +43,12 @@ TARGETS = {
 WORTH = 1.5
 
 
-def fitted(data: Data, rows: NDArray[np.int64], seed: int) -> tuple[Any, dict[str, Any]]:
+def fitted(
+    data: Data, rows: NDArray[np.int64], seed: int, classifier: str | None
+) -> tuple[Any, dict[str, Any]]:
     """Fit, and judge on the rows without a label."""
-    model = LabelSpreading(random_state=seed).fit(data.rows, (rows, data.y[rows]))
+    model = LabelSpreading(random_state=seed, classifier=classifier)
+    model.fit(data.rows, (rows, data.y[rows]))
     test = np.setdiff1d(data.known, rows)
     found = np.asarray(model.predict(data.rows))
     return model, {
@@ -57,7 +60,7 @@ def fitted(data: Data, rows: NDArray[np.int64], seed: int) -> tuple[Any, dict[st
     }
 
 
-def asked(data: Data, seed: int) -> list[dict[str, Any]]:
+def asked(data: Data, seed: int, classifier: str | None = "trees") -> list[dict[str, Any]]:
     """Ask until so many labels are there, fit, and go on."""
     listed = np.empty(0, np.int64)
     model, known, steps = None, None, []
@@ -68,7 +71,7 @@ def asked(data: Data, seed: int) -> list[dict[str, Any]]:
             listed = np.concatenate([listed, more])
             known = listed, data.y[listed]
         rows = np.sort(listed[data.y[listed] >= 0])
-        model, found = fitted(data, rows, seed)
+        model, found = fitted(data, rows, seed, classifier)
         gain = expected_gain(data.rows, 15, y=known, model=model, random_state=seed)
         found |= {
             "questions": len(listed),
@@ -83,19 +86,21 @@ def asked(data: Data, seed: int) -> list[dict[str, Any]]:
     return steps
 
 
-def drawn(data: Data, seed: int) -> list[dict[str, Any]]:
+def drawn(data: Data, seed: int, classifier: str | None = "trees") -> list[dict[str, Any]]:
     """Fit random labels."""
     order = np.random.default_rng(seed).permutation(data.known)
-    return [fitted(data, np.sort(order[:count]), seed)[1] for count in RANDOM]
+    return [fitted(data, np.sort(order[:count]), seed, classifier)[1] for count in RANDOM]
 
 
-def measure(name: str, folder: Path, draws: int) -> dict[str, list[Any]]:
+def measure(
+    name: str, folder: Path, draws: int, classifier: str | None = "trees"
+) -> dict[str, list[Any]]:
     """All draws of one set."""
     data = Data(name, folder)
     result: dict[str, list[Any]] = {"asked": [], "random": []}
     for seed in range(draws):
         for kind, function in (("asked", asked), ("random", drawn)):
-            steps = function(data, seed)
+            steps = function(data, seed, classifier)
             for step in steps:
                 step.pop("found")
             result[kind].append(steps)
@@ -138,6 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", nargs="*", default=list(SETS))
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--classifier", choices=("trees", "none"), default="trees")
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".json"))
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
@@ -148,7 +154,8 @@ def main() -> None:
     results = json.loads(options.output.read_text())["sets"] if options.output.exists() else {}
     lines = []
     for name in options.sets:
-        results[name] = measure(name, options.data, options.draws)
+        classifier = None if options.classifier == "none" else options.classifier
+        results[name] = measure(name, options.data, options.draws, classifier)
         found = verdicts(name, results[name])
         head = ["set", "labels", "asked", "random", f"random x {WORTH}", "target", ""]
         print_table(head, found)

@@ -2,10 +2,12 @@
 
 ``python tests/benchmarks/labels.py`` fits each set with defaults, ``--draws`` times with
 other labels and seeds, and prints adjusted Rand indices (of the rows without a label) beside
-their targets; they are kept in ``labels.json`` beside it, set by set.  ``--scale`` measures
-time and memory instead; ``--rivals NAME ...`` adds classifiers of scikit-learn on the same
-labels, the graph of LabelSpreading alone (``classifier=None``), and calibration.  All pixels of
-a scene are data; it is judged where the class is known, on 5000 drawn rows at most.
+their targets; they are kept in ``labels.json`` beside it, set by set.  ``--rivals NAME ...``
+adds classifiers of scikit-learn on the same labels, the graph of LabelSpreading alone
+(``classifier=None``), and calibration; ``--parts`` leaves out one part of LabelSpreading after
+another.  ``--scale`` measures time and memory instead, ``--cost`` those with and without trees on
+Salinas-A, repeated to ``--rows`` pixels.  All pixels of a scene are data; it is judged where the
+class is known, on 5000 drawn rows at most.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import dask.array as da
 import numpy as np
 from _timing import peak_memory, print_table
 from numpy.typing import NDArray
@@ -40,7 +45,9 @@ from sklearn.svm import SVC
 import daskclust
 from daskclust import LabelSpreading, SpectralClustering, open_cube, pairs_from_labels
 from daskclust.exceptions import ConstraintWarning
+from daskclust.prototypes import label_spreading, spreading
 from daskclust.prototypes.graph import normalized, spread
+from daskclust.prototypes.posterior import Balance
 from daskclust.prototypes.spectral_clustering import cluster_nodes
 
 FILES = {
@@ -109,7 +116,8 @@ class Data:
             else:
                 self.x = file["X"].reshape(len(file["y"]), -1).astype(np.float64)
                 self.y = file["y"].astype(int)
-                self.rows = self.x
+                # Lazily: a fit does not judge all rows then.
+                self.rows = da.from_array(self.x, chunks=(8192, -1))
         self.known = np.flatnonzero(self.y >= 0)
         self.n_classes = len(np.unique(self.y[self.known]))
 
@@ -200,6 +208,43 @@ def supervised(
     }
 
 
+def _no_ridge(spread: Any, ridge: Any, seeds: Any) -> Balance:
+    return Balance(0.0, spreading.best_power(spread, seeds)[0])
+
+
+#: Parts of LabelSpreading: where each is, and what is there in its place.
+PARTS: dict[str, dict[tuple[Any, str], Any]] = {
+    "the kernel ridge": {(spreading, "balance"): _no_ridge},
+    "powers of shares": {(spreading, "_POWERS"): (1.0,)},
+    "settling": {
+        (spreading, "settle"): lambda graph, found, seeds, rest=(): [found, *(a for a, _ in rest)]
+    },
+    "the nearest labeled rows": {
+        (label_spreading, "with_references"): lambda posterior, plan: posterior,
+        (label_spreading, "as_beside"): lambda fold, posterior: fold,
+    },
+    "trees": {},
+}
+
+
+def parts(data: Data, labels: str, seed: int, names: Sequence[str]) -> dict[str, float]:
+    """Scores of LabelSpreading without one part, and with all."""
+    rows = data.draw(labels, seed)
+    test = np.setdiff1d(data.known, rows)
+    test = np.sort(np.random.default_rng(seed).permutation(test)[:JUDGED])
+    scores = {}
+    for name in ("", *names):
+        classifier = None if name == "trees" else "trees"
+        model = LabelSpreading(random_state=seed, classifier=classifier)
+        with ExitStack() as changed:
+            for place, other in PARTS.get(name, {}).items():
+                changed.enter_context(patch.object(*place, other))
+            model.fit(data.rows, (rows, data.y[rows]))
+        found = adjusted_rand_score(data.y[test], model.predict(data.x[test]))
+        scores[f"without {name}, {labels}" if name else labels] = found
+    return scores
+
+
 def unsupervised(data: Data, seed: int) -> dict[str, float]:
     """Scores of SpectralClustering, and of k-means in the same space."""
     model = SpectralClustering(data.n_classes, random_state=seed).fit(data.rows)
@@ -223,13 +268,17 @@ def measure(
     *,
     labeled_only: bool = False,
     beside: Collection[str] = (),
+    without: Sequence[str] = (),
 ) -> dict[str, list[float]]:
     """All scores of one set, a list of draws each."""
     scores: dict[str, list[float]] = {}
     for seed in range(draws):
         found = {} if labeled_only else unsupervised(data, seed)
         for known in labels:
-            found.update(supervised(data, known, seed, beside=beside))
+            if without:
+                found.update(parts(data, known, seed, without))
+            else:
+                found.update(supervised(data, known, seed, beside=beside))
         for key, value in found.items():
             scores.setdefault(key, []).append(value)
     return scores
@@ -299,6 +348,36 @@ def scale(n: int = 1_000_000, p: int = 50) -> dict[str, float]:
     return seconds
 
 
+def cost(file: Path, n: int, classifier: str | None) -> dict[str, float]:
+    """Processor time and MiB of a fit and a prediction of Salinas-A, repeated and streamed."""
+    with np.load(file) as stored:
+        image, truth = stored["cube"], stored["gt"]
+    known = np.flatnonzero(truth)
+    labels = np.full(truth.shape, -1)
+    drawn = np.random.default_rng(0).permutation(known)[: len(known) // 100]
+    labels.flat[drawn] = truth.flat[drawn]
+    blocks = [da.from_array(np.tile(image, (15, 1, 1)), chunks=-1)] * -(-n // (15 * truth.size))
+    cube = open_cube(da.concatenate(blocks), dims=("y", "x", "band"))
+    y = np.full(cube.shape[:2], -1)
+    y[: len(truth)] = labels
+    # Kernels are compiled before.
+    small = open_cube(image, dims=("y", "x", "band"))
+    LabelSpreading(random_state=0).fit(small, labels).predict(image.reshape(truth.size, -1))
+    before, begin = peak_memory(), time.process_time()
+    model = LabelSpreading(random_state=0, classifier=classifier).fit(cube, y)
+    fitted = time.process_time()
+    found = (model.predict(cube) == model.classes_[0]).sum().compute()
+    return {
+        "pixels": int(np.prod(y.shape)),
+        "fit": round(fitted - begin, 1),
+        "prediction": round(time.process_time() - fitted, 1),
+        "MiB": round(peak_memory()),
+        "MiB before": round(before),
+        "of the first class": int(found),
+        "weight of trees": float(model.mixing_weights_[1]),
+    }
+
+
 def client(k: int = 2000) -> dict[str, float]:
     """Seconds of processor time and MiB of what the client does with so many nodes."""
     rng = np.random.default_rng(0)
@@ -335,8 +414,10 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, default=Path(os.environ.get("DASKCLUST_TEST_DATA", "shared"))
     )
+    parser.add_argument("--parts", nargs="*", choices=PARTS, metavar="NAME")
+    parser.add_argument("--cost", choices=("trees", "none"), help="of classifier=, on Salinas-A")
     parser.add_argument("--scale", action="store_true", help="time, for p=50")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of --scale")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of --scale, --cost")
     parser.add_argument("--client", action="store_true", help="cost of 2000 nodes on the client")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -346,6 +427,12 @@ def main() -> None:
             f"fits, n={options.rows}, p=50, seconds of processor",
             scale(options.rows),
         )
+        return
+    if options.cost:
+        file = options.data / "data" / f"{FILES['salinas']}.npz"
+        found = cost(file, options.rows, None if options.cost == "none" else options.cost)
+        keep(options.output, f"Salinas-A repeated, classifier={options.cost}, seconds", found)
+        print(found)
         return
     if options.client:
         keep(options.output, "client, 2000 nodes, seconds of processor", client())
@@ -360,8 +447,9 @@ def main() -> None:
             data,
             options.draws,
             options.labels,
-            labeled_only=options.labeled_only or bool(options.rivals),
+            labeled_only=options.labeled_only or bool(options.rivals or options.parts),
             beside=options.rivals,
+            without=options.parts or (),
         )
         keep(options.output, name, summary(scores))
         found = list(verdicts(name, scores))
