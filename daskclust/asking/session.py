@@ -43,8 +43,6 @@ class Share(NamedTuple):
 def share_of_right(right: int, total: int) -> Share:
     """Return a share with Wilson's interval.
 
-    Examples
-    --------
     >>> share = share_of_right(8, 10)
     >>> round(share.low, 3), round(share.high, 3)
     (0.49, 0.943)

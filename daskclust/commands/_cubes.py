@@ -142,8 +142,6 @@ def integers(text: str) -> tuple[int, ...]:
 def parse_bands(text: str) -> tuple[int, ...] | str:
     """Read numbers and ranges of bands, for ``argparse``; wavelengths stay text.
 
-    Examples
-    --------
     >>> parse_bands("0-2,7"), parse_bands("none"), parse_bands("400nm-450nm")
     ((0, 1, 2, 7), (), '400nm-450nm')
     """
@@ -182,8 +180,6 @@ def paths_of(cube: Any) -> dict[str, str]:
 def store_and_variable(text: str) -> tuple[str, str | None]:
     """Divide ``STORE::NAME``.
 
-    Examples
-    --------
     >>> store_and_variable("truth.zarr::classes"), store_and_variable("s3://b/truth.zarr")
     (('truth.zarr', 'classes'), ('s3://b/truth.zarr', None))
     """
@@ -258,8 +254,6 @@ def open_classes(
 def parts_of(text: str) -> list[str]:
     """Divide ``a.tif,b.geojson``; a file whose own name has a comma is one.
 
-    Examples
-    --------
     >>> parts_of("ask.geojson,few.tif"), parts_of("few.zarr::classes")
     (['ask.geojson', 'few.tif'], ['few.zarr::classes'])
     """

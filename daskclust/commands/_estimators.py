@@ -103,8 +103,6 @@ def _preferred(classes: Mapping[str, type]) -> list[str]:
 def _value(text: str) -> Any:
     """Read a number, true, false, none, JSON list or word.
 
-    Examples
-    --------
     >>> [_value(text) for text in ("7", "1e-4", "none", "[[1, 2]]", "k-means++")]
     [7, 0.0001, None, [[1, 2]], 'k-means++']
     """
@@ -263,8 +261,6 @@ def _entries(kind: type) -> list[tuple[list[str], str, str]]:
 def _plain(text: str) -> str:
     """Return reStructuredText as it reads aloud.
 
-    Examples
-    --------
     >>> _plain("As ``init`` of :class:`daskclust.KMeans` [1]_ says.")
     'As init of KMeans says.'
     """

@@ -184,8 +184,6 @@ def margins(model: Any, X: Any) -> Any:
 def _difference(shares: NDArray[Any]) -> NDArray[Any]:
     """Subtract the second largest of each row from the largest.
 
-    Examples
-    --------
     >>> _difference(np.array([[0.5, 0.125, 0.375], [0.0, 1.0, 0.0]])).tolist()
     [0.125, 1.0]
     """
@@ -199,8 +197,6 @@ def _difference(shares: NDArray[Any]) -> NDArray[Any]:
 def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
     """Return 1 - nearest / nearest of another group; 1 where there is no other group.
 
-    Examples
-    --------
     >>> _gap(np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 1.0]]), groups=np.array([0, 0, 1])).tolist()
     [0.75, 1.0]
     """

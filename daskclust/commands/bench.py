@@ -48,8 +48,6 @@ class Sample:
 def n_tasks(groups: int) -> int:
     """Return how many tasks a pass submits: one a group, and a tree of merges.
 
-    Examples
-    --------
     >>> n_tasks(8), n_tasks(64), n_tasks(512)
     (8, 72, 584)
     """
@@ -190,8 +188,6 @@ def centers_of(k: int, p: int) -> CenterSets:
 def steps_to(n: int) -> list[int]:
     """Numbers of workers to measure: powers of two, and all of them.
 
-    Examples
-    --------
     >>> steps_to(6)
     [1, 2, 4, 6]
     """

@@ -40,8 +40,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return a reader of one of some words, for ``argparse``.
 
-    Examples
-    --------
     >>> one_of("mask", "nan")("nan")
     'nan'
     """
@@ -167,8 +165,6 @@ def _whole(text: str, least: int) -> int:
 def counted(number: int, noun: str) -> str:
     """Write a number of things.
 
-    Examples
-    --------
     >>> counted(1, "worker"), counted(2, "worker")
     ('1 worker', '2 workers')
     """

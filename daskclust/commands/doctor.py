@@ -131,8 +131,6 @@ def _bytes_in(file: Path) -> int | None:
 def file_system_of(folder: Path) -> str:
     """Return the type of the file system that holds a folder, such as ``"ext4"``.
 
-    Examples
-    --------
     >>> file_system_of(Path("/proc/self"))
     'proc'
     """

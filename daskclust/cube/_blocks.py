@@ -95,8 +95,6 @@ def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Fl
     Means and squared deviations are merged pair by pair (Chan, Golub and LeVeque),
     which loses nothing where the mean is large beside the spread.
 
-    Examples
-    --------
     >>> one = np.array([[2.0, 1.0, 1.0, 2.0, 1.0, 2.0]])
     >>> two = np.array([[1.0, 1.0, 1.0, 1.0, 4.0, 0.0]])
     >>> found = merge_surveys(np.concatenate([one, two]), n_bands=1, keep_incomplete=False)

@@ -37,8 +37,6 @@ _UNEVEN = 1e-3
 def georeference(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Select the attributes that georeference an array or group.
 
-    Examples
-    --------
     >>> georeference({"proj:code": "EPSG:32632", "units": "1"})
     {'proj:code': 'EPSG:32632'}
     """
@@ -123,8 +121,6 @@ class Georeference:
     def differences(self, other: Georeference, whose: str = "the cube's") -> list[str]:
         """Say in which respects another map lies elsewhere; what only one states is no difference.
 
-        Examples
-        --------
         >>> here = Georeference({"proj:code": "EPSG:32632"})
         >>> len(here.differences(Georeference({"proj:code": "EPSG:4326"})))
         1
@@ -293,8 +289,6 @@ class PixelGrid:
     def crs_name(self) -> str | None:
         """Name and EPSG code of the coordinate system; None where none is stated.
 
-        Examples
-        --------
         >>> PixelGrid((2, 3), (30.0, 0.0, 0.0, 0.0, -30.0, 0.0), "EPSG:32610").crs_name
         'WGS 84 / UTM zone 10N (EPSG:32610)'
         """

@@ -170,8 +170,6 @@ Names = Mapping[int, str] | Sequence[str]
 def as_names(names: Names | None) -> dict[int, str]:
     """Return names by number.
 
-    Examples
-    --------
     >>> as_names(["water"]), as_names({7: "wheat"}), as_names(None)
     ({0: 'water'}, {7: 'wheat'}, {})
     """

@@ -60,8 +60,6 @@ _STATED = re.compile(
 def in_descriptions(texts: Sequence[str | None]) -> Floats | None:
     """Band centers in nm out of descriptions of bands; None unless each states one.
 
-    Examples
-    --------
     >>> in_descriptions(["418.24 nm", "Band 2 (0.49 um)"]).tolist()
     [418.24, 490.0]
     >>> in_descriptions(["blue", "490 nm"]) is None, in_descriptions(["400 nm to 500 nm"]) is None
@@ -80,8 +78,6 @@ def in_descriptions(texts: Sequence[str | None]) -> Floats | None:
 def numbers(value: Any) -> Floats | None:
     """Read numbers from a sequence, or from text with commas and braces.
 
-    Examples
-    --------
     >>> numbers("{0.40, 0.41}").tolist(), numbers([1, 2]).tolist(), numbers("red, nir")
     ([0.4, 0.41], [1.0, 2.0], None)
     """
@@ -127,8 +123,6 @@ def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
 def truth_values(value: Any, n_bands: int) -> Bools | None:
     """One truth value a band, or None.
 
-    Examples
-    --------
     >>> truth_values("{1, 0, 1}", 3).tolist()
     [True, False, True]
     """
@@ -167,8 +161,6 @@ def parse_bands(text: str) -> tuple[BandRange, ...]:
 def as_ranges(numbers: ArrayLike) -> str:
     """Write ascending numbers as a list with ranges.
 
-    Examples
-    --------
     >>> as_ranges([1, 2, 3, 7])
     '1-3,7'
     """

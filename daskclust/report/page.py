@@ -55,8 +55,6 @@ class Report(Output):
     def written(self) -> Written | None:
         """Return the job of the report.
 
-        Examples
-        --------
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "job.yaml"
         >>> _ = path.write_text("title: by daskclust")

@@ -156,8 +156,6 @@ def share_table(
 def _percent(share: float) -> str:
     """Return a share for a cell: nothing at all, less than a hundredth, or percent.
 
-    Examples
-    --------
     >>> _percent(0.0), _percent(0.004), _percent(0.5)
     ('', '<1%', '50%')
     """

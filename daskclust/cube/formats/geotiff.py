@@ -38,8 +38,6 @@ LABEL_MAP, VALUE_MAP = "label map", "map of values"
 def is_geotiff(path: object) -> bool:
     """Whether a target is a GeoTIFF by the ending of its name.
 
-    Examples
-    --------
     >>> is_geotiff("map.tif"), is_geotiff("map.zarr")
     (True, False)
     """
@@ -77,8 +75,6 @@ class GeoTiff(Output):
 def map_at(place: Any, kind: str, *, overwrite: bool = False) -> Output:
     """Return the output of a map: a GeoTIFF by the ending of its name, or a Zarr group.
 
-    Examples
-    --------
     >>> type(map_at("map.tif", "label map")).__name__, type(map_at("map", "label map")).__name__
     ('GeoTiff', 'Group')
     """

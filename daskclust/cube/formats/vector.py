@@ -276,8 +276,6 @@ def points_image(
 ) -> da.Array:
     """Put codes of single pixels into an image; lazy, -1 elsewhere.
 
-    Examples
-    --------
     >>> one = np.array([1])
     >>> points_image(one, one, np.array([7]), ((2,), (1, 1))).compute().tolist()
     [[-1, -1], [-1, 7]]
@@ -457,8 +455,6 @@ def _on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
 def _around(shape: Any) -> Any:
     """Put parts that cross the seam of longitudes together, on both sides of it.
 
-    Examples
-    --------
     >>> import shapely
     >>> _around(shapely.box(-179.5, 0, 179.5, 1)).area
     2.0
