@@ -13,6 +13,7 @@ from daskclust.cube.bands import in_descriptions, numbers
 from daskclust.cube.bands import parse_bands as ranges_of_bands
 from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.vector import no_codes
+from daskclust.persistence.saveable import bands_for
 from daskclust.storage.urls import redact
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -190,7 +191,8 @@ def store_and_variable(text: str) -> tuple[str, str | None]:
     return store, name
 
 
-def open_cube_of(options: argparse.Namespace, *, scale: Any = None, bands: Any = None) -> Any:
+def open_cube_of(options: argparse.Namespace, *, scale: Any = None, model: Any = None) -> Any:
+    """Open the cube that the options describe, with the bands that a model was fitted to."""
     import daskclust
 
     if options.cube is None:
@@ -203,7 +205,7 @@ def open_cube_of(options: argparse.Namespace, *, scale: Any = None, bands: Any =
         "incomplete": options.incomplete,
         "min_observed": options.min_observed,
         "bad_bands": "auto" if options.bad_bands is None else options.bad_bands,
-        "bands": bands,
+        "bands": None if model is None else bands_for(model, open_cube_of(options, scale=scale)),
         "chunks": options.chunks,
         "wavelengths": options.wavelengths,
         "scale": options.scale if scale is None else scale,

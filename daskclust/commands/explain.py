@@ -15,7 +15,6 @@ from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
 from daskclust.commands._tables import add_table_arguments, feature_names, is_table, table_for
 from daskclust.commands._written import check_writable, job_of
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
-from daskclust.persistence.saveable import bands_for
 from daskclust.storage.files import write_whole
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
@@ -64,8 +63,7 @@ def _run(options: argparse.Namespace) -> int:
                 f"The model was fitted to the columns {said} of a table; expected a table with "
                 "them."
             )
-        plain = open_cube_of(options, scale="none")
-        cube = open_cube_of(options, scale="none", bands=bands_for(model, plain))
+        cube = open_cube_of(options, scale="none", model=model)
         blocks = cube.blocks.count
     with open_client(options, useful_workers=blocks, progress=progress):
         with progress.task("Profiles and rules"):

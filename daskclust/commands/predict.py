@@ -32,7 +32,7 @@ from daskclust.commands._written import (
 )
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.commands.fit import CubeJob, open_maps
-from daskclust.persistence.saveable import bands_for, check_same_data
+from daskclust.persistence.saveable import check_same_data
 
 
 def add_command(commands: Any) -> None:
@@ -109,9 +109,7 @@ def _open(options: argparse.Namespace, model: Any) -> CubeJob:
         mark=mark,
         overwrite=options.overwrite,
     )
-    cube = open_cube_of(
-        options, scale="none", bands=bands_for(model, open_cube_of(options, scale="none"))
-    )
+    cube = open_cube_of(options, scale="none", model=model)
     check_same_data(model, cube)
     if cube.shape[2] != model.n_features_in_:
         raise ValueError(

@@ -25,7 +25,7 @@ from daskclust.commands._job import add_job_arguments, job_mark, with_file
 from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._written import check_outputs, check_report
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
-from daskclust.persistence.saveable import bands_for, check_same_data
+from daskclust.persistence.saveable import check_same_data
 from daskclust.storage.outputs import Output
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
@@ -126,8 +126,7 @@ def _open(options: argparse.Namespace) -> tuple[Any, Any]:
     if options.model is None:
         return None, open_cube_of(options, scale="none")
     model = daskclust.load(options.model)
-    bands = bands_for(model, open_cube_of(options, scale="none"))
-    cube = open_cube_of(options, scale="none", bands=bands)
+    cube = open_cube_of(options, scale="none", model=model)
     check_same_data(model, cube)
     return model, cube
 
