@@ -21,6 +21,7 @@ from daskclust.commands._estimators import check_count, takes_labels
 from daskclust.commands._job import check_resumable, job_mark
 from daskclust.commands._plan import passes_of
 from daskclust.commands._written import (
+    add_noise,
     agreements,
     agreements_in,
     check_margin,
@@ -223,6 +224,7 @@ class TableJob:
             {"code": code, "name": name, "rows": size}
             for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
         ]
+        add_noise(found, legend)
         found.update(agreement)
         if options.report is not None:
             self._write_report(model, legend, found, progress)

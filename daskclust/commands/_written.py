@@ -524,19 +524,28 @@ def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+#: What is told of the course of a fit.
+_COURSE = {"n_iter": "iterations", "passes": "passes"}
+
+
 def fit_as_text(found: Mapping[str, Any]) -> str:
+    of_table = "rows" in found
+    n = found["rows"] if of_table else found["pixels"]["valid"]
+    noise = found.get("noise", 0)
+    apart = f", {noise} noise" if "noise" in found else ""
+    # Trees iterate over nothing.
+    course = [f"{found[key]} {word}" for key, word in _COURSE.items() if found.get(key)]
     lines = [
-        f"Rows      {found['rows']} clustered by {len(found['columns'])} columns"
-        if "rows" in found
-        else f"Pixels    {found['pixels']['valid']} clustered, {found['pixels']['masked']} masked",
-        f"Fit       {found['estimator']}, {found['n_clusters']} clusters, "
-        f"{found.get('n_iter', '?')} iterations, {found.get('passes', '?')} passes",
+        f"Rows      {n - noise} clustered{apart} by {len(found['columns'])} columns"
+        if of_table
+        else f"Pixels    {n - noise} clustered{apart}, {found['pixels']['masked']} masked",
+        "Fit       " + ", ".join([found["estimator"], f"{found['n_clusters']} clusters", *course]),
     ]
     for key, label in (
         ("inertia", "Inertia"),
         ("objective", "Objective"),
         ("lower_bound", "Bound"),
-        ("features_used", "Bands"),
+        ("features_used", "Columns" if of_table else "Bands"),
         ("violations", "Violated"),
     ):
         if key in found:
@@ -714,3 +723,10 @@ def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
     ):
         for item, value in zip(found["classes"], values or (), strict=False):
             item[key] = value
+    add_noise(found, legend)
+
+
+def add_noise(found: dict[str, Any], legend: Legend) -> None:
+    """Tell how many are of no cluster, where there may be any."""
+    if legend.noise is not None:
+        found["noise"] = found["sizes"][legend.codes.index(legend.noise)]

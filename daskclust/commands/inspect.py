@@ -26,6 +26,7 @@ from daskclust.persistence.saveable import scene_of
 from daskclust.report.summary import legend_of
 from daskclust.storage.outputs import JOB
 from daskclust.storage.stores import array_of, local_path, open_store
+from daskclust.storage.urls import redact
 
 #: Blocks that are read to estimate the share of pixels without data, unless --full.
 _SAMPLE = 16
@@ -207,6 +208,7 @@ def _cube(options: argparse.Namespace) -> dict[str, Any]:
         "nan_is_nodata": source.dtype.kind == "f",
         "share_without_data": 1 - valid / pixels,
         "share_is_exact": read == blocks,
+        "mask": None if options.mask is None else redact(options.mask),
         "georeferenced": bool(place.attributes or place.group_attributes or place.coordinates),
         "crs": cube.pixel_grid.crs_name,
     }
@@ -336,7 +338,9 @@ def _as_text(found: Mapping[str, Any]) -> str:
             if wave is None
             else f"{_bands(found)}, {wave[0]:g} to {wave[1]:g} nm"
         ),
-        f"No data   {found['share_without_data']:.1%} of pixels{exact}; values "
+        f"No data   {found['share_without_data']:.1%} of pixels{exact}"
+        + (", those that --mask hides among them" if found.get("mask") else "")
+        + "; values "
         + (", ".join(f"{value:g}" for value in found["nodata"]) or "none")
         + (" and NaN" if found["nan_is_nodata"] else ""),
         "Values    "

@@ -360,7 +360,7 @@ def write_report(
         f"{type(model).__name__}, {k} {kind}. Written "
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by daskclust {_version('daskclust')}."
     )
-    page.facts(_facts(cube, model, agreement))
+    page.facts(_facts(cube, model, agreement, summary, legend))
     _add_advice(page, model)
     add_map(
         page,
@@ -451,10 +451,14 @@ def _version(name: str) -> str:
         return "missing"
 
 
-def _facts(cube: Any, model: Any, agreement: Any) -> list[tuple[str, str]]:
+def _facts(
+    cube: Any, model: Any, agreement: Any, summary: MapSummary, legend: Legend
+) -> list[tuple[str, str]]:
+    noise = () if legend.noise is None else (summary.sizes[legend.codes.index(legend.noise)],)
     found = [
-        (f"{cube.n_valid:,}", "pixels clustered"),
-        (f"{cube.n_masked / max(1, cube.n_valid + cube.n_masked):.1%}", "without data"),
+        (f"{cube.n_valid - sum(noise):,}", "pixels clustered"),
+        *((f"{size:,}", "pixels of noise") for size in noise),
+        (f"{cube.n_masked / max(1, cube.n_valid + cube.n_masked):.1%}", "masked"),
         (f"{cube.shape[2]}", "bands"),
     ]
     return found + _facts_of_fit(model, agreement)

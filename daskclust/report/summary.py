@@ -264,7 +264,10 @@ def compare_classes(found: dict[str, Any], legend: Legend, truth: Any) -> None:
     for key in ("accuracy", "best_matching_accuracy"):
         found.pop(key, None)
     if not legend.classes:
-        rows, columns = linear_sum_assignment(counts, maximize=True)
+        # Noise is no cluster: of no class, it counts as wrong.
+        own = np.flatnonzero([code != legend.noise for code in clusters])
+        rows, columns = linear_sum_assignment(counts[:, own], maximize=True)
+        columns = own[columns]
         found["compared_by"], key = "matching", "best_matching_accuracy"
     else:
         key = "accuracy"

@@ -17,8 +17,9 @@ from sklearn.metrics import cohen_kappa_score
 
 import daskclust
 from daskclust import cli
-from daskclust.commands._written import margin_kind, margins
-from daskclust.report.summary import legend_of
+from daskclust.colors import Legend
+from daskclust.commands._written import add_classes, fit_as_text, margin_kind, margins
+from daskclust.report.summary import MapSummary, legend_of
 
 #: Classes as people have them: no ranks, and names with blanks.
 CODES, NAMES = (3, 11, 12), ("winter wheat", "maize", "open water")
@@ -292,3 +293,23 @@ def test_the_names_of_text_labels_are_the_classes_of_the_model(
     assert [row.name for row in daskclust.cube.area_table(tmp_path / "l.zarr")] == sorted(
         named.values()
     )
+
+
+def test_rows_of_noise_are_not_clustered() -> None:
+    """And what no fit did is not told: trees make no iterations."""
+    legend = Legend((0, 1), ("cluster_0", "noise"), ("", ""), noise=1)
+    found = {
+        "estimator": "HDBSCAN", "n_clusters": 1, "n_iter": 0, "seconds": 1.0, "outputs": {},
+        "pixels": {"valid": 100, "masked": 20},
+    }  # fmt: skip
+    add_classes(found, legend, MapSummary(np.array([60, 40]), np.empty((0, 0)), 1))
+    lines = fit_as_text(found).splitlines()
+    assert lines[:2] == [
+        "Pixels    60 clustered, 40 noise, 20 masked",
+        "Fit       HDBSCAN, 1 clusters",
+    ]
+    found = {**found, "rows": 100, "columns": ["a"], "features_used": 1, "n_iter": 3, "passes": 5}
+    lines = fit_as_text(found).splitlines()
+    assert lines[0] == "Rows      60 clustered, 40 noise by 1 columns"
+    assert lines[1].endswith(" 3 iterations, 5 passes")
+    assert "Columns   1 with weight" in lines

@@ -674,6 +674,7 @@ def test_inspect_describes_a_cube(run: Any, folder: Path) -> None:
     assert found["nodata"] == [-9999.0]
     code, out, _ = run("inspect S --sample 1", cluster=False)
     assert "(of a sample)" in out
+    assert "--mask" not in out
     assert "400 to 2500 nm" in out
 
 

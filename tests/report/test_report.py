@@ -265,6 +265,9 @@ def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
     numbers = _compared(Legend((0, 1), ("cluster_0", "cluster_1"), ("", "")), blank, [0, 1], counts)
     assert (numbers["compared_by"], numbers["best_matching_accuracy"]) == ("matching", 0.9)
     assert "accuracy" not in numbers
+    # Noise is no cluster, and of no class.
+    noisy = Legend((0, 1), ("cluster_0", "noise"), ("", ""), noise=1)
+    assert _compared(noisy, blank, [0, 1], counts)["best_matching_accuracy"] == 0.1
     coded = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))
     found = _compared(coded, blank, [0, 1], counts)
     assert (found["compared_by"], found["accuracy"], found["matched"]) == ("code", 0.1, [0, 1])
