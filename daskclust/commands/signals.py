@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from daskclust.storage.atomic import remove_locks
+
 #: Seconds from a signal to the end without cleaning up; people are promised five.
 _PATIENCE = 3.25
 _WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
@@ -107,6 +109,8 @@ def _end(signum: int) -> None:
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()
+    with contextlib.suppress(Exception):
+        remove_locks()
     stop = Stopped(signum)
     with contextlib.suppress(Exception):
         print(f"daskclust: {stop.word}", file=sys.stderr, flush=True)

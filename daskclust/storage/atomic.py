@@ -26,6 +26,7 @@ __all__ = [
     "naming",
     "new_place",
     "put_in_place",
+    "remove_locks",
     "remove_stale",
     "reserved",
 ]
@@ -192,17 +193,31 @@ def reserved(paths: Iterable[Path]) -> Iterator[None]:
         yield
 
 
+#: Files that this process has locked.
+_locks: list[Path] = []
+
+
+def remove_locks() -> None:
+    """Remove the files of :func:`reserved`, in a process that ends without cleaning up."""
+    while _locks:
+        _locks.pop().unlink(missing_ok=True)
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     place = path.with_name(f".{path.name}.lock")
     file = _lock(path, place)
+    if file is None:
+        yield
+        return
+    _locks.append(place)
     try:
         yield
     finally:
-        if file is not None:
-            # While it is locked: nobody else can hold a file that is gone.
-            place.unlink(missing_ok=True)
-            file.close()
+        # While it is locked: nobody else can hold a file that is gone.
+        _locks.remove(place)
+        place.unlink(missing_ok=True)
+        file.close()
 
 
 def _lock(path: Path, place: Path) -> Any:

@@ -244,3 +244,19 @@ def test_a_killed_run_on_a_table_goes_on_over_its_own_labels(tmp_path: Path) -> 
     assert again.finish() == 0, again.err
     assert_array_equal(pandas.read_parquet(tmp_path / "l").label, wanted)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["l", "t"]
+
+
+def test_an_end_without_cleaning_up_leaves_no_lock(tmp_path: Path) -> None:
+    hangs = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from daskclust.commands import signals\n"
+        "from daskclust.storage.atomic import reserved\n"
+        "with reserved([Path(sys.argv[1])]):\n"
+        "    print(len(list(Path(sys.argv[1]).parent.iterdir())), flush=True)\n"
+        "    signals._end(signals.signal.SIGINT)\n"
+    )
+    command = [sys.executable, "-c", hangs, str(tmp_path / "map.zarr")]
+    run = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (130, "1\n")
+    assert list(tmp_path.iterdir()) == []
