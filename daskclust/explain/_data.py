@@ -14,7 +14,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, as_label_vector, is_dask, open_labeled_rows, open_rows, unwrap
 from daskclust.estimator.base import center_space
 from daskclust.estimator.inputs import as_cube, check_rows
-from daskclust.persistence.saveable import class_names_of, merged_classes_of
+from daskclust.persistence.saveable import class_names_of, described, merged_classes_of
 from daskclust.reduction.label_profiles import Place
 
 #: No label.
@@ -216,9 +216,13 @@ def open_labeled(
     features = None if features is None else list(features)
     if cube is not None:
         data = check_rows(model, X, reset=False) if model is not None else cube.samples
-        names = cube.bands if cube.wavelengths is None else np.round(cube.wavelengths, 2)
-        unit = "band {}" if cube.wavelengths is None else "{:g} nm"
-        features = [unit.format(name) for name in names]
+        said = described(cube)["band_names"]
+        if cube.wavelengths is not None:
+            features = [f"{center:g} nm" for center in np.round(cube.wavelengths, 2)]
+        elif said is not None and len(set(said)) == len(said):
+            features = list(said)
+        else:
+            features = [f"band {band}" for band in cube.bands]
         asked = X
     else:
         asked = X if model is None else model_input(model, X)

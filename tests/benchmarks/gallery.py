@@ -1,4 +1,4 @@
-"""Pictures of the gallery: known classes, k-means and label spreading on two real scenes.
+"""Pictures of the gallery and of the first map: known classes, k-means and label spreading.
 
 ``python tests/benchmarks/gallery.py docs/_static`` draws them anew.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import daskclust
+from daskclust.colors import label_colors
 from daskclust.metrics import adjusted_rand_score
 from daskclust.plotting import draw_label_map
 
@@ -57,6 +58,38 @@ def draw(name: str, cube_values: NDArray[np.float32], truth: NDArray[np.int64], 
     plt.close(figure)
 
 
+def draw_first_map(path: Path) -> None:
+    """Draw the package's scene with its polygons, the map that they give, and its margin."""
+    files = daskclust.datasets.load_slovenia()
+    cube = daskclust.open_cube(str(files.scene))
+    y = cube.rows_of(str(files.fields), class_column="class")
+    model = daskclust.LabelSpreading(random_state=0).fit(cube, y)
+    names = model.classes_.tolist()
+    known = np.full(cube.shape[:2], -1)
+    lines, columns = np.divmod(np.asarray(y[0]), cube.shape[1])
+    known[lines, columns] = np.searchsorted(names, y[1])
+    classes = np.searchsorted(names, np.asarray(model.labels_).astype(str))
+    figure, axes = plt.subplots(1, 4, figsize=(12.4, 3.5), layout="constrained")
+    image = np.asarray(cube.samples).reshape(cube.shape)
+    axes[0].imshow(image[:, :, 3], cmap="YlGn")
+    axes[0].set_title("scene.tif: NDVI of July")
+    draw_label_map(axes[1], known, n_labels=len(names), title="fields.geojson")
+    label_map = classes.reshape(cube.shape[:2])
+    draw_label_map(axes[2], label_map, n_labels=len(names), title="map.tif")
+    margin = np.asarray(model.margin(cube)).reshape(cube.shape[:2])
+    axes[3].imshow(margin, cmap="gray", vmin=0, vmax=1)
+    axes[3].set_title("doubt.tif: dark is uncertain")
+    for axis in axes:
+        axis.set(xticks=(), yticks=())
+    marks = [
+        plt.Line2D([], [], marker="s", linestyle="", color=color, label=name)
+        for name, color in zip(names, label_colors(len(names)), strict=True)
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(names), frameon=False)
+    figure.savefig(path / "first-map.png", dpi=80)
+    plt.close(figure)
+
+
 def main() -> None:
     """Draw all scenes into a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -65,6 +98,7 @@ def main() -> None:
     data = Path(os.environ.get("DASKCLUST_TEST_DATA", "../shared")) / "data"
     for name, file in SCENES.items():
         draw(name, *load(data / f"{file}.npz"), folder)
+    draw_first_map(folder)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def write_raster(path: Path, bands: np.ndarray, **profile: Any) -> None:
 
 def write_all(folder: Path) -> None:
     """Write scenes of several formats, labels and a table into a folder."""
+    daskclust.datasets.load_slovenia(folder / "slovenia")
     group = daskclust.datasets.make_hyperspectral_cube(
         folder / "scene.zarr", shape=SHAPE, n_bands=BANDS, chunks=(30, 40), random_state=0
     )

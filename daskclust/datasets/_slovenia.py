@@ -1,0 +1,74 @@
+"""Two real scenes of one place, with polygons of land use."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_FOLDER = Path(__file__).parent / "slovenia"
+
+
+class SlovenianScenes(NamedTuple):
+    """Files of :func:`load_slovenia`.
+
+    Attributes
+    ----------
+    scene, second : Path
+        GeoTIFF of ten NDVI images, 100 x 101 pixels of 10 m: of 2015 and 2016, and of 2017.
+    fields : Path
+        GeoJSON of 100 polygons; the property ``class`` is built, forest, grassland or shrubland.
+    licence : Path
+        Text: MIT, with the attribution of the data.
+    """
+
+    scene: Path
+    second: Path
+    fields: Path
+    licence: Path
+
+
+def load_slovenia(folder: Any = None) -> SlovenianScenes:
+    """Return two small Sentinel-2 scenes of a place in Slovenia, and polygons of its land use.
+
+    Parameters
+    ----------
+    folder : str or path, default=None
+        Where to write copies, a folder that is made if needed; None: the files of the package.
+
+    Returns
+    -------
+    SlovenianScenes
+        Paths of the four files, 0.4 MB.
+
+    Raises
+    ------
+    FileExistsError
+        A file of the same name lies in the folder and is another one.
+
+    Notes
+    -----
+    The NDVI images of both scenes are of about the same days of the year, without clouds, in
+    the order of the months.  They and the land use are those of eo-learn's example (MIT), and
+    contain modified Copernicus Sentinel data of 2015 to 2017.
+
+    Examples
+    --------
+    >>> import daskclust
+    >>> daskclust.datasets.load_slovenia().scene.name
+    'scene.tif'
+    """
+    names = ("scene.tif", "second.tif", "fields.geojson", "LICENCE.txt")
+    if folder is None:
+        return SlovenianScenes(*(_FOLDER / name for name in names))
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        place = target / name
+        if place.exists() and place.read_bytes() != (_FOLDER / name).read_bytes():
+            raise FileExistsError(
+                f"{str(place)!r} exists already and is another file; give an empty folder."
+            )
+    for name in names:
+        shutil.copyfile(_FOLDER / name, target / name)
+    return SlovenianScenes(*(target / name for name in names))
