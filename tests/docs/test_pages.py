@@ -38,6 +38,8 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
+#: Of 200 000 rows, read on a cluster of its own; of the fits of "from a scene to what changed".
+SLOW = ("tutorials/cluster.md", "tutorials/first-map.md")
 PAGES = sorted(
     path.relative_to(DOCS).as_posix()
     for path in DOCS.rglob("*.md")
@@ -75,11 +77,7 @@ def run_command(words: list[str], address: str) -> None:
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     "page",
-    [
-        # Its 200 000 rows are read on a cluster of its own.
-        pytest.param(page, marks=pytest.mark.slow if page == "tutorials/cluster.md" else ())
-        for page in PAGES
-    ],
+    [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in PAGES],
 )
 def test_blocks_run(
     page: str,
