@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import dask
 import numpy as np
 import pytest
+import zarr
 from browser import Browser, find_chromium
+from distributed import Client, LocalCluster
 from sklearn.metrics import adjusted_rand_score
 
+from daskclust import LabelSpreading, open_cube
 from daskclust.cli import main
 
 needs_chromium = pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium here")
@@ -85,7 +89,8 @@ def test_thirty_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
     arguments = ("scene.npy", "--dims", "y,x,band", "--classes", classes, "--local", "1")
     with (
         running(tmp_path, *arguments, "--output", "map.tif") as (url, _),
-        Browser(900, 600) as browser,
+        # So narrow that the panel lies below the scene.
+        Browser(740, 600) as browser,
     ):
         browser.open(url)
         browser.wait(READY, 300)
@@ -201,3 +206,74 @@ def test_files_of_others_and_wrong_ports_are_refused_at_once(tmp_path, monkeypat
         said = capsys.readouterr()
         assert text in said.err
         assert not said.out
+
+
+def _kill(client: Client, *, everyone: bool) -> None:
+    """End workers as an operating system would; nannies start others."""
+    numbers = list(client.run(os.getpid).values())
+    for number in numbers if everyone else numbers[:1]:
+        os.kill(number, signal.SIGKILL)
+
+
+def _wait_for(url: str, wanted: str) -> None:
+    """Wait until something is under way, or nothing is."""
+    version, status = -1, ""
+    while status not in (wanted, "ready"):
+        with urlopen(f"{url}state?since={version}", timeout=60) as reply:
+            found = json.load(reply)
+        version, status = found["version"], found["status"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("everyone", [False, True], ids=["one", "all"])
+def test_workers_that_are_killed_cost_no_label_and_no_pixel(tmp_path, everyone):
+    truth = (np.arange(240)[:, None] >= 120) * 2 + (np.arange(200) >= 100)
+    rng = np.random.default_rng(1)
+    centers = rng.random((4, 6)) * 4 + 1
+    image = centers[truth] + rng.normal(0, 0.1, (*truth.shape, 6))
+    # Many blocks: what the page does takes long enough to lose workers in between.
+    zarr.create_array(tmp_path / "scene.zarr", data=image.astype(np.float32), chunks=(40, 40, 6))
+    names = ["lake", "wood", "soil", "town"]
+    scene = ("scene.zarr", "--dims", "y,x,band", "--seed", "0")
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        there = ("--scheduler", cluster.scheduler_address)
+        arguments = (*scene, *there, "--classes", ",".join(names), "--output", "map.zarr")
+        with running(tmp_path, *arguments) as (url, _):
+            _wait_for(url, "Prototypes")
+            _kill(client, everyone=everyone)
+            state = _state(url)
+            for _ in range(6):
+                row, column = state["question"]["row"], state["question"]["column"]
+                wish = {"row": row, "column": column, "class": names[truth[row, column]]}
+                state = _state(url, do="label", asked=True, **wish)
+            # Pixels that nobody has read yet: workers are asked for them.
+            client.wait_for_workers(1, timeout=300)
+            _kill(client, everyone=everyone)
+            for row, column in ((11, 13), (231, 17), (9, 190), (222, 183)):
+                wish = {"row": row, "column": column, "class": names[truth[row, column]]}
+                state = _state(url, do="label", **wish)
+            assert state["n_labels"] == 10
+            client.wait_for_workers(1, timeout=300)
+            body = json.dumps({"do": "save"}).encode()
+            with urlopen(Request(f"{url}act", body, {"Content-Type": "application/json"})):
+                _wait_for(url, "saving")
+            _kill(client, everyone=everyone)
+            state = _state(url)
+            assert state["message"].startswith("saved: map.zarr"), state["message"]
+        client.wait_for_workers(1, timeout=300)
+    found = zarr.open_group(str(tmp_path / "map.zarr"), mode="r")["labels"][:]
+    cube = open_cube(tmp_path / "scene.zarr", dims=("y", "x", "band"), scale="none")
+    rows, known = cube.rows_of(tmp_path / "scene_labels.geojson", class_column="class")
+    labels = np.full(truth.size, -1)
+    labels[rows] = [sorted(names).index(name) for name in known]
+    with dask.config.set(scheduler="sync"):
+        model = LabelSpreading(random_state=0).fit(cube, labels)
+        assert np.array_equal(found, cube.to_map(model.labels_).compute())
+    # Classes that are text are numbered in their order.
+    codes = np.array([sorted(names).index(name) for name in names])
+    assert (found == codes[truth]).mean() > 0.98
