@@ -27,8 +27,7 @@ from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_choice, check_integer, check_real, without_mask
 from daskclust.kernels.mixtures.densities import stack_models
 from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
-from daskclust.mixture._fitted import FittedMixture
-from daskclust.mixture._incomplete import observed_pass
+from daskclust.mixture._fitted import FittedMixture, observed_pass
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Covariances, Entry, Number, Plain

@@ -25,17 +25,19 @@ from daskclust.kernels.mixtures.densities import Mixtures
 from daskclust.kernels.mixtures.posteriors import kernel_block, project
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.mixture._em import Floor
-from daskclust.mixture._ensemble import Member, Pool, draw_pool, train_members
-from daskclust.mixture._fitted import MixtureFunction
-from daskclust.mixture._incomplete import observed_pass
-from daskclust.mixture._spectrum import (
+from daskclust.mixture._ensemble import (
     OVERSAMPLING,
     SOLVERS,
+    Member,
+    Pool,
     Spectrum,
     SpectrumState,
     choose_solver,
+    draw_pool,
     pool_basis,
+    train_members,
 )
+from daskclust.mixture._fitted import MixtureFunction, observed_pass
 from daskclust.persistence.saveable import Saveable
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Covariances, Entry, Number, Plain

@@ -24,7 +24,6 @@ from daskclust.prototypes.base import BasePrototypes
 from daskclust.prototypes.gaps import takes_gaps, views_of_gaps
 from daskclust.prototypes.labeled import RowNodes, plan_labels, take_rows
 from daskclust.prototypes.learners import as_classifier, check_classifier, takes_missing
-from daskclust.prototypes.mixing import Lesson, Mixture, advice
 from daskclust.prototypes.posterior import (
     STORED_POSTERIOR,
     Margin,
@@ -36,7 +35,10 @@ from daskclust.prototypes.posterior import (
     store_posterior,
 )
 from daskclust.prototypes.spreading import (
+    Lesson,
+    Mixture,
     SpreadingProblem,
+    advice,
     as_beside,
     spread_labels,
     with_references,

@@ -18,12 +18,13 @@ from daskclust.reduction import Survey
 from daskclust.reduction.views import PermutedColumns
 from daskclust.selection._grid import (
     Grid,
+    Selection,
     check_references,
     fit_references,
+    one_standard_error,
     open_grid,
     survey_job,
 )
-from daskclust.selection._result import Selection, one_standard_error
 
 #: Bytes of the rows whose columns are permuted: all rows, or a sample, which travels to workers.
 _POOL_BYTES = 2**23

@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
 import daskclust.cluster.kmeans as kmeans
-import daskclust.mixture._spectrum as spectrum
+import daskclust.mixture._ensemble as spectrum
 from daskclust import PCKID
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.datasets import make_sparse_blobs, remove_values

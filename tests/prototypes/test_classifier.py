@@ -25,7 +25,7 @@ from sklearn.utils import get_tags
 import daskclust
 from daskclust import LabelSpreading
 from daskclust.exceptions import ConstraintWarning, ModelFormatError
-from daskclust.prototypes import mixing
+from daskclust.prototypes import spreading
 from daskclust.prototypes.asking import Doubt
 from daskclust.prototypes.labeled import LabelPlan
 from daskclust.prototypes.learners import Linear, Trees, as_classifier, teach
@@ -52,7 +52,7 @@ def test_weights_by_a_search_over_a_grid() -> None:
     rng = np.random.default_rng(0)
     known = np.eye(3)[rng.integers(0, 3, 30)]
     parts = [rng.dirichlet(np.ones(3), 30), 0.5 * known + 0.5 * rng.dirichlet(np.ones(3), 30)]
-    found = mixing.mix(*parts, known, np.ones(30)).weights
+    found = spreading.mix(*parts, known, np.ones(30)).weights
     axis = np.linspace(0, 2, 201)
 
     def drawn(one: float, other: float) -> float:
@@ -310,7 +310,7 @@ def test_rows_of_weight_zero_and_their_class_teach_nothing() -> None:
 
 
 def test_a_number_of_labels_is_drawn_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixing, "TAUGHT", 50)
+    monkeypatch.setattr(spreading, "TAUGHT", 50)
     X, truth = noisy()
     model = LabelSpreading(random_state=0).fit(X, some(truth, 200))
     assert "Trees were taught by 50 of 200 labels" in model.history_[-1]["advice"]
@@ -324,7 +324,7 @@ def test_equal_rows_are_in_one_fold() -> None:
     x = np.repeat(X[rows[::2]], 2, axis=0)
     codes = np.repeat(y.codes[::2], 2)
     plan = LabelPlan(rows, codes, np.ones(40, bool), None, x=x, weights=np.eye(3)[codes], labels=y)
-    lesson = mixing.Lesson(plan, as_classifier("trees", 0, 6), 0)
+    lesson = spreading.Lesson(plan, as_classifier("trees", 0, 6), 0)
     assert len(lesson.points.x) == 20
     for fold in lesson.folds:
         assert_array_equal(fold.rows[::2], fold.rows[1::2])

@@ -84,7 +84,7 @@ from daskclust.testing import (
     row_blocks,
 )
 from daskclust.testing.strategies import row_chunks
-from daskclust.trees.boxes import SHARE_OUT, Sharing
+from daskclust.trees.dbscan import SHARE_OUT, Sharing
 
 Maker = Callable[..., tuple[list[Any], Callable[[Any], Any]]]
 

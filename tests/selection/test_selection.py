@@ -25,8 +25,7 @@ from daskclust import (
 )
 from daskclust.kernels.rng import permuted_rows, uniform_rows
 from daskclust.selection import choose_n_clusters, choose_sparsity, suggest_delta
-from daskclust.selection._grid import open_grid
-from daskclust.selection._result import one_standard_error
+from daskclust.selection._grid import one_standard_error, open_grid
 from daskclust.testing import CountingScheduler
 
 pytestmark = pytest.mark.usefixtures("synchronous")

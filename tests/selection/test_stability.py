@@ -92,7 +92,7 @@ def test_rows_and_score_by_brute_force() -> None:
 
 def test_shares_are_those_of_the_fits() -> None:
     from daskclust.selection._grid import open_grid
-    from daskclust.selection._halves import fit_halves
+    from daskclust.selection._stability import fit_halves
 
     x = blobs()
     grid = open_grid(KMeans(5), x, "n_clusters", 3)

@@ -392,9 +392,9 @@ def test_bad_input_of_dbscan(eps, X, match):
 
 
 def test_one_box_that_no_task_holds(monkeypatch):
-    from daskclust.trees import boxes
+    from daskclust.trees import dbscan
 
-    monkeypatch.setattr(boxes, "_MOST_ROWS", 400)
+    monkeypatch.setattr(dbscan, "_MOST_ROWS", 400)
     with pytest.raises(ValueError, match="Lower eps"):
         DBSCAN(100.0).fit(blobs(500, p=2)[0])
 
