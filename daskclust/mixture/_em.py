@@ -27,15 +27,7 @@ _TINY = 10 * np.finfo(np.float64).eps
 class EMState:
     """All restarts of one fit.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (r, K), float64
-    means : ndarray of shape (r, K, p), float64
-    covariances : ndarray of shape (r, K, p) or (r, K, p, p), float64
-    bound : ndarray of shape (r,), float64
-        Mean log-likelihood of a row, before the last change of the parameters.
-    converged : ndarray of shape (r,), bool
-    n_iter : ndarray of shape (r,), int
+    ``bound`` (r,) is the mean log-likelihood of a row, before the last change of the parameters.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -56,7 +48,6 @@ class EMState:
 
     @classmethod
     def begin(cls, weights: Floats, means: Floats, covariances: Floats) -> EMState:
-        """Return the state before the first iteration."""
         r = len(weights)
         return cls(
             weights,
@@ -84,15 +75,9 @@ class EMState:
 class Floor:
     """The terms that keep covariances invertible.
 
-    Parameters
-    ----------
-    reg_covar : float
-        Added to every variance.
-    variance : ndarray of shape (p,), float64
-        Of the columns; 1 stands for that of a constant column.
-    least : float, optional
-        Least share of it that is left; by default, :data:`LEAST_VARIANCE`, or
-        :data:`LEAST_EIGENVALUE` for full covariances.
+    ``reg_covar`` is added to every variance; ``variance`` (p,) is that of the columns, 1 for a
+    constant one, of which the share ``least`` is left: by default, :data:`LEAST_VARIANCE`, or
+    :data:`LEAST_EIGENVALUE` for full covariances.
     """
 
     reg_covar: float
@@ -105,12 +90,7 @@ class Floor:
         return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), least)
 
     def __call__(self, covariances: Floats, diagonal: bool) -> Floats:
-        """Return covariances that are regularized, and not singular.
-
-        Parameters
-        ----------
-        covariances : ndarray of shape (..., p) or (..., p, p), float64
-        """
+        """Return covariances that are regularized, and not singular."""
         least = LEAST_VARIANCE if diagonal else LEAST_EIGENVALUE
         least = least if self.least is None else self.least
         if diagonal:
@@ -135,15 +115,7 @@ def maximize(sums: Floats, mixtures: Mixtures, shift: Floats, floor: Floor) -> M
     """Parameters from the sums of one pass (the M-step, Algorithm 1 of the PCKID paper).
 
     Deviations are from the new means; a component that has lost all its mass keeps
-    its place, with no weight.
-
-    Parameters
-    ----------
-    sums : ndarray of shape (D, s), float64
-        As in :class:`daskclust.kernels.mixtures.expectation.MixtureSums`.
-    mixtures : Mixtures
-        Under which they were taken.
-    shift : ndarray of shape (p,), float64
+    its place, with no weight.  Sums of :class:`MixtureSums` were taken under ``mixtures``.
     """
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
@@ -174,21 +146,12 @@ def _shares_of(mass: Floats, sizes: tuple[int, ...]) -> Floats:
 def maximize_start(
     sums: Floats, centers: Floats, mean: Floats, floor: Floor, *, full: bool
 ) -> Mixtures:
-    """First parameters of one model from sums over given posteriors.
+    """First parameters of one model from sums over given posteriors, of `accumulate_start`.
 
     Means and variances are those of the values that are there; products of two
     features take missing values to lie on the center, which keeps the matrix
     positive.  A component without any value of a column takes the column's mean and
-    variance.
-
-    Parameters
-    ----------
-    sums : ndarray of shape (K, s), float64
-        See :func:`daskclust.kernels.mixtures.expectation.accumulate_start`.
-    centers : ndarray of shape (K, p), float64
-        What deviations were from: for diagonal covariances, the mean.
-    mean : ndarray of shape (p,), float64
-        Of the columns.
+    variance.  ``centers`` are what deviations were from: for diagonal covariances, the mean.
     """
     p = len(mean)
     mass = sums[:, 0]
@@ -215,15 +178,8 @@ def maximize_start(
 class EMProblem(DataAlone):
     """EM for several restarts, which share every pass.
 
-    Parameters
-    ----------
-    begin : callable() -> EMState
-        Finds the first parameters of all restarts.
-    shift : ndarray of shape (p,), float64
-    tolerance : float
-        Gain in the mean log-likelihood below which a restart has converged.
-    warm : mapping of str to ndarray
-        Parameters of the last fit, where this one starts from them.
+    A restart has converged when its mean log-likelihood gains less than ``tolerance``.  ``warm``
+    are the parameters of the last fit, where this one starts from them.
     """
 
     kind: ClassVar[type[EMState]] = EMState

@@ -26,15 +26,7 @@ _BATCHES, _LEAST_BATCH = 10, 4
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows that members are trained on.
-
-    Parameters
-    ----------
-    x : ndarray of shape (m, p), float32 or float64
-        NaN where a value is missing; rows without any value are left out.
-    mean : ndarray of shape (p,), float64
-        Of the columns of all data: stands for missing values at the start.
-    """
+    """Rows with any value that members are trained on; the columns' means stand in at the start."""
 
     x: Array
     mean: Floats
@@ -138,16 +130,8 @@ _SOFTMAX_WORK = 30.0
 class SpectrumState:
     """The ensemble and what is known of its kernel's eigenvectors.
 
-    Attributes
-    ----------
-    weights, means, covariances, sizes : ndarray
-        Of the ensemble, as in :class:`daskclust.kernels.mixtures.densities.Mixtures`.
-    basis : ndarray of shape (D, l), float64
-        Orthonormal; the eigenvectors in feature space at the end.
-    values : ndarray of shape (l,), float64
-        Eigenvalues of the kernel matrix, largest first.
-    n_iter : int
-        Power iterations so far.
+    ``basis`` (D, l) is orthonormal, the eigenvectors in feature space at the end; ``values`` (l,)
+    are eigenvalues of the kernel matrix, largest first; ``n_iter`` counts power iterations so far.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -175,24 +159,11 @@ class SpectrumState:
 
     @property
     def mixtures(self) -> Mixtures:
-        """The ensemble."""
         return Mixtures(self.weights, self.means, self.covariances, tuple(self.sizes.tolist()))
 
 
 def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, kept: bool) -> str:
-    """Choose the way of least work, exact ones preferred: n rows, d features, a basis of ``width``.
-
-    Examples
-    --------
-    >>> choose_solver(1000, 13920, 500, 12, 4, True)
-    'kernel'
-    >>> choose_solver(3000, 13920, 20, 12, 4, True)
-    'kernel'
-    >>> choose_solver(10**6, 100, 20, 12, 4, False)
-    'gram'
-    >>> choose_solver(10**6, 13920, 20, 12, 4, False)
-    'randomized'
-    """
+    """Choose the way of least work, exact ones preferred, for a basis of ``width``."""
     made = n * d * (3.0 * p + _SOFTMAX_WORK)
     times = 1 if kept else n_iter
     work = {"randomized": times * made + _EXACT * 2.0 * n_iter * n * d * width}
@@ -208,20 +179,8 @@ def pool_basis(
 ) -> Floats:
     """Find the basis from which power iterations on all rows begin, by some on a few of them.
 
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-        Rows drawn uniformly; evenly spaced ones of many.
-    shift : ndarray of shape (p,), float64
-    n_wanted, width : int
-        Eigenvectors, and columns of the basis.
-    seed : int
-        Of the random subspace that comes first.
-
-    Returns
-    -------
-    ndarray of shape (D, width), float64
-        Orthonormal.
+    Those are evenly spaced ones of rows drawn uniformly; the seed is that of the random subspace
+    that comes first.  The basis (D, width) is orthonormal.
     """
     rows, dtype = open_rows(x[:: -(-len(x) // _POOL_ROWS)]), np.dtype(np.float32)
     draws = np.random.Generator(np.random.Philox(seed))
@@ -289,20 +248,10 @@ def _leading(matrix: Floats, count: int) -> tuple[Floats, Floats]:
 
 @dataclass
 class Spectrum(DataAlone):
-    """The passes that find the eigenvectors; one :meth:`step` is one iteration.
+    """The passes that find ``n_wanted`` eigenvectors; one :meth:`step` is one iteration.
 
-    Parameters
-    ----------
-    shift : ndarray of shape (p,), float64
-    solver : {"gram", "kernel", "randomized"}
-    n_wanted : int
-        Eigenvectors.
-    n_iter : int
-        Power iterations of ``"randomized"`` at most.
-    begin : callable() -> SpectrumState
-        Trains the ensemble.
-    kmeans_seed : int
-        Of the clustering that follows.
+    ``n_iter`` are power iterations of ``"randomized"`` at most; ``begin`` trains the ensemble;
+    ``kmeans_seed`` is that of the clustering that follows.
     """
 
     kind: ClassVar[type[SpectrumState]] = SpectrumState
@@ -318,12 +267,10 @@ class Spectrum(DataAlone):
 
     @property
     def max_iter(self) -> int:
-        """Power iterations at most."""
         return self.n_iter
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Precision of the posteriors."""
         return np.dtype(np.float32 if self.solver == "randomized" else np.float64)
 
     def step(self, state: SpectrumState) -> Step[SpectrumState]:

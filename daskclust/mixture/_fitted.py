@@ -29,7 +29,6 @@ from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey, SurveyRequ
 
 
 def _check(survey: PartialSurvey, n_components: int, name: str) -> None:
-    """Raise for what a first pass found wrong, naming the first fault."""
     if survey.first_bad is not None:
         raise ValueError(infinite_message(*survey.first_bad))
     check_survey(survey)
@@ -46,16 +45,8 @@ def observed_pass(
 ) -> FirstPass:
     """Return the first pass over data in which NaN means missing.
 
-    Parameters
-    ----------
-    n_components : int
-        Rows that are needed at least.
-    name : str
-        The parameter that asks for them.
-    seeds : tuple of int
-        One for each restart.
-    n_picks : int
-        Rows drawn for each seed.
+    The parameter ``name`` asks for ``n_components`` rows at least.  There is a seed for each
+    restart, and ``n_picks`` rows are drawn for each.
     """
     check = partial(_check, n_components=n_components, name=name)
     return FirstPass(seeds, n_picks, reduction=PARTIAL_SURVEY, check=check)
@@ -63,15 +54,9 @@ def observed_pass(
 
 @dataclass(frozen=True)
 class MixtureFunction:
-    """Handles a block's rows; travels to workers.
+    """Labels, posteriors, likelihood or imputed values of a block's rows; travels to workers.
 
-    Parameters
-    ----------
-    shift : ndarray of shape (p,), float64
-    output : {"labels", "posteriors", "likelihood", "imputed"}
-        The likelihood is the mean of the models' log-likelihoods.
-    dtype : dtype
-        That rows are converted to.
+    The likelihood is the mean of the models' log-likelihoods.
     """
 
     mixtures: Mixtures
@@ -80,7 +65,6 @@ class MixtureFunction:
     dtype: Any
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Return one result a row."""
         x = as_matrix(x, self.dtype)
         check_block(x, start, missing=True)
         if self.output == "imputed":
@@ -236,7 +220,6 @@ class FittedMixture:
         return k * (each + p + 1) - 1
 
     def _bic(self, rows: Rows) -> float:
-        """As :meth:`bic`, of data that are open."""
         n = rows.n_rows
         return -2 * self._likelihood(rows) * n + self._n_parameters() * float(np.log(n))
 

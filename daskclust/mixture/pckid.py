@@ -524,17 +524,8 @@ class PCKID(
 class Embedding:
     """Coordinates of a block's rows, or their clusters; travels to workers.
 
-    Parameters
-    ----------
-    shift : ndarray of shape (p,), float64
-    basis : ndarray of shape (D, d), float64
-        Eigenvectors over the square root of the number of models.
-    row_dtype : dtype
-        That rows are converted to, and of the coordinates.
-    dtype : dtype
-        Of the posteriors.
-    centers : ndarray of shape (k, d), float64, optional
-        Ask for the nearest of them.
+    ``basis`` (D, d) are eigenvectors over the square root of the number of models; ``row_dtype`` is
+    that of rows and coordinates, ``dtype`` that of posteriors; ``centers`` ask for the nearest.
     """
 
     mixtures: Mixtures

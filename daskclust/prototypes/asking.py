@@ -31,18 +31,7 @@ _DIGITS = 12
 
 
 def squared_to_nearest(points: Floats, others: Floats) -> Floats:
-    """Squared distance of each point to the nearest of others; infinity without any.
-
-    Parameters
-    ----------
-    points : ndarray of shape (k, q)
-    others : ndarray of shape (m, q)
-
-    Examples
-    --------
-    >>> squared_to_nearest(np.array([[0.0], [4.0]]), np.array([[1.0], [2.0]]))
-    array([1., 4.])
-    """
+    """Squared distance of each point to the nearest of others; infinity without any."""
     found = np.full(len(points), np.inf)
     for other in others:
         np.minimum(found, ((points - other) ** 2).sum(axis=1), out=found)
@@ -50,36 +39,13 @@ def squared_to_nearest(points: Floats, others: Floats) -> Floats:
 
 
 def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
-    """Choose heavy points far from those that are known and from each other.
+    """Choose up to ``count`` heavy points far from those that are known and from each other.
 
     Farthest-first with weights: the next point is the one whose mass times distance to the
     nearest known or chosen one is the largest.  (By squared distances outliers come first.)
-
-    Parameters
-    ----------
-    points : ndarray of shape (k, q)
-    mass : ndarray of shape (k,)
-        Points of mass 0 are not chosen.
-    known : ndarray of shape (m, q)
-
-    Returns
-    -------
-    ndarray of int64
-        At most ``count`` points, in the order of their choice.  Without known points the
-        heaviest one is the first; ties go to the lowest number.  Points on known or chosen
-        ones come last, the heaviest first.
-
-    Notes
-    -----
+    Without known points the heaviest one is the first; ties go to the lowest number.  Points on
+    known or chosen ones come last, the heaviest first; those of mass 0 never.
     Cost O((m + count) k q).
-
-    Examples
-    --------
-    >>> line = np.array([[0.0], [1.0], [5.0], [6.0]])
-    >>> spread_out(line, np.array([3.0, 1.0, 1.0, 1.0]), np.empty((0, 1)), 3).tolist()
-    [0, 3, 1]
-    >>> spread_out(line, np.ones(4), np.array([[6.0]]), 1).tolist()
-    [0]
     """
     left = np.asarray(mass, dtype=np.float64).copy()
     gaps = squared_to_nearest(points, known)
@@ -100,14 +66,9 @@ def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
 class Answers:
     """Answers for the points that were asked about.
 
-    Attributes
-    ----------
-    component : ndarray of shape (m,), int64
-        Of must-links, numbered 0, 1, ...
-    apart : ndarray of shape (c, c), bool
-        Components with a cannot-link between them.
-    neighborhoods : ndarray of int64
-        Components that are all apart from each other, the largest first.
+    ``component`` (m,) are those of must-links; ``apart`` tells which of them have a cannot-link
+    between them; ``neighborhoods`` are components that are all apart from each other, the largest
+    first.
     """
 
     component: Ints
@@ -116,20 +77,7 @@ class Answers:
 
     @classmethod
     def of(cls, component: Ints, left: Ints, right: Ints) -> Answers:
-        """Find the neighborhoods.
-
-        Parameters
-        ----------
-        component : ndarray of shape (m,), int64
-        left, right : ndarray of int64
-            Ends of the cannot-links, as positions in ``component``.
-
-        Examples
-        --------
-        >>> known = Answers.of(np.array([0, 0, 1, 2]), np.array([0, 1]), np.array([2, 3]))
-        >>> known.neighborhoods.tolist(), known.undecided.tolist()
-        ([0, 1], [2])
-        """
+        """Find the neighborhoods; ends of the cannot-links are positions in ``component``."""
         count = int(component.max(initial=-1)) + 1
         apart = np.zeros((count, count), bool)
         a, b = component[left], component[right]
@@ -149,54 +97,26 @@ class Answers:
         return np.setdiff1d(np.arange(count), self.neighborhoods)
 
     def knows(self, one: int, other: int) -> bool:
-        """Whether two points are known to be together or apart."""
         a, b = self.component[one], self.component[other]
         return bool(a == b or self.apart[a, b])
 
 
 def expected_questions(shares: Floats) -> Floats:
-    """How many questions place a point, if the most probable neighborhood is asked first.
-
-    Parameters
-    ----------
-    shares : ndarray of shape (n, l)
-
-    Examples
-    --------
-    >>> expected_questions(np.array([[1.0, 0.0], [0.5, 0.5]]))
-    array([1. , 1.5])
-    """
+    """How many questions place a point, if the most probable neighborhood is asked first."""
     order = -np.sort(-shares, axis=1)
     found: Floats = order @ np.arange(1.0, shares.shape[1] + 1)
     return found
 
 
 def normalized_uncertainty(shares: Floats) -> Floats:
-    """Entropy by the number of questions that it takes to resolve it (NPU; Xiong et al. 2014).
-
-    Parameters
-    ----------
-    shares : ndarray of shape (n, l)
-        Of the neighborhoods.
-
-    Examples
-    --------
-    >>> normalized_uncertainty(np.array([[1.0, 0.0], [0.5, 0.5]])).round(3)
-    array([0.   , 0.462])
-    """
+    """Entropy by the number of questions that it takes to resolve it (NPU; Xiong et al. 2014)."""
     safe = np.where(shares > 0, shares, 1.0)
     entropy = 0.0 - (shares * np.log(safe)).sum(axis=1)  # never -0
     return np.asarray(entropy / expected_questions(shares))
 
 
 def first_pairs(count: int) -> list[tuple[int, int]]:
-    """Pairs of the first points, where nothing is known: all among as few as possible.
-
-    Examples
-    --------
-    >>> first_pairs(4)
-    [(0, 1), (0, 2), (1, 2), (0, 3)]
-    """
+    """Pairs of the first points, where nothing is known: all among as few as possible."""
     found: list[tuple[int, int]] = []
     later = 1
     while len(found) < count:
@@ -213,12 +133,7 @@ _ALPHA, _NOISE = 0.9, 0.25
 class Foresight(NamedTuple):
     """Shares of all rows after each answer, one draw of answers a line.
 
-    Attributes
-    ----------
-    changed : ndarray of shape (draws, n)
-        Of rows with another class than now.
-    gain : ndarray of shape (draws, n)
-        Growth of the mean probability of the best class.
+    Those with another class than now; growth of the mean probability of the best class.
     """
 
     changed: Floats
@@ -226,34 +141,12 @@ class Foresight(NamedTuple):
 
 
 def influence(graph: Floats, known: Ints, asked: Ints, noise: float = _NOISE) -> Floats:
-    """How much each cell follows the answer at each asked cell.
+    """How much each cell follows the answer at each asked cell: (len(asked), k).
 
     The field has the covariance ``(I - alpha S)^(-1)``, as label spreading has; it is
-    conditioned on the known cells, then on one asked cell after another.
-
-    Parameters
-    ----------
-    graph : ndarray of shape (k, k)
-        Normalized, symmetric.
-    known, asked : ndarray of int
-        Cells.
-    noise : float
-        Variance of an answer, in units of the mean variance.
-
-    Returns
-    -------
-    ndarray of shape (len(asked), k)
-        By how much of the surprise at the asked cell each cell moves.
-
-    Notes
-    -----
+    conditioned on the known cells, then on one asked cell after another.  ``noise`` is the variance
+    of an answer, in units of the mean variance.
     Cost O(k^3 + (len(known) + len(asked)) k^2).
-
-    Examples
-    --------
-    >>> influence(np.zeros((2, 2)), np.array([], int), np.array([0, 0]), noise=1.0)
-    array([[0.5       , 0.        ],
-           [0.33333333, 0.        ]])
     """
     k = len(graph)
     covariance = np.linalg.inv(np.eye(k) - _ALPHA * graph)
@@ -270,28 +163,9 @@ def influence(graph: Floats, known: Ints, asked: Ints, noise: float = _NOISE) ->
 def foresee(
     shares: Floats, mass: Floats, asked: Ints, moves: Floats, draws: int, seed: int
 ) -> Foresight:
-    """Draw answers as the model believes in them, and let them travel.
+    """Draw answers as the model believes in them, and let them travel as :func:`influence` tells.
 
-    Parameters
-    ----------
-    shares : ndarray of shape (k, c)
-        Probabilities of the classes in each cell.
-    mass : ndarray of shape (k,)
-        Rows of each cell.
-    asked : ndarray of shape (n,), int
-        Cells, in order.
-    moves : ndarray of shape (n, k)
-        Of :func:`influence`.
-
-    Notes
-    -----
     Cost O(draws n k c).
-
-    Examples
-    --------
-    >>> sure = foresee(np.array([[1.0, 0.0]]), np.ones(1), np.zeros(1, int), np.ones((1, 1)), 3, 0)
-    >>> float(sure.changed.max()), float(sure.gain.max())
-    (0.0, 0.0)
     """
     rng = np.random.default_rng(seed)
     part = mass / mass.sum()
@@ -374,15 +248,9 @@ class OpenRows:
 
 @dataclass(frozen=True)
 class Cells:
-    """The rows around each prototype.
+    """The rows around each prototype, in the space of all views side by side.
 
-    Attributes
-    ----------
-    space : Space
-        All views side by side.
-    nodes : ndarray of shape (k, q), float64
-    labeled : ndarray of shape (l, q), float64
-        Points whose class is known.
+    ``labeled`` are points whose class is known.
     """
 
     space: Space
@@ -421,13 +289,7 @@ class Cells:
 
 
 def open_for_questions(X: Any, model: LabelSpreading | None) -> OpenRows:
-    """Open data, as a model takes them if there is one; no pass but to count rows.
-
-    Raises
-    ------
-    ValueError
-        For another number of features than the model's, and what is no table of numbers.
-    """
+    """Open data, as a model takes them if there is one; no pass but to count rows."""
     cube = as_cube(X)
     if model is None:
         data = check_rows(BaseEstimator(), X, reset=True)
@@ -451,20 +313,9 @@ def find_cells(
 ) -> Cells:
     """Find prototypes, and what lies around each; two passes.
 
-    Parameters
-    ----------
-    known : ndarray of int64
-        Rows that are not to be asked about, ascending.
-    count : int
-        Of the questions.
-    vain : ndarray of int64, optional
-        Those of them without an answer, ascending.
-
-    Raises
-    ------
-    ValueError
-        If the model was fitted to other rows, or holds labels that X does not have; for NaN
-        and infinity.
+    ``known`` are rows that are not to be asked about, ``vain`` those of them without an answer,
+    both ascending; ``count`` is that of the questions.  ValueError if the model was fitted to other
+    rows, or holds labels that X does not have; for NaN and infinity.
     """
     n_prototypes = _count_prototypes(data.rows.n_rows, count)
     sample = data.sample(sample_size(n_prototypes), seed)

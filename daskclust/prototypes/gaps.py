@@ -45,15 +45,10 @@ _INITIALIZATIONS, _MOST, _COORDINATES = 10, 15, 15
 class GapView:
     """Complete rows in the place of incomplete ones; travels to the workers.
 
-    Parameters
-    ----------
-    center, scale : ndarray of shape (p,), float64
-        For the kernel, rows become ``(x - center) * scale``; for the mixture, a point amid
-        the data; else what is filled in.
-    mixtures : Mixtures or None
-        One model, or an ensemble; None for the means of the columns.
-    basis : ndarray of shape (D, d), float64, or None
-        Of the kernel's coordinates; None for conditional means.
+    For the kernel, rows become ``(x - center) * scale``; for the mixture, ``center`` is a point
+    amid the data; else what is filled in.  ``mixtures`` is one model, or an ensemble; None for the
+    means of the columns.  ``basis`` (D, d) is that of the kernel's coordinates; None for
+    conditional means.
     """
 
     center: Floats
@@ -107,19 +102,8 @@ def views_of_gaps(
 ) -> tuple[str, ...]:
     """Return the views to be used, once it is known whether values are missing.
 
-    Parameters
-    ----------
-    views : str or tuple of str
-        As asked for.
-    names : tuple of str
-        What these are for complete rows.
-    joined : bool
-        Whether views count side by side, in one space.
-
-    Raises
-    ------
-    ValueError
-        If values are missing, and a view that was asked for needs complete rows.
+    ``names`` are the ``views`` asked for, of complete rows; ``joined`` views count side by side, in
+    one space.  ValueError if values are missing, and a view that was asked for needs complete rows.
     """
     if not misses_values(survey):
         return names
@@ -158,14 +142,7 @@ def _find_kernel(x: Floats, seed: int) -> tuple[Mixtures, Floats | None]:
 def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView | None, ...]:
     """Find the parameters of views from a sample; None for views that need complete rows.
 
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-        The sample, NaN where a value is missing, in an order that does not depend on chunks.
-
-    Notes
-    -----
-    Trained by at most 10 000 of the rows, on the client.
+    The sample has an order that does not depend on chunks; at most 10 000 of its rows are used.
     """
     if not set(names) & set(GAP_VIEWS):
         return (None,) * len(names)

@@ -18,25 +18,9 @@ from daskclust._types import Bools, Floats
 
 
 def normalized(graph: Floats, *, loops: bool = False) -> Floats:
-    """Return ``D^(-1/2) A D^(-1/2)`` with D the sums of the rows of A.
+    """Return ``D^(-1/2) A D^(-1/2)`` with D the sums of the rows of A, symmetric and not negative.
 
-    Parameters
-    ----------
-    graph : ndarray of shape (k, k)
-        Symmetric, not negative.
-    loops : bool, default=False
-        Whether the diagonal counts; it is set to zero otherwise.
-
-    Returns
-    -------
-    ndarray of shape (k, k)
-        Rows of isolated nodes are zero.
-
-    Examples
-    --------
-    >>> normalized(np.array([[5.0, 2.0], [2.0, 0.0]]))
-    array([[0., 1.],
-           [1., 0.]])
+    The diagonal is set to zero unless ``loops``; rows of isolated nodes are zero.
     """
     graph = np.array(graph, dtype=np.float64)
     if not loops:
@@ -49,21 +33,9 @@ def normalized(graph: Floats, *, loops: bool = False) -> Floats:
 
 
 def spread(similarity: Floats, seeds: Floats, alpha: float) -> Floats:
-    """Let labels travel along a graph (Zhou et al. 2004): ``(I - alpha S)^(-1) Y``.
+    """Let labels of nodes (k, c) travel along a graph (Zhou et al. 2004): ``(I - alpha S)^(-1) Y``.
 
-    Parameters
-    ----------
-    similarity : ndarray of shape (k, k)
-        See :func:`normalized`: eigenvalues of at most 1.
-    seeds : ndarray of shape (k, c)
-        Labels of the nodes.
-    alpha : float in [0, 1)
-
-    Examples
-    --------
-    >>> spread(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[1.0], [0.0]]), 0.5)
-    array([[1.33333333],
-           [0.66666667]])
+    S is :func:`normalized`, with eigenvalues of at most 1, and alpha below 1.
     """
     return Spreader(similarity, alpha)(seeds)
 
@@ -77,12 +49,10 @@ class Spreader:
         self._factors = lu_factor(system, overwrite_a=True)
 
     def __call__(self, seeds: Floats) -> Floats:
-        """Return what reaches each node."""
         found: Floats = np.maximum(lu_solve(self._factors, seeds), 0.0)
         return found
 
     def of_all(self, seeds: Sequence[Floats]) -> list[Floats]:
-        """Return what reaches each node, of several sets of seeds."""
         if not seeds:
             return []
         widths = [one.shape[1] for one in seeds]
@@ -90,19 +60,7 @@ class Spreader:
 
 
 def unreached(similarity: Floats, labeled: Bools) -> Bools:
-    """Which nodes hang together with no labeled one.
-
-    Parameters
-    ----------
-    similarity : ndarray of shape (k, k)
-    labeled : ndarray of shape (k,), bool
-
-    Examples
-    --------
-    >>> edge = np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 0]])
-    >>> unreached(edge, np.array([True, False, False]))
-    array([False, False,  True])
-    """
+    """Which nodes hang together with no labeled one."""
     count, component = connected_components(csr_matrix(similarity > 0), directed=False)
     reached = np.zeros(count, dtype=bool)
     reached[component[labeled]] = True
@@ -113,12 +71,8 @@ def unreached(similarity: Floats, labeled: Bools) -> Bools:
 class Embedding(NamedTuple):
     """Nodes in the space of leading eigenvectors.
 
-    Attributes
-    ----------
-    values : ndarray of shape (d,)
-        Eigenvalues, the largest first.
-    vectors : ndarray of shape (k, d)
-        Of rows of length 1; the largest entry of each eigenvector is positive.
+    Eigenvalues come with the largest first; rows of ``vectors`` (k, d) are of length 1, and the
+    largest entry of each eigenvector is positive.
     """
 
     values: Floats
@@ -128,17 +82,10 @@ class Embedding(NamedTuple):
 def embed(similarity: Floats, n_dimensions: int, regularization: float) -> Embedding:
     """Embed nodes spectrally (Ng, Jordan & Weiss 2002), with a weak tie between all nodes.
 
-    Parameters
-    ----------
-    similarity : ndarray of shape (k, k)
-        Normalized, so that nodes of few rows are not drowned by the ties.
-    regularization : float
-        Sum of the ties of a node, in units of the mean degree (Amini et al. 2013):
-        without it small groups that hang by a thread take the eigenvectors.
-
-    Notes
-    -----
-    Nodes are worked out from the lower triangle, without a random start.
+    The graph is normalized, so that nodes of few rows are not drowned by the ties.
+    ``regularization`` is the sum of the ties of a node, in units of the mean degree (Amini et al.
+    2013): without it small groups that hang by a thread take the eigenvectors.  Nodes are worked
+    out from the lower triangle, without a random start.
     """
     tied = similarity + regularization * similarity.sum() / len(similarity) ** 2
     values, vectors = eigh(
@@ -153,22 +100,11 @@ def embed(similarity: Floats, n_dimensions: int, regularization: float) -> Embed
 
 
 def propagate_pairs(similarity: Floats, pairs: Floats, alpha: float) -> Floats:
-    """Bend a graph by constraints between nodes (E2CP; Lu & Peng 2013).
+    """Bend a normalized graph by constraints between nodes (E2CP; Lu & Peng 2013).
 
-    Parameters
-    ----------
-    similarity : ndarray of shape (k, k)
-        Normalized.
-    pairs : ndarray of shape (k, k)
-        Symmetric: positive where nodes are to stay together, negative where apart.
-    alpha : float in (0, 1)
-        How far constraints travel.
-
-    Returns
-    -------
-    ndarray of shape (k, k)
-        Similarities in [0, 1]: nearer to 1 for nodes tied by the constraints, nearer to
-        0 for those kept apart.  Not normalized.
+    ``pairs`` are symmetric: positive where nodes are to stay together, negative where apart;
+    ``alpha`` is how far constraints travel.  Returned are similarities in [0, 1], not normalized:
+    nearer to 1 for nodes tied by the constraints, nearer to 0 for those kept apart.
     """
     system = -alpha * similarity
     system[np.diag_indices_from(system)] += 1.0

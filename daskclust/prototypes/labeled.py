@@ -17,21 +17,9 @@ from daskclust.reduction import RowLabels
 
 
 class RowNodes:
-    """Different rows that become nodes, in an order of their values.
+    """Different rows of positive weight that become nodes, in an order of their values.
 
-    Parameters
-    ----------
-    x : ndarray of shape (m, p)
-    weight : ndarray of shape (m,)
-        Positive.
-
-    Attributes
-    ----------
-    x : ndarray of shape (k, p)
-        Each once.
-    node : ndarray of shape (m,), int
-        Node of each row.
-    weight : ndarray of shape (k,)
+    ``x`` (k, p) has each once, ``node`` (m,) the node of each row, ``weight`` (k,) the sums.
     """
 
     def __init__(self, x: Array, weight: Floats) -> None:
@@ -70,18 +58,9 @@ NODES_A_PROTOTYPE, REFERENCES_A_PAIR = 2, 1 / 2
 class LabelPlan:
     """The treatment of the labeled rows.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (m,), int64
-        Those that are fetched, ascending.
-    codes : ndarray of shape (m,), int32
-    is_node : ndarray of shape (m,), bool
-        The others are references only.
-    others : RowLabels or None
-        All that are no nodes; None where all are.
-    x, weights, labels
-        Values of the fetched rows, weights of their classes, all labels as given; known
-        after the fetch.
+    ``rows`` and ``codes`` are those that are fetched, ascending; those that are no nodes are
+    references only.  ``others`` are all that are no nodes; None where all are.  Values of the
+    fetched rows, weights of their classes and all labels as given are known after the fetch.
     """
 
     rows: Ints
@@ -93,18 +72,7 @@ class LabelPlan:
     labels: PartialLabels | None = None
 
     def present(self, x: Array, weight: Floats) -> tuple[LabelPlan, Array, Floats]:
-        """Leave out rows of weight 0.
-
-        Raises
-        ------
-        ConstraintError
-            If none is left.
-
-        Warns
-        -----
-        ConstraintWarning
-            If there are such rows.
-        """
+        """Leave out rows of weight 0 with a warning; ConstraintError if none is left."""
         kept = weight > 0
         if kept.all():
             return self, x, weight
@@ -152,12 +120,8 @@ def plan_labels(
 ) -> LabelPlan:
     """Decide what becomes of the labeled rows, by their number.
 
-    Parameters
-    ----------
-    n_prototypes : int
-        As asked for.
-    places : callable(rows) -> ndarray of int64, optional
-        Of pixels, whose row numbers depend on the chunks.
+    ``n_prototypes`` is as asked for; ``places`` are those of pixels, whose row numbers depend on
+    the chunks.
     """
     count, n_classes = len(labels.rows), labels.n_classes
     n_nodes = max(NODES_A_PROTOTYPE * n_prototypes, n_classes)

@@ -40,14 +40,7 @@ _RELATIVE_GAIN = 1e-9
 
 
 def squared_distances(a: Array, b: Array) -> Floats:
-    """Squared distances of all rows of a to all rows of b, by a matrix product.
-
-    Examples
-    --------
-    >>> squared_distances(np.array([[0.0], [3.0]]), np.array([[1.0]]))
-    array([[1.],
-           [4.]])
-    """
+    """Squared distances of all rows of a to all rows of b, by a matrix product."""
     gaps = (a * a).sum(axis=1)[:, None] - 2.0 * (a @ b.T) + (b * b).sum(axis=1)
     found: Floats = np.maximum(gaps, 0.0)
     return found
@@ -55,17 +48,7 @@ def squared_distances(a: Array, b: Array) -> Floats:
 
 @dataclass(frozen=True)
 class KernelRidge:
-    """Scores of classes as sums of Gaussian bumps.
-
-    Parameters
-    ----------
-    points : ndarray of shape (m, q)
-    width : float
-        The bump of a point is ``exp(-d^2 / width)``.
-    weights : ndarray of shape (m, c)
-    ridge : float
-        By which it was fitted.
-    """
+    """Scores of classes as sums of Gaussian bumps ``exp(-d^2 / width)`` of points."""
 
     points: Floats
     width: float
@@ -90,25 +73,8 @@ def fit_again(chosen: KernelRidge, points: Floats, targets: Floats, weight: Floa
 
 
 def fit_ridge(points: Floats, targets: Floats, weight: Floats) -> tuple[KernelRidge, Floats]:
-    """Fit scores to labeled points.
+    """Fit scores to labeled points, different from each other; also return scores without each.
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, q)
-        Different from each other.
-    targets : ndarray of shape (m, c)
-        Shares of the classes.
-    weight : ndarray of shape (m,)
-        Of the points; positive.
-
-    Returns
-    -------
-    ridge : KernelRidge
-    left_out : ndarray of shape (m, c)
-        Scores of each point when it is left out, in [0, 1].
-
-    Notes
-    -----
     The squared error on each point left out is known in closed form from one
     decomposition a width; the pair of width and ridge of least error is taken.  Cost
     O(m^3), with 8 widths.
@@ -145,22 +111,7 @@ def near_weights(distances: Floats) -> Floats:
     """Weights of all neighbors but the last, which they are measured by.
 
     ``1 - d_j^2 / d_m^2``, scaled to a sum of 1: a neighbor's weight fades to 0 where the
-    next one takes its place, so that nothing jumps.
-
-    Parameters
-    ----------
-    distances : ndarray of shape (n, m + 1), float64
-        Squared, ascending.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-
-    Examples
-    --------
-    >>> near_weights(np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]))
-    array([[0.66666667, 0.33333333],
-           [0.5       , 0.5       ]])
+    next one takes its place, so that nothing jumps.  Squared distances ascend.
     """
     present = np.isfinite(distances)
     # Where there is no next one, the last there is; it counts for nothing then.
@@ -175,16 +126,9 @@ def near_weights(distances: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class References:
-    """Labeled points, sorted by their nearest prototype.
+    """Labeled points, sorted by their nearest prototype: ``starts[i]:starts[i + 1]``.
 
-    Parameters
-    ----------
-    points : ndarray of shape (m, q), float64
-    starts : ndarray of shape (prototypes + 1,), int64
-    shares : ndarray of shape (m, c), float64
-        Shares of the classes.
-    order : ndarray of shape (m,), int
-        Number of each point before they were sorted.
+    ``order`` is the number of each point before they were sorted.
     """
 
     points: Floats
@@ -208,14 +152,8 @@ class References:
     def posterior(self, z: Floats, prototypes: Floats, own: Ints | None = None) -> Floats:
         """Shares of the classes among the nearest labeled points of each row.
 
-        Rows without labeled points in the cells around them get zeros.
-
-        Parameters
-        ----------
-        z : ndarray of shape (n, q)
-        prototypes : ndarray of shape (k, q)
-        own : ndarray of shape (n,), int64, optional
-            The point that a row itself is, which does not vote.
+        Rows without labeled points in the cells around them get zeros.  The point that a row is
+        itself, ``own``, does not vote.
         """
         cells, _ = nearest_several(z, prototypes, min(_CELLS, len(prototypes)))
         indices, distances = nearest_in_cells(z, self.points, self.starts, cells, _VOTERS + 1, own)
@@ -227,18 +165,7 @@ class References:
 def best_share(graph: Floats, neighbors: Floats, classes: Floats) -> float:
     """Return the share of the nearest neighbors that makes known classes the most likely.
 
-    Parameters
-    ----------
-    graph, neighbors : ndarray of shape (m, c)
-        Probabilities of two classifiers, for rows that neither has seen.
-    classes : ndarray of shape (m, c)
-        Shares of the classes, known.
-
-    Examples
-    --------
-    >>> right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
-    >>> best_share(wrong, right, right), best_share(right, wrong, right)
-    (1.0, 0.0)
+    Both probabilities are of rows that neither classifier has seen.
     """
     even = _DOUBT / classes.shape[1]
     losses = []
@@ -335,7 +262,6 @@ class Trees:
         )
 
     def predict_proba(self, X: Array) -> Floats:
-        """Return the probabilities of the model's classes, (n, c)."""
         parts = (self.children, self.features, self.thresholds, self.gaps_left, self.shares)
         return leaf_shares(np.asarray(X), self.roots, *parts)
 
@@ -383,7 +309,6 @@ class Linear:
         return cls(weights, offsets, columns, n_classes)
 
     def predict_proba(self, X: Array) -> Floats:
-        """Return the probabilities of the model's classes, (n, c)."""
         own = softmax(np.asarray(X, np.float64) @ self.weights.T + self.offsets, axis=1)
         return _placed(own, self.columns, self.n_classes)
 
@@ -402,7 +327,6 @@ class Foreign:
     n_classes: int
 
     def predict_proba(self, X: Array) -> Floats:
-        """Return the probabilities of the model's classes, (n, c)."""
         found = self.classifier.predict_proba(X)
         if not np.isfinite(found).all():
             row = int(np.argmin(np.isfinite(found).all(axis=1)))
@@ -496,30 +420,15 @@ def as_classifier(classifier: Any, seed: int, n_features: int) -> Any:
 
 
 def takes_missing(classifier: Any) -> bool:
-    """Whether a classifier takes NaN."""
     return bool(get_tags(classifier).input_tags.allow_nan)
 
 
 def teach(
     classifier: Any, x: Array, codes: NDArray[Any], weight: Floats, classes: Array
 ) -> tuple[Any, Learned]:
-    """Fit a classifier to labeled rows.
+    """Fit a copy of a classifier to labeled rows; also return what rows are judged by.
 
-    Parameters
-    ----------
-    classifier : object
-        Of :func:`as_classifier`; a copy of it is fitted.
-    x : ndarray of shape (m, p)
-    codes : ndarray of shape (m,), int
-        Places in ``classes``; two or more different ones.
-    weight : ndarray of shape (m,)
-        Positive.
-    classes : ndarray of shape (c,)
-
-    Returns
-    -------
-    fitted, learned
-        The fitted classifier, and what rows are judged by.
+    ``codes`` are places in ``classes``, two or more different ones.
     """
     fitted = clone(classifier)
     options: dict[str, Any] = {}

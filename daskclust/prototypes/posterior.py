@@ -25,29 +25,14 @@ _SLICE = 2048
 
 @dataclass(frozen=True)
 class RowFunction:
-    """A function of rows that checks their values first.
-
-    Parameters
-    ----------
-    function : callable(x) -> ndarray
-    dtype : numpy.dtype
-        In which rows are taken.
-    gaps : bool
-        Whether rows may miss values.
-    """
+    """A function of rows, taken in a dtype, that checks their values first."""
 
     function: Callable[[Array], Array]
     dtype: np.dtype[Any]
     gaps: bool = False
 
     def __call__(self, x: Array, start: int) -> Array:
-        """Apply the function to a block whose first row has this number.
-
-        Raises
-        ------
-        ValueError
-            For infinity, and for NaN unless rows may miss values.
-        """
+        """Apply the function to a block whose first row has this number."""
         x = as_matrix(x, self.dtype)
         check_block(x, start, missing=self.gaps)
         return self.function(x)
@@ -55,13 +40,7 @@ class RowFunction:
 
 @dataclass(frozen=True)
 class Nearness:
-    """Minus the distances of rows to their nearest nodes, on average over the views.
-
-    Parameters
-    ----------
-    views : sequence of (callable(x) -> ndarray, ndarray of shape (k, q))
-        Spaces with their nodes.
-    """
+    """Minus the distances of rows to their nearest nodes, on average over the views."""
 
     views: Sequence[tuple[Callable[[Array], Floats], Floats]]
 
@@ -78,26 +57,7 @@ class Nearness:
 
 
 def near_values(z: Floats, nodes: Floats, values: Floats, n_neighbors: int) -> Floats:
-    """Return what rows are given by their nearest nodes, the nearer ones weighing more.
-
-    Parameters
-    ----------
-    z : ndarray of shape (n, q)
-    nodes : ndarray of shape (k, q)
-    values : ndarray of shape (k, c)
-        Of the nodes.
-
-    Returns
-    -------
-    ndarray of shape (n, c)
-
-    Examples
-    --------
-    >>> nodes = np.array([[0.0], [1.0], [4.0]])
-    >>> near_values(np.array([[0.5], [4.0]]), nodes, np.array([[0.0], [1.0], [9.0]]), 1)
-    array([[0.],
-           [9.]])
-    """
+    """Return what rows are given by their nearest nodes, the nearer ones weighing more: (n, c)."""
     count = min(n_neighbors + 1, len(nodes))
     indices, distances = nearest_several(z, nodes, count)
     if count == 1:
@@ -117,27 +77,14 @@ _DIGITS = 12
 
 
 def shares(scores: Floats) -> Floats:
-    """Return rows scaled to a sum of 1; even shares where all scores are 0.
-
-    Examples
-    --------
-    >>> shares(np.array([[1.0, 3.0], [0.0, 0.0]]))
-    array([[0.25, 0.75],
-           [0.5 , 0.5 ]])
-    """
+    """Return rows scaled to a sum of 1; even shares where all scores are 0."""
     total = scores.sum(axis=1, keepdims=True)
     even = np.full_like(scores, 1.0 / max(scores.shape[1], 1))
     return np.divide(scores, total, out=even, where=total > 0)
 
 
 def sharpened(found: Floats, power: float) -> Floats:
-    """Return shares raised to a power, and scaled to a sum of 1 again.
-
-    Examples
-    --------
-    >>> sharpened(np.array([[0.75, 0.25]]), 2.0)
-    array([[0.9, 0.1]])
-    """
+    """Return shares raised to a power, and scaled to a sum of 1 again."""
     return shares(found**power)
 
 
@@ -148,27 +95,16 @@ def surely(found: Floats) -> Floats:
 
 
 def mixed(weights: tuple[float, float], spread: Floats, classifier: Floats) -> Floats:
-    """Return probabilities in proportion to the product of powers of both parts.
-
-    Examples
-    --------
-    >>> mixed((1.0, 2.0), np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]]))
-    array([[0.1, 0.9]])
-    """
+    """Return probabilities in proportion to the product of powers of both parts."""
     one, other = weights
     return shares(surely(spread) ** one * surely(classifier) ** other)
 
 
 @dataclass(frozen=True)
 class Balance:
-    """How spreading and kernel ridge are joined.
+    """How spreading and kernel ridge, whose shares are raised to powers first, are joined.
 
-    Parameters
-    ----------
-    ridge_share : float
-        Weight of the ridge beside the spreading, whose weight is 1.
-    spread_power, ridge_power : float
-        To which the shares of either are raised first.
+    ``ridge_share`` is the weight of the ridge beside the spreading, whose weight is 1.
     """
 
     ridge_share: float = 0.7
@@ -184,23 +120,16 @@ class Balance:
         return float(np.clip((self.ridge_share - LEAST) / (MOST - LEAST), 0.0, 1.0))
 
     def __call__(self, spread: Floats, ridge: Floats) -> Floats:
-        """Return the shares of both joined."""
         sure = self.ridge_share * sharpened(shares(ridge), self.ridge_power)
         return shares(sharpened(spread, self.spread_power) + sure)
 
 
 @dataclass(frozen=True)
 class NodeShares:
-    """Classes of the nodes of one graph.
+    """Nodes of one graph, the prototypes first, and their classes (k, c).
 
-    Parameters
-    ----------
-    nodes : ndarray of shape (k, q), float64
-        The prototypes, then the labeled nodes.
-    shares : ndarray of shape (k, c), float64
-        By the labels that have travelled.
-    settled : ndarray of shape (k, c), float64
-        By these and the ridge, after both have settled on the graph.
+    ``shares`` are by the labels that have travelled; ``settled`` by these and the ridge, after both
+    have settled on the graph.
     """
 
     nodes: Floats
@@ -213,12 +142,8 @@ class NodeShares:
 class SpacePosterior:
     """Classes of rows in one space.
 
-    Parameters
-    ----------
-    graphs : tuple of NodeShares
-        One for each set of prototypes; they count alike.
-    references : References or None
-        Where there are more labels than nodes.
+    There is a graph for each set of prototypes; they count alike.  ``references`` are there where
+    there are more labels than nodes.
     """
 
     space: Space
@@ -229,12 +154,10 @@ class SpacePosterior:
 
     @property
     def nodes(self) -> Floats:
-        """The prototypes of the first set, then the labeled nodes."""
         return self.graphs[0].nodes
 
     @property
     def n_prototypes(self) -> int:
-        """Of the first set."""
         return self.graphs[0].n_prototypes
 
     def graph(self, z: Floats, n_neighbors: int) -> Floats:
@@ -262,12 +185,8 @@ class SpacePosterior:
 class Posterior:
     """Classes of rows in all spaces, which count alike; travels to the workers.
 
-    Parameters
-    ----------
-    neighbor_share : float in [0, 1]
-        Of the nearest labeled rows, where there are more labels than nodes.
-    weights : (float, float)
-        Of the spread labels and of the classifier.
+    ``neighbor_share`` is that of the nearest labeled rows, where there are more labels than nodes;
+    ``weights`` are those of the spread labels and of the classifier.
     """
 
     spaces: tuple[SpacePosterior, ...]
@@ -278,7 +197,6 @@ class Posterior:
 
     @property
     def balance(self) -> Balance:
-        """How spreading and ridge are joined, the same in all spaces."""
         return self.spaces[0].balance
 
     def __call__(self, x: Array, own: Ints | None = None) -> Floats:
@@ -323,7 +241,6 @@ class MostProbable:
     classes: Array
 
     def __call__(self, x: Array) -> Array:
-        """Return classes, (n,)."""
         return np.asarray(self.classes[self.posterior(x).argmax(axis=1)])
 
 
@@ -411,15 +328,7 @@ def check_stored(stored: Mapping[str, Any], n_views: int, n_classes: int) -> Non
 
 
 def restore_posterior(stored: Mapping[str, Any], space: Space, n_neighbors: int) -> Posterior:
-    """Make a posterior of the attributes of a model.
-
-    Parameters
-    ----------
-    stored : mapping
-        See :func:`store_posterior`, among others.
-    space : Space
-        All views.
-    """
+    """Make a posterior of the attributes of a model, in the space of all views."""
     sizes = stored["_n_prototypes"] + stored["_n_labeled"]
     parts = zip(
         split(stored["_nodes"], sizes),

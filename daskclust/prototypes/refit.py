@@ -60,19 +60,8 @@ class KeptGraph:
 
     Labels are spread as :class:`LabelSpreading` does it without a classifier, on a graph that is
     counted on the sample.  Where the sample is all rows, the graph is that of the estimator.
-
-    Attributes
-    ----------
-    problem : SpreadingProblem
-        Without labels.
-    state : PrototypeState
-        Without counts.
-    model : LabelSpreading
-        The parameters.
-    rows : _Seen
-        The sample.
-    pairs : tuple of _Seen
-        Both ends of pairs of adjacent pixels; none of a table.
+    ``problem`` has no labels, ``state`` no counts; ``pairs`` are both ends of pairs of adjacent
+    pixels, none of a table.
     """
 
     problem: SpreadingProblem
@@ -119,20 +108,10 @@ class KeptGraph:
         return cls(problem, state, model, seen(sample.x, CONNECTED), pairs)
 
     def spread(self, x: Array, codes: Ints, n_classes: int) -> Posterior:
-        """Let the labels of some rows travel.
+        """Let the labels of some rows travel, of classes in [0, n_classes).
 
-        Parameters
-        ----------
-        x : ndarray of shape (m, p)
-            The rows; at least one.
-        codes : ndarray of shape (m,), int
-            Classes, in [0, n_classes).
-        n_classes : int
-
-        Notes
-        -----
-        Cost, for s sets of k prototypes and a sample of n rows: O(s (k + m)^3 + n m) time.
-        Nothing depends on the number of rows of the data.
+        Cost, for s sets of k prototypes, m labels and a sample of n rows: O(s (k + m)^3 + n m)
+        time. Nothing depends on the number of rows of the data.
         """
         nodes = RowNodes(x, np.ones(len(x)))
         seeds = nodes.sums(np.eye(n_classes)[codes])

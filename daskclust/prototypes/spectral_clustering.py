@@ -44,20 +44,9 @@ from daskclust.starts.sampled import recluster
 class NodePairs:
     """Constraints, and the rows that they touch.
 
-    Attributes
-    ----------
-    constraints : PairwiseConstraints
-        Explicit pairs only.
-    plan : LabelPlan
-        Of the labeled rows; the pairs that they imply are not listed.
-    must_weight, cannot_weight : float
-        Of implied pairs.
-    rows : ndarray of shape (m,), int64
-        All that are fetched.
-    x : ndarray of shape (m, p)
-    is_node : ndarray of shape (m,), bool
-    nodes : RowNodes
-        Of the rows that are nodes.
+    ``constraints`` are explicit pairs only; the pairs that labels of the ``plan`` imply, of the two
+    weights, are not listed.  ``rows`` (m,) are all that are fetched, ``nodes`` those that are
+    nodes.
     """
 
     constraints: PairwiseConstraints
@@ -124,18 +113,10 @@ class NodePairs:
         return node
 
     def matrix(self, space: Space, prototypes: Floats, classes: Floats) -> Floats:
-        """Return what nodes are to each other: positive together, negative apart.
+        """Return what nodes are to each other, in [-1, 1]: positive together, negative apart.
 
-        Parameters
-        ----------
-        prototypes : ndarray of shape (k, q)
-        classes : ndarray of shape (k, c)
-            Weights of labeled rows that are not fetched, by their nearest prototype.
-
-        Returns
-        -------
-        ndarray of shape (k + nodes, k + nodes)
-            In [-1, 1].
+        ``classes`` (k, c) are weights of labeled rows that are not fetched, by their nearest
+        prototype.
         """
         n = len(prototypes) + len(self.nodes.x)
         node = self._node_of(space, prototypes)
@@ -178,22 +159,9 @@ def cluster_nodes(
 ) -> tuple[Embedding, Ints]:
     """Embed nodes by the leading eigenvectors of their graph, and cluster them there.
 
-    Parameters
-    ----------
-    near : ndarray of shape (k, k)
-        Rows that have both nodes among their nearest ones.
-    n_near : int
-        How many nearest ones.
-    wanted : ndarray of shape (k, k), optional
-        Constraints between the nodes, see :func:`propagate_pairs`.
-
-    Returns
-    -------
-    clusters : ndarray of shape (k,), int64
-
-    Notes
-    -----
-    O(k^3) time, a few matrices of ``8 k^2`` bytes.
+    ``near`` (k, k) are rows that have both nodes among their ``n_near`` nearest ones; ``wanted``
+    are constraints between the nodes, see :func:`propagate_pairs`.  O(k^3) time, a few matrices of
+    ``8 k^2`` bytes.
     """
     # A row near a node counts for each of the other nodes that it is near to.
     mass = near.sum(axis=1) / max(min(n_near, len(near)) - 1, 1)
@@ -210,13 +178,7 @@ def cluster_nodes(
 
 @dataclass(frozen=True)
 class ClusterVote:
-    """Clusters of rows, by vote of their nearest nodes; travels to the workers.
-
-    Parameters
-    ----------
-    nodes : ndarray of shape (k, q)
-    clusters : ndarray of shape (k,), int
-    """
+    """Clusters of rows, by vote of their nearest nodes; travels to the workers."""
 
     space: Space
     nodes: Floats

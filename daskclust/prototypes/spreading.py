@@ -47,15 +47,7 @@ _NO_SAY = 0.1
 
 @dataclass(frozen=True)
 class Fold:
-    """Labels that are left out together.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (m,), bool
-        Out of the fetched rows.
-    points : ndarray of shape (m,), bool
-        Out of the different ones.
-    """
+    """Labels that are left out together: of the fetched rows, and of the different ones."""
 
     rows: Bools
     points: Bools
@@ -65,13 +57,9 @@ class Fold:
 class Mixture:
     """How much of either part there is.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (2,)
-        Of the spread labels and of the classifier.
-    losses : dict of str to float
-        Mean log loss of the labels left out, by ``"spread"``, ``"classifier"`` and
-        ``"mixture"``; NaN where none could be left out.
+    ``weights`` are those of the spread labels and of the classifier; ``losses`` the mean log loss
+    of the labels left out, by ``"spread"``, ``"classifier"`` and ``"mixture"``; NaN where none
+    could be.
     """
 
     weights: Floats
@@ -87,23 +75,9 @@ class Mixture:
 class Lesson:
     """Labeled rows that teach a classifier, and folds of them.
 
-    Parameters
-    ----------
-    plan : LabelPlan
-        With the values of the rows.
-    classifier : object
-        Of scikit-learn; not fitted.
-
-    Attributes
-    ----------
-    points : RowNodes
-        The different rows.
-    known : ndarray of shape (k, c)
-        Shares of the classes of each.
-    folds : list of Fold
-        Empty where fewer than two classes have two different rows.
-    n_labels, n_taught : int
-        Labeled rows that were given, and those that teach.
+    ``points`` are the different rows, ``known`` (k, c) shares of the classes of each; ``folds`` are
+    empty where fewer than two classes have two different rows.  ``n_labels`` rows were given, and
+    ``n_taught`` teach.
     """
 
     def __init__(self, plan: LabelPlan, classifier: Any, seed: int) -> None:
@@ -156,12 +130,8 @@ class Lesson:
     def weigh(self, spread: list[Floats], learned: list[Any]) -> Mixture:
         """Weigh both parts by what they say of the folds.
 
-        Parameters
-        ----------
-        spread : list of ndarray of shape (m, c)
-            Probabilities of the points of each fold, by the labels of the others.
-        learned : list of Learned
-            What the classifier has learned without each fold.
+        ``spread`` are probabilities of the points of each fold, by the labels of the others;
+        ``learned`` what the classifier has learned without each fold.
         """
         parts = [
             one.predict_proba(self.points.x[fold.points])
@@ -180,26 +150,9 @@ class Lesson:
 def mix(spread: Floats, classifier: Floats, known: Floats, weight: Floats) -> Mixture:
     """Choose the weights that make labels left out the most likely, drawn to the graph alone.
 
-    Parameters
-    ----------
-    spread, classifier : ndarray of shape (m, c)
-        Probabilities of the classes of labeled rows, each without its label.
-    known : ndarray of shape (m, c)
-        Shares of the classes.
-    weight : ndarray of shape (m,)
-        1 on average.
-
-    Notes
-    -----
-    The log loss is convex in the weights, and so is the square of their distance to (1, 0).
-
-    Examples
-    --------
-    >>> right, even, ones = np.eye(2)[[0, 1] * 20], np.full((40, 2), 0.5), np.ones(40)
-    >>> float(mix(right, even, right, ones).weights[1])
-    0.0
-    >>> bool(mix(even, right, right, ones).weights[1] > 0.5)
-    True
+    ``spread`` and ``classifier`` are probabilities of labeled rows, each without its label,
+    ``known`` the shares of their classes; weights are 1 on average. The log loss is convex in the
+    weights, and so is the square of their distance to (1, 0).
     """
     parts = np.stack([np.log(surely(spread)), np.log(surely(classifier))])
 
@@ -228,20 +181,7 @@ def mix(spread: Floats, classifier: Floats, known: Floats, weight: Floats) -> Mi
 
 
 def advice(mixture: Mixture, name: str, n_labels: int, n_taught: int) -> str:
-    """Say which part knows more, and which rows to label next.
-
-    Parameters
-    ----------
-    name : str
-        "trees", or how else to call the classifier.
-    n_labels, n_taught : int
-        Labeled rows that were given, and those that taught the classifier.
-
-    Examples
-    --------
-    >>> advice(Mixture.untried(), "trees", 2, 2)
-    'Too few labels to weigh trees: give two or more of each of two classes.'
-    """
+    """Say which part knows more, and which rows to label next."""
     spread, other = mixture.weights.tolist()
     losses, upper = mixture.losses, name[0].upper() + name[1:]
     know, add, were = ("know", "add", "were") if name == "trees" else ("knows", "adds", "was")
@@ -282,19 +222,6 @@ def weighed(given: Floats, totals: Floats) -> Floats:
 
     A class with less than half the mean number of labels counts in proportion to them: else
     its one label would outweigh the many beside it.
-
-    Parameters
-    ----------
-    given : ndarray of shape (k, c)
-    totals : ndarray of shape (c,) or (k, c)
-        Weight of the labels of each class.
-
-    Examples
-    --------
-    >>> weighed(np.array([[4.0, 3.0]]), np.array([4.0, 3.0]))
-    array([[1., 1.]])
-    >>> weighed(np.array([[19.0, 1.0]]), np.array([19.0, 1.0]))
-    array([[1. , 0.2]])
     """
     mean = totals.mean(axis=-1, keepdims=True)
     least = np.maximum(totals, _RARE * mean)
@@ -304,23 +231,8 @@ def weighed(given: Floats, totals: Floats) -> Floats:
 def spread_left_out(reached: Floats, loops: Floats, seeds: Floats, totals: Floats) -> Floats:
     """Shares of the classes at each labeled node, by the labels of the other nodes.
 
-    Parameters
-    ----------
-    reached : ndarray of shape (m, c)
-        What reaches the nodes of all labels.
-    loops : ndarray of shape (m,)
-        What comes back to a node of its own label.
-    seeds : ndarray of shape (m, c)
-        Weights of the labels.
-    totals : ndarray of shape (c,)
-        The same of all nodes.
-
-    Examples
-    --------
-    >>> reached = np.array([[1.0, 0.5], [0.5, 1.0]])
-    >>> spread_left_out(reached, np.ones(2), np.eye(2), np.ones(2))
-    array([[0., 1.],
-           [1., 0.]])
+    ``reached`` (m, c) is what reaches the nodes of all labels, ``loops`` (m,) what comes back to a
+    node of its own label, ``seeds`` the weights of the labels.
     """
     others = np.maximum(reached - loops[:, None] * seeds, 0.0)
     # Without the node itself, its class has fewer labels to be shared by.
@@ -330,17 +242,7 @@ def spread_left_out(reached: Floats, loops: Floats, seeds: Floats, totals: Float
 def balanced_loss(found: Floats, seeds: Floats) -> float:
     """Mean log loss over the classes; classes of a single label do not count.
 
-    Parameters
-    ----------
-    found : ndarray of shape (m, c)
-        Shares of the classes, without the node itself.
-    seeds : ndarray of shape (m, c)
-        Weights of the labels.
-
-    Examples
-    --------
-    >>> round(balanced_loss(np.full((4, 2), 0.5), np.eye(2)[[0, 0, 1, 1]]), 4)
-    0.6931
+    Shares of each labeled node are found without the node itself.
     """
     totals = seeds.sum(axis=0)
     counted = np.where(seeds < totals, seeds / np.maximum(totals, 1e-300), 0.0)
@@ -351,35 +253,14 @@ def balanced_loss(found: Floats, seeds: Floats) -> float:
 
 
 def ridge_share(spread_loss: float, ridge_loss: float, n_labels: int) -> float:
-    """Return the weight of the ridge beside the spreading, whose weight is 1.
-
-    Examples
-    --------
-    >>> ridge_share(0.5, 0.5, 100), ridge_share(0.2, 0.9, 100), ridge_share(0.9, 0.2, 100)
-    (0.7, 0.35, 1.2)
-    """
+    """Return the weight of the ridge beside the spreading, whose weight is 1."""
     lean = np.clip(np.sqrt(n_labels) * (spread_loss - ridge_loss), -_FAR, _FAR)
     # Rounded: the last bits of a loss must not show.
     return round(float(np.clip(_EVEN * np.exp(lean), LEAST, MOST)), 6)
 
 
 def best_power(left_out: Sequence[Floats], seeds: Floats) -> tuple[float, float]:
-    """Return the power of shares that makes labels the most likely, and its loss.
-
-    Parameters
-    ----------
-    left_out : sequence of ndarray of shape (m, c)
-        Shares of the classes of each label by the others, in each view.
-    seeds : ndarray of shape (m, c)
-
-    Examples
-    --------
-    >>> timid = np.array([[0.6, 0.4], [0.6, 0.4], [0.4, 0.6], [0.4, 0.6]])
-    >>> best_power([timid], np.eye(2)[[0, 0, 1, 1]])[0]
-    6.0
-    >>> best_power([timid], np.eye(2)[[0, 1, 0, 1]])[0]
-    1.0
-    """
+    """Return the power of shares that makes labels the most likely, and its loss."""
     losses = [
         np.mean([balanced_loss(sharpened(own, power), seeds) for own in left_out])
         for power in _POWERS
@@ -389,14 +270,7 @@ def best_power(left_out: Sequence[Floats], seeds: Floats) -> tuple[float, float]
 
 
 def balance(spread: Sequence[Floats], ridge: Sequence[Floats], seeds: Floats) -> Balance:
-    """Decide how spreading and ridge are joined.
-
-    Parameters
-    ----------
-    spread, ridge : sequence of ndarray of shape (m, c)
-        Shares of the classes of each label by the others, in each view.
-    seeds : ndarray of shape (m, c)
-    """
+    """Decide how spreading and ridge are joined, by the shares of each label by the others."""
     spread_power, by_spread = best_power(spread, seeds)
     ridge_power, by_ridge = best_power(ridge, seeds)
     share = ridge_share(by_spread, by_ridge, len(seeds))
@@ -412,14 +286,9 @@ _TRIED_REFERENCES = 4096
 
 @dataclass(frozen=True)
 class SpreadingProblem(PrototypeProblem):
-    """The labeled rows, with what any fit on prototypes needs.
+    """The labeled rows that are nodes, with what any fit on prototypes needs.
 
-    Parameters
-    ----------
-    nodes_of : RowNodes
-        Labeled rows that are nodes.
-    seeds : ndarray of shape (k, c)
-        Weights of the classes of these nodes.
+    ``seeds`` (k, c) are the weights of the classes of these nodes.
     """
 
     plan: LabelPlan
@@ -430,14 +299,9 @@ class SpreadingProblem(PrototypeProblem):
 class SpreadLabels(NamedTuple):
     """Labels after spreading.
 
-    Attributes
-    ----------
-    missed_nodes : list of int
-        Nodes of each graph that no label reaches: sets of prototypes, view by view.
-    missed_rows : list of float
-        Weight of the rows that lie between these.
-    without : list of Posterior
-        By the labels that are not in each fold.
+    ``missed_nodes`` are nodes of each graph that no label reaches, sets of prototypes view by view,
+    ``missed_rows`` the weight of the rows that lie between them; ``without`` are posteriors by the
+    labels that are not in each fold.
     """
 
     posterior: Posterior
@@ -449,18 +313,9 @@ class SpreadLabels(NamedTuple):
 class _Travelled(NamedTuple):
     """Labels that have travelled along one graph.
 
-    Attributes
-    ----------
-    shares : ndarray of shape (k, c)
-        Of the classes at the nodes.
-    lost : ndarray of shape (k,), bool
-        Nodes that no label reaches.
-    lost_rows : float
-        Weight of the rows that lie between these.
-    left_out : ndarray of shape (m, c)
-        Shares at the labeled nodes by the labels of the others.
-    without : list of ndarray of shape (k, c)
-        Shares by the labels that are not in each fold.
+    ``lost`` (k,) are nodes that no label reaches, ``lost_rows`` the weight of the rows between
+    these; ``left_out`` (m, c) shares at the labeled nodes by the labels of the others, ``without``
+    shares by the labels that are not in each fold.
     """
 
     shares: Floats
@@ -472,18 +327,9 @@ class _Travelled(NamedTuple):
 
 @dataclass(frozen=True)
 class _Rest:
-    """The labels that are not in a fold.
+    """The labels that are not in a fold: the labeled nodes ``kept``, and their ``seeds``.
 
-    Attributes
-    ----------
-    kept : ndarray of shape (m,), bool
-        Labeled nodes.
-    seeds : ndarray of shape (m, c)
-        Of these; 0 of the others.
-    x : ndarray of shape (r, p)
-        Rows of the fold that are no nodes.
-    weights : ndarray of shape (r, c)
-        Of their classes.
+    ``x`` are rows of the fold that are no nodes, ``weights`` those of their classes.
     """
 
     kept: Bools
@@ -559,21 +405,8 @@ def settle(
 ) -> list[Floats]:
     """Let what is known of the nodes travel a short way: neighbors that agree prevail.
 
-    Parameters
-    ----------
-    graph : ndarray of shape (k, k)
-        Normalized.
-    found : ndarray of shape (k, c)
-        Shares of the classes at the nodes.
-    seeds : ndarray of shape (m, c)
-        Weights of the classes at the last nodes, whose labels are known; 0 where not.
-    without : sequence of (ndarray, ndarray)
-        The same without each fold.
-
-    Returns
-    -------
-    list of ndarray of shape (k, c)
-        Shares, by all labels and without each fold.
+    ``seeds`` (m, c) are weights of the classes at the last nodes, whose labels are known; 0 where
+    not.  Returned are shares by all labels, and without each fold.
     """
     travels = Spreader(graph, _SETTLING)
     given = [_fixed(found, seeds), *(_fixed(*one) for one in without)]
@@ -598,14 +431,7 @@ def spread_labels(
 ) -> SpreadLabels:
     """Let labels travel in each space, join the kernel ridge at the nodes, and settle.
 
-    Parameters
-    ----------
-    state : PrototypeState
-        With counts.
-    n_neighbors : int
-        Nodes of which a row takes its classes.
-    folds : sequence of Fold
-        Labels to leave out, one fold at a time.
+    The state has counts.  A row takes its classes of ``n_neighbors`` nodes.
     """
     seeds, n_sets = problem.seeds, problem.n_sets
     sizes, nodes = state.sizes.tolist(), problem.nodes(state)

@@ -26,13 +26,7 @@ SAMPLE_ROWS, ROWS_A_PROTOTYPE = 2**16, 64
 
 
 def sample_size(n_prototypes: int) -> int:
-    """Rows of the sample of large data.
-
-    Examples
-    --------
-    >>> sample_size(400), sample_size(2000)
-    (65536, 128000)
-    """
+    """Rows of the sample of large data."""
     return max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
 
 
@@ -65,25 +59,10 @@ def sample_cube(cube: Any, count: int, seed: int) -> SampleRows:
 def find_prototypes(
     z: Floats, weight: Floats, count: int, max_iter: int, seed: int
 ) -> tuple[Floats, int]:
-    """Find prototypes by k-means++ and Lloyd's algorithm.
+    """Find up to ``count`` prototypes by k-means++ and Lloyd's algorithm, and the iterations made.
 
-    Parameters
-    ----------
-    z : ndarray of shape (m, q), float64
-        The sample in one space.
-    weight : ndarray of shape (m,), float64
-    count : int
-        At most m.
-
-    Returns
-    -------
-    prototypes : ndarray of shape (k, q), float64
-        Different from each other, in lexicographic order; fewer than ``count`` where the
-        sample has fewer different rows.
-
-    Notes
-    -----
-    Cost O(m k q) for the start, and for each iteration.
+    They are different from each other, in lexicographic order; fewer where the sample (m, q) has
+    fewer different rows.  Cost O(m k q) for the start, and for each iteration.
     """
     uniforms = np.random.Generator(np.random.Philox(seed)).random(min(count, len(z)))
     # The sample is here: one start by k-means++ takes a third of the time of rounds and of
@@ -102,19 +81,9 @@ def find_prototypes(
 class PrototypeState:
     """State of a fit; arrays of several spaces are stored one after another.
 
-    Attributes
-    ----------
-    units, centers, matrices
-        Of :class:`Space`, all views.
-    prototypes : ndarray of shape (sum of k, q), float64
-    sizes : ndarray of shape (spaces,), int
-        Prototypes of each space.
-    n_iter : int
-        Iterations of k-means, the most of all spaces.
-    near_keys, near_counts, adjacent_keys, adjacent_counts : ndarray, optional
-        Of :class:`PairCounts`; None before the pass that counts.
-    near_sizes, adjacent_sizes : ndarray of shape (spaces,), int, optional
-    classes : ndarray of shape (sum of k, n_classes), float64, optional
+    ``sizes`` are the prototypes of each space, ``n_iter`` the most iterations of k-means of all
+    spaces.  Keys, counts and sizes are those of :class:`PairCounts`; None before the pass that
+    counts.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -149,7 +118,6 @@ class PrototypeState:
 
     @property
     def space(self) -> Space:
-        """All views side by side."""
         return Space(self.units, self.centers, self.matrices)
 
     def with_counts(
@@ -171,15 +139,7 @@ def split(array: Array, sizes: Sequence[int] | Ints) -> list[Array]:
 
 @dataclass(frozen=True)
 class GraphCounts:
-    """Counts of one space as matrices.
-
-    Attributes
-    ----------
-    near : ndarray of shape (k, k)
-    adjacent : ndarray of shape (k, k), or None
-        For images only.
-    classes : ndarray of shape (n_prototypes, n_classes)
-    """
+    """Counts of one space as matrices; those of adjacent pixels for images only."""
 
     near: Floats
     adjacent: Floats | None
@@ -205,22 +165,9 @@ def _pairs(keys: Any, counts: Any, lengths: Any) -> list[PairCounts]:
 class PrototypeProblem:
     """Prototypes of a sample, and one pass that counts how they hang together.
 
-    Parameters
-    ----------
-    weight : array of shape (n,) or None
-        Of the rows.
-    joined : bool
-        One space of all views side by side, or one space for each view.
-    n_sets : int
-        Sets of prototypes in each space, from different starts.
-    lloyd_iter : int
-        Iterations of k-means at most.
-    extra : ndarray of shape (m, p)
-        Rows that are nodes, too.
-    labels : RowLabels or None
-        Labeled rows that are not nodes.
-    known : mapping
-        What a checkpoint belongs to.
+    ``joined``: one space of all views side by side, or one space for each view; ``n_sets``: sets of
+    prototypes in each space, from different starts.  ``extra`` (m, p) are rows that are nodes, too,
+    ``labels`` labeled rows that are not; ``known`` is what a checkpoint belongs to.
     """
 
     rows: Rows

@@ -33,16 +33,9 @@ _SLICE = 8192
 
 @dataclass(frozen=True)
 class SampleRows:
-    """Some of the rows, by which views and prototypes are found.
+    """Some of the rows, in an order that does not depend on chunks; weights are positive.
 
-    Attributes
-    ----------
-    x : ndarray of shape (m, p), float32 or float64
-        In an order that does not depend on the chunks.
-    weight : ndarray of shape (m,), float64
-        Positive.
-    neighbors : (ndarray, ndarray), optional
-        Of shape (pairs, p): horizontally and vertically adjacent pixels.
+    ``neighbors`` are horizontally and vertically adjacent pixels, of shape (pairs, p).
     """
 
     x: Array
@@ -54,15 +47,8 @@ class SampleRows:
 class Space:
     """One view, or several side by side, of a block of rows; travels to the workers.
 
-    Parameters
-    ----------
-    units : ndarray of shape (v,), bool
-        Whether rows are scaled to length 1 first.
-    centers : ndarray of shape (v, p), float64
-    matrices : ndarray of shape (v, p, q), float64
-        Columns beyond the dimensions of a view are 0.
-    gaps : tuple of GapView or None, optional
-        What makes complete rows of incomplete ones, for each view.
+    Rows are scaled to length 1 first where ``units`` (v,) says so.  Columns of ``matrices`` (v, p,
+    q) beyond the dimensions of a view are 0.  ``gaps`` make complete rows of incomplete ones.
     """
 
     units: Bools
@@ -72,12 +58,10 @@ class Space:
 
     @property
     def takes_gaps(self) -> bool:
-        """Whether rows may miss values."""
         return bool(self.gaps) and all(gap is not None for gap in self.gaps)
 
     @property
     def n_dimensions(self) -> int:
-        """Columns of the result."""
         return int(len(self.units) * self.matrices.shape[2])
 
     def __call__(self, x: Array) -> Floats:
@@ -121,17 +105,7 @@ class Space:
 def check_views(views: Any, *, is_cube: bool) -> tuple[str, ...]:
     """Return the names of the views.
 
-    Parameters
-    ----------
-    views : str or sequence of str
-    is_cube : bool
-        Whether the data are a cube.
-
-    Raises
-    ------
-    ValueError
-        For unknown names, repeated ones, none at all, and ``"whitened"`` without
-        a cube.
+    ValueError for unknown names, repeated ones, none at all, and ``"whitened"`` without a cube.
     """
     if isinstance(views, str) and views == "auto":
         return ("raw", "angle", "whitened") if is_cube else ("standard",)
@@ -227,19 +201,8 @@ def _gap_view(gap: GapView, sample: SampleRows) -> tuple[bool, Floats, Floats]:
 def find_views(
     names: Sequence[str], sample: SampleRows, gaps: Sequence[GapView | None] = ()
 ) -> Space:
-    """Find the parameters of views from a sample.
+    """Find the parameters of views, by their names, from a sample.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Out of :data:`VIEWS`.
-    sample : SampleRows
-        With neighbors for ``"whitened"``.
-    gaps : sequence of GapView or None, optional
-        For each view.
-
-    Notes
-    -----
     Cost O(m p^2 + p^3) for m rows, on the client, with one BLAS thread: so the sums are
     the same on whatever machine the client runs with however many cores.
     """

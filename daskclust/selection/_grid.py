@@ -23,18 +23,8 @@ from daskclust.reduction.views import View
 def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
     """Return the first place whose score is within a standard error of the best.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (g,), float64
-        The larger the better, simplest first; NaN where there is none.
-    errors : ndarray of shape (g,), float64
-        NaN: no error is known, so the best it is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> one_standard_error(np.array([1.0, 2.8, 3.0]), np.array([0.1, 0.1, 0.3]), 2)
-    1
+    Scores are the larger the better, simplest first; NaN where there is none.  Without an error the
+    best it is.
     """
     slack = 0.0 if np.isnan(errors[best]) else errors[best]
     return int(np.flatnonzero(scores[: best + 1] >= scores[best] - slack)[0])
@@ -140,19 +130,7 @@ def overrides(estimator: Any, *methods: str) -> bool:
 
 @dataclass(frozen=True)
 class Grid:
-    """The data of all fits, and the estimator that is varied.
-
-    Attributes
-    ----------
-    X : array-like, dask.array.Array, DataFrame or xarray.DataArray
-        As given.
-    data : Data
-        X, opened once.
-    estimator : BaseEstimator
-        Unfitted.
-    parameter : str
-        What is varied.
-    """
+    """The data of all fits, opened once, and the unfitted estimator that is varied."""
 
     X: Any
     data: Data
@@ -166,18 +144,10 @@ class Grid:
         return not overrides(self.estimator, "fit")
 
     def fit(self, value: Any, rows: Rows, data: Data | None = None, **given: Any) -> Any:
-        """Return a clone with the parameter set, fitted.
+        """Return a clone with the parameter set to a value, fitted.
 
-        Parameters
-        ----------
-        value : object
-            Of the parameter.
-        rows : Rows
-            A handle to the data, whose passes are shared.
-        data : Data, optional
-            Other data than those of the grid.
-        **given
-            Further arguments of ``fit``.
+        ``rows`` is a handle to the data, whose passes are shared; ``data`` are other data than
+        those of the grid.
         """
         model = clone(self.estimator).set_params(**{self.parameter: value})
         if not self.shares_passes:
@@ -193,13 +163,7 @@ class Grid:
 
 
 def open_grid(estimator: Any, X: Any, parameter: str, random_state: Any) -> Grid:
-    """Open the data once for all fits.
-
-    Raises
-    ------
-    ValueError
-        If the estimator has no such parameter, or has a checkpoint.
-    """
+    """Open the data once for all fits."""
     params = estimator.get_params() if isinstance(estimator, BaseEstimator) else {}
     if parameter not in params:
         raise ValueError(
@@ -257,23 +221,9 @@ def fit_references(
     view: Callable[[int], View],
     measure: Callable[[Any], float],
 ) -> Floats:
-    """Measure fits of all values on reference data.
+    """Measure fits of all values on reference data: (n_references, g).
 
-    Parameters
-    ----------
-    values : sequence
-        Of the parameter.
-    view : callable(number) -> View
-        Makes the rows of a reference.
-    measure : callable(fitted estimator) -> float
-
-    Returns
-    -------
-    ndarray of shape (n_references, g), float64
-
-    Notes
-    -----
-    Reads nothing.  ``_TOGETHER`` fits advance together.
+    ``view`` makes the rows of a reference.  Reads nothing.  ``_TOGETHER`` fits advance together.
     """
     blank, stand_in = open_blank(grid.data.X, grid.data.rows)
     made = Data(stand_in, origin=grid.data.origin)
@@ -293,13 +243,7 @@ def fit_references(
 
 
 def check_references(grid: Grid) -> None:
-    """Raise for an estimator that cannot be fitted to reference data.
-
-    Raises
-    ------
-    ValueError
-        For a callable ``init``, and a ``fit`` of the user's own.
-    """
+    """Raise ValueError for an estimator that cannot be fitted to reference data."""
     if callable(getattr(grid.estimator, "init", None)):
         raise ValueError(
             "A callable init is given the data; reference data are made row by row and never "

@@ -31,17 +31,7 @@ from daskclust.prototypes.posterior import shares
 
 @dataclass(frozen=True)
 class Questions:
-    """The rows to ask about, and the rows around them.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (n,), int64
-        In the order in which to ask.
-    places : ndarray of shape (n,), int64
-        Cell of each row.
-    n_labels : int
-        Rows labeled so far.
-    """
+    """The rows to ask about, in that order, the cell of each, and the rows labeled so far."""
 
     rows: Ints
     places: Ints

@@ -39,7 +39,6 @@ class Labels:
         return cls(small)
 
     def __call__(self, x: Array) -> Array:
-        """Return the labels of a block of rows."""
         return np.asarray(self.model.predict(x))
 
 
@@ -47,13 +46,7 @@ class Labels:
 class Halves:
     """One value of the parameter: the fit, fits to halves, and their agreement.
 
-    Attributes
-    ----------
-    estimator : estimator
-        Fitted to all rows.
-    others : tuple of estimators
-    tables : ndarray of shape (B, k, k)
-        Weight of the rows by both labels, those of ``estimator`` first.
+    ``tables`` (B, k, k) are the weight of the rows by both labels, those of ``estimator`` first.
     """
 
     estimator: Any
@@ -67,13 +60,7 @@ class Halves:
 
 
 def fit_halves(grid: Grid, values: Sequence[int], n_draws: int) -> list[Halves]:
-    """Fit all values to all rows and to halves of them; all fits share their passes.
-
-    Raises
-    ------
-    ValueError
-        For an estimator whose ``fit`` is the user's own.
-    """
+    """Fit all values to all rows and to halves of them; all fits share their passes."""
     if not grid.shares_passes:
         raise ValueError(
             f"{type(grid.estimator).__name__} has a fit of its own, which is given all of X; fits "

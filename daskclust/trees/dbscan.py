@@ -38,13 +38,7 @@ _NAMED = np.dtype([("row", np.int64), ("cluster", np.int32), ("core", np.bool_)]
 
 @dataclass(frozen=True)
 class Sharing:
-    """How rows are shared out among boxes; travels to the workers.
-
-    Parameters
-    ----------
-    margin : float
-        Around a box.
-    """
+    """How rows are shared out among boxes with a margin around each; travels to the workers."""
 
     tree: BoxTree
     margin: float
@@ -140,18 +134,11 @@ def _joined(results: list[_BoxResult]) -> Ints:
 
 @dataclass(frozen=True)
 class BoxesState:
-    """State of a fit; arrays are there from the step on that makes them.
+    """State of a fit: a :class:`BoxTree`; other arrays are there from the step on that makes them.
 
-    Attributes
-    ----------
-    axis, at, left, right
-        Of :class:`~daskclust.kernels.density_cells.BoxTree`.
-    starts : ndarray of shape (c,), int64, optional
-        First row of each chunk of sorted rows.
-    first : ndarray of shape (boxes,), int64, optional
-        Number of clusters in the boxes before each.
-    numbers : ndarray of shape (k,), int64, optional
-        Cluster of the data of each cluster of a box.
+    ``starts`` (c,) is the first row of each chunk of sorted rows, ``first`` (boxes,) the number of
+    clusters in the boxes before each, ``numbers`` (k,) the cluster of the data of each cluster of a
+    box.
     """
 
     shapes: ClassVar[Mapping[str, str]] = {
@@ -182,17 +169,9 @@ class BoxesState:
 class BoxesProblem:
     """The sorting of rows into boxes, and the clustering of the boxes.
 
-    Parameters
-    ----------
-    X : ndarray or dask.array.Array
-        Where the tasks run follows from it.
-    sample : ndarray of shape (s, p), float64
-        Rows by which space is cut.
-    rows_a_box : float
-        Rows of the sample in a box, at most.
-    origin : ndarray of shape (p,), float64
-    record : numpy.dtype
-        Of a sorted row: ``row``, ``x`` and, where there are any, ``weight``.
+    Where the tasks run follows from ``X``.  Space is cut by the rows of ``sample`` (s, p), at most
+    ``rows_a_box`` of them in a box.  ``record`` is a sorted row: ``row``, ``x`` and, where there
+    are any, ``weight``.
     """
 
     kind: ClassVar[type[BoxesState]] = BoxesState
@@ -281,18 +260,10 @@ class BoxesProblem:
 
 @dataclass(frozen=True)
 class RowClusters:
-    """Clusters of rows, as they lie in the folder; travels to the workers.
+    """Clusters of rows, as they lie in the folder, which is there as long as this.
 
-    Parameters
-    ----------
-    folder : TemporaryFolder
-        Is there as long as this.
-    store : GroupedRows
-        One part a box, one group a chunk of the rows.
-    starts : ndarray of shape (c,), int64
-        First rows of these chunks.
-    first : ndarray of shape (boxes,), int64
-    numbers : ndarray of shape (c,), int64
+    The store has one part a box, and one group for each of the chunks of rows at ``starts``.
+    Travels to the workers.
     """
 
     folder: TemporaryFolder

@@ -141,15 +141,10 @@ class LeavesProblem:
 
 @dataclass(frozen=True)
 class NearestLeaf:
-    """Handles a block's rows; travels to workers.
+    """Nearest leaves of a block's rows, and what ``then`` makes of them; travels to workers.
 
-    Parameters
-    ----------
-    centers : ndarray of shape (m, q)
-    dtype : dtype
-        Precision of the distances.
-    then : callable(leaves, distances) -> ndarray, optional
-        What is made of the nearest leaf of each row; its number when omitted.
+    ``dtype`` is the precision of the distances; ``then`` is given leaves and distances, and the
+    number of the leaf is the result where it is omitted.
     """
 
     centers: Floats
@@ -279,13 +274,7 @@ class TreeEstimator(Saveable, ClusterMixin, BaseEstimator):
 
 
 def count_rows(value: Any, weight: float, name: str) -> float:
-    """Return a number of rows that may be given as a share of all.
-
-    Raises
-    ------
-    ValueError
-        For what is neither an integer of at least 2 nor a share between 0 and 1.
-    """
+    """Return a number of rows, an integer of at least 2, that may be given as a share of all."""
     is_share = isinstance(value, float) and 0.0 < value < 1.0
     if is_share:
         return max(2.0, math.ceil(value * weight))

@@ -1,0 +1,43 @@
+"""The arithmetic of shares, labels and questions, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+from daskclust.prototypes.asking import first_pairs, squared_to_nearest
+from daskclust.prototypes.learners import squared_distances
+from daskclust.prototypes.posterior import sharpened
+from daskclust.prototypes.spreading import ridge_share, spread_left_out, weighed
+
+
+def test_squares_of_shares() -> None:
+    assert_allclose(sharpened(np.array([[0.75, 0.25]]), 2.0), [[0.9, 0.1]])
+
+
+def test_a_rare_class_counts_for_less() -> None:
+    assert weighed(np.array([[4.0, 3.0]]), np.array([4.0, 3.0])).tolist() == [[1.0, 1.0]]
+    assert weighed(np.array([[19.0, 1.0]]), np.array([19.0, 1.0])).tolist() == [[1.0, 0.2]]
+
+
+def test_a_label_left_out_is_told_by_the_others() -> None:
+    reached = np.array([[1.0, 0.5], [0.5, 1.0]])
+    found = spread_left_out(reached, np.ones(2), np.eye(2), np.ones(2))
+    assert found.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_the_ridge_weighs_what_its_losses_say() -> None:
+    assert ridge_share(0.5, 0.5, 100) == 0.7
+    assert ridge_share(0.2, 0.9, 100) == 0.35
+    assert ridge_share(0.9, 0.2, 100) == 1.2
+
+
+def test_squared_distances() -> None:
+    assert squared_distances(np.array([[0.0], [3.0]]), np.array([[1.0]])).tolist() == [[1], [4]]
+    points, others = np.array([[0.0], [4.0]]), np.array([[1.0], [2.0]])
+    assert squared_to_nearest(points, others).tolist() == [1.0, 4.0]
+    assert squared_to_nearest(points, others[:0]).tolist() == [np.inf, np.inf]
+
+
+def test_first_pairs_are_all_among_as_few_as_possible() -> None:
+    assert first_pairs(4) == [(0, 1), (0, 2), (1, 2), (0, 3)]
