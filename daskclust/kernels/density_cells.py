@@ -145,19 +145,11 @@ _SLACK = 2.0**-10
 class BoxClusters:
     """Clusters of the rows in and around one box.
 
-    Attributes
-    ----------
-    rows, clusters : ndarray of shape (m,), int64
-        Places of rows inside the box, and their cluster, numbered from 0 within the box.  A
-        border row is named once for each cluster it borders on; noise is not named.
-    core : ndarray of shape (m,), bool
-        Whether it is a core row.
-    founders : ndarray of shape (k,), int64
-        Least number of the core rows of each cluster.
-    cells : ndarray of shape (c, p), int64
-        Cells near the faces of the box that hold core rows.
-    owners : ndarray of shape (c,), int64
-        Their clusters.
+    ``rows`` and ``clusters`` (m,) are places of rows inside the box, and their cluster, numbered
+    from 0 within the box, ``core`` the core rows of them.  A border row is named once for each
+    cluster it borders on; noise is not named.  ``founders`` (k,) are the least numbers of the core
+    rows of each cluster; ``cells`` (c, p) lie near the faces of the box and hold core rows of
+    ``owners``.
     """
 
     rows: Ints

@@ -353,18 +353,7 @@ def _covariances(precisions: Floats, full: bool) -> Floats:
 
 
 def given_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
-    """Return the first parameters that are given, checked.
-
-    Parameters
-    ----------
-    estimator : GaussianMixture
-    n_features : int
-
-    Returns
-    -------
-    dict
-        Some of ``weights`` (K,), ``means`` (K, p) and ``covariances``.
-    """
+    """Return the first parameters that are given, checked."""
     k, p = estimator.n_components, n_features
     full = estimator.covariance_type == "full"
     given = {}
@@ -385,19 +374,7 @@ def given_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
 
 
 def last_parameters(estimator: Any, n_features: int) -> dict[str, Floats]:
-    """Return the parameters of the last fit, if a fit like the present one may start from them.
-
-    Parameters
-    ----------
-    estimator : GaussianMixture
-        Fitted.
-    n_features : int
-
-    Returns
-    -------
-    dict
-        ``weights``, ``means`` and ``covariances``.
-    """
+    """Return the parameters of the last fit, if a fit like the present one may start from them."""
     shape = (estimator.n_components, n_features)
     wanted = (*shape, n_features) if estimator.covariance_type == "full" else shape
     if estimator.covariances_.shape != wanted:
@@ -480,22 +457,9 @@ def start_models(
 ) -> EMState:
     """Find the first parameters of all restarts.
 
-    Parameters
-    ----------
-    data : OpenData
-    init_params : {"kmeans", "k-means++", "random", "random_from_data"}
-    n_components : int
-    floor : Floor
-    full : bool
-        Whether covariances are full.
-    given : dict
-        ``weights``, ``means`` and ``covariances`` that replace what was found;
-        nothing is looked for when all three are given.
-
-    Notes
-    -----
-    Passes: 1, besides those of the centers (k-means|| and Lloyd iterations for
-    ``"kmeans"``, K - 1 for ``"k-means++"``, otherwise none).
+    ``given`` ``weights``, ``means`` and ``covariances`` replace what was found; nothing is looked
+    for when all three are given.  Passes: 1, besides those of the centers (k-means|| and Lloyd
+    iterations for ``"kmeans"``, K - 1 for ``"k-means++"``, otherwise none).
     """
     r, k, p = len(data.seeds), n_components, data.rows.n_features
     mean = data.survey.mean

@@ -32,12 +32,8 @@ View = Literal["auto", "raw", "standard", "angle"]
 class Cut(NamedTuple):
     """A number of clusters that a tree can be cut at.
 
-    Attributes
-    ----------
-    height : float
-        Of the merge that would leave one cluster less.
-    smallest : float
-        Weight of the rows of the smallest cluster.
+    ``height`` is that of the merge that would leave one cluster less, ``smallest`` the weight of
+    the smallest cluster's rows.
     """
 
     n_clusters: int

@@ -34,13 +34,8 @@ from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_r
 class _Membership:
     """The label of a row, by its nearest leaf and its distance to it; travels to workers.
 
-    Parameters
-    ----------
-    wanted : {"labels", "probabilities", "outliers"}
-    labels, falls, ends, core, scales : ndarray of shape (m,)
-        Of the leaves.
-    births, deaths : ndarray of shape (k + 1,)
-        Of the clusters, as densities; the last is noise.
+    The first arrays (m,) are those of the leaves, ``births`` and ``deaths`` (k + 1,) densities of
+    the clusters; the last is noise.
     """
 
     wanted: Literal["labels", "probabilities", "outliers"]

@@ -31,16 +31,7 @@ from daskclust.reduction import ASSIGN, CenterSets
 
 @dataclass(frozen=True)
 class Leaves:
-    """The rows that the leaves stand for.
-
-    Attributes
-    ----------
-    centers : ndarray of shape (m, p), float64
-        Means of the rows of each leaf.
-    weights : ndarray of shape (m,), float64
-    squares : ndarray of shape (m,), float64
-        Weighted sums of squared distances to the means.
-    """
+    """The rows that the leaves stand for: means, weights, and squared distances to the means."""
 
     shapes: ClassVar[Mapping[str, str]] = {
         "centers": "f m p",
@@ -73,20 +64,12 @@ class Leaves:
 
 @dataclass(frozen=True)
 class LeavesProblem:
-    """The search for leaves.
+    """The search for leaves among ``rows``, in the space in which they are compared.
 
-    Parameters
-    ----------
-    rows : Rows
-        In the space in which they are compared.
-    drawn : ndarray of int64
-        Numbers of the drawn rows, sorted; all of any weight where rows are the leaves.
-    n_lloyd : int
-        Passes that move the prototypes; 0 where rows are the leaves.
-    own : ndarray of int64
-        Rows that are leaves of their own, sorted; not summed up by any prototype.
-    facts : mapping
-        What else a checkpoint belongs to.
+    ``drawn`` are the numbers of the drawn rows, sorted; all of any weight where rows are the
+    leaves, and ``n_lloyd`` passes, which move the prototypes, are 0.  ``own`` rows are leaves of
+    their own, sorted, and not summed up by any prototype; ``facts`` are what else a checkpoint
+    belongs to.
     """
 
     kind: ClassVar[type[Leaves]] = Leaves

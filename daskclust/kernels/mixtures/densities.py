@@ -142,22 +142,6 @@ def _softmax(scores: Any, bias: Any, bounds: Any, top: Any, norm: Any, out: Any)
                 _divide(out[d, first:last], total)
 
 
-@compiled(error_model="numpy", fastmath={"contract"})
-def _exponentials(x: Any, out: Any) -> None:
-    for i in range(x.size):
-        out[i] = _exp(x[i])
-
-
-def exponential(x: Array) -> Array:
-    """Exponentials of numbers that are not positive, by the code that :func:`softmax` uses.
-
-    Below -708 (float32: -87) the result is 0.
-    """
-    out = np.empty_like(x)
-    _exponentials(x, out)
-    return out
-
-
 def softmax(
     scores: Floats,
     bias: Floats,
