@@ -87,24 +87,18 @@ def sum_terms(terms: Iterable[Floats]) -> Floats:
 
 @inner(counted=False)
 def flush(hi: Any, lo: Any, sums: Any, totals: Any) -> None:
-    """Add a segment's plain sums to the compensated totals, and start the next at 0."""
-    p = sums.shape[1]
+    """Add a segment's plain sums to the compensated totals, and start the next at 0.
+
+    Of p sums of values, or of these and their masses: two halves, each as long as p or more.
+    """
+    p, width = hi.shape[1] - totals.shape[1], sums.shape[1]
+    halves = 1 if p == width else 2
+    p, width = p // halves, width // halves
     for c in range(sums.shape[0]):
         if totals[c, 0] != 0.0:
-            add_plain(hi[c, :p], lo[c, :p], sums[c])
-            add_plain(hi[c, p:], lo[c, p:], totals[c])
-        sums[c] = 0.0
-        totals[c] = 0.0
-
-
-@inner(counted=False)
-def flush_observed(hi: Any, lo: Any, sums: Any, totals: Any) -> None:
-    """As :func:`flush`, of sums and masses: two halves, each as long as p features or more."""
-    p, half = (hi.shape[1] - totals.shape[1]) // 2, sums.shape[1] // 2
-    for c in range(sums.shape[0]):
-        if totals[c, 0] != 0.0:
-            add_plain(hi[c, :p], lo[c, :p], sums[c, :p])
-            add_plain(hi[c, p : 2 * p], lo[c, p : 2 * p], sums[c, half : half + p])
-            add_plain(hi[c, 2 * p :], lo[c, 2 * p :], totals[c])
+            for h in range(halves):
+                own, part = slice(h * p, (h + 1) * p), sums[c, h * width : h * width + p]
+                add_plain(hi[c, own], lo[c, own], part)
+            add_plain(hi[c, halves * p :], lo[c, halves * p :], totals[c])
         sums[c] = 0.0
         totals[c] = 0.0

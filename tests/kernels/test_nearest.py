@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskclust.kernels.nearest import _layout
+from daskclust.kernels.nearest import _tiles
 from daskclust.kernels.nearest._simd import LANE_BYTES
 from daskclust.kernels.nearest.assign import (
     SEGMENT,
@@ -186,28 +186,28 @@ def layouts(dtype: type) -> dict[tuple[int, bool], int]:
     """Number of centers that leads to each layout, without and with half a panel at the end."""
     lanes = LANE_BYTES // np.dtype(dtype).itemsize
     return {
-        (_layout.NARROW, False): lanes // 2 if LANE_BYTES > 16 else lanes,
-        (_layout.WIDE, False): lanes,
-        (_layout.PANELS, False): 3 * lanes,
-        (_layout.PANELS, True): 3 * lanes + 1,
-        (_layout.PAIRS, False): 4 * lanes - 1,
-        (_layout.PAIRS, True): 2 * lanes + 1,
+        (_tiles.NARROW, False): lanes // 2 if LANE_BYTES > 16 else lanes,
+        (_tiles.WIDE, False): lanes,
+        (_tiles.PANELS, False): 3 * lanes,
+        (_tiles.PANELS, True): 3 * lanes + 1,
+        (_tiles.PAIRS, False): 4 * lanes - 1,
+        (_tiles.PAIRS, True): 2 * lanes + 1,
     }
 
 
 @pytest.mark.parametrize("n", [1, 3, 7, 8, 63, 64, 65, 200])
-def test_every_layout_of_centers_equals_the_direct_search(dtype, n):
+def test_every_tiles_of_centers_equals_the_direct_search(dtype, n):
     seen = set()
     for (variant, _), k in layouts(dtype).items():
-        if variant == _layout.WIDE and LANE_BYTES == 16:
+        if variant == _tiles.WIDE and LANE_BYTES == 16:
             continue
         for p in (1, 3, 16, 33):
             case = make(n * k + p, n, k, p, dtype, integers=False)
-            laid = _layout.lay_out(case.centers, None, np.zeros(p), np.dtype(dtype))
+            laid = _tiles.lay_out(case.centers, None, np.zeros(p), np.dtype(dtype))
             seen.add((laid.variant, laid.tail.size > 0))
             check(case)
     if LANE_BYTES == 16:
-        assert {found for found, _ in seen} == {_layout.NARROW, _layout.PANELS, _layout.PAIRS}
+        assert {found for found, _ in seen} == {_tiles.NARROW, _tiles.PANELS, _tiles.PAIRS}
     else:
         assert seen == set(layouts(dtype))
 
@@ -388,7 +388,7 @@ def test_an_integer_weight_equals_repetition(dtype):
     [np.asfortranarray, lambda a: np.repeat(a, 2, axis=0)[::2], lambda a: a[::-1][::-1]],
     ids=["fortran", "strided", "reversed twice"],
 )
-def test_memory_layout_of_rows_does_not_matter(dtype, arrange):
+def test_memory_tiles_of_rows_does_not_matter(dtype, arrange):
     case = make(14, 50, 11, 6, dtype, integers=False, weighted=True)
     labels, distances = nearest(case.x, case.centers)
     found = nearest(arrange(case.x), case.centers)

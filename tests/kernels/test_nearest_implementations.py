@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import daskclust
-from daskclust.kernels.nearest import _observed_tiles, _plain, _row_loops, _tiles
+from daskclust.kernels.nearest import _plain, _row_loops, _tiles
 from daskclust.kernels.nearest.assign import (
     accumulate,
     accumulate_observed,
@@ -222,11 +223,11 @@ def test_scan_of_observed_values_equals_the_plain_one(
     x[rng.random((n, p)) < share] = np.nan
     centers = np.asarray(draw((k, p)), dtype=np.float64)
     weights = rng.integers(0, 4, n) / 2.0 if weighted else _NO_WEIGHTS
-    features = rng.integers(0, 3, p) / 4.0 if feature_weighted else np.ones(p)
+    features = rng.integers(0, 3, p) / 4.0 if feature_weighted else None
     ends = np.unique(np.append(rng.integers(1, n + 1, 3), n))
     found, plain = (
         _sweep(scan, x, centers, weights, features, ends, 2 * p + 2)
-        for scan in (_observed_tiles.scan_observed, _plain.scan_observed)
+        for scan in (partial(_tiles.scan, observed=True), partial(_plain.scan, observed=True))
     )
     np.testing.assert_array_equal(found[0], plain[0])
     np.testing.assert_array_equal(found[1], plain[1])
@@ -276,4 +277,4 @@ def test_a_package_that_nobody_can_write_to_compiles_without_a_cache(monkeypatch
 
 def test_the_plain_and_the_emitted_sweeps_have_the_same_names():
     for name in _plain.__all__:
-        assert any(hasattr(m, name) for m in (_row_loops, _tiles, _observed_tiles)), name
+        assert any(hasattr(m, name) for m in (_row_loops, _tiles)), name

@@ -39,7 +39,6 @@ __all__ = [
     "row_distance_observed",
     "row_distance_weighted",
     "scan",
-    "scan_observed",
     "sweeps",
 ]
 
@@ -54,15 +53,31 @@ _fma.restype = ctypes.c_double
 # Not cached: Numba's cache holds no pointers to C functions.
 @njit(nogil=True)
 def _distance(
-    x: Any, i: Any, centers: Any, k: Any, weights: Any, weighted: bool, scale: Any, sums: Any
+    x: Any,
+    i: Any,
+    centers: Any,
+    k: Any,
+    weights: Any,
+    weighted: bool,
+    scale: Any,
+    sums: Any,
+    observed: bool,
 ) -> float:
-    """Squared distance of a row to a center; with ``sums``, the row is added to its sums."""
+    """Squared distance of a row to a center; with ``sums``, the row is added to its sums.
+
+    When ``observed``, over what is there, and ``scale`` is added to the masses behind the sums.
+    """
     partial = np.zeros(_LANES)
-    for j in range(x.shape[1]):
+    p = x.shape[1]
+    for j in range(p):
         value = np.float64(x[i, j])
+        gap = value - centers[k, j]
+        if observed and gap != gap:
+            continue
         if sums.size:
             sums[k, j] = _fma(scale, value, sums[k, j])
-        gap = value - centers[k, j]
+            if observed:
+                sums[k, p + j] += scale
         scaled = gap * weights[j] if weighted else gap
         partial[j % _LANES] = _fma(scaled, gap, partial[j % _LANES])
     for half in (4, 2, 1):
@@ -71,76 +86,25 @@ def _distance(
     return partial[0]
 
 
-@njit(nogil=True)
-def _observed(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> float:
-    """Squared distance over what is there; with ``sums``, values and masses are added."""
-    partial = np.zeros(_LANES)
-    p = x.shape[1]
-    for j in range(p):
-        value = np.float64(x[i, j])
-        gap = value - centers[k, j]
-        if gap != gap:
-            continue
-        if sums.size:
-            sums[k, j] = _fma(scale, value, sums[k, j])
-            sums[k, p + j] += scale
-        partial[j % _LANES] = _fma(gap * weights[j], gap, partial[j % _LANES])
-    for half in (4, 2, 1):
-        for lane in range(half):
-            partial[lane] += partial[lane + half]
-    return partial[0]
+def _make_row_distances(weighted: bool, observed: bool) -> tuple[Any, Any]:
+    """Make what measures row i to center k, and what adds ``scale`` times the row, too."""
+
+    @njit(nogil=True)
+    def measure(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> float:
+        none = np.empty((0, 0))
+        return _distance(x, i, centers, k, weights, weighted, scale, none, observed)
+
+    @njit(nogil=True)
+    def add(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> float:
+        return _distance(x, i, centers, k, weights, weighted, scale, sums, observed)
+
+    return measure, add
 
 
-@njit(nogil=True)
-def row_distance(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> Any:
-    """Squared distance of row i to center k; the last three arguments are not used."""
-    return _distance(x, i, centers, k, weights, False, scale, np.empty((0, 0)))
-
-
-@njit(nogil=True)
-def row_distance_weighted(
-    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
-) -> Any:
-    """Squared distance with feature weights; the last two arguments are not used."""
-    return _distance(x, i, centers, k, weights, True, scale, np.empty((0, 0)))
-
-
-@njit(nogil=True)
-def add_row(x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any) -> Any:
-    """As :func:`row_distance`; adds ``scale`` times the row to ``sums[k]``."""
-    return _distance(x, i, centers, k, weights, False, scale, sums)
-
-
-@njit(nogil=True)
-def add_row_weighted(
-    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
-) -> Any:
-    """As :func:`row_distance_weighted`; adds ``scale`` times the row to ``sums[k]``."""
-    return _distance(x, i, centers, k, weights, True, scale, sums)
-
-
-@njit(nogil=True)
-def row_distance_observed(
-    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
-) -> Any:
-    """As :func:`row_distance_weighted`, over the features that both have."""
-    return _observed(x, i, centers, k, weights, scale, np.empty((0, 0)))
-
-
-@njit(nogil=True)
-def add_row_observed(
-    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
-) -> Any:
-    """Distance over what is there, without weights; adds values and ``scale`` to ``sums[k]``."""
-    return _observed(x, i, centers, k, np.ones(x.shape[1]), scale, sums)
-
-
-@njit(nogil=True)
-def add_row_observed_weighted(
-    x: Any, i: Any, centers: Any, k: Any, weights: Any, scale: Any, sums: Any
-) -> Any:
-    """As :func:`row_distance_observed`; adds values and ``scale`` to ``sums[k]``."""
-    return _observed(x, i, centers, k, weights, scale, sums)
+row_distance, add_row = _make_row_distances(False, False)
+row_distance_weighted, add_row_weighted = _make_row_distances(True, False)
+row_distance_observed, add_row_observed_weighted = _make_row_distances(True, True)
+_, add_row_observed = _make_row_distances(False, True)
 
 
 @njit(nogil=True)
@@ -148,7 +112,18 @@ def _all_direct(x: Any, centers: Any, weights: Any, weighted: bool, out: Any) ->
     unused = np.empty((0, 0))
     for i in range(x.shape[0]):
         for c in range(centers.shape[0]):
-            out[i, c] = _distance(x, i, centers, c, weights, weighted, 1.0, unused)
+            out[i, c] = _distance(x, i, centers, c, weights, weighted, 1.0, unused, False)
+
+
+@njit(nogil=True)
+def _is_somewhere(x: Any, i: int, weights: Any, weighted: bool) -> bool:
+    """Whether a row has a value of positive weight, or all of them."""
+    some, complete = False, True
+    for j in range(x.shape[1]):
+        has = x[i, j] == x[i, j]
+        some |= has and (not weighted or weights[j] > 0)
+        complete &= has
+    return some or complete
 
 
 @njit(nogil=True)
@@ -162,24 +137,27 @@ def _scan(
     stats: Any,
     labels: Any,
     distances: Any,
+    observed: bool,
 ) -> None:
     hi, lo = stats
     k, p = centers.shape
-    sums, totals, unused = np.zeros((k, p)), np.zeros((k, 2)), np.empty((0, 0))
+    sums, totals = np.zeros((k, 2 * p if observed else p)), np.zeros((k, 2))
+    unused = np.empty((0, 0))
     segment = 0
     for i in range(x.shape[0]):
         nearest, label = np.inf, 0
         for c in range(k):
-            squared = _distance(x, i, centers, c, weights, weighted, 1.0, unused)
+            squared = _distance(x, i, centers, c, weights, weighted, 1.0, unused, observed)
             if squared < nearest:  # ties go to the lowest center
                 nearest, label = squared, c
-        if hi.size:
+        some = not observed or _is_somewhere(x, i, weights, weighted)
+        if hi.size and some:
             w = row_weights[i] if row_weights.size else 1.0
-            squared = _distance(x, i, centers, label, weights, weighted, w, sums)
+            squared = _distance(x, i, centers, label, weights, weighted, w, sums, observed)
             totals[label, 0] += w
             totals[label, 1] += w * squared
         if labels.size:
-            labels[i], distances[i] = label, nearest
+            labels[i], distances[i] = label if some else -1, nearest if some else 0.0
         while segment < ends.size and i + 1 == ends[segment]:
             segment += 1
             if hi.size:
@@ -199,22 +177,21 @@ def scan(
     stats: Any,
     labels: NDArray[np.int32],
     distances: Floats,
+    *,
+    observed: bool = False,
 ) -> None:
     """One sweep over a block, as :func:`daskclust.kernels.nearest._tiles.scan`.
 
     There are no scores here, hence no use for ``shift``.
     """
-    weights = _NO_FLOATS if feature_weights is None else feature_weights
     weighted = feature_weights is not None
-    _scan(x, row_weights, centers, weights, weighted, ends, tuple(stats), labels, distances)
+    weights = _NO_FLOATS if feature_weights is None else feature_weights
+    sums = tuple(stats)
+    _scan(x, row_weights, centers, weights, weighted, ends, sums, labels, distances, observed)
 
 
 def sweeps(
-    x: Array,
-    row_weights: Floats,
-    centers: Floats,
-    shift: Floats,
-    stats: Any,
+    x: Array, row_weights: Floats, centers: Floats, shift: Floats, stats: Any
 ) -> Callable[[], None]:
     """As :func:`daskclust.kernels.nearest._tiles.sweeps`."""
     ends, labels, distances = np.array([len(x)]), np.empty(0, np.int32), np.empty(0)
@@ -227,70 +204,10 @@ def sweeps(
     return sweep
 
 
-def all_direct(
-    x: Array,
-    centers: Floats,
-    feature_weights: Floats | None,
-    out: Floats,
-) -> None:
+def all_direct(x: Array, centers: Floats, feature_weights: Floats | None, out: Floats) -> None:
     """Fill ``out`` with the squared distances of all rows to all centers."""
     weights = _NO_FLOATS if feature_weights is None else feature_weights
     _all_direct(x, centers, weights, feature_weights is not None, out)
-
-
-@njit(nogil=True)
-def _scan_observed(
-    x: Any,
-    row_weights: Any,
-    centers: Any,
-    weights: Any,
-    ends: Any,
-    stats: Any,
-    labels: Any,
-    distances: Any,
-) -> None:
-    hi, lo = stats
-    k, p = centers.shape
-    sums, totals, unused = np.zeros((k, 2 * p)), np.zeros((k, 2)), np.empty((0, 0))
-    segment = 0
-    for i in range(x.shape[0]):
-        some, complete = False, True
-        for j in range(p):
-            some |= weights[j] > 0 and x[i, j] == x[i, j]
-            complete &= x[i, j] == x[i, j]
-        some |= complete
-        nearest, label = np.inf, 0
-        for c in range(k):
-            squared = _observed(x, i, centers, c, weights, 1.0, unused)
-            if squared < nearest:  # ties go to the lowest center
-                nearest, label = squared, c
-        if hi.size and some:
-            w = row_weights[i] if row_weights.size else 1.0
-            squared = _observed(x, i, centers, label, weights, w, sums)
-            totals[label, 0] += w
-            totals[label, 1] += w * squared
-        if labels.size:
-            labels[i], distances[i] = label if some else -1, nearest if some else 0.0
-        while segment < ends.size and i + 1 == ends[segment]:
-            segment += 1
-            if hi.size:
-                flush(hi, lo, sums, totals)
-
-
-def scan_observed(
-    x: Array,
-    row_weights: Floats,
-    centers: Floats,
-    feature_weights: Floats,
-    shift: Floats | None,
-    ends: Ints,
-    stats: Any,
-    labels: NDArray[np.int32],
-    distances: Floats,
-) -> None:
-    """One sweep, as :func:`daskclust.kernels.nearest._observed_tiles.scan_observed`."""
-    weights = feature_weights
-    _scan_observed(x, row_weights, centers, weights, ends, tuple(stats), labels, distances)
 
 
 #: Points of a tile.

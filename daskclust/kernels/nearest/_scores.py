@@ -9,6 +9,12 @@ which rows are its neighbors, so results do not depend on chunking.
 Panels are (q, width) blocks of ``-2 c``, one center a column; ``consts`` holds
 ``|c|^2``, infinity for the padding.
 
+Where values are missing, the score is ``sum_j o_j c_j^2 - 2 x.c`` with o_j = 1 where the row has a
+value and x_j = 0 where it has not.  The first sum depends on the gaps only.  For each four
+features and each of the 16 ways in which they may be there, tables hold the sum of ``c^2`` of
+every center; so it takes one addition for four features instead of four, and the whole score 1.25
+times the arithmetic of a complete row.  The rest is the same loop.
+
 Imports :mod:`daskclust.kernels.nearest._simd` only.
 """
 
@@ -40,6 +46,8 @@ from daskclust.kernels.nearest._simd import (
 
 #: Rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
 ROWS: int = 8 if LANE_BYTES == 64 else 4
+#: Ways in which four features may be there.
+WAYS = 16
 #: Bytes of the half-width vectors used for very few centers.
 NARROW_BYTES: int = max(LANE_BYTES // 2, 16)
 
@@ -98,12 +106,6 @@ def tile_scores(
     return scores
 
 
-def _from_consts(builder: Any, consts: Any, n_vectors: int, vector: Any) -> list[list[Any]]:
-    """Emit the load of what each center's scores begin with, the same for all rows."""
-    places = [builder.gep(consts, [const(v * vector.count)]) for v in range(n_vectors)]
-    return [[load(builder, place, vector) for place in places]] * ROWS
-
-
 def _smaller(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
@@ -133,22 +135,97 @@ def _lowest_lanes(builder: Any, rows: list[Any], lows: list[tuple[Any, ...]]) ->
     return equal
 
 
-def tile_arguments(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, ...]:
-    """Return pointer, first row and features of the rows, and pointers of panels and consts."""
-    struct = context.make_array(signature.args[0])(context, builder, args[0])
-    q = cgutils.unpack_tuple(builder, struct.shape)[1]
-    arrays = [data(context, builder, signature.args[i], args[i]) for i in (2, 3)]
-    return struct.data, args[1], q, *arrays
+def _from_tables(
+    builder: Any, bits: Any, out: Any, n_bytes: Any, table: Any, consts: Any
+) -> list[list[Any]]:
+    """Emit the loop over the rows' bits; return the constants of the scores, [row][vector].
+
+    ``bits`` (T, n_bytes) has one for each value that is there; ``table`` (2 n_bytes, WAYS,
+    width); ``consts``, added to all rows, is infinite for the padding.
+    """
+    vector, n_vectors = consts[0].type, len(consts)
+    width = const(n_vectors * vector.count)
+    starts = [
+        builder.gep(bits, [builder.mul(builder.add(out, const(r)), n_bytes)]) for r in range(ROWS)
+    ]
+    entry = builder.block
+    loop = builder.append_basic_block("bytes")
+    done = builder.append_basic_block("constants")
+    # No row is without a byte: there is a feature at least.
+    builder.branch(loop)
+
+    builder.position_at_end(loop)
+    byte = builder.phi(I64)
+    byte.add_incoming(const(0), entry)
+    sums = [[builder.phi(vector) for _ in range(n_vectors)] for _ in range(ROWS)]
+    block = const(2 * WAYS)
+    here = builder.gep(table, [builder.mul(builder.mul(byte, block), width)])
+    updated = []
+    for r in range(ROWS):
+        there = builder.zext(builder.load(builder.gep(starts[r], [byte])), I64)
+        ways = builder.and_(there, const(WAYS - 1)), builder.lshr(there, const(4))
+        row = list(sums[r])
+        for half, way in enumerate(ways):
+            start = builder.mul(builder.add(way, const(half * WAYS)), width)
+            for v in range(n_vectors):
+                place = builder.gep(here, [builder.add(start, const(v * vector.count))])
+                row[v] = builder.fadd(row[v], load(builder, place, vector))
+        updated.append(row)
+    following = builder.add(byte, const(1))
+    byte.add_incoming(following, loop)
+    for r in range(ROWS):
+        for v in range(n_vectors):
+            sums[r][v].add_incoming(consts[v], entry)
+            sums[r][v].add_incoming(updated[r][v], loop)
+    builder.cbranch(builder.icmp_signed("<", following, n_bytes), loop, done)
+
+    builder.position_at_end(done)
+    return updated
 
 
-def panel_of(
-    builder: Any, panels: Any, consts: Any, number: Any, size: Any, width: int
-) -> tuple[Any, Any]:
-    """Return where a panel of ``size`` numbers, ``width`` a row, and its consts begin."""
-    return (
-        builder.gep(panels, [builder.mul(number, size)]),
-        builder.gep(consts, [builder.mul(number, const(width))]),
-    )
+class _Panel:
+    """The panel that an intrinsic scores, and the rows: its arguments, unpacked."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, args: Any) -> None:
+        def pointer(i: int) -> Any:
+            return data(context, builder, signature.args[i], args[i])
+
+        struct = context.make_array(signature.args[0])(context, builder, args[0])
+        self.builder, self.rows, self.first = builder, struct.data, args[1]
+        self.q = cgutils.unpack_tuple(builder, struct.shape)[1]
+        self.panel, self.consts = pointer(2), pointer(3)
+        *_, self.out, _, _ = args
+        at = len(args) - 2
+        self.observed = not isinstance(signature.args[at], types.NoneType)
+        if self.observed:
+            struct = context.make_array(signature.args[at])(context, builder, args[at])
+            self.bits, self.table = struct.data, pointer(at + 1)
+            self.n_bytes = cgutils.unpack_tuple(builder, struct.shape)[1]
+
+    def move_to(self, number: Any, width: int) -> None:
+        """Go to a panel, its consts and its table."""
+
+        def moved(start: Any, size: Any) -> Any:
+            return self.builder.gep(start, [self.builder.mul(number, size)])
+
+        self.panel = moved(self.panel, self.builder.mul(self.q, const(width)))
+        self.consts = moved(self.consts, const(width))
+        if self.observed:
+            size = self.builder.mul(self.n_bytes, const(2 * WAYS * width))
+            self.table = moved(self.table, size)
+
+    def scores(self, n_vectors: int, vector: Any) -> list[list[Any]]:
+        """Emit the scores of ROWS rows, [row][vector]."""
+        places = [
+            self.builder.gep(self.consts, [const(v * vector.count)]) for v in range(n_vectors)
+        ]
+        consts = [load(self.builder, place, vector) for place in places]
+        initial = [consts] * ROWS
+        if self.observed:
+            initial = _from_tables(
+                self.builder, self.bits, self.out, self.n_bytes, self.table, consts
+            )
+        return tile_scores(self.builder, self.rows, self.first, self.q, self.panel, initial)
 
 
 def lower_minima(
@@ -193,8 +270,9 @@ def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
     Its arguments: rows (n, q), first row, panels (P, q, width), consts (P,
     width), panel number, and for each row of a tile and lane the smallest score
     so far, the second smallest, and the vector number of the smallest (T,
-    lanes), then the row of the tile to begin with.  A ``tail`` is the one panel
-    after all others, of shape (q, width), and is given its vector number.
+    lanes), then the row of the tile to begin with; bits (T, bytes) and tables (P, 2 bytes, WAYS,
+    width) where values are missing, else None twice.  A ``tail`` is the one panel
+    after all others, without the axis P, and is given its vector number.
     """
 
     @intrinsic
@@ -209,28 +287,25 @@ def _make_score(lane_bytes: int, n_vectors: int, *, tail: bool = False) -> Any:
         second: Any,
         index: Any,
         out: Any,
+        bits: Any,
+        tables: Any,
     ) -> Any:
-        require_contiguous(rows, panels, consts, best, second, index)
+        require_contiguous(rows, panels, consts, best, second, index, bits, tables)
         vector = vector_type(rows.dtype, lane_bytes)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            x, at, q, panel_data, const_data = tile_arguments(context, builder, signature, args)
-            number = args[4]
+            own, number = _Panel(context, builder, signature, args), args[4]
             minima = [data(context, builder, signature.args[i], args[i]) for i in (5, 6, 7)]
             is_first = const(0, I1)
             if not tail:
                 is_first = builder.icmp_signed("==", number, const(0))
-                width = n_vectors * vector.count
-                panel_data, const_data = panel_of(
-                    builder, panel_data, const_data, number, builder.mul(q, const(width)), width
-                )
-            initial = _from_consts(builder, const_data, n_vectors, vector)
-            scores = tile_scores(builder, x, at, q, panel_data, initial)
-            lower_minima(builder, scores, number, is_first, minima, args[8])
+                own.move_to(number, n_vectors * vector.count)
+            lower_minima(builder, own.scores(n_vectors, vector), number, is_first, minima, own.out)
             return context.get_dummy_value()
 
         intp = types.intp
-        return types.void(rows, intp, panels, consts, intp, best, second, index, intp), codegen
+        arguments = (rows, intp, panels, consts, intp, best, second, index, intp, bits, tables)
+        return types.void(*arguments), codegen
 
     return score
 
@@ -258,8 +333,8 @@ def _make_few(lane_bytes: int) -> Any:
     """Make the intrinsic for centers that fit one vector: scores and minima in one go.
 
     Its arguments: rows (n, q), first row, panels (1, q, lanes), consts (1,
-    lanes), the outputs smallest score, second smallest and center (T,), and the
-    row of the tile to begin with.
+    lanes), the outputs smallest score, second smallest and center (T,), the
+    row of the tile to begin with, and bits and tables, or None twice.
     """
 
     @intrinsic
@@ -273,20 +348,21 @@ def _make_few(lane_bytes: int) -> Any:
         next_low: Any,
         label: Any,
         out: Any,
+        bits: Any,
+        tables: Any,
     ) -> Any:
-        require_contiguous(rows, panels, consts, low, next_low, label)
+        require_contiguous(rows, panels, consts, low, next_low, label, bits, tables)
         vector = vector_type(rows.dtype, lane_bytes)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            x, at, q, panel_data, const_data = tile_arguments(context, builder, signature, args)
+            own = _Panel(context, builder, signature, args)
             outputs = [data(context, builder, signature.args[i], args[i]) for i in (4, 5, 6)]
-            initial = _from_consts(builder, const_data, 1, vector)
-            scores = tile_scores(builder, x, at, q, panel_data, initial)
-            keep_lowest(builder, scores, outputs, args[7])
+            keep_lowest(builder, own.scores(1, vector), outputs, own.out)
             return context.get_dummy_value()
 
         intp = types.intp
-        return types.void(rows, intp, panels, consts, low, next_low, label, intp), codegen
+        arguments = (rows, intp, panels, consts, low, next_low, label, intp, bits, tables)
+        return types.void(*arguments), codegen
 
     return few
 

@@ -51,7 +51,7 @@ SUM_LANES = 8
 def require_contiguous(*arrays: Any) -> None:
     """Refuse, when a kernel is compiled, arrays whose rows do not lie one after another."""
     for array in arrays:
-        if array.layout != "C":
+        if not isinstance(array, types.NoneType) and array.layout != "C":
             raise TypingError(f"{array} is not C-contiguous; use numpy.ascontiguousarray.")
 
 

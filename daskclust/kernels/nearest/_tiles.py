@@ -5,44 +5,45 @@ doubtful rows are settled exactly, and its rows are summed or measured.  Each
 loop holds one kind of vector code: several in one loop cost LLVM its registers.
 What runs for each tile is handed its arrays and counts no references to them.
 
+Rows with missing values take the same loops, by distances over what is observed: a tile is copied
+with 0 where a value is missing and a bit where there is one.  What tells them apart is the last
+argument, ``gaps``, empty for complete rows: Numba knows the length of a tuple, and drops branches
+on it before it compiles them.  A complete row gets the same label and distance in both, to the
+last bit.
+
 Imports the emitted code; others import from
 :mod:`daskclust.kernels.nearest.implementation`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust._types import Array, Floats, Ints
+from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.kernels.compensated import flush
 from daskclust.kernels.compiling import compiled, inner
-from daskclust.kernels.nearest._layout import (
-    NARROW,
-    PAIRS,
-    PANELS,
-    WIDE,
-    Layout,
-    lay_out,
-    on_lines,
-    place,
-    tile_rows,
-    whole_weights,
-)
 from daskclust.kernels.nearest._row_loops import (
     LINE_BYTES,
     add_row,
+    add_row_observed,
+    add_row_observed_weighted,
     add_row_weighted,
     pack_row,
+    pack_row_observed,
     prefetch,
     row_distance,
+    row_distance_observed,
     row_distance_weighted,
 )
 from daskclust.kernels.nearest._scores import (
+    NARROW_BYTES,
     ROWS,
+    WAYS,
     few_narrow,
     few_wide,
     lowest_in_rows,
@@ -50,6 +51,193 @@ from daskclust.kernels.nearest._scores import (
     score_tail,
     score_wide,
 )
+from daskclust.kernels.nearest._simd import LANE_BYTES, SUM_LANES
+
+#: How centers are laid out: one half-width vector, one vector, panels of one, panels of two.
+NARROW, WIDE, PANELS, PAIRS = range(4)
+
+#: Features of a byte of bits, and of one look into the tables.
+_BYTE, _GROUP = 8, 4
+#: Tiles of complete rows in one of rows with missing values: a panel's tables are four times as
+#: long as the panel and lie in the second-level cache anyway, so more rows share the way to them.
+_LONGER = 2
+#: Bytes of packed rows that share the first-level cache with the centers.
+_TILE_BYTES = 16384
+#: Rows of a tile: at most, and what they are a multiple of, on any processor: sums of rows
+#: that change their cluster at the end of a tile must not depend on the registers' width.
+_MOST_ROWS, _ROW_UNIT = 64, 8
+# Data are near the origin when the centers' mean square is at most this multiple of their
+# variance.
+_NEAR_ORIGIN = 16.0
+_LINE_BYTES = 64
+
+
+class Layout(NamedTuple):
+    """Centers laid out for the register tiles, and what the scan needs to know of them.
+
+    Attributes
+    ----------
+    panels : ndarray of shape (P, q, width)
+        ``-2 c`` of the shifted centers, one center a column, in the precision of the rows.
+    consts : ndarray of shape (P, width)
+        ``|c|^2``; infinite for padding.
+    tail, tail_consts : ndarray of shape (q, narrow) and (narrow,), or empty
+        The same for the centers beyond the last whole panel.
+    variant : int
+        :data:`NARROW`, :data:`WIDE`, :data:`PANELS` or :data:`PAIRS`.
+    lanes : int
+        Lanes of the running minima.
+    shift : ndarray of shape (p,)
+        Subtracted from rows before they are scored.
+    active : ndarray of shape (q,), intp
+        Features of non-zero weight.
+    in_place : bool
+        Whether rows are scored where they lie: all features, no shift.
+    """
+
+    panels: NDArray
+    consts: NDArray
+    tail: NDArray
+    tail_consts: NDArray
+    variant: int
+    lanes: int
+    shift: NDArray
+    active: NDArray[np.intp]
+    in_place: bool
+
+
+@compiled(counted=False)
+def _is_near_origin(centers: Any, shift: Any) -> bool:
+    """Whether scores of rows as they are lose no digits worth a shifted copy of each row."""
+    square, spread = 0.0, 0.0
+    for c in range(centers.shape[0]):
+        for j in range(centers.shape[1]):
+            gap = centers[c, j] - shift[j]
+            square += centers[c, j] * centers[c, j]
+            spread += gap * gap
+    return bool(square <= _NEAR_ORIGIN * spread)
+
+
+@compiled(counted=False)
+def _place(
+    centers: Any,
+    weights: Any,
+    shift: Any,
+    active: Any,
+    panels: Any,
+    consts: Any,
+    tail: Any,
+    tail_consts: Any,
+) -> None:
+    width = consts.shape[1]
+    for c in range(centers.shape[0]):
+        square = 0.0
+        panel, lane = c // width, c % width
+        for q in range(active.size):
+            j = active[q]
+            moved = centers[c, j] - np.float64(shift[j])
+            weight = weights[j] if weights.size else 1.0
+            square += weight * (moved * moved)
+            if c < consts.size:
+                panels[panel, q, lane] = -2.0 * moved * weight
+            else:
+                tail[q, c - consts.size] = -2.0 * moved * weight
+        if c < consts.size:
+            consts[panel, lane] = square
+        else:
+            tail_consts[c - consts.size] = square
+
+
+_NO_WEIGHTS = np.empty(0)
+
+
+def _choose_panels(k: int, full: int, narrow: int) -> tuple[int, int]:
+    """Choose variant and width of the panels of k centers.
+
+    ``full`` and ``narrow`` are the lanes of a vector and of half a one.  Padding
+    costs as much as centers do, so a few centers beyond whole vectors get half a
+    vector; panels of two use each broadcast feature twice.
+    """
+    if k <= narrow:
+        return NARROW, narrow
+    if k <= full:
+        return WIDE, full
+    vectors = k // full + (k % full > narrow)
+    if vectors % 2 and vectors < 8:
+        return PANELS, full
+    return PAIRS, 2 * full
+
+
+def choose_origin(
+    centers: Floats, shift: Floats | None, dtype: np.dtype, *, may_stay: bool = True
+) -> tuple[NDArray, bool]:
+    """Return the point that is subtracted from rows, and whether they stay as they are."""
+    # What overflows makes rows take the exact path, which does not need it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
+    in_place = may_stay and bool(_is_near_origin(centers, shift))
+    if in_place:
+        shift[:] = 0
+    return shift, in_place
+
+
+def lay_out(
+    centers: Floats, feature_weights: Floats | None, shift: Floats | None, dtype: np.dtype
+) -> Layout:
+    """Lay out centers of shape (k, p) for rows of a precision; the parameters of ``scan``."""
+    k, p = centers.shape
+    active = np.arange(p) if feature_weights is None else np.flatnonzero(feature_weights)
+    q, weights = active.size, whole_weights(feature_weights)
+    shift, in_place = choose_origin(centers, shift, dtype, may_stay=q == p)
+    full = LANE_BYTES // dtype.itemsize
+    narrow = NARROW_BYTES // dtype.itemsize
+    variant, width = _choose_panels(k, full, narrow)
+    has_tail = k > width and 0 < k % width <= narrow
+    n_panels = k // width if has_tail else -(-k // width)
+    panels = on_lines((n_panels, q, width), dtype)
+    panels[-1] = 0  # what pads the last one
+    layout = Layout(
+        panels,
+        np.full((n_panels, width), np.inf, dtype),
+        np.zeros((q, has_tail * narrow), dtype),
+        np.full(has_tail * narrow, np.inf, dtype),
+        variant,
+        min(width, full),
+        shift,
+        active,
+        in_place,
+    )
+    place(centers, weights, layout)
+    return layout
+
+
+def whole_weights(feature_weights: Floats | None) -> Floats:
+    """Return feature weights as compiled code takes them; none at all where they are ones."""
+    if feature_weights is None:
+        return _NO_WEIGHTS
+    return np.ascontiguousarray(feature_weights, dtype=np.float64)
+
+
+def place(centers: Floats, weights: Floats, layout: Layout) -> None:
+    """Put other centers in the place of those that were laid out; as many, in the same space."""
+    _place(centers, weights, layout.shift, layout.active, *layout[:4])
+
+
+def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
+    """Make an array, not filled, that begins at a line of the cache.
+
+    The widest vectors are as long as a line; one that lies across two takes two loads.
+    """
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.empty(n_bytes + _LINE_BYTES, np.uint8)
+    start = -room.__array_interface__["data"][0] % _LINE_BYTES
+    return np.ndarray(shape, dtype, room, start)
+
+
+def tile_rows(q: int, itemsize: int, n_tiles: int = 1) -> int:
+    """Rows of q numbers that are worked on together; so many times the usual number."""
+    rows = n_tiles * _TILE_BYTES // max(1, q * itemsize) // _ROW_UNIT * _ROW_UNIT
+    return min(_MOST_ROWS, max(_ROW_UNIT, rows))
 
 
 class _Centers(NamedTuple):
@@ -79,6 +267,30 @@ class _Tile(NamedTuple):
     weight: Floats
 
 
+class _Tables(NamedTuple):
+    """What scores begin with, by which values are there.
+
+    Attributes
+    ----------
+    consts, tail_consts : ndarray
+        As of a layout, 0 for centers.
+    sums, tail_sums : ndarray of shape (P, groups, WAYS, width) and (groups, WAYS, narrow)
+        Sums of ``w c^2`` over four features, those of the bits that are set.
+    """
+
+    consts: NDArray
+    tail_consts: NDArray
+    sums: NDArray
+    tail_sums: NDArray
+
+
+class _Gaps(NamedTuple):
+    """Which values of a tile are there (T, bytes), and rows without any of positive weight (T,)."""
+
+    bits: NDArray[np.uint8]
+    nowhere: Bools
+
+
 @inner(counted=False)
 def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) -> None:
     """As ``pack_row``, for some of the features only."""
@@ -87,18 +299,56 @@ def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) ->
 
 
 @inner(counted=False)
-def lowest_of_lanes(tile: Any, m: Any) -> None:
-    """Reduce the running minima of a tile's rows to smallest scores and nearest centers."""
-    best, second, vector, low, next_low, nearest = tile[:6]
-    for t in range(0, m, ROWS):
-        lowest_in_rows(best, second, vector, low, next_low, nearest, t)  # type: ignore[call-arg]
+def _gather_observed(
+    x: Any, i: Any, shift: Any, active: Any, packed: Any, bits: Any, t: Any
+) -> bool:
+    """As ``pack_row_observed``, for some of the features only."""
+    for byte in range(bits.shape[1]):
+        bits[t, byte] = 0
+    some = False
+    for j in range(active.size):
+        value = x[i, active[j]]
+        has = value == value
+        some |= has
+        packed[t, j] = value - shift[active[j]] if has else x.dtype.type(0)
+        bits[t, j >> 3] |= np.uint8(has) << np.uint8(j & 7)
+    # A complete row is somewhere, even where no feature has a weight.
+    if active.size == 0:
+        missing = 0
+        for j in range(x.shape[1]):
+            missing += x[i, j] != x[i, j]
+        some = missing == 0
+    return not some
+
+
+@inner(counted=False)
+def _pack_tile(x: Any, start: Any, m: Any, layout: Any, packed: Any, gaps: Any) -> None:
+    """Copy a tile's rows, less the shift, 0 where a value is missing."""
+    shift, active = layout.shift, layout.active
+    whole = active.size == x.shape[1]
+    if len(gaps) == 0:
+        for t in range(m):
+            if whole:
+                pack_row(x, start + t, shift, packed, t)  # type: ignore[call-arg]
+            else:
+                _gather_row(x, start + t, shift, active, packed, t)
+    else:
+        bits, nowhere = gaps.bits, gaps.nowhere
+        if whole:
+            for t in range(m):
+                nowhere[t] = pack_row_observed(  # type: ignore[call-arg]
+                    x, start + t, shift, packed, bits, t
+                )
+        else:
+            for t in range(m):
+                nowhere[t] = _gather_observed(x, start + t, shift, active, packed, bits, t)
 
 
 @inner(counted=False)
 def keep_inside(tile: Any, m: Any, k: Any) -> None:
     """Give a row a center where scores overflowed, so that the padding won, which is infinite.
 
-    Such rows are doubtful: :func:`settle` decides them.
+    Such rows are doubtful: :func:`_settle` decides them.
     """
     nearest = tile.nearest
     for t in range(m):
@@ -116,45 +366,47 @@ def add_totals(tile: Any, m: Any, totals: Any) -> None:
 
 
 @inner(counted=False)
-def score_tile(rows: Any, first: Any, m: Any, layout: Any, tile: Any) -> None:
+def score_tile(
+    rows: Any, first: Any, m: Any, layout: Any, tile: Any, tables: Any, gaps: Any
+) -> None:
     """Smallest and second smallest score, and nearest center, of a tile's rows.
 
     Rows are taken ROWS at a time: those beyond m are scored, too, for nothing.
     """
     panels, consts, tail, tail_consts, variant = layout[:5]
     best, second, vector, low, next_low, nearest = tile[:6]
+    if len(gaps) == 0:
+        bits = table = tail_table = None
+    else:
+        first, bits = np.intp(0), gaps.bits  # always of a copy
+        consts, tail_consts, table, tail_table = tables
     if variant == NARROW:
         for t in range(0, m, ROWS):
-            few_narrow(rows, first + t, panels, consts, low, next_low, nearest, t)
+            few_narrow(rows, first + t, panels, consts, low, next_low, nearest, t, bits, table)
     elif variant == WIDE:
         for t in range(0, m, ROWS):
-            few_wide(rows, first + t, panels, consts, low, next_low, nearest, t)
+            few_wide(rows, first + t, panels, consts, low, next_low, nearest, t, bits, table)
     else:
-        for panel in range(panels.shape[0]):
+        for c in range(panels.shape[0]):
             if variant == PANELS:
                 for t in range(0, m, ROWS):
-                    score_wide(rows, first + t, panels, consts, panel, best, second, vector, t)
+                    i = first + t
+                    score_wide(rows, i, panels, consts, c, best, second, vector, t, bits, table)
             else:
                 for t in range(0, m, ROWS):
-                    score_pair(rows, first + t, panels, consts, panel, best, second, vector, t)
+                    i = first + t
+                    score_pair(rows, i, panels, consts, c, best, second, vector, t, bits, table)
         if tail_consts.size:
-            vectors = consts.size // best.shape[1]
+            c = consts.size // best.shape[1]
             for t in range(0, m, ROWS):
-                score_tail(rows, first + t, tail, tail_consts, vectors, best, second, vector, t)
-        lowest_of_lanes(tile, m)
+                i = first + t
+                score_tail(rows, i, tail, tail_consts, c, best, second, vector, t, bits, tail_table)
+        for t in range(0, m, ROWS):
+            lowest_in_rows(best, second, vector, low, next_low, nearest, t)  # type: ignore[call-arg]
 
 
 @inner(counted=False)
-def _distance(x: Any, i: Any, centers: Any, c: Any) -> float:
-    """Squared distance of a row to a center by direct differences."""
-    points, weights, uniform = centers
-    if uniform:
-        return row_distance(x, i, points, c, weights, 1.0, points)
-    return row_distance_weighted(x, i, points, c, weights, 1.0, points)
-
-
-@inner(counted=False)
-def ask(x: Any, i: Any, lines: Any) -> None:
+def _ask(x: Any, i: Any, lines: Any) -> None:
     """Ask for a row of memory, so that it is there when it is scored.
 
     Scoring a row takes long enough for the machine to stop reading ahead by
@@ -165,46 +417,77 @@ def ask(x: Any, i: Any, lines: Any) -> None:
 
 
 @inner(counted=False)
-def _measure_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any) -> None:
+def _distance(x: Any, i: Any, centers: Any, c: Any, gaps: Any) -> float:
+    """Squared distance of a row to a center by direct differences."""
+    points, weights, uniform = centers
+    if len(gaps) > 0:
+        return row_distance_observed(x, i, points, c, weights, 1.0, points)
+    if uniform:
+        return row_distance(x, i, points, c, weights, 1.0, points)
+    return row_distance_weighted(x, i, points, c, weights, 1.0, points)
+
+
+@inner(counted=False)
+def _measure_tile(
+    x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, gaps: Any
+) -> None:
     """Squared distances of a tile's rows to their centers."""
     points, weights, uniform = centers
     nearest, squared = tile.nearest, tile.squared
-    if uniform:
+    if len(gaps) > 0:
         for t in range(m):
-            ask(x, start + m + t, lines)
+            _ask(x, start + m + t, lines)
+            c = np.intp(nearest[t])
+            squared[t] = row_distance_observed(x, start + t, points, c, weights, 1.0, points)
+    elif uniform:
+        for t in range(m):
+            _ask(x, start + m + t, lines)
             c = np.intp(nearest[t])
             squared[t] = row_distance(x, start + t, points, c, weights, 1.0, points)
     else:
         for t in range(m):
-            ask(x, start + m + t, lines)
+            _ask(x, start + m + t, lines)
             c = np.intp(nearest[t])
             squared[t] = row_distance_weighted(x, start + t, points, c, weights, 1.0, points)
 
 
 @inner(counted=False)
-def add_tile(x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any) -> None:
+def add_tile(
+    x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any, gaps: Any
+) -> None:
     """Add a tile's rows to their clusters' sums, and measure them in the same sweep."""
     points, weights, uniform = centers
     nearest, squared, scales = tile.nearest, tile.squared, tile.weight
-    if uniform:
+    if len(gaps) == 0:
+        if uniform:
+            for t in range(m):
+                _ask(x, start + m + t, lines)
+                c = np.intp(nearest[t])
+                squared[t] = add_row(x, start + t, points, c, weights, scales[t], sums)
+        else:
+            for t in range(m):
+                _ask(x, start + m + t, lines)
+                c = np.intp(nearest[t])
+                squared[t] = add_row_weighted(x, start + t, points, c, weights, scales[t], sums)
+    elif uniform:
         for t in range(m):
-            ask(x, start + m + t, lines)
+            _ask(x, start + m + t, lines)
             c = np.intp(nearest[t])
-            squared[t] = add_row(x, start + t, points, c, weights, scales[t], sums)
+            squared[t] = add_row_observed(x, start + t, points, c, weights, scales[t], sums)
     else:
         for t in range(m):
-            ask(x, start + m + t, lines)
-            c = np.intp(nearest[t])
-            squared[t] = add_row_weighted(x, start + t, points, c, weights, scales[t], sums)
+            _ask(x, start + m + t, lines)
+            c, i = np.intp(nearest[t]), start + t
+            squared[t] = add_row_observed_weighted(x, i, points, c, weights, scales[t], sums)
 
 
 @inner(counted=False)
-def exact_nearest(x: Any, i: Any, centers: Any) -> int:
+def exact_nearest(x: Any, i: Any, centers: Any, gaps: Any) -> int:
     """Nearest center by direct differences, ties to the lowest."""
     least = np.inf
     label = 0
     for c in range(centers.points.shape[0]):
-        d = _distance(x, i, centers, c)
+        d = _distance(x, i, centers, c, gaps)
         if d < least:
             least = d
             label = c
@@ -221,7 +504,7 @@ def doubt(squared: Any, low: Any, bound: Any) -> Any:
 
 
 @inner(counted=False)
-def rounding(layout: Any, k: Any) -> Any:
+def rounding(layout: Any, k: Any, gaps: Any) -> Any:
     """Relative error of a score; infinite where the scores of centers may overflow."""
     consts, tail_consts = layout.consts, layout.tail_consts
     width = consts.shape[1]
@@ -231,12 +514,14 @@ def rounding(layout: Any, k: Any) -> Any:
         norm = consts[c // width, c % width] if c < consts.size else tail_consts[c - consts.size]
         if not norm < limit:
             return consts.dtype.type(np.inf)
-    q = layout.panels.shape[1]
-    return consts.dtype.type((q + 8) * np.finfo(consts.dtype).eps)
+    terms = layout.panels.shape[1]
+    if len(gaps) > 0:
+        terms += gaps.bits.shape[1] * (_BYTE // _GROUP)
+    return consts.dtype.type((terms + 8) * np.finfo(consts.dtype).eps)
 
 
 @inner(counted=False)
-def any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
+def _any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
     """Whether rounding may have swapped a row's two nearest centers, in any row of a tile.
 
     |x|^2 of the shifted row is its squared distance minus its score; the bound
@@ -251,28 +536,41 @@ def any_doubtful(tile: Any, m: Any, bound: Any) -> bool:
 
 
 @inner(counted=False)
-def move_row(x: Any, i: Any, t: Any, exact: Any, centers: Any, tile: Any, sums: Any) -> None:
+def move_row(
+    x: Any, i: Any, t: Any, exact: Any, centers: Any, tile: Any, sums: Any, gaps: Any
+) -> None:
     """Give row t of a tile its exact nearest center, and move its sums there."""
     label = np.intp(tile.nearest[t])
-    if exact != label:
-        if sums.size:
-            for j in range(sums.shape[1]):
-                v = tile.weight[t] * np.float64(x[i, j])
+    if exact == label:
+        return
+    if sums.size:
+        weight, half = tile.weight[t], sums.shape[1] // 2
+        for j in range(x.shape[1]):
+            v = weight * np.float64(x[i, j])
+            if len(gaps) == 0:
                 sums[label, j] -= v
                 sums[exact, j] += v
-        tile.nearest[t] = exact
-        tile.squared[t] = _distance(x, i, centers, exact)
+            elif v == v:
+                sums[label, j] -= v
+                sums[exact, j] += v
+                sums[label, half + j] -= weight
+                sums[exact, half + j] += weight
+    tile.nearest[t] = exact
+    tile.squared[t] = _distance(x, i, centers, exact, gaps)
 
 
 @inner(counted=False)
-def settle(x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any) -> None:
+def _settle(
+    x: Any, start: Any, m: Any, centers: Any, tile: Any, bound: Any, sums: Any, gaps: Any
+) -> None:
     """Decide the doubtful rows of a tile by direct differences, and move their sums."""
     low, next_low, squared = tile.low, tile.next_low, tile.squared
     for t in range(m):
         if next_low[t] - low[t] > doubt(squared[t], low[t], bound):
             continue
         i = start + t
-        move_row(x, i, t, exact_nearest(x, i, centers), centers, tile, sums)
+        exact = exact_nearest(x, i, centers, gaps)
+        move_row(x, i, t, exact, centers, tile, sums, gaps)
 
 
 @compiled(counted=False)
@@ -289,18 +587,21 @@ def _scan(
     tile: Any,
     sums: Any,
     totals: Any,
+    tables: Any,
+    gaps: Any,
 ) -> None:
     """Go over the tiles of a block; :func:`scan` has the parameters, and makes the room."""
     n, p = x.shape
-    k = centers.points.shape[0]
+    k, size = centers.points.shape[0], packed.shape[0]
     hi, lo = stats
     weighted, want_stats, want_rows = row_weights.size > 0, hi.size > 0, labels.size > 0
-    shift, active, in_place = layout.shift, layout.active, layout.in_place
-    size, q = packed.shape
-    nearest, squared, weight = tile.nearest, tile.squared, tile.weight
-    # A copy reads ahead by itself.
-    lines = -(-p * x.itemsize // LINE_BYTES) if in_place else 0
-    bound = rounding(layout, k)
+    in_place = layout.in_place
+    nearest, squared, weight, next_low = tile.nearest, tile.squared, tile.weight, tile.next_low
+    lines = -(-p * x.itemsize // LINE_BYTES)
+    if len(gaps) == 0:
+        # A copy reads ahead by itself.
+        lines = lines if in_place else 0
+    bound = rounding(layout, k, gaps)
 
     # Not literal zeros, for which Numba would compile what they are handed to once more.
     top = np.intp(0)
@@ -309,31 +610,41 @@ def _scan(
     while start < n:
         # A tile never crosses the end of a segment.
         m = min(size, ends[segment] - start)
-        if in_place and start + m + ROWS <= n:
-            score_tile(x, start, m, layout, tile)
+        if len(gaps) == 0:
+            if in_place and start + m + ROWS <= n:
+                score_tile(x, start, m, layout, tile, tables, gaps)
+            else:
+                _pack_tile(x, start, m, layout, packed, gaps)
+                score_tile(packed, top, m, layout, tile, tables, gaps)
         else:
-            for t in range(m):
-                if q == p:
-                    pack_row(x, start + t, shift, packed, t)  # type: ignore[call-arg]
-                else:
-                    _gather_row(x, start + t, shift, active, packed, t)
-            score_tile(packed, top, m, layout, tile)
+            _pack_tile(x, start, m, layout, packed, gaps)
+            score_tile(packed, top, m, layout, tile, tables, gaps)
         keep_inside(tile, m, k)
-        if weighted:
+        if len(gaps) > 0:
+            nowhere = gaps.nowhere
+            for t in range(m):
+                weight[t] = row_weights[start + t] if weighted else 1.0
+                if nowhere[t]:
+                    # Counts for no center, and is as far from all of them.
+                    weight[t], next_low[t] = 0.0, np.inf
+        elif weighted:
             for t in range(m):
                 weight[t] = row_weights[start + t]
         if want_stats:
-            add_tile(x, start, m, lines, centers, tile, sums)
+            add_tile(x, start, m, lines, centers, tile, sums, gaps)
         else:
-            _measure_tile(x, start, m, lines, centers, tile)
-        if k > 1 and any_doubtful(tile, m, bound):
-            settle(x, start, m, centers, tile, bound, sums)
+            _measure_tile(x, start, m, lines, centers, tile, gaps)
+        if k > 1 and _any_doubtful(tile, m, bound):
+            _settle(x, start, m, centers, tile, bound, sums, gaps)
         if want_stats:
             add_totals(tile, m, totals)
         if want_rows:
             for t in range(m):
-                labels[start + t] = nearest[t]
                 distances[start + t] = squared[t]
+                if len(gaps) == 0:
+                    labels[start + t] = nearest[t]
+                else:
+                    labels[start + t] = np.int32(-1) if gaps.nowhere[t] else nearest[t]
         start += m
         if start == ends[segment]:
             segment += 1
@@ -343,7 +654,7 @@ def _scan(
 
 @compiled()
 def _all_direct(x: Any, points: Any, weights: Any, uniform: Any, out: Any) -> None:
-    # Not by `_distance`: a call for each pair takes as long as a short row.
+    # Not by a function: a call for each pair takes as long as a short row.
     for i in range(x.shape[0]):
         for c in range(points.shape[0]):
             if uniform:
@@ -352,11 +663,47 @@ def _all_direct(x: Any, points: Any, weights: Any, uniform: Any, out: Any) -> No
                 out[i, c] = row_distance_weighted(x, i, points, c, weights, 1.0, points)
 
 
-def with_weights(centers: Floats, feature_weights: Floats | None) -> _Centers:
-    return _Centers(centers, whole_weights(feature_weights), feature_weights is None)
+def _lay_tables(layout: Layout, exact: _Centers) -> _Tables:
+    """Make the tables of a layout."""
+    centers, weights = exact.points, exact.weights
+    active, dtype = layout.active, layout.panels.dtype
+    n_panels, width = layout.consts.shape
+    n_groups = _n_bytes(active.size) * _BYTE // _GROUP
+    squared = np.zeros((len(centers), n_groups * _GROUP))
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift = layout.shift[active].astype(np.float64)
+        squared[:, : active.size] = weights[active] * (centers[:, active] - shift) ** 2
+        there = np.arange(WAYS)[:, None] >> np.arange(_GROUP) & 1
+        sums = squared.reshape(len(centers), n_groups, _GROUP) @ there.T.astype(np.float64)
+        flat = np.zeros((n_groups, WAYS, n_panels * width + layout.tail_consts.size), dtype)
+        flat[..., : len(centers)] = sums.transpose(1, 2, 0)
+    n_whole = n_panels * width
+    whole = on_lines((n_panels, n_groups, WAYS, width), dtype)
+    whole[...] = flat[..., :n_whole].reshape(n_groups, WAYS, n_panels, width).transpose(2, 0, 1, 3)
+    consts = np.where(np.arange(flat.shape[2]) < len(centers), 0.0, np.inf).astype(dtype)
+    return _Tables(
+        consts[:n_whole].reshape(n_panels, width),
+        consts[n_whole:],
+        whole,
+        np.ascontiguousarray(flat[..., n_whole:]),
+    )
 
 
-def make_room(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
+def _n_bytes(q: int) -> int:
+    """Bytes that have a bit for each of q features."""
+    return max(1, -(-q // _BYTE))
+
+
+def with_weights(
+    centers: Floats, feature_weights: Floats | None, observed: bool = False
+) -> _Centers:
+    weights = whole_weights(feature_weights)
+    if observed and feature_weights is None:
+        weights = np.ones(centers.shape[1])
+    return _Centers(centers, weights, feature_weights is None)
+
+
+def make_tile(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
     """Make room for a tile.  Made here: in compiled code it takes a second more to compile."""
     # Centers that fit one vector have no running minima.
     panels = layout.variant in (PANELS, PAIRS)
@@ -373,6 +720,20 @@ def make_room(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
     )
 
 
+def _make_room(layout: Layout, x: Array, centers: _Centers, n_sums: int, observed: bool) -> Any:
+    """Make room for the work on a tile, and for the sums of some clusters; what `_scan` takes."""
+    p, q = x.shape[1], layout.active.size
+    size = tile_rows(q, x.dtype.itemsize, _LONGER if observed else 1)
+    packed, tile = np.zeros((size, q), x.dtype), make_tile(size, layout, x.dtype)
+    totals = np.zeros((n_sums, 2))
+    if not observed:
+        return packed, tile, np.zeros((n_sums, p)), totals, (), ()
+    padded = -(-p // SUM_LANES) * SUM_LANES
+    gaps = _Gaps(np.zeros((size, _n_bytes(q)), np.uint8), np.empty(size, np.bool_))
+    tables = _lay_tables(layout, centers)
+    return packed, tile, np.zeros((n_sums, 2 * padded)), totals, tables, gaps
+
+
 def scan(
     x: Array,
     row_weights: Floats,
@@ -383,34 +744,30 @@ def scan(
     stats: Any,
     labels: NDArray[np.int32],
     distances: Floats,
+    *,
+    observed: bool = False,
 ) -> None:
     """One sweep over a block: labels, distances and sums, as far as there is room for them.
 
     Parameters
     ----------
     x : ndarray of shape (n, p), float32 or float64, C-contiguous; n > 0
+        Without NaN, unless ``observed``.
     row_weights : ndarray of shape (n,), or empty
     centers : ndarray of shape (k, p), float64, C-contiguous
-    feature_weights : ndarray of shape (p,), optional
-    shift : ndarray of shape (p,), optional
+    feature_weights, shift : ndarray of shape (p,), optional
     ends : ndarray of int64
         Ends of the segments; the last is n.
     stats : pair of ndarray of shape (k, p + 2), or both empty
-        Receive the sums.
+        Receive the sums; of shape (k, 2p + 2) where ``observed``.
     labels, distances : ndarray of shape (n,), or both empty
-        Receive the nearest center of each row and the squared distance to it.
+        Receive the nearest center of each row and the squared distance to it; -1 and 0 for rows
+        that are nowhere.
     """
     layout: Layout = lay_out(centers, feature_weights, shift, x.dtype)
-    exact = with_weights(centers, feature_weights)
-    room = _scan_room(layout, x, len(centers) if stats[0].size else 0)
+    exact = with_weights(centers, feature_weights, observed)
+    room = _make_room(layout, x, exact, len(centers) if stats[0].size else 0, observed)
     _scan(x, row_weights, exact, layout, ends, tuple(stats), labels, distances, *room)
-
-
-def _scan_room(layout: Layout, x: Array, k: int) -> tuple[NDArray, _Tile, Floats, Floats]:
-    """Make room for the work on a tile, and for the sums of k clusters."""
-    size, q = tile_rows(layout.active.size, x.dtype.itemsize), layout.active.size
-    packed, tile = np.zeros((size, q), x.dtype), make_room(size, layout, x.dtype)
-    return packed, tile, np.zeros((k, x.shape[1])), np.zeros((k, 2))
 
 
 def sweeps(
@@ -422,7 +779,7 @@ def sweeps(
     :func:`scan`, of which all are held.
     """
     layout, exact = lay_out(centers, None, shift, x.dtype), with_weights(centers, None)
-    room = _scan_room(layout, x, len(centers))
+    room = _make_room(layout, x, exact, len(centers), False)
     ends, labels, distances = np.array([len(x)]), np.empty(0, np.int32), np.empty(0)
     stats = tuple(stats)
 

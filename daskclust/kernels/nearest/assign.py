@@ -32,7 +32,6 @@ from daskclust.kernels.nearest.implementation import (
     all_direct,
     row_distance_observed,
     scan,
-    scan_observed,
     sweeps,
 )
 
@@ -223,12 +222,14 @@ def nearest_observed(
     complete ones excepted.  Cost 1.25 times the arithmetic of complete rows; memory beyond the
     block O(n), and tables of ``4 k p`` numbers.
     """
-    x, centers, weights = _prepared(x, centers, feature_weights)
+    x = np.ascontiguousarray(x)
+    centers = np.ascontiguousarray(centers, dtype=np.float64)
     if not _any_missing(x, 0, len(x)):
         return nearest(x, centers, feature_weights=feature_weights, shift=shift)
     labels, distances = np.empty(len(x), np.int32), np.empty(len(x))
     ends = np.array([len(x)])
-    scan_observed(x, _NO_FLOATS, centers, weights, shift, ends, _NO_STATS, labels, distances)
+    out = _NO_STATS, labels, distances
+    scan(x, _NO_FLOATS, centers, feature_weights, shift, ends, *out, observed=True)
     return labels, distances
 
 
@@ -246,7 +247,8 @@ def accumulate_observed(
     Rows that are nowhere count for no cluster.  A segment without missing values takes the way of
     complete rows, and other segments look at the values once more, up to the first gap.
     """
-    x, centers, weights = _prepared(x, centers, feature_weights)
+    x = np.ascontiguousarray(x)
+    centers = np.ascontiguousarray(centers, dtype=np.float64)
     k, p = centers.shape
     parts: list[tuple[Floats, Floats]] = []
     for start, stop, own, gaps in _runs(x, np.array([len(x)]) if segments is None else segments):
@@ -254,7 +256,8 @@ def accumulate_observed(
         if gaps:
             stats = BlockStatistics(np.zeros((k, 2 * p + 2)), np.zeros((k, 2 * p + 2)))
             masses = _NO_FLOATS if row_weights is None else row_weights
-            scan_observed(rows, masses, centers, weights, shift, own, stats, _NO_LABELS, _NO_FLOATS)
+            out = stats, _NO_LABELS, _NO_FLOATS
+            scan(rows, masses, centers, feature_weights, shift, own, *out, observed=True)
             parts.append(stats)
         else:
             found = accumulate(
@@ -269,14 +272,6 @@ def accumulate_observed(
     if not parts:
         parts.append((np.zeros((k, 2 * p + 2)), np.zeros((k, 2 * p + 2))))
     return BlockStatistics(*functools.reduce(add_pairs, parts))
-
-
-def _prepared(
-    x: Array, centers: Floats, feature_weights: Floats | None
-) -> tuple[Array, Floats, Floats]:
-    centers = np.ascontiguousarray(centers, dtype=np.float64)
-    weights = np.ones(centers.shape[1]) if feature_weights is None else feature_weights
-    return np.ascontiguousarray(x), centers, np.ascontiguousarray(weights, dtype=np.float64)
 
 
 @compiled()

@@ -11,11 +11,9 @@ from typing import Any
 from daskclust.kernels.compiling import PLAIN
 
 if PLAIN:
-    from daskclust.kernels.nearest import _plain as _observed
     from daskclust.kernels.nearest import _plain as _rows
     from daskclust.kernels.nearest import _plain as _sweeps
 else:
-    from daskclust.kernels.nearest import _observed_tiles as _observed  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _row_loops as _rows  # type: ignore[no-redef]
     from daskclust.kernels.nearest import _tiles as _sweeps  # type: ignore[no-redef]
 
@@ -29,4 +27,3 @@ row_distance_weighted: Any = _rows.row_distance_weighted
 all_direct: Any = _sweeps.all_direct
 scan: Any = _sweeps.scan
 sweeps: Any = _sweeps.sweeps
-scan_observed: Any = _observed.scan_observed

@@ -20,18 +20,20 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Floats, Ints
 from daskclust.kernels.compensated import flush
 from daskclust.kernels.compiling import PLAIN, compiled, inner
-from daskclust.kernels.nearest._layout import choose_origin, lay_out, tile_rows
 from daskclust.kernels.nearest._row_loops import LINE_BYTES, pack_row, row_distance
 from daskclust.kernels.nearest._tiles import (
     add_tile,
     add_totals,
+    choose_origin,
     doubt,
     exact_nearest,
     keep_inside,
-    make_room,
+    lay_out,
+    make_tile,
     move_row,
     rounding,
     score_tile,
+    tile_rows,
     with_weights,
 )
 from daskclust.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
@@ -101,7 +103,7 @@ def _score(x: Any, rows: Any, at: Any, m: Any, layout: Any, packed: Any, tile: A
     """Score m rows, given by their numbers, against the centers that are laid out."""
     for t in range(m):
         pack_row(x, rows[at + t], layout.shift, packed, t)  # type: ignore[call-arg]
-    score_tile(packed, np.intp(0), m, layout, tile)
+    score_tile(packed, np.intp(0), m, layout, tile, (), ())
 
 
 @inner(counted=False)
@@ -141,7 +143,7 @@ def _review(
     labels, low = kept
     packed, tile = room
     size = packed.shape[0]
-    away = rounding(layout, moves.movers.size)
+    away = rounding(layout, moves.movers.size, ())
     n, count = x.shape[0], 0
     for start in range(0, n, size):
         # Rows that wait for the movers lie behind all that do not stay.
@@ -193,7 +195,7 @@ def _search(
     packed, tile = room
     size = packed.shape[0]
     k = centers.points.shape[0]
-    bound = rounding(layout, k)
+    bound = rounding(layout, k, ())
     for start in range(0, count, size):
         m = min(size, count - start)
         _score(x, rows, start, m, layout, packed, tile)
@@ -207,7 +209,7 @@ def _search(
             first[i] = labels[i] = label
             low[i] = _least(x, square, tile.next_low[t], bound) * (1.0 - _ROUNDED)
             if not (tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)):
-                labels[i] = exact_nearest(x, i, centers)
+                labels[i] = exact_nearest(x, i, centers, ())
                 if labels[i] != label:
                     low[i] = -1.0
 
@@ -235,10 +237,10 @@ def _sum(
         for t in range(m):
             tile.nearest[t] = first[start + t]
             tile.weight[t] = row_weights[start + t] if row_weights.size else 1.0
-        add_tile(x, start, m, lines, centers, tile, sums)
+        add_tile(x, start, m, lines, centers, tile, sums, ())
         for t in range(m):
             i = start + t
-            move_row(x, i, t, np.intp(labels[i]), centers, tile, sums)
+            move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
         add_totals(tile, m, totals)
         start += m
         if start == ends[segment]:
@@ -285,12 +287,12 @@ def accumulate_kept(
         kept = Kept(kept.labels.copy(), kept.low.copy())
         layout = lay_out(centers[moves.movers], None, shift, x.dtype)
         origins = np.stack([moves.origin, layout.shift.astype(np.float64)])
-        room = packed, make_room(size, layout, x.dtype)
+        room = packed, make_tile(size, layout, x.dtype)
         count = _review(x, exact, moves, layout, origins, kept, rows, room)
     first = kept.labels.copy()
     if count:
         layout = lay_out(centers, None, shift, x.dtype)
-        room = packed, make_room(size, layout, x.dtype)
+        room = packed, make_tile(size, layout, x.dtype)
         origin = layout.shift[None].astype(np.float64)
         _search(x, exact, layout, origin, rows, count, first, kept, room)
     if n:
