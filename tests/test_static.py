@@ -76,4 +76,5 @@ def test_a_source_release_holds_package_and_tests_and_no_notebooks(tmp_path: Pat
     assert not top & {"notebooks", ".ci", "daskclust-demo"}
     # Tests of what is left out are left out with it.
     assert not {name for name in names if "notebook" in name or name.startswith("tests/papers")}
-    assert archive.stat().st_size < 6 * 2**18
+    # The scenes of `load_slovenia` are 0.4 MB of it.
+    assert archive.stat().st_size < 7.5 * 2**18
