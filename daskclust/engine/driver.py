@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import dask
 
 from daskclust._progress import advance, showing
-from daskclust.engine.checkpoint import Checkpoint, Fitted, LoopKeeper
+from daskclust.engine.checkpoint import Checkpoint, Fitted
 from daskclust.engine.rows import Rows
 from daskclust.exceptions import CheckpointError, ClusterError, ReadError
 
@@ -75,9 +75,38 @@ def iterate(
     # A loop inside a start is kept in the record of the start, as a whole.
     log = rows.log
     keeper = checkpoint if checkpoint is not None or log is None else log.keeper(name)
+    known = {"n": rows.n_rows, "p": rows.n_features, **(sizes or {})}
+    history: list[dict[str, Any]] = []
+    finished = False
     try:
         with rows.logged(None):
-            fitted = _loop(rows, start, step, kind, max_iter, name, keeper, sizes)
+            stored = None if keeper is None else keeper.load(kind, known)
+            if stored is None:
+                with rows.logged(keeper.start_log() if isinstance(keeper, Checkpoint) else None):
+                    state = start()
+                if keeper is not None:
+                    keeper.save(state, history, finished=False, passes=rows.passes)
+            else:
+                state, history, finished = stored.state, stored.history, stored.finished
+                # The passes of this process so far only looked at the data again.
+                rows.passes = max(rows.passes, stored.passes)
+            while not finished and len(history) < max_iter:
+                began = time.perf_counter()
+                done = step(state)
+                state, finished = done.state, done.finished
+                record = {
+                    "iteration": len(history) + 1,
+                    "objective": float(done.objective),
+                    "center_shift": float(done.center_shift),
+                    "moved": done.moved,
+                    "seconds": time.perf_counter() - began,
+                    "passes": rows.passes,
+                    **done.extra,
+                }
+                history.append(record)
+                if keeper is not None:
+                    keeper.save(state, history, finished=finished, passes=rows.passes)
+                _announce(name, record)
     except CheckpointError:
         raise
     except BaseException as error:
@@ -94,49 +123,6 @@ def iterate(
         raise
     if checkpoint is not None:
         checkpoint.close()
-    return fitted
-
-
-def _loop(
-    rows: Rows,
-    start: Callable[[], S],
-    step: Callable[[S], Step[S]],
-    kind: type[S],
-    max_iter: int,
-    name: str,
-    keeper: Checkpoint | LoopKeeper | None,
-    sizes: Mapping[str, int] | None,
-) -> Fitted[S]:
-    known = {"n": rows.n_rows, "p": rows.n_features, **(sizes or {})}
-    stored = None if keeper is None else keeper.load(kind, known)
-    history: list[dict[str, Any]] = []
-    finished = False
-    if stored is None:
-        with rows.logged(keeper.start_log() if isinstance(keeper, Checkpoint) else None):
-            state = start()
-        if keeper is not None:
-            keeper.save(state, history, finished=False, passes=rows.passes)
-    else:
-        state, history, finished = stored.state, stored.history, stored.finished
-        # The passes of this process so far only looked at the data again.
-        rows.passes = max(rows.passes, stored.passes)
-    while not finished and len(history) < max_iter:
-        began = time.perf_counter()
-        done = step(state)
-        state, finished = done.state, done.finished
-        record = {
-            "iteration": len(history) + 1,
-            "objective": float(done.objective),
-            "center_shift": float(done.center_shift),
-            "moved": done.moved,
-            "seconds": time.perf_counter() - began,
-            "passes": rows.passes,
-            **done.extra,
-        }
-        history.append(record)
-        if keeper is not None:
-            keeper.save(state, history, finished=finished, passes=rows.passes)
-        _announce(name, record)
     return Fitted(state, history, finished, rows.passes)
 
 

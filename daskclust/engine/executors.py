@@ -53,12 +53,6 @@ class Executor(ABC):
         """Return an executor over some (sorted, disjoint) ranges of rows, which hold some."""
 
 
-def _fold_all(
-    results: Sequence[tuple[Partial, Any]], reduction: Reduction, state: Any
-) -> tuple[Partial, Any]:
-    return merge(reduction, state, [r[0] for r in results]), [r[1] for r in results]
-
-
 def _carries(carry: Any, count: int) -> list[Any]:
     return [None] * count if carry is None else carry
 
@@ -89,7 +83,10 @@ class _GroupExecutor(Executor):
             partial(fold, group, prepare, reduction, state, kept)
             for group, kept in zip(self.groups, _carries(carry, len(self.groups)), strict=True)
         ]
-        return _fold_all(self._run(reduction.name, calls), reduction, state)
+        found = self._run(reduction.name, calls)
+        return merge(reduction, state, [partial for partial, _ in found]), [
+            kept for _, kept in found
+        ]
 
     def excluding(self, rows: Ints) -> Self:
         """Leave some rows out of sums."""
@@ -129,11 +126,14 @@ def _fold_chunk(
 ) -> Any:
     """Run ``call`` on a group of one block whose values have just arrived."""
     group = Group([Block(block.start, block.size, x, weight, block.skip)])
-    return call(group) if carry is None else call(group, carry)
+    return call(group) if carry is None else call(group, before=carry)
 
 
-def _merge_results(reduction: Reduction, state: Any, results: Sequence[Any]) -> Partial:
-    return merge(reduction, state, list(results))
+def _fold_kept(
+    group: Group, prepare: Prepare, reduction: Reduction, state: Any, before: Any = None
+) -> tuple[Partial, Any]:
+    """Fold a group with the carry that an earlier pass returned beside its partial."""
+    return fold(group, prepare, reduction, state, None if before is None else before[1])
 
 
 def _merge_folded(reduction: Reduction, state: Any, folded: Sequence[Any]) -> Partial:
@@ -194,7 +194,7 @@ class GraphExecutor(Executor):
         """Run one task a block and a tree of merges, all in one graph."""
         if not self.blocks:
             return reduction.identity(state), []
-        call = partial(_fold_prepared, prepare, reduction, state)
+        call = partial(_fold_kept, prepare=prepare, reduction=reduction, state=state)
         tasks = self._tasks(reduction.name, call, carry)
         graph = {**self._graph, **tasks}
         folded = list(tasks)
@@ -208,7 +208,7 @@ class GraphExecutor(Executor):
             parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
             level = []
             for i, part in enumerate(parts):
-                graph[(name, i)] = task(partial(_merge_results, reduction, state), part)
+                graph[(name, i)] = task(partial(merge, reduction, state), part)
                 level.append((name, i))
             depth += 1
         if not reduction.carries:
@@ -248,12 +248,6 @@ def _call_first(function: Callable[..., Any], arguments: tuple[Any, ...], group:
     return function(group, *arguments)
 
 
-def _fold_prepared(
-    prepare: Prepare, reduction: Reduction, state: Any, group: Group, before: Any = None
-) -> Any:
-    return fold(group, prepare, reduction, state, None if before is None else before[1])
-
-
 def bind_group(blocks: list[Block], chunks: list[Any], weights: list[Any] | None) -> Group:
     """Join blocks and the values that a worker holds into a group, by reference."""
     return Group(
@@ -267,20 +261,6 @@ def bind_group(blocks: list[Block], chunks: list[Any], weights: list[Any] | None
 def bind_packs(blocks: list[Block], packs: list[list[Any]], weights: list[Any] | None) -> Group:
     """Join blocks whose values a worker holds several together."""
     return bind_group(blocks, [chunk for pack in packs for chunk in pack], weights)
-
-
-def _exclude(group: Group, rows: Ints) -> Group:
-    return group.excluding(rows)
-
-
-def _only(group: Group, ranges: Sequence[Range]) -> Group:
-    return group.only(ranges)
-
-
-def _fold_kept(
-    group: Group, prepare: Prepare, reduction: Reduction, state: Any, before: Any
-) -> tuple[Partial, Any]:
-    return fold(group, prepare, reduction, state, None if before is None else before[1])
 
 
 def _hold(value: Any) -> Any:
@@ -376,11 +356,11 @@ class ClusterExecutor(Executor):
         if reduction.carries:
             # What blocks keep must not travel with their partials.
             level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
-            join = _merge_results
+            join = merge
         while len(level) > _SPLIT_EVERY:
             parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
             level = [self._submit(name, join, reduction, sent, part) for part in parts]
-            join = _merge_results
+            join = merge
         partials = self._gather(reduction.name, level, folded)
         merged = merge(reduction, state, partials)
         if not reduction.carries:
@@ -395,7 +375,8 @@ class ClusterExecutor(Executor):
         self.worker_slots.settle(self.groups)
         rows = self._to_send(rows)
         groups = [
-            self._submit("bind", _exclude, group, rows, slot=group.slot) for group in self.groups
+            self._submit("bind", Group.excluding, group, rows, slot=group.slot)
+            for group in self.groups
         ]
         return ClusterExecutor(self.worker_slots, groups, self.ranges, self.plan)
 
@@ -407,5 +388,7 @@ class ClusterExecutor(Executor):
             for group, held in zip(self.groups, self.ranges, strict=True)
             if overlap(held, ranges)
         ]
-        groups = [self._submit("bind", _only, group, ranges, slot=group.slot) for group in kept]
+        groups = [
+            self._submit("bind", Group.only, group, ranges, slot=group.slot) for group in kept
+        ]
         return ClusterExecutor(self.worker_slots, groups, [list(ranges) for _ in kept], self.plan)

@@ -94,15 +94,11 @@ def _by_tiles(x: NDArray[Any], start: int, function: Callable[..., Any]) -> Any:
     return function(x, start) if out is None else out
 
 
-def _labels_of(x: NDArray[Any], patch: _Patch, function: Callable[..., Any], width: int) -> Any:
+def _labels_of(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, width: int) -> Any:
     check_shape(x, patch.start, width, None if patch.n_rows < 0 else patch.n_rows)
     out = _by_tiles(x, patch.start, function)
     patch.put(out)
     return out
-
-
-def _labels_shared(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, width: int) -> Any:
-    return _labels_of(x, patch, function, width)
 
 
 def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,7 +108,7 @@ def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
 def _labels_by(
     x: list[NDArray[Any]], patch: NDArray[Any], function: Callable[..., Any], width: int
 ) -> Any:
-    return _labels_of(x[0], patch[0], function, width)
+    return _labels_of(x[0], function, patch[0], width)
 
 
 def _map_array(
@@ -184,7 +180,7 @@ def map_rows(
         shared = f"{names}-function"
         layer = {
             (names, i, *last): task(
-                partial(_labels_shared, patch=own, width=X.shape[1]), (X.name, i, 0), shared
+                partial(_labels_of, patch=own, width=X.shape[1]), (X.name, i, 0), shared
             )
             for i, own in enumerate(patches)
         }

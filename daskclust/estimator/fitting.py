@@ -233,33 +233,29 @@ def _adopt(estimator: Fittable, draft: Fittable) -> None:
 def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
     name_classes(draft, None)
     with showing_progress(draft, lambda: data.opened):
-        _fit_in_steps(draft, data, given)
-
-
-def _fit_in_steps(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
-    # Check without a pass where possible; counting rows may take one.
-    draft._check_features(data.n_features)
-    n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
-    if n_rows == 0:
-        raise ValueError(
-            f"Found array with 0 sample(s) (shape=(0, {data.n_features})) while a minimum "
-            "of 1 is required."
+        # Check without a pass where possible; counting rows may take one.
+        draft._check_features(data.n_features)
+        n_rows = data.rows.n_rows if np.isnan(data.n_rows) else data.n_rows
+        if n_rows == 0:
+            raise ValueError(
+                f"Found array with 0 sample(s) (shape=(0, {data.n_features})) while a minimum "
+                "of 1 is required."
+            )
+        read = draft._read(data, **given)
+        first = draft._first_pass(data, read)
+        opened = _look(data, first, hashed=draft.checkpoint is not None)
+        problem = draft._problem(opened, read)
+        fitted = iterate(
+            opened.rows,
+            problem.begin,
+            problem.step,
+            kind=problem.kind,
+            max_iter=problem.max_iter,
+            name=type(draft).__name__,
+            checkpoint=open_checkpoint(draft, opened, problem.identity),
+            sizes=problem.sizes,
         )
-    read = draft._read(data, **given)
-    first = draft._first_pass(data, read)
-    opened = _look(data, first, hashed=draft.checkpoint is not None)
-    problem = draft._problem(opened, read)
-    fitted = iterate(
-        opened.rows,
-        problem.begin,
-        problem.step,
-        kind=problem.kind,
-        max_iter=problem.max_iter,
-        name=type(draft).__name__,
-        checkpoint=open_checkpoint(draft, opened, problem.identity),
-        sizes=problem.sizes,
-    )
-    draft._finish(opened, problem, fitted.state, fitted.history)
+        draft._finish(opened, problem, fitted.state, fitted.history)
 
 
 def settled(estimator: Any, data: Data) -> Any:

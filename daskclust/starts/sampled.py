@@ -103,8 +103,8 @@ def _wanted(rows: Rows, k: int) -> int:
 
 def pays(rows: Rows, k: int) -> bool:
     """Whether samples save work: enough rows, and enough of them fit the client."""
-    room = first_rows(k) <= _fit(rows)
-    return room and rows.n_rows >= max(2 * _FIRST, _LEAST_EACH * k)
+    fit = first_rows(k) <= _fit(rows)
+    return fit and rows.n_rows >= max(2 * _FIRST, _LEAST_EACH * k)
 
 
 def grows(rows: Rows, k: int) -> bool:
@@ -289,11 +289,7 @@ def _padded(found: list[Floats], k: int) -> Start:
 
 
 def _picked(picks: Array, mean: Floats) -> Floats:
-    """Return the rows that were drawn, with the mean of what they miss."""
-    found: Floats = picks["x"][picks["row"] >= 0].astype(np.float64)
-    gaps = np.isnan(found)
-    # Complete rows may lie in another space than the means.
-    return np.where(gaps, mean, found) if gaps.any() else found
+    return filled(picks["x"][picks["row"] >= 0], mean)
 
 
 def sample_centers(
@@ -353,35 +349,14 @@ def sample_centers(
         drawn = large_starts(sample, n_clusters, seeds, survey.mean, count)
         if drawn is not None:
             return _padded(drawn, n_clusters)
-    rounds = _Rounds(rows, first, seeds, shift, survey.mean, missing)
+    drawn = Candidates(rows, survey, first, seeds, len(known), shift, missing)
     if init == "k-means++":
-        return _padded(_sequential(rounds, n_clusters), n_clusters)
-    _oversample(rounds, n_clusters, oversampling_factor, init_rounds, len(known))
-    return Candidates(rounds, survey.weight, seeds, len(known)).clustered(n_clusters)
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The candidates of k-means|| for each restart, before they are clustered."""
-
-    _rounds: _Rounds
-    _total: float
-    _seeds: tuple[int, ...]
-    _n_fixed: int = 0
-
-    @property
-    def points(self) -> list[Floats]:
-        """Distinct rows: an array of shape (m_r, p), float64, for each restart."""
-        return self._rounds.candidates
-
-    def clustered(self, k: int) -> Start:
-        """Cluster the candidates, weighted by the rows they attract; one pass."""
-        weights = self._rounds.weigh(self._total)
-        found = [
-            recluster(points, weight, k, seed, self._n_fixed)
-            for points, weight, seed in zip(self.points, weights, self._seeds, strict=True)
-        ]
-        return _padded(found, k)
+        # One row after another with probability ``w D^2`` (Algorithm 2 of the notes).
+        while max(len(c) for c in drawn.points) < n_clusters and drawn.draw(1):
+            pass
+        return _padded(drawn.points, n_clusters)
+    drawn.oversample(n_clusters, oversampling_factor, init_rounds)
+    return drawn.clustered(n_clusters)
 
 
 def draw_candidates(
@@ -395,40 +370,35 @@ def draw_candidates(
     shift: Floats | None,
     missing: bool = False,
 ) -> Candidates:
-    """Draw the candidates of k-means||, and do not cluster them yet.
-
-    `rows`, `survey`, `n_clusters`, `seeds`, `oversampling_factor`, `init_rounds`, `shift`,
-    `missing`: see :func:`sample_centers`.
-
-    ``init_rounds`` passes.
-    """
+    """Draw the candidates of k-means||, and do not cluster them yet: ``init_rounds`` passes."""
     first = [_picked(picks, survey.mean) for picks in survey.picks]
-    rounds = _Rounds(rows, first, seeds, shift, survey.mean, missing)
-    _oversample(rounds, n_clusters, oversampling_factor, init_rounds, 0)
-    return Candidates(rounds, survey.weight, seeds)
+    drawn = Candidates(rows, survey, first, seeds, 0, shift, missing)
+    drawn.oversample(n_clusters, oversampling_factor, init_rounds)
+    return drawn
 
 
-class _Rounds:
+class Candidates:
     """Candidates of all restarts, drawn in rounds, and what blocks keep between them.
 
-    `first` (m_r, p): what the candidates of each restart begin with. `shift` (p,). `mean` (p,): of
-    the columns. `missing`: whether values are missing.
+    `points` (m_r, p) are the distinct rows of each restart so far, `first` what they begin with;
+    `n_fixed` of these do not move. `shift` (p,) is a point amid the data.
     """
 
     def __init__(
         self,
         rows: Rows,
+        survey: Survey,
         first: list[Floats],
         seeds: tuple[int, ...],
+        n_fixed: int,
         shift: Floats | None,
-        mean: Floats,
         missing: bool,
     ) -> None:
-        self.candidates = list(first)
+        self.points = list(first)
         #: Rounds so far.
         self.made = 0
-        self._rows, self._seeds, self._shift = rows, seeds, shift
-        self._mean, self._missing = mean, missing
+        self._rows, self._survey, self._seeds, self._n_fixed = rows, survey, seeds, n_fixed
+        self._shift, self._missing = shift, missing
         keep = rows.can_keep(CARRY_BYTES * len(seeds))
         self._sampling = CANDIDATES if keep else CANDIDATES.without_carry()
         self._carry: Any = None
@@ -437,49 +407,46 @@ class _Rounds:
         """Draw rows for each restart by ``w D^2``; return whether there were any left."""
         self.made += 1
         state = CandidateRound(
-            tuple(self.candidates),
+            tuple(self.points),
             self._seeds,
             self.made,
-            # No more than there are: room is made for all of them.
+            # No more than there are: memory is taken for all of them.
             min(n_picks, self._rows.n_rows),
             shift=self._shift,
             missing=self._missing,
         )
         found, self._carry = self._rows.scan(self._sampling, state, self._carry)
-        drawn = [_picked(picks, self._mean) for picks in found]
-        self.candidates = [
-            np.concatenate(pair) for pair in zip(self.candidates, drawn, strict=True)
-        ]
+        drawn = [_picked(picks, self._survey.mean) for picks in found]
+        self.points = [np.concatenate(pair) for pair in zip(self.points, drawn, strict=True)]
         return any(len(d) for d in drawn)
 
-    def weigh(self, total: float) -> list[Floats]:
-        """Weights of the rows nearest to each candidate, out of ``total``; of many by a sample."""
-        enough = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.candidates))
+    def oversample(self, k: int, factor: float, n_rounds: int) -> None:
+        """Draw rounds of about ``factor`` times as many rows as centers are missing.
+
+        Bahmani et al. (2012), with draws of an exact number of rows by a race.
+        """
+        per_round = max(1, round(factor * (k - self._n_fixed)))
+        left = True
+        # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
+        while left and (self.made < n_rounds or any(len(c) < k for c in self.points)):
+            left = self.draw(per_round)
+
+    def clustered(self, k: int) -> Start:
+        """Cluster the candidates, weighted by the rows they attract; one pass.
+
+        Of many rows a sample is weighed, so that weights are right in expectation.
+        """
+        enough = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.points))
         rate = None
         if self._rows.n_rows > enough:
-            rate = float(2.0 ** np.floor(np.log2(enough / total)))
-        state = Attraction(tuple(self.candidates), self._seeds, rate, self._shift, self._missing)
-        mass: list[Floats] = self._rows.reduce(ATTRACTED, state)
-        return mass
-
-
-def _sequential(rounds: _Rounds, k: int) -> list[Floats]:
-    """Draw one row after another with probability ``w D^2`` (Algorithm 2 of the notes)."""
-    while max(len(c) for c in rounds.candidates) < k and rounds.draw(1):
-        pass
-    return rounds.candidates
-
-
-def _oversample(rounds: _Rounds, k: int, factor: float, n_rounds: int, n_fixed: int) -> None:
-    """Draw rounds of about ``factor`` times as many rows as centers are missing.
-
-    Bahmani et al. (2012), with draws of an exact number of rows by a race.
-    """
-    per_round = max(1, round(factor * (k - n_fixed)))
-    left = True
-    # Rounds go on beyond `n_rounds` only while a restart has too few candidates.
-    while left and (rounds.made < n_rounds or any(len(c) < k for c in rounds.candidates)):
-        left = rounds.draw(per_round)
+            rate = float(2.0 ** np.floor(np.log2(enough / self._survey.weight)))
+        state = Attraction(tuple(self.points), self._seeds, rate, self._shift, self._missing)
+        weights: list[Floats] = self._rows.reduce(ATTRACTED, state)
+        found = [
+            recluster(points, weight, k, seed, self._n_fixed)
+            for points, weight, seed in zip(self.points, weights, self._seeds, strict=True)
+        ]
+        return _padded(found, k)
 
 
 #: Iterations of weighted Lloyd on the candidates; they are few and it converges fast.
@@ -491,24 +458,13 @@ _RECLUSTER_WORK = 20_000_000
 _RECLUSTER_THREADING = 2**16
 
 
-def _in_order(points: Floats, mass: Floats, n_fixed: int) -> tuple[Floats, Floats]:
-    """Sort candidates, but for the fixed ones, by their values.
-
-    Where there are as many candidates as distinct rows, nothing then shows which
-    rows were drawn when, and integer weights equal repetition to the last bit.
-    """
-    order = n_fixed + np.lexsort(points[n_fixed:].T[::-1])
-    order = np.concatenate([np.arange(n_fixed), order])
-    return points[order], mass[order]
-
-
 def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0) -> Floats:
     """Cluster weighted candidates to at most k centers: weighted k-means++, then Lloyd.
 
     `points` (m, p): distinct candidates. `mass` (m,): weight that each attracts. `n_fixed`: how
     many of the candidates, from the first, are centers that do not move.
 
-    Returns (min(k, m).
+    Returns (min(k, m), p).
     """
     if len(points) <= k:
         return points
@@ -516,7 +472,12 @@ def recluster(points: Floats, mass: Floats, k: int, seed: int, n_fixed: int = 0)
     if used.sum() <= k:
         # Candidates without rows of their own are still better than repeated ones.
         return np.concatenate([points[used], points[~used]])[:k]
-    points, mass = _in_order(points[used], mass[used], n_fixed)
+    points, mass = points[used], mass[used]
+    # By their values, but for the fixed ones: where there are as many candidates as distinct rows,
+    # nothing then shows which were drawn when, and weights equal repetition to the last bit.
+    order = n_fixed + np.lexsort(points[n_fixed:].T[::-1])
+    order = np.concatenate([np.arange(n_fixed), order])
+    points, mass = points[order], mass[order]
     work = len(points) * k
     tries = max(1, min(_RECLUSTER_TRIES, _RECLUSTER_WORK // work))
     center = np.average(points, axis=0, weights=mass)

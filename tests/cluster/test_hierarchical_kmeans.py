@@ -16,7 +16,7 @@ from distributed import Client
 import daskclust
 from daskclust import HierarchicalKMeans, KMeans
 from daskclust.cluster import hierarchy
-from daskclust.cluster.hierarchy import choose_parents, give_out
+from daskclust.cluster.hierarchical_kmeans import choose_parents, give_out
 from daskclust.exceptions import CheckpointError
 from daskclust.storage.atomic import hidden_sibling
 from daskclust.storage.grouped import GroupedRows
