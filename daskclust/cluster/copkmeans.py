@@ -14,8 +14,6 @@ from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.parameters import InitWithPairs
 from daskclust.persistence.schema import Entry
 
-__all__ = ["COPKMeans"]
-
 
 class COPKMeans(ConstrainedClusterer):
     """K-means under hard constraints, after COP-KMeans [1]_, for data of any size.

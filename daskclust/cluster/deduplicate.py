@@ -16,8 +16,6 @@ from daskclust.estimator.parameters import check_choice, check_integer, check_re
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere
 from daskclust.kernels.blas import one_blas_thread
 
-__all__ = ["deduplicate"]
-
 MetricName = Literal["cosine", "euclidean"]
 Keep = Literal["first", "last"]
 #: Rows of a cluster, on average; those that are compared at a time; bytes of the rows of a task.

@@ -33,8 +33,6 @@ from daskclust.reduction import ASSIGN, CenterSets
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.starts.deterministic import farthest_first_delta
 
-__all__ = ["FOUNDING", "DPMeans", "Founders", "Founding", "FoundingRequest"]
-
 
 @dataclass(frozen=True)
 class Founders:

@@ -29,7 +29,7 @@ from daskclust.engine import (
     row_record,
     working_dtype,
 )
-from daskclust.estimator.base import BaseClusterer, RowFunction, warn_few_distinct
+from daskclust.estimator.base import BaseClusterer, RowFunction, check_squares, warn_few_distinct
 from daskclust.estimator.fitting import (
     DataAlone,
     FirstPass,
@@ -47,15 +47,6 @@ from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 from daskclust.persistence.schema import Array, Number
 from daskclust.reduction.assign import LEAF_STATISTICS, LeafQuery
 from daskclust.storage.grouped import GroupedRows, remove_remains, temporary_folder
-
-__all__ = [
-    "HierarchicalKMeans",
-    "HierarchyProblem",
-    "HierarchyState",
-    "Spill",
-    "choose_parents",
-    "give_out",
-]
 
 #: Parents whose parts are clustered between two checkpoints.
 _BATCH = 64
@@ -472,12 +463,7 @@ class LeafFunction:
         check_block(x, start, missing=False)
         x = self.metric(x)
         labels, squared = nearest_leaf(x, self.tree, self.n_probe)
-        if not np.isfinite(squared).all():
-            row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
-            raise ValueError(
-                f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
-                "values that stand for missing data, else rescale the features."
-            )
+        check_squares(squared, start)
         return self.metric.break_ties(x, labels)
 
 

@@ -68,17 +68,6 @@ from daskclust.starts.sampled import (
     sample_centers,
 )
 
-__all__ = [
-    "MOMENTUM",
-    "KMeans",
-    "can_follow",
-    "follow",
-    "followed",
-    "greedy_tries",
-    "grown",
-    "nested_start",
-]
-
 
 def followed(
     centers: Floats, counts: Floats, batch: ClusterStatistics, at: int = 0

@@ -34,15 +34,6 @@ from daskclust.reduction import (
 from daskclust.reduction.assign import ASSIGN_KEPT, MovedCenters
 from daskclust.starts.sampled import is_large, note_start
 
-__all__ = [
-    "ClassClusters",
-    "LloydClusterer",
-    "LloydProblem",
-    "LloydState",
-    "found_clusters",
-    "relocate_empty",
-]
-
 #: Farthest rows asked for, for each empty cluster: some may be unfit.
 _SPARE = 4
 #: Iterations before the first with momentum: a fit that ends with them converges too fast to gain.

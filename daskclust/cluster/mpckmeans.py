@@ -20,8 +20,6 @@ from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import InitWithPairs, check_choice, check_penalty, check_real
 from daskclust.persistence.schema import Array, Entry
 
-__all__ = ["MPCKMeans"]
-
 
 class MPCKMeans(PairwiseFit, ConstrainedClusterer):
     """Metric pairwise-constrained k-means, MPCKM [1]_, for data of any size.

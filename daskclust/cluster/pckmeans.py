@@ -18,8 +18,6 @@ from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import InitWithPairs, Missing, check_penalty
 from daskclust.persistence.schema import Entry
 
-__all__ = ["PCKMeans"]
-
 
 class PCKMeans(PairwiseFit, ConstrainedClusterer):
     """Pairwise-constrained k-means, PCKM [1]_, for data of any size.

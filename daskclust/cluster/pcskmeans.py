@@ -32,8 +32,6 @@ from daskclust.estimator.parameters import (
 )
 from daskclust.persistence.schema import Entry
 
-__all__ = ["PCSKMeans"]
-
 #: Of the sum of all scores, what violated constraints may take with ``"scaled"``.
 _SHARE = 0.5
 

@@ -42,8 +42,6 @@ from daskclust.persistence.schema import Array, Classes, Entry
 from daskclust.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
 from daskclust.starts.sampled import n_survey_picks, recluster, sample_centers
 
-__all__ = ["SemiSupervisedKMeans"]
-
 #: How the centers are sampled that no class provides.
 _SAMPLERS = {
     "ss-k-means||": "k-means||",

@@ -20,8 +20,6 @@ from daskclust.estimator.parameters import Init, Missing, check_integer
 from daskclust.persistence.schema import Entry
 from daskclust.starts.sampled import STRING_INITS
 
-__all__ = ["SparseKMeans"]
-
 
 class SparseKMeans(ConstrainedClusterer):
     """Sparse k-means [1]_ for data of any size.

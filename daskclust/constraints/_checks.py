@@ -14,16 +14,6 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.exceptions import ConstraintError
 
-__all__ = [
-    "check_pairs",
-    "check_weight",
-    "components",
-    "contradictions",
-    "must_link_graph",
-    "scalar_or_one",
-]
-
-
 #: Rows of a chain that are named before its middle is left out.
 _CHAIN_ROWS = 12
 

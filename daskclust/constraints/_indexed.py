@@ -25,8 +25,6 @@ from daskclust.estimator.partial_labels import NO_LABELS, PartialLabels, read_la
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.constraints.pairs import violated_pairs
 
-__all__ = ["VIOLATION_DTYPE", "PairwiseConstraints", "pairs_from_labels"]
-
 #: Most pairs that are listed (16 bytes a pair).
 _MAX_LISTED = 50_000_000
 

@@ -17,8 +17,6 @@ from daskclust.datasets._random import (
     stream,
 )
 
-__all__ = ["make_gaussian_mixture", "make_sparse_blobs"]
-
 _CENTERS, _LABELS, _NOISE = 0, 1, 2
 
 

@@ -23,8 +23,6 @@ from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import encode_fill_value, open_store
 from daskclust.storage.targets import check_written, new_group
 
-__all__ = ["HyperspectralCube", "Scene", "make_hyperspectral_cube", "make_scene", "render"]
-
 _SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
 _Floats = Floats
 

@@ -14,8 +14,6 @@ from daskclust.datasets._random import seed_of, stream
 from daskclust.engine import check_shape, compute, is_dask
 from daskclust.exceptions import ChunkError
 
-__all__ = ["remove_values"]
-
 _MECHANISMS = ("mcar", "mar", "nmar", "quadrants")
 
 

@@ -14,8 +14,6 @@ from scipy.special import ndtri
 
 from daskclust._types import Floats
 
-__all__ = ["make_rows", "row_normals", "row_uniforms", "seed_of", "stream"]
-
 # Philox yields four 64-bit numbers per counter step.  Each row gets whole steps,
 # so that jumping to a row is one `advance`.
 _STEP = 4

@@ -61,8 +61,6 @@ from daskclust.engine.tasks import (
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.storage.reads import Retries, is_passing
 
-__all__ = ["Bound", "bind", "fetch_chunks", "is_dask", "spare_memory"]
-
 #: Groups a thread, for input that is read on the way: evens out slow reads.
 _LAZY_GROUPS = 2
 #: Chunks that are kept are read by tasks of several, of so many bytes at most, and so many

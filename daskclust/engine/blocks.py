@@ -26,27 +26,6 @@ from daskclust.reduction import Partial, Reduction, RowBlock
 from daskclust.storage.reads import NEVER_AGAIN, Retries, read
 from daskclust.storage.seen import SeenFiles
 
-__all__ = [
-    "Block",
-    "Group",
-    "LazyChunk",
-    "Prepare",
-    "Range",
-    "as_matrix",
-    "check_shape",
-    "check_vector",
-    "collect_rows",
-    "fold",
-    "in_row_order",
-    "joined_ranges",
-    "over_blocks",
-    "overlap",
-    "share_out",
-    "tile_bytes",
-    "tiles_of",
-    "working_dtype",
-]
-
 #: Kinds of types that are numbers, or may hold such (objects).
 _NUMBERS = "fiubO"
 

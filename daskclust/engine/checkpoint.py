@@ -31,22 +31,6 @@ from daskclust.reduction import Partial, Reduction, Survey
 from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.urls import redact
 
-__all__ = [
-    "Checkpoint",
-    "Fingerprint",
-    "Fitted",
-    "LoopKeeper",
-    "LoopRecord",
-    "PassRecord",
-    "StartLog",
-    "StateError",
-    "UnidentifiableError",
-    "content_hash",
-    "identify",
-    "pack_state",
-    "unpack_state",
-]
-
 
 class UnidentifiableError(TypeError):
     """A value whose content cannot be told."""

@@ -11,6 +11,7 @@ import dask
 import numpy as np
 
 from daskclust._types import Array, Floats, Ints
+from daskclust.engine.binding import is_dask
 from daskclust.engine.blocks import Group, Prepare, tiles_of
 from daskclust.engine.dask_surface import (
     client_behind,
@@ -19,12 +20,10 @@ from daskclust.engine.dask_surface import (
     sending_once,
     task,
 )
-from daskclust.engine.rows import OpenRows, Rows, is_dask
+from daskclust.engine.rows import OpenRows, Rows
 from daskclust.engine.tasks import Task, gather, gather_futures
 from daskclust.engine.threads import side_by_side
 from daskclust.storage.grouped import GroupedRows
-
-__all__ = ["Grouping", "compute", "group_rows", "map_independent", "row_record"]
 
 
 def _same(shared: Any) -> Any:

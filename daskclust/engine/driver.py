@@ -17,14 +17,6 @@ from daskclust.engine.checkpoint import Checkpoint, Fitted
 from daskclust.engine.rows import Rows
 from daskclust.exceptions import CheckpointError, ClusterError, ReadError
 
-__all__ = [
-    "Fitted",
-    "Step",
-    "iterate",
-    "on_iteration",
-    "showing_progress",
-]
-
 S = TypeVar("S")
 
 logger = logging.getLogger("daskclust")

@@ -23,8 +23,6 @@ from daskclust.engine.tasks import Slot, Task, WorkerSlots, gather, gather_futur
 from daskclust.engine.threads import side_by_side
 from daskclust.reduction import Partial, Reduction
 
-__all__ = ["ClusterExecutor", "Executor", "GraphExecutor", "LocalExecutor", "ThreadExecutor"]
-
 #: Partials that one task or the client merges at most.
 _SPLIT_EVERY = 8
 #: Bytes beyond which what all tasks need is sent to the cluster once, not with each of them.

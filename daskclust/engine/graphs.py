@@ -44,8 +44,6 @@ from daskclust.storage.chunks import DirectArray
 from daskclust.storage.reads import Retries, files_in
 from daskclust.storage.seen import SeenFiles
 
-__all__ = ["ArrayGraph", "cut", "graph_behind", "parts_read_again", "read_again"]
-
 Key = Any
 #: How names of tasks begin that are tried again.
 _READ = "daskclust-read-"

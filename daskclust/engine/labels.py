@@ -13,14 +13,13 @@ import dask.array as da
 import numpy as np
 
 from daskclust._types import Array, Bools
-from daskclust.engine.blocks import as_matrix, check_shape, check_vector
-from daskclust.engine.rows import Rows, is_dask, open_rows, unwrap, working_dtype
+from daskclust.engine.binding import is_dask
+from daskclust.engine.blocks import as_matrix, check_shape, check_vector, working_dtype
+from daskclust.engine.rows import Rows, open_rows, unwrap
 from daskclust.exceptions import ChunkError
 
 #: Values that mean no label.
 _NONE = -1
-
-__all__ = ["as_label_vector", "open_label_pairs", "open_labeled_rows"]
 
 
 def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:

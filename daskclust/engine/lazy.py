@@ -18,14 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Bools, Ints
-from daskclust.engine.binding import fetch_chunks
+from daskclust.engine.binding import fetch_chunks, is_dask
 from daskclust.engine.blocks import check_shape, check_vector, tiles_of, working_dtype
 from daskclust.engine.dask_surface import on_top_of, task
 from daskclust.engine.graphs import read_again
-from daskclust.engine.rows import is_dask
-from daskclust.engine.threads import THREADING_SIZE, side_by_side
-
-__all__ = ["decide_within_groups", "labeled_rows", "make_rows", "map_rows", "pair_rows"]
+from daskclust.engine.threads import side_by_side, threads_pay
 
 #: Rows of an array in memory that a thread works on at a time.
 _ROWS = 2**16
@@ -115,7 +112,7 @@ def _map_array(
     X: Any, function: Callable[..., Any], dtype: np.dtype[Any], n_columns: int | None
 ) -> NDArray[Any]:
     """Apply a function to an array, on threads where these pay."""
-    if X.size < THREADING_SIZE:
+    if not threads_pay(*X.shape):
         whole: NDArray[Any] = _by_tiles(X, 0, function)
         return whole
     out = np.empty((len(X),) if n_columns is None else (len(X), n_columns), dtype)

@@ -22,8 +22,6 @@ from daskclust.engine.rows import PassRecord, Rows
 from daskclust.reduction import Reduction, RowBlock
 from daskclust.reduction.views import BATCH, Request, Transformed, View, WithoutRows, digest
 
-__all__ = ["Job", "run_together"]
-
 T = TypeVar("T")
 
 

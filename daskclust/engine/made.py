@@ -15,8 +15,6 @@ from daskclust.engine.tasks import Slot, Task, WorkerSlots
 from daskclust.engine.workers import workers_of
 from daskclust.reduction import Reduction
 
-__all__ = ["MadeRows"]
-
 
 def _make(start: int, size: int, n_features: int) -> Group:
     """Return a group of one block of noise, the same wherever it is made."""

@@ -19,16 +19,6 @@ from daskclust.engine.tasks import Slot, Task, gather
 from daskclust.engine.workers import workers_of
 from daskclust.exceptions import MemoryPlanError
 
-__all__ = [
-    "MemoryPlan",
-    "WorkerMemory",
-    "check_blocks",
-    "check_workers",
-    "free_memory",
-    "largest_read",
-    "measure",
-]
-
 #: Dask's settings of a worker's memory, as shares of its limit; False means never.
 _SHARES = "distributed.worker.memory"
 #: Share that is used where there is no limit, or no setting.

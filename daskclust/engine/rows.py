@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -32,21 +33,9 @@ from daskclust.engine.blocks import (
 )
 from daskclust.engine.checkpoint import StartLog, content_hash
 from daskclust.engine.executors import Executor, ThreadExecutor
-from daskclust.engine.threads import THREADING_SIZE, cpu_threads
+from daskclust.engine.threads import cpu_threads, threads_pay
 from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction import Reduction, RowBlock
-
-__all__ = [
-    "OpenRows",
-    "PassRecord",
-    "Rows",
-    "is_dask",
-    "number_type",
-    "open_blank",
-    "open_rows",
-    "unwrap",
-    "working_dtype",
-]
 
 
 @dataclass
@@ -171,10 +160,6 @@ class Rows(ABC):
 
 T = TypeVar("T")
 
-#: As ``THREADING_SIZE`` where the number of centers is known, in products of scores: of a pass, of
-#: a row besides its scores, and of each of its values.
-_THREADING_WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
-
 
 def number_type(kind: Any) -> np.dtype[Any] | None:
     """Return the type of a column's numbers, missing ones as NaN; None if it has no numbers.
@@ -217,7 +202,6 @@ class OpenRows(Rows):
         prepare: Prepare,
         lengths: tuple[int, ...],
         n_features: int,
-        pass_record: PassRecord | None = None,
         keepable: float = np.inf,
     ) -> None:
         self._executor = executor
@@ -225,7 +209,7 @@ class OpenRows(Rows):
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features
-        self.pass_record = PassRecord() if pass_record is None else pass_record
+        self.pass_record = PassRecord()
         self._keepable = keepable
 
     @property
@@ -319,18 +303,13 @@ class OpenRows(Rows):
         ranges = joined_ranges([known[block] for block in wanted])
         lengths = tuple(known[block][1] - known[block][0] for block in wanted)
         executor = self._executor.only(ranges)
-        return OpenRows(
-            executor, self._prepare, lengths, self.n_features, self.pass_record, self._keepable
-        )
+        return self._view(_executor=executor, lengths=lengths, n_rows=sum(lengths))
 
     def excluding(self, rows: Ints) -> Rows:
         """Return the same data with some (sorted, unique) rows left out of sums."""
         if not len(rows):
             return self
-        executor = self._executor.excluding(np.asarray(rows, dtype=np.int64))
-        return OpenRows(
-            executor, self._prepare, self.lengths, self.n_features, self.pass_record, self._keepable
-        )
+        return self._view(_executor=self._executor.excluding(np.asarray(rows, dtype=np.int64)))
 
     def transformed(self, transform: Any) -> Rows:
         """Return the same data with each block passed through ``transform``.
@@ -339,9 +318,12 @@ class OpenRows(Rows):
         """
         prepare = replace(self._prepare, transform=transform)
         n_features = getattr(transform, "n_columns", self.n_features)
-        return OpenRows(
-            self._executor, prepare, self.lengths, n_features, self.pass_record, self._keepable
-        )
+        return self._view(_prepare=prepare, n_features=n_features)
+
+    def _view(self, **changes: Any) -> OpenRows:
+        view = copy(self)
+        vars(view).update(changes)
+        return view
 
 
 def _open_numpy(X: NDArray[Any], weight: Floats | None, threads_pay: bool) -> OpenRows:
@@ -374,11 +356,7 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     check_settings()
     if is_dask(X):
         return _open_dask(X, sample_weight)
-    if n_clusters is None:
-        return _open_numpy(X, sample_weight, X.size >= THREADING_SIZE)
-    n, p = X.shape
-    work = n * (_ROW_WORK + p * (_VALUE_WORK + n_clusters))
-    return _open_numpy(X, sample_weight, work >= _THREADING_WORK)
+    return _open_numpy(X, sample_weight, threads_pay(*X.shape, n_clusters))
 
 
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
@@ -391,6 +369,6 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     if is_dask(X):
         blank = _open_dask(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype), None)
     else:
-        blank = _open_numpy(np.empty((n, 0), like.dtype), None, n * p >= THREADING_SIZE)
-    rows = OpenRows(blank._executor, blank._prepare, blank.lengths, p, keepable=blank._keepable)
-    return rows, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)
+        blank = _open_numpy(np.empty((n, 0), like.dtype), None, threads_pay(n, p))
+    blank.n_features = p
+    return blank, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

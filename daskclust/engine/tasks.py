@@ -24,20 +24,6 @@ import numpy as np
 from daskclust.engine.blocks import Block
 from daskclust.engine.workers import ClusterWait, scheduler_lost, workers_die, workers_of
 
-__all__ = [
-    "Slot",
-    "Task",
-    "WorkerSlots",
-    "arrive",
-    "await_workers",
-    "by_location",
-    "deal_out",
-    "discard",
-    "gather",
-    "gather_futures",
-    "resettle",
-]
-
 
 def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
     """Return runs of consecutive blocks of about equal rows."""

@@ -17,12 +17,20 @@ from typing import Any, TypeVar
 import dask
 from dask.system import CPU_COUNT
 
-__all__ = ["THREADING_SIZE", "cpu_threads", "side_by_side"]
-
-#: Values of an array below which a second thread costs more than it saves.
-THREADING_SIZE = 2**18
+#: From so many values of an array a second thread saves more than it costs.
+_SIZE = 2**18
+#: The same in products of scores, where the number of centers is known: of a pass, of a row besides
+#: its scores, and of each of its values.
+_WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
 
 T = TypeVar("T")
+
+
+def threads_pay(n_rows: int, n_columns: int, n_clusters: int | None = None) -> bool:
+    """Whether a pass over an array in memory is worth more than one thread."""
+    if n_clusters is None:
+        return n_rows * n_columns >= _SIZE
+    return n_rows * (_ROW_WORK + n_columns * (_VALUE_WORK + n_clusters)) >= _WORK
 
 
 def cpu_threads() -> int:

@@ -17,8 +17,6 @@ from dask.utils import format_time, parse_timedelta
 from daskclust.engine.dask_surface import worker_infos
 from daskclust.exceptions import ClusterError
 
-__all__ = ["ClusterWait", "notify", "on_notice", "workers_of"]
-
 logger = logging.getLogger("daskclust")
 
 _readers: ContextVar[tuple[Callable[[str], None], ...]] = ContextVar(

@@ -36,12 +36,15 @@ from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
 from daskclust.reduction.survey import PARTIAL_SURVEY
 
-__all__ = [
-    "BaseClusterer",
-    "CenterSpace",
-    "center_space",
-    "warn_few_distinct",
-]
+
+def check_squares(squared: Floats, start: int) -> None:
+    """Raise for the first row of a block whose squared distances overflow."""
+    if not np.isfinite(squared).all():
+        row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
+        raise ValueError(
+            f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
+            "values that stand for missing data, else rescale the features."
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class RowFunction:
         measure = nearest_observed if self.missing else nearest
         if not self.distances:
             labels, squared = measure(x, self.centers, feature_weights=self.feature_weights)
-            self._check_squares(squared, start)
+            check_squares(squared, start)
             if self.nearest_only:
                 return np.where(labels < 0, np.nan, -np.sqrt(squared)).astype(self.dtype)
             return self.metric.break_ties(x, labels)
@@ -77,19 +80,11 @@ class RowFunction:
             labels, squared = measure(
                 x, self.centers[k : k + 1], feature_weights=self.feature_weights
             )
-            self._check_squares(squared, start)
+            check_squares(squared, start)
             out[:, k] = np.sqrt(squared)
             # A row that observes nothing is at no distance from anything.
             out[labels < 0, k] = np.nan
         return out
-
-    def _check_squares(self, squared: Floats, start: int) -> None:
-        if not np.isfinite(squared).all():
-            row = start + int(np.flatnonzero(~np.isfinite(squared))[0])
-            raise ValueError(
-                f"Row {row} of X is so far from the centers that squared distances overflow. Mask "
-                "values that stand for missing data, else rescale the features."
-            )
 
 
 @dataclass(frozen=True)

@@ -42,24 +42,6 @@ from daskclust.persistence.saveable import clusters_are_classes, name_classes
 from daskclust.reduction import SURVEY, Reduction, RowLabels, Survey, SurveyRequest
 from daskclust.reduction.survey import PARTIAL_SURVEY, PartialSurvey
 
-__all__ = [
-    "DataAlone",
-    "FirstPass",
-    "Fittable",
-    "OpenData",
-    "Problem",
-    "best_restart",
-    "draw_seeds",
-    "fit",
-    "fit_opened",
-    "misses_values",
-    "observing",
-    "open_checkpoint",
-    "row_labels",
-    "settled",
-]
-
-
 E = TypeVar("E", bound="Fittable")
 
 

@@ -27,31 +27,6 @@ from daskclust.persistence.saveable import check_same_data, described
 from daskclust.reduction import Survey
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST, PartialSurvey
 
-__all__ = [
-    "ORIGIN",
-    "Data",
-    "Scene",
-    "as_cube",
-    "as_labels",
-    "check_block",
-    "check_columns",
-    "check_data",
-    "check_observed_survey",
-    "check_observed_values",
-    "check_partial_survey",
-    "check_range",
-    "check_rows",
-    "check_survey",
-    "check_values",
-    "check_weight",
-    "check_weights",
-    "cube_of_fit",
-    "infinite_message",
-    "labels_for",
-    "nonfinite_message",
-    "unmasked",
-]
-
 
 @runtime_checkable
 class Scene(Protocol):

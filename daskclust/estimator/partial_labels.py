@@ -17,8 +17,6 @@ from daskclust.estimator.inputs import as_labels, unmasked
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.reduction import ClassStatistics, RowLabels
 
-__all__ = ["NO_LABELS", "PartialLabels", "known_labels", "read_labels"]
-
 #: No label, beside None: NumPy turns -1 into "-1" in an array of text.
 _NONE, _NONE_TEXT = -1, "-1"
 

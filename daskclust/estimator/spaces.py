@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,77 +15,51 @@ from daskclust.kernels.compensated import sum_terms
 from daskclust.persistence.schema import Array, Fields
 from daskclust.reduction import Field, Partial, Reduction, RowBlock
 
-__all__ = [
-    "COVARIANCE",
-    "EUCLIDEAN",
-    "METRICS",
-    "Euclidean",
-    "MeanState",
-    "Metric",
-    "UnitSphere",
-    "Whitened",
-]
-
 #: Directions whose variance is below this share of the largest carry no information.
 _NEGLIGIBLE = 1e-12
 
 
-class Metric(Protocol):
-    """A metric that is Euclidean in another space.
+class Metric:
+    """A metric that is Euclidean in another space; here, the space as it is.
 
     Callable on a block of rows; picklable, as it travels to the workers.
     """
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether blocks are left as they are."""
+    #: Whether blocks are left as they are.
+    is_identity: ClassVar[bool] = False
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Rows of a block in the space of the metric."""
+        return x
 
     def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
         """Labels of rows of this space, where rounding would decide between equal distances."""
+        return labels  # the search gives ties to the lowest cluster
 
     def project(self, centers: Floats) -> Floats:
         """Means of rows, moved to where centers may lie."""
+        return centers
 
     def restore(self, centers: Floats) -> Floats:
         """Centers in the space of the data."""
+        return centers
 
 
 @dataclass(frozen=True)
-class Euclidean:
+class Euclidean(Metric):
     """The space as it is."""
 
     is_identity: ClassVar[bool] = True
 
-    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Rows as they are."""
-        return x
-
-    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
-        """Labels as they are: the search gives ties to the lowest cluster."""
-        return labels
-
-    def project(self, centers: Floats) -> Floats:
-        """Centers as they are: they may lie anywhere."""
-        return centers
-
-    def restore(self, centers: Floats) -> Floats:
-        """Centers as they are."""
-        return centers
-
 
 @dataclass(frozen=True)
-class UnitSphere:
+class UnitSphere(Metric):
     """Rows scaled to unit length: squared distances are ``2 - 2 cos(angle)``.
 
     A row of zeros has no direction; it stays at the origin, at distance 1 from
     every center, and counts for none.  Its label is 0, as ties go to the lowest
     cluster.
     """
-
-    is_identity: ClassVar[bool] = False
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         """Rows of unit length."""
@@ -106,20 +80,14 @@ class UnitSphere:
         norm = np.linalg.norm(centers, axis=-1, keepdims=True)
         return np.divide(centers, norm, out=np.array(centers), where=norm > 0)
 
-    def restore(self, centers: Floats) -> Floats:
-        """Centers as they are: directions."""
-        return centers
-
 
 @dataclass(frozen=True)
-class Whitened:
+class Whitened(Metric):
     """Mahalanobis distance: rows with the pooled covariance turned into unity.
 
     `mean` (p,). `forward` (p, q). `backward` (q, p): ``z = (x - mean) forward``, ``x = mean + z
     backward``; q < p where the covariance is singular.
     """
-
-    is_identity: ClassVar[bool] = False
 
     mean: Floats
     forward: Floats
@@ -145,14 +113,6 @@ class Whitened:
         with one_blas_thread():
             white = (x - self.mean) @ self.forward
         return np.ascontiguousarray(white, dtype=x.dtype)
-
-    def project(self, centers: Floats) -> Floats:
-        """Centers as they are: they may lie anywhere."""
-        return centers
-
-    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
-        """Labels as they are: the search gives ties to the lowest cluster."""
-        return labels
 
     def restore(self, centers: Floats) -> Floats:
         """Centers in the space of the data."""

@@ -18,22 +18,6 @@ from daskclust.engine import as_label_vector, is_dask, open_label_pairs, unwrap
 from daskclust.kernels.contingency import count_pairs
 from daskclust.reduction.label_tables import CONTINGENCY
 
-__all__ = [
-    "AccuracyReport",
-    "accuracy_of_counts",
-    "accuracy_report",
-    "adjusted_rand_score",
-    "agreement_scores",
-    "ari_of_table",
-    "clustering_accuracy",
-    "contingency_table",
-    "match_labels",
-    "normalized_mutual_info_score",
-    "pairwise_f_score",
-    "scores_of_table",
-    "wilson_interval",
-]
-
 Counts = Ints
 _MASKED = -1
 #: Cells up to which a table is matched as a dense matrix, and for each count beyond.

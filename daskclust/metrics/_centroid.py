@@ -24,14 +24,6 @@ from daskclust.kernels.moments import LabelMoments
 from daskclust.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
 
-__all__ = [
-    "CentroidScores",
-    "calinski_harabasz_score",
-    "centroid_scores",
-    "davies_bouldin_score",
-    "silhouette_score",
-]
-
 _MASKED = -1
 
 

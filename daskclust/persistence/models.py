@@ -31,8 +31,6 @@ from daskclust.storage.stores import INCOMPLETE, local_path
 from daskclust.storage.targets import new_group, resolve
 from daskclust.storage.urls import redact, redact_all
 
-__all__ = ["FORMAT", "load", "registry", "save"]
-
 #: Number of the format; a reader refuses all others.  2: American names of entries.
 FORMAT = 2
 _MARK = "daskclust_model"
@@ -211,12 +209,12 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
             raise FileNotFoundError(
                 f"There is no saved model at {redact(path)!r}; give the path that save was given."
             )
-        _check_files(folder, max_bytes)
+        _check_sizes(_sizes_in_folder(folder), max_bytes)
     store: Any
     store, inner = resolve(path) if folder is None else (str(folder), "")
     try:
         if folder is None:
-            _check_store(store, inner, max_bytes)
+            _check_sizes(_sizes_in_store(store, inner), max_bytes)
         # Consolidated metadata may be wrong about the arrays.
         return zarr.open_group(store, path=inner, mode="r", use_consolidated=False, zarr_format=3)
     except FileNotFoundError as error:
@@ -227,22 +225,11 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
         raise ModelFormatError(f"its metadata cannot be read ({_brief(error)}).") from error
 
 
-def _check_size(name: str, size: int) -> None:
-    """Refuse metadata that would take long to parse, and much more memory than bytes."""
-    if Path(name).name == _METADATA:
-        limit = _MAX_HEADER if name == _METADATA else _MAX_METADATA
-        if size > limit:
-            raise ModelFormatError(f"{name!r} has {size} bytes; expected at most {limit}.")
+def _check_sizes(sizes: Mapping[str, int], max_bytes: int) -> None:
+    """Refuse more files or bytes than a model has, from their listing by name.
 
-
-def _check_store(store: Store, inner: str, max_bytes: int) -> None:
-    """Refuse a store with more files or bytes than a model has, from their listing."""
-    if isinstance(store, zarr.storage.ZipStore):
-        # Its sizes are what the archive declares; reading stops there.
-        with zipfile.ZipFile(store.path) as archive:
-            sizes = {item.filename: item.file_size for item in archive.infolist()}
-    else:
-        sizes = sync(_sizes(store, inner))
+    Large metadata would take long to parse, and much more memory than bytes.
+    """
     if len(sizes) > _MAX_FILES:
         raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
     if sum(sizes.values()) > max_bytes:
@@ -251,10 +238,22 @@ def _check_store(store: Store, inner: str, max_bytes: int) -> None:
             "that, pass a larger max_bytes."
         )
     for name, size in sizes.items():
-        _check_size(name.removeprefix(inner).lstrip("/"), size)
+        limit = _MAX_HEADER if name == _METADATA else _MAX_METADATA
+        if Path(name).name == _METADATA and size > limit:
+            raise ModelFormatError(f"{name!r} has {size} bytes; expected at most {limit}.")
 
 
-async def _sizes(store: Store, inner: str) -> dict[str, int]:
+def _sizes_in_store(store: Store, inner: str) -> dict[str, int]:
+    if isinstance(store, zarr.storage.ZipStore):
+        # Its sizes are what the archive declares; reading stops there.
+        with zipfile.ZipFile(store.path) as archive:
+            sizes = {item.filename: item.file_size for item in archive.infolist()}
+    else:
+        sizes = sync(_listed(store, inner))
+    return {name.removeprefix(inner).lstrip("/"): size for name, size in sizes.items()}
+
+
+async def _listed(store: Store, inner: str) -> dict[str, int]:
     found: dict[str, int] = {}
     async for name in store.list_prefix(inner):
         found[name] = await store.getsize(name)
@@ -263,27 +262,22 @@ async def _sizes(store: Store, inner: str) -> dict[str, int]:
     return found
 
 
-def _check_files(folder: Path, max_bytes: int) -> None:
-    """Refuse anything but folders and ordinary files, and more of them than a model has."""
+def _sizes_in_folder(folder: Path) -> dict[str, int]:
+    """Return the sizes of files, and 0 for folders; refuse anything else."""
     if not folder.is_dir():
         raise ModelFormatError("it is a file; a model is a folder.")
-    count = total = 0
+    found: dict[str, int] = {}
     for root, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            info = (Path(root) / name).lstat()
+            item = Path(root) / name
+            info = item.lstat()
             if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
                 raise ModelFormatError(f"{name!r} is neither a file nor a folder.")
-            count += 1
-            if stat.S_ISREG(info.st_mode):
-                total += info.st_size
-                _check_size(str((Path(root) / name).relative_to(folder)), info.st_size)
-            if count > _MAX_FILES:
-                raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
-    if total > max_bytes:
-        raise ModelFormatError(
-            f"it has {total} bytes, more than max_bytes={max_bytes}; if you expect that, pass a "
-            "larger max_bytes."
-        )
+            size = info.st_size if stat.S_ISREG(info.st_mode) else 0
+            found[str(item.relative_to(folder))] = size
+            if len(found) > _MAX_FILES:
+                return found
+    return found
 
 
 def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:

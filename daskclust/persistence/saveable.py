@@ -24,21 +24,6 @@ from daskclust.persistence.schema import (
     to_json,
 )
 
-__all__ = [
-    "ENTRIES",
-    "Described",
-    "Saveable",
-    "bands_for",
-    "check_same_data",
-    "class_names_of",
-    "clusters_are_classes",
-    "described",
-    "merge_classes",
-    "merged_classes_of",
-    "name_classes",
-    "scene_of",
-]
-
 #: Attributes of a model: the cube that it was fitted to, and names and colors of classes.
 _SCENE, _NAMES, _MERGED = "_cube_data", "_class_names", "_merged_classes"
 _OF_CUBE = ("bands", "stored_bands", "wavelengths", "band_names", "dtype", "values", "units")

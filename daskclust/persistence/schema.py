@@ -22,24 +22,6 @@ from numpy.typing import NDArray
 
 from daskclust.exceptions import ModelFormatError
 
-__all__ = [
-    "VIOLATIONS",
-    "Array",
-    "Choice",
-    "Classes",
-    "Covariances",
-    "Entry",
-    "Fields",
-    "Names",
-    "Number",
-    "OneOf",
-    "Plain",
-    "Records",
-    "from_json",
-    "saved_entries",
-    "to_json",
-]
-
 Arrays = dict[str, NDArray[Any]]
 #: Standard JSON has no infinity and no NaN.
 _FLOAT = "$float"

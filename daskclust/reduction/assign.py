@@ -23,20 +23,6 @@ from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 from daskclust.kernels.rng import smallest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
-__all__ = [
-    "ASSIGN",
-    "ASSIGN_KEPT",
-    "FARTHEST",
-    "LEAF_STATISTICS",
-    "CenterSets",
-    "ClusterStatistics",
-    "Clusters",
-    "FarthestRequest",
-    "LeafQuery",
-    "LeafStatistics",
-    "MovedCenters",
-]
-
 
 @dataclass(frozen=True)
 class CenterSets:

@@ -18,9 +18,6 @@ from daskclust.kernels.rng import race_keys, smallest
 from daskclust.reduction.connectivity import PAIR_COUNTS, PAIRS, packed, unpacked
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
-__all__ = ["CELLS", "SAME", "CellRequest", "CellTable"]
-
-
 #: Parts into which a row's doubt is divided: whole numbers of them add up exactly, whatever
 #: the blocks.
 PARTS = 2**20

@@ -14,8 +14,6 @@ from daskclust.kernels.moments import own_and_other
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
-__all__ = ["SPREAD", "Spread", "SpreadRequest", "split_labels"]
-
 _NO_ROW = np.iinfo(np.int64).max
 
 

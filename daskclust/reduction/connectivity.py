@@ -20,17 +20,6 @@ from daskclust.kernels.pair_counts import PairCounts, count_near, merge_counts
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.reduction.survey import RowLabels
 
-__all__ = [
-    "CONNECTIVITY",
-    "PAIRS",
-    "PAIR_COUNTS",
-    "Connectivity",
-    "ConnectivityCounts",
-    "merge_connectivity",
-    "packed",
-    "unpacked",
-]
-
 
 @dataclass(frozen=True)
 class ConnectivityCounts:

@@ -22,17 +22,6 @@ from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
 from daskclust.reduction.survey import pick_rows
 
-__all__ = [
-    "LABEL_HISTOGRAMS",
-    "LABEL_SAMPLE",
-    "Histograms",
-    "HistogramsRequest",
-    "LabelSample",
-    "LabelSampleRequest",
-    "Place",
-]
-
-
 #: Labels that are further apart are sorted, not counted.
 _FAR = 2**16
 

@@ -24,8 +24,6 @@ from daskclust.reduction.centroid_scores import split_labels
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST
 
-__all__ = ["AGREEMENT", "CONTINGENCY", "LABEL_MOMENTS", "AgreementRequest", "LabelMomentsRequest"]
-
 Labeler = Callable[[Array], Array]
 
 

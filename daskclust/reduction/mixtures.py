@@ -16,18 +16,6 @@ from daskclust.kernels.mixtures.posteriors import add_gram, features, posteriors
 from daskclust.kernels.nearest.assign import nearest
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
-__all__ = [
-    "EXPECTATION",
-    "GRAM",
-    "GRAM_KEPT",
-    "INITIAL_SUMS",
-    "LIKELIHOOD",
-    "ExpectationSums",
-    "GramRequest",
-    "InitialPosteriors",
-    "MixtureStack",
-]
-
 #: The first of the rounds in which random posteriors are drawn; 0 belongs to the first pass.
 _DRAWS = 1
 

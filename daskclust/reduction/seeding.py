@@ -33,17 +33,6 @@ from daskclust.reduction.contract import (
 )
 from daskclust.reduction.survey import pick_rows
 
-__all__ = [
-    "ATTRACTED",
-    "CANDIDATES",
-    "CARRY_BYTES",
-    "FARTHEST_FIRST",
-    "FARTHEST_FIRST_BYTES",
-    "Attraction",
-    "CandidateRound",
-    "FarthestFirst",
-]
-
 #: Bytes that a row and restart keep between rounds.
 CARRY_BYTES = 12
 #: A quantile of keys is estimated from every n-th key, with a margin.

@@ -34,32 +34,6 @@ from daskclust.kernels.survey import find_gaps, row_hash
 from daskclust.reduction.assign import ClusterStatistics
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
-__all__ = [
-    "HEAVIEST",
-    "LARGEST_VALUE",
-    "LIGHTEST",
-    "LOG_LARGEST",
-    "NO_ROW",
-    "PARTIAL_SURVEY",
-    "SURVEY",
-    "ClassStatistics",
-    "PartialSurvey",
-    "RowLabels",
-    "Survey",
-    "SurveyRequest",
-    "add_classes",
-    "add_hash",
-    "class_fields",
-    "class_statistics",
-    "draw_picks",
-    "found_in_any",
-    "note_bad",
-    "note_idle",
-    "pick_rows",
-    "survey_fields",
-    "usable_weight",
-]
-
 NO_ROW = np.iinfo(np.int64).max
 
 

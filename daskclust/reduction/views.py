@@ -19,17 +19,6 @@ from daskclust.kernels.nearest.assign import SEGMENT
 from daskclust.kernels.rng import permuted_rows, uniform_rows
 from daskclust.reduction.contract import Field, Partial, Reduction, RowBlock
 
-__all__ = [
-    "BATCH",
-    "PermutedColumns",
-    "Request",
-    "Subsampled",
-    "Transformed",
-    "UniformBox",
-    "View",
-    "WithoutRows",
-]
-
 
 class View(Protocol):
     """The interface of views."""

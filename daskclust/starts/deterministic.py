@@ -19,17 +19,6 @@ from daskclust.kernels.nearest.assign import direct_distances
 from daskclust.kernels.starts.density import local_densities, local_outlier_factors
 from daskclust.reduction import FARTHEST_FIRST, FARTHEST_FIRST_BYTES, FarthestFirst, Survey
 
-__all__ = [
-    "DENSITY_INITS",
-    "density_centers",
-    "density_picks",
-    "dkm_rows",
-    "farthest_first_delta",
-    "maximin_centers",
-    "robin_rows",
-    "row_budget",
-]
-
 logger = logging.getLogger("daskclust")
 
 #: Starts that look at all pairs of rows.

@@ -39,28 +39,6 @@ from daskclust.starts.deterministic import (
     row_budget,
 )
 
-__all__ = [
-    "DETERMINISTIC_INITS",
-    "STRING_INITS",
-    "Candidates",
-    "Sample",
-    "Start",
-    "draw_candidates",
-    "draw_sample",
-    "filled",
-    "first_rows",
-    "grows",
-    "is_large",
-    "large_starts",
-    "n_candidates",
-    "n_survey_picks",
-    "note_start",
-    "pays",
-    "recluster",
-    "sample_centers",
-    "sample_rows",
-]
-
 #: Bytes of the sample at most.
 _BYTES = 2**28
 #: Rows of the sample, and rows for each cluster, that leave little noise.
@@ -346,9 +324,9 @@ def sample_centers(
             missing=missing,
             size=count,
         )
-        drawn = large_starts(sample, n_clusters, seeds, survey.mean, count)
-        if drawn is not None:
-            return _padded(drawn, n_clusters)
+        chosen = large_starts(sample, n_clusters, seeds, survey.mean, count)
+        if chosen is not None:
+            return _padded(chosen, n_clusters)
     drawn = Candidates(rows, survey, first, seeds, len(known), shift, missing)
     if init == "k-means++":
         # One row after another with probability ``w D^2`` (Algorithm 2 of the notes).

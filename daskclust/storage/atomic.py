@@ -20,16 +20,6 @@ import psutil
 
 from daskclust.storage.urls import redact
 
-__all__ = [
-    "discard",
-    "hidden_sibling",
-    "naming",
-    "new_place",
-    "put_in_place",
-    "remove_locks",
-    "remove_stale",
-    "reserved",
-]
 
 #: Errors of a disk that takes no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)

@@ -27,8 +27,6 @@ from zarr.codecs import BloscCodec, BytesCodec, ZstdCodec
 from daskclust.exceptions import StoreError
 from daskclust.kernels.scratch import spare
 
-__all__ = ["DirectArray", "absent_chunks", "read_chunks", "stored_chunks"]
-
 Bytes = NDArray[np.uint8]
 #: Chunks of an array up to which the client takes down which of them there are.
 _MOST_LISTED = 2**20

@@ -13,18 +13,6 @@ from daskclust.storage.reads import Retries, persistently, unwritten
 from daskclust.storage.stores import check_protocol, local_path, opening_errors
 from daskclust.storage.urls import redact
 
-__all__ = [
-    "is_folder_at_url",
-    "matching",
-    "read_range",
-    "read_start",
-    "remove",
-    "remove_folder",
-    "unanswered",
-    "url_options",
-    "write_whole",
-]
-
 T = TypeVar("T")
 
 

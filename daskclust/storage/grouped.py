@@ -24,8 +24,6 @@ from daskclust.storage.reads import unseen
 from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.urls import redact
 
-__all__ = ["GroupedRows", "TemporaryFolder", "remove_remains", "temporary_folder"]
-
 #: The head of a part: these letters, its number of groups, and of records.
 _HEAD = struct.Struct("<8sqq")
 _MAGIC = b"dcrows01"

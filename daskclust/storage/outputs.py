@@ -11,8 +11,6 @@ from daskclust.storage.atomic import new_place, remove_stale
 from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.urls import redact
 
-__all__ = ["JOB", "Output", "Written", "exists_already"]
-
 #: Attribute of an output that holds the job that has written it.
 JOB = "daskclust_job"
 

@@ -20,22 +20,6 @@ from daskclust.config import check_settings
 from daskclust.exceptions import DaskclustError, ReadError, StoreError
 from daskclust.storage.urls import redact
 
-__all__ = [
-    "NEVER_AGAIN",
-    "Retries",
-    "Tries",
-    "files_in",
-    "is_passing",
-    "on_worker",
-    "patience_of_gdal",
-    "persistently",
-    "read",
-    "reason_of",
-    "this_process",
-    "unseen",
-    "unwritten",
-]
-
 
 def on_worker() -> bool:
     """Whether this is a task on a worker of a cluster."""

@@ -32,15 +32,6 @@ from daskclust.storage.chunks import absent_chunks, read_chunks, stored_chunks
 from daskclust.storage.reads import Retries, persistently, unseen, unwritten
 from daskclust.storage.urls import redact
 
-__all__ = [
-    "MOST_CHUNKS",
-    "SeenFiles",
-    "StoredArray",
-    "as_dask",
-    "metadata_digest",
-    "values_of",
-]
-
 #: Arrays whose store this process has seen.
 _seen: set[str] = set()
 #: Bytes of a list of chunks that travels with an array; where it is longer, none does.

@@ -31,22 +31,6 @@ from daskclust.exceptions import ReadError
 from daskclust.storage.reads import Retries, Tries, unwritten
 from daskclust.storage.urls import redact
 
-__all__ = [
-    "INCOMPLETE",
-    "RetryingStore",
-    "array_of",
-    "arrays_of",
-    "check_protocol",
-    "decode_fill_value",
-    "encode_fill_value",
-    "local_path",
-    "open_store",
-    "opening_errors",
-    "retrying",
-    "stamp",
-    "underlying",
-]
-
 T = TypeVar("T")
 
 #: Stores of this machine, which fail for good where they fail.

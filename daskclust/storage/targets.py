@@ -18,8 +18,6 @@ from daskclust.storage.outputs import Output, Written
 from daskclust.storage.stores import INCOMPLETE, opening_errors, retrying
 from daskclust.storage.urls import redact
 
-__all__ = ["Group", "check_written", "new_group", "resolve"]
-
 #: Attribute of every group that daskclust writes: its kind and the names inside.
 _WRITTEN = "daskclust_written"
 #: Endings of files that are not Zarr stores.

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["redact", "redact_all"]
-
 # Every repetition that is followed by more is bounded, or cannot begin inside itself: texts of
 # any length are searched in a time proportional to it.
 _HIDDEN = "***"

@@ -15,7 +15,7 @@ from distributed import Client
 
 import daskclust
 from daskclust import HierarchicalKMeans, KMeans
-from daskclust.cluster import hierarchy
+from daskclust.cluster import hierarchical_kmeans as hierarchy
 from daskclust.cluster.hierarchical_kmeans import choose_parents, give_out
 from daskclust.exceptions import CheckpointError
 from daskclust.storage.atomic import hidden_sibling

@@ -511,7 +511,7 @@ def of_container(container, request):
 def test_a_partial_pass_sees_some_blocks_only(container, groups, request, monkeypatch):
     monkeypatch.setattr("daskclust.engine.binding.CPU_COUNT", groups)
     monkeypatch.setattr("daskclust.engine.rows.SEGMENT", 700)
-    monkeypatch.setattr("daskclust.engine.rows.THREADING_SIZE", 1)
+    monkeypatch.setattr("daskclust.engine.threads._SIZE", 1)
     data, options = of_container(container, request)
     with dask.config.set({"daskclust.num-threads": groups, **options}):
         rows = open_rows(data, WEIGHT)

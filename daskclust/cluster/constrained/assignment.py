@@ -42,15 +42,6 @@ from daskclust.kernels.constraints.pairs import (
 from daskclust.reduction import Survey
 from daskclust.reduction.survey import HEAVIEST, LOG_LARGEST
 
-__all__ = [
-    "Groups",
-    "HardConstraints",
-    "ListedPairs",
-    "SoftConstraints",
-    "check_feasible",
-    "listed_pairs",
-]
-
 
 class _Prices(NamedTuple):
     """Costs of violations under one set of feature weights."""

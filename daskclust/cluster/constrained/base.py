@@ -53,16 +53,6 @@ from daskclust.persistence.schema import VIOLATIONS, Classes, Entry, Number
 from daskclust.reduction import RowLabels
 from daskclust.starts.sampled import STRING_INITS, n_survey_picks, note_start, sample_centers
 
-__all__ = [
-    "CONSTRAINED_ATTRIBUTES",
-    "ConstrainedClusterer",
-    "Neighborhoods",
-    "PairwiseFit",
-    "agreeing_groups",
-    "choose_neighborhoods",
-    "rows_to_sample",
-]
-
 E = TypeVar("E", bound=Fittable)
 #: Of the k-means|| start: enough for a start that is refined anyway.
 _OVERSAMPLING, _ROUNDS = 2.0, 5

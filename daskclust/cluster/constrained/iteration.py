@@ -33,17 +33,6 @@ from daskclust.kernels.nearest.assign import (
 )
 from daskclust.reduction import ASSIGN, CenterSets, Clusters
 
-__all__ = [
-    "AssignmentRule",
-    "ConstrainedLloyd",
-    "ConstrainedRows",
-    "Iteration",
-    "NoConstraints",
-    "RestartState",
-    "RowAssignment",
-    "UpdateRule",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class ConstrainedRows:

@@ -24,8 +24,6 @@ from daskclust.kernels.sparsity import between_scores, feature_weights
 from daskclust.persistence.schema import Array, Entry
 from daskclust.reduction import Survey
 
-__all__ = ["SPARSE_ATTRIBUTES", "DiagonalMetric", "PlainMeans", "SparseWeights", "sparsity_bound"]
-
 
 @dataclass(frozen=True)
 class PlainMeans:
