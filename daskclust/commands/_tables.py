@@ -37,8 +37,7 @@ from daskclust.engine import compute
 from daskclust.persistence.saveable import scene_of
 from daskclust.report.page import Report
 from daskclust.report.summary import legend_of
-from daskclust.storage.outputs import JOB, Output
-from daskclust.storage.targets import Group
+from daskclust.storage.outputs import JOB, Group, Output
 from daskclust.storage.urls import redact
 
 #: Options that are about pixels, and their values where they are not given.

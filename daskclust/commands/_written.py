@@ -34,10 +34,9 @@ from daskclust.report.summary import (
     pixels_and_areas,
     summarize,
 )
-from daskclust.storage.outputs import JOB, Output
+from daskclust.storage.outputs import JOB, Group, Output
 from daskclust.storage.seen import as_dask
 from daskclust.storage.stores import check_protocol, local_path
-from daskclust.storage.targets import Group
 from daskclust.storage.urls import redact
 
 #: Options that say where to write, as attributes; the first one given has the checkpoint beside it.

@@ -9,10 +9,10 @@ labels imply a pair for every two labeled rows; those are never listed.
 :func:`pairs_from_labels` draws explicit pairs from labels, for experiments.
 """
 
-from daskclust.constraints._checks import check_pairs
 from daskclust.constraints._indexed import (
     VIOLATION_DTYPE,
     PairwiseConstraints,
+    check_pairs,
     pairs_by_row,
     pairs_from_labels,
 )

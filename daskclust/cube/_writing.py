@@ -21,9 +21,9 @@ from daskclust.cube._metadata import Names, as_names, flags, label_dtype
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.cube.formats.vector import check_codes
 from daskclust.engine import compute
+from daskclust.storage.outputs import check_written, new_group
 from daskclust.storage.seen import StoredArray, values_of
 from daskclust.storage.stores import local_path, open_store
-from daskclust.storage.targets import check_written, new_group
 from daskclust.storage.urls import redact, redact_all
 
 _LEVEL = 4

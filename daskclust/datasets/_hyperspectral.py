@@ -19,9 +19,9 @@ from numpy.typing import DTypeLike, NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.datasets._random import positive, row_normals, seed_of, stream
 from daskclust.engine import compute
+from daskclust.storage.outputs import check_written, new_group
 from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import encode_fill_value, open_store
-from daskclust.storage.targets import check_written, new_group
 
 _SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
 _Floats = Floats

@@ -356,7 +356,8 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     check_settings()
     if is_dask(X):
         return _open_dask(X, sample_weight)
-    return _open_numpy(X, sample_weight, threads_pay(*X.shape, n_clusters))
+    n, p = X.shape
+    return _open_numpy(X, sample_weight, threads_pay(n, p, n_clusters))
 
 
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:

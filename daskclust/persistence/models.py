@@ -27,8 +27,8 @@ from zarr.core.sync import sync
 from daskclust._warnings import warn
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
 from daskclust.persistence.schema import Arrays, from_json, saved_entries, to_json
+from daskclust.storage.outputs import new_group, resolve
 from daskclust.storage.stores import INCOMPLETE, local_path
-from daskclust.storage.targets import new_group, resolve
 from daskclust.storage.urls import redact, redact_all
 
 #: Number of the format; a reader refuses all others.  2: American names of entries.

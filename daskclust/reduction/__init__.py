@@ -8,8 +8,8 @@ from daskclust.reduction.assign import (
     ClusterStatistics,
     FarthestRequest,
 )
-from daskclust.reduction.centroid_scores import SPREAD, Spread, SpreadRequest, split_labels
 from daskclust.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
+from daskclust.reduction.label_tables import SPREAD, Spread, SpreadRequest, split_labels
 from daskclust.reduction.seeding import (
     ATTRACTED,
     CANDIDATES,

@@ -18,9 +18,9 @@ from zarr.storage import LocalStore, MemoryStore
 
 import daskclust
 from daskclust.exceptions import ReadError, StoreError
+from daskclust.storage.outputs import new_group
 from daskclust.storage.reads import Retries, Tries, is_passing
 from daskclust.storage.stores import RetryingStore, local_path, open_store, retrying, underlying
-from daskclust.storage.targets import new_group
 from daskclust.tables import open_table
 
 

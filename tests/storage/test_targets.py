@@ -18,8 +18,8 @@ from fsspec import AbstractFileSystem
 import daskclust
 from daskclust.cube import area_table
 from daskclust.storage.atomic import hidden_sibling, new_place, put_in_place, remove_stale
+from daskclust.storage.outputs import Group, new_group
 from daskclust.storage.stores import underlying
-from daskclust.storage.targets import Group, new_group
 
 DIMS = ("y", "x", "band")
 

@@ -17,8 +17,7 @@ from daskclust.colors import Legend
 from daskclust.cube._georeference import IDENTITY, PixelGrid
 from daskclust.cube.formats.found import maybe_unplaced, needs_extra
 from daskclust.storage.atomic import hidden_sibling
-from daskclust.storage.outputs import JOB, Output, Written
-from daskclust.storage.targets import Group
+from daskclust.storage.outputs import JOB, Group, Output, Written
 from daskclust.storage.urls import redact, redact_all
 
 _TILE = 512
