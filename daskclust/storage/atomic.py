@@ -20,7 +20,6 @@ import psutil
 
 from daskclust.storage.urls import redact
 
-
 #: Errors of a disk that takes no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
