@@ -124,14 +124,7 @@ def _fold_chunk(
 ) -> Any:
     """Run ``call`` on a group of one block whose values have just arrived."""
     group = Group([Block(block.start, block.size, x, weight, block.skip)])
-    return call(group) if carry is None else call(group, before=carry)
-
-
-def _fold_kept(
-    group: Group, prepare: Prepare, reduction: Reduction, state: Any, before: Any = None
-) -> tuple[Partial, Any]:
-    """Fold a group with the carry that an earlier pass returned beside its partial."""
-    return fold(group, prepare, reduction, state, None if before is None else before[1])
+    return call(group) if carry is None else call(group, carry=carry)
 
 
 def _merge_folded(reduction: Reduction, state: Any, folded: Sequence[Any]) -> Partial:
@@ -192,7 +185,7 @@ class GraphExecutor(Executor):
         """Run one task a block and a tree of merges, all in one graph."""
         if not self.blocks:
             return reduction.identity(state), []
-        call = partial(_fold_kept, prepare=prepare, reduction=reduction, state=state)
+        call = partial(fold, prepare=prepare, reduction=reduction, state=state)
         tasks = self._tasks(reduction.name, call, carry)
         graph = {**self._graph, **tasks}
         folded = list(tasks)
@@ -211,10 +204,13 @@ class GraphExecutor(Executor):
             depth += 1
         if not reduction.carries:
             return self._run(reduction.name, graph, [level[0]])[0], None
+        # What blocks keep, without their partials.
+        held = [(f"{name}-kept", i) for name, i in folded]
+        graph.update({key: task(itemgetter(1), of) for key, of in zip(held, folded, strict=True)})
         if self._client is None:
-            merged, *kept = self._get(graph, [level[0], *folded])
+            merged, *kept = self._get(graph, [level[0], *held])
             return merged, kept
-        future, *kept = submit_graph(self._client, graph, [level[0], *folded])
+        future, *kept = submit_graph(self._client, graph, [level[0], *held])
         return gather_futures(self._client, f"the pass {reduction.name!r}", [future])[0], kept
 
     def excluding(self, rows: Ints) -> GraphExecutor:
@@ -342,7 +338,7 @@ class ClusterExecutor(Executor):
         sent = self._to_send(state)
         folded = [
             self._submit(
-                reduction.name, _fold_kept, group, prepare, reduction, sent, kept, slot=group.slot
+                reduction.name, fold, group, prepare, reduction, sent, kept, slot=group.slot
             )
             for group, kept in zip(self.groups, _carries(carry, len(self.groups)), strict=True)
         ]
@@ -352,7 +348,6 @@ class ClusterExecutor(Executor):
         name = f"{reduction.name}-merge"
         level, join = folded, cast("Callable[..., Partial]", _merge_folded)
         if reduction.carries:
-            # What blocks keep must not travel with their partials.
             level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
             join = merge
         while len(level) > _SPLIT_EVERY:
@@ -363,10 +358,13 @@ class ClusterExecutor(Executor):
         merged = merge(reduction, state, partials)
         if not reduction.carries:
             return merged, None
-        for kept in carry or ():
-            # What was kept before is only wanted where a worker is lost, and can be made again.
-            kept.release()
-        return merged, folded
+        # What blocks keep does not travel with their partials, nor keep these in memory.
+        name = f"{reduction.name}-kept"
+        held = [self._submit(name, itemgetter(1), task, slot=task.slot) for task in folded]
+        for past in (*folded, *(carry or ())):
+            # Only wanted where a worker is lost, and can be made again.
+            past.release()
+        return merged, held
 
     def excluding(self, rows: Ints) -> ClusterExecutor:
         """Leave some rows out of sums; the blocks stay where they are."""
