@@ -127,7 +127,7 @@ def test_masked_labels_are_no_labels(lazy: bool) -> None:
         mask=np.ma.masked_array(np.zeros((4, 4), bool), mask),
     )
     assert left.n_valid == 12
-    with pytest.raises(ValueError, match="masked array of dtype float64"):
+    with pytest.raises(ValueError, match="a masked array, has dtype float64; expected integers"):
         cube.rows_of(np.ma.masked_array(np.ones((4, 4)), mask))
 
 
