@@ -23,8 +23,8 @@ from daskclust.prototypes.learners import near_weights
 
 #: Layers of the page, from below.
 LAYERS = ("scene", "map", "doubt")
-#: Pixels of a side of a tile, and of the overview at most.
-TILE, OVERVIEW = 256, 1024
+#: Pixels of a side: of a tile, of the coarsest level and of what is read once, at most.
+TILE, OVERVIEW, READ = 256, 1024, 3072
 #: Cells of which a pixel takes its classes.
 _NEAR = 3
 #: Tiles of either kind that are kept: some screens of them, about 100 MB.
@@ -103,8 +103,10 @@ class Pictures:
     def __init__(self, cube: Any) -> None:
         self.cube = cube
         self.shape = height, width = int(cube.shape[0]), int(cube.shape[1])
-        #: The level of the overview, which is read once: every 2^level-th pixel.
-        self.top = max(0, math.ceil(math.log2(max(height, width) / OVERVIEW)))
+        #: The coarsest level, and the one that is read once: every 2^level-th pixel.
+        self.top, self._read_once = (
+            max(0, math.ceil(math.log2(max(height, width) / most))) for most in (OVERVIEW, READ)
+        )
         n_bands = int(cube.shape[2])
         chosen = rgb_bands(n_bands, cube.wavelengths) if n_bands > 2 else [0, 0, 0]
         self.bands = tuple(int(band) for band in chosen)
@@ -153,8 +155,14 @@ class Pictures:
         key = make if isinstance(make, _Bands) else "cells"
         if key not in self._overviews:
             height, width = self.shape
-            self._overviews[key] = self._read(slice(0, height), slice(0, width), self.top, make)
+            whole = slice(0, height), slice(0, width)
+            self._overviews[key] = self._read(*whole, self._read_once, make)
         return self._overviews[key]
+
+    def _coarser(self, level: int, make: Any) -> tuple[Bools, Array]:
+        step = 2 ** (level - self._read_once)
+        valid, values = self._overview(make)
+        return valid[::step, ::step], values[::step, ::step]
 
     def _read(self, rows: slice, columns: slice, level: int, make: Any) -> tuple[Bools, Array]:
         """Every 2^level-th pixel of a window: whether it counts, and what is made of it."""
@@ -177,8 +185,8 @@ class Pictures:
         return 0 <= down * step < height and 0 <= across * step < width
 
     def _tile(self, level: int, down: int, across: int, make: Any) -> tuple[Bools, Array]:
-        if level == self.top:
-            valid, values = self._overview(make)
+        if level >= self._read_once:
+            valid, values = self._coarser(level, make)
             part = np.s_[down * TILE : (down + 1) * TILE, across * TILE : (across + 1) * TILE]
             return valid[part], values[part]
         key = make if isinstance(make, _Bands) else "cells", level, down, across
@@ -199,7 +207,7 @@ class Pictures:
     def scene(self, level: int, down: int, across: int) -> bytes:
         """Return a tile of the composite."""
         bands, cut = _Bands(self.bands), STRETCHES[self.stretch]
-        whole, overview = self._overview(bands)
+        whole, overview = self._coarser(self.top, bands)
         valid, values = self._tile(level, down, across, bands)
         out = np.empty((*valid.shape, 3), np.uint8)
         if whole.any():

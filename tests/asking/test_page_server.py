@@ -20,7 +20,7 @@ import pytest
 from daskclust import open_cube
 from daskclust.asking.files import AnswersFile, read_answers
 from daskclust.asking.learner import Learner
-from daskclust.asking.pictures import Pictures
+from daskclust.asking.pictures import Pictures, _Bands
 from daskclust.asking.server import Page, pixels_inside, serve
 from daskclust.asking.session import Refused, Session
 
@@ -351,3 +351,23 @@ def test_the_port_that_is_taken_is_an_error(served):
         serve(served.page, urlsplit(served.url).port),
     ):
         pass
+
+
+def test_tiles_of_every_level_show_every_so_manyth_pixel(monkeypatch):
+    for name, pixels in (("TILE", 8), ("OVERVIEW", 10), ("READ", 20)):
+        monkeypatch.setattr(f"daskclust.asking.pictures.{name}", pixels)
+    values = np.random.default_rng(0).random((75, 50, 3), np.float32)
+    values[3:9, 4:20] = np.nan
+    found = Pictures(open_cube(values, dims=("y", "x", "band"), chunks=(16, 16)))
+    found.look((0, 1, 2), "all")
+    assert found.top == 3
+    for level in range(found.top + 1):
+        for down, across in np.ndindex(5, 5):
+            if not found.has(level, down, across):
+                continue
+            valid, shown = found._tile(level, down, across, _Bands((0, 1, 2)))
+            step = 2**level
+            places = np.s_[8 * down * step :: step, 8 * across * step :: step]
+            expected = values[places][:8, :8]
+            np.testing.assert_array_equal(valid, ~np.isnan(expected[..., 0]))
+            np.testing.assert_array_equal(shown[valid], expected[valid])
