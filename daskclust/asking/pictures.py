@@ -25,6 +25,8 @@ from daskclust.prototypes.learners import near_weights
 LAYERS = ("scene", "map", "doubt")
 #: Pixels of a side: of a tile, of the coarsest level and of what is read once, at most.
 TILE, OVERVIEW, READ = 256, 1024, 3072
+#: Pixels that are asked for at once, about.
+_PLACES = 2**20
 #: Cells of which a pixel takes its classes.
 _NEAR = 3
 #: Tiles of either kind that are kept: some screens of them, about 100 MB.
@@ -166,16 +168,28 @@ class Pictures:
 
     def _read(self, rows: slice, columns: slice, level: int, make: Any) -> tuple[Bools, Array]:
         """Every 2^level-th pixel of a window: whether it counts, and what is made of it."""
-        lines = np.arange(rows.start, rows.stop, 2**level)
-        across = np.arange(columns.start, columns.stop, 2**level)
-        places = (lines[:, None] * self.shape[1] + across).ravel()
-        kept, values = take_pixels(self.cube, places, make=make)
-        valid = np.zeros(len(places), bool)
+        step = 2**level
+        lines = np.arange(rows.start, rows.stop, step)
+        across = np.arange(columns.start, columns.stop, step)
+        # Places travel to the workers: as many whole lines of blocks as make a million of them.
+        block = self.cube._grid.block[0]
+        at_once = block * max(1, _PLACES * step // (block * len(across)))
+        ends = np.arange(rows.start // at_once + 1, -(-rows.stop // at_once)) * at_once
+        read = [
+            self._take(some[:, None] * self.shape[1] + across, make)
+            for some in np.split(lines, np.searchsorted(lines, ends))
+            if len(some)
+        ]
+        valid, values = zip(*read, strict=True)
+        return np.concatenate(valid), np.concatenate(values)
+
+    def _take(self, places: NDArray[np.intp], make: Any) -> tuple[Bools, Array]:
+        kept, values = take_pixels(self.cube, places.ravel(), make=make)
+        valid = np.zeros(places.size, bool)
         valid[kept] = True
-        out = np.zeros((len(places), *values.shape[1:]), values.dtype)
+        out = np.zeros((places.size, *values.shape[1:]), values.dtype)
         out[kept] = values
-        shape = len(lines), len(across)
-        return valid.reshape(shape), out.reshape(*shape, *values.shape[1:])
+        return valid.reshape(places.shape), out.reshape(*places.shape, *values.shape[1:])
 
     def has(self, level: int, down: int, across: int) -> bool:
         if not 0 <= level <= self.top:

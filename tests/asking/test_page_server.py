@@ -354,7 +354,7 @@ def test_the_port_that_is_taken_is_an_error(served):
 
 
 def test_tiles_of_every_level_show_every_so_manyth_pixel(monkeypatch):
-    for name, pixels in (("TILE", 8), ("OVERVIEW", 10), ("READ", 20)):
+    for name, pixels in (("TILE", 8), ("OVERVIEW", 10), ("READ", 20), ("_PLACES", 60)):
         monkeypatch.setattr(f"daskclust.asking.pictures.{name}", pixels)
     values = np.random.default_rng(0).random((75, 50, 3), np.float32)
     values[3:9, 4:20] = np.nan
