@@ -56,7 +56,8 @@ _SYSTEM = {
     *("benchmarks", "cluster", "commands", "cube", "datasets", "deploy", "docs", "examples"),
     *("asking", "fuzz", "mixture", "papers", "prototypes", "report", "selection"),
     *("test_foreign_tables.py", "test_notebooks.py", "test_environments.py"),
-    *("test_killed_fits.py", "test_lost_workers.py"),
+    *("test_killed_fits.py", "test_lost_workers.py", "test_lost_workers_of_maps.py"),
+    *("test_lost_workers_of_options.py", "test_lost_workers_of_phases.py", "test_peers.py"),
     *("test_readme.py", "test_release.py", "test_sklearn_contract.py", "test_static.py"),
     *("test_tables.py", "test_xarray.py"),
 }

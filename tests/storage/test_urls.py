@@ -103,6 +103,7 @@ def test_values_inside_values() -> None:
     assert found == {"a": ["s3://***@b", {"s3://***@b": 1.5}], "b": None}
 
 
+@pytest.mark.system
 def test_nothing_that_is_written_or_printed_holds_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
