@@ -137,7 +137,7 @@ class Fittable(Protocol):
     _synonyms: ClassVar[Mapping[str, Mapping[str, str]]]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Tags of scikit-learn."""
+        """Return the parameters by name, as scikit-learn does."""
 
     def _check_parameters(self) -> None:
         """Check the parameters alone."""
