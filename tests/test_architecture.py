@@ -290,3 +290,18 @@ def test_names_of_test_files_are_unique() -> None:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         places.setdefault(path.name, []).append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_numbers_that_choose_stand_where_the_table_says() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("## What is chosen by cost")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if "`" in line]
+    assert len(rows) > 10
+    for _, constants, place in rows:
+        path = PACKAGE / place.strip(" |`")
+        set_there = {
+            node.id
+            for node in ast.walk(_parsed(path))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        assert set(re.findall(r"`(\w+)`", constants)) <= set_there, place
