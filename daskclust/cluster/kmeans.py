@@ -19,10 +19,9 @@ from functools import partial
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
-from daskclust._types import Floats
+from daskclust._types import Floats, Ints
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.engine import Rows, map_rows, open_rows, working_dtype
 from daskclust.estimator.fitting import (
@@ -31,7 +30,6 @@ from daskclust.estimator.fitting import (
     draw_seeds,
     fit,
     misses_values,
-    observing,
 )
 from daskclust.estimator.inputs import Data, check_rows, check_survey, check_weight
 from daskclust.estimator.parameters import (
@@ -257,7 +255,7 @@ def _settled(
     return centers, inertia
 
 
-def _ranked(inertia: Floats, n_restarts: int) -> NDArray[np.intp]:
+def _ranked(inertia: Floats, n_restarts: int) -> Ints:
     """Return the places of each restart's sets, the best first: shape (r, t)."""
     costs = inertia.reshape(n_restarts, -1)
     # Equal solutions, numbered differently, are not chosen between by rounding.
@@ -266,7 +264,7 @@ def _ranked(inertia: Floats, n_restarts: int) -> NDArray[np.intp]:
     return first[:, None] + np.argsort(costs, axis=1, kind="stable")
 
 
-def _better_half(inertia: Floats, n_restarts: int) -> NDArray[np.intp]:
+def _better_half(inertia: Floats, n_restarts: int) -> Ints:
     ranked = _ranked(inertia, n_restarts)
     return ranked[:, : -(-ranked.shape[1] // 2)]
 
@@ -632,12 +630,11 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         return follow(self, X, sample_weight)
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
-        first = FirstPass(
+        return FirstPass(
             draw_seeds(self.random_state, self._n_restarts()),
             n_survey_picks(self.init, self.n_clusters, data.X.shape[0]),
             transform=UnitSphere() if self._is_angular else None,
         )
-        return observing(self, first)
 
     def _problem(self, data: OpenData, read: None) -> LloydProblem:
         survey, rows = data.survey, data.rows
@@ -737,13 +734,8 @@ def _in_space(survey: Any, metric: Metric) -> Any:
     """Return the survey with the rows that it drew in the metric's space."""
     if not isinstance(metric, Whitened):
         return survey
-    return replace(survey, picks=_whitened_picks(survey.picks, metric))
-
-
-def _whitened_picks(picks: NDArray[Any], metric: Whitened) -> NDArray[Any]:
-    """Rows that were drawn, in the whitened space."""
-    p, q = metric.forward.shape
+    picks, (p, q) = survey.picks, metric.forward.shape
     white = np.zeros(picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))])
     white["key"], white["row"] = picks["key"], picks["row"]
     white["x"] = metric(picks["x"].reshape(-1, p)).reshape(white["x"].shape)
-    return white
+    return replace(survey, picks=white)

@@ -210,10 +210,11 @@ class LloydProblem:
     `rows`: those that are assigned to the nearest center, in the metric's space. ``start() ->
     ndarray of shape (r, k, p)``: finds the starting centers of all restarts, there. `tolerance`:
     squared shift of all centers of a restart up to which it has converged. `shift` (p,): a point
-    amid the data. `classes`: of labeled rows. `clamp`: whether labeled rows, which ``rows`` leaves
-    out then, keep to the clusters of their class whatever their distance. `missing`: whether values
-    are missing. `momentum`: how far the centers go on after the first iterations, as a share of
-    their last move; below 1. `n_plain`: iterations before the first with momentum.
+    amid the data. `classes`: of labeled rows. `clamped`: the same where labeled rows, which
+    ``rows`` leaves out then, keep to the clusters of their class whatever their distance.
+    `missing`: whether values are missing. `momentum`: how far the centers go on after the first
+    iterations, as a share of their last move; below 1. `n_plain`: iterations before the first with
+    momentum.
 
     With momentum b, rows are assigned to ``y = m + b (m - m')``, of the means m of the last
     iteration and m' of the one before (Nesterov's method, as a step of Lloyd's algorithm is one
@@ -241,7 +242,7 @@ class LloydProblem:
     metric: Metric = EUCLIDEAN
     shift: Floats | None = None
     classes: ClassClusters | None = None
-    clamp: bool = False
+    clamped: ClassClusters | None = None
     missing: bool = False
     momentum: float = 0.0
     n_plain: int = _PLAIN
@@ -259,11 +260,6 @@ class LloydProblem:
     def begin(self) -> LloydState:
         """Find the start."""
         return LloydState.begin(self.start())
-
-    @property
-    def clamped(self) -> ClassClusters | None:
-        """The classes whose rows are clamped, if any."""
-        return self.classes if self.clamp else None
 
     def _assign(self, centers: Floats) -> ClusterStatistics:
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)

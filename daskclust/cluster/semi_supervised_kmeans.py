@@ -25,7 +25,6 @@ from daskclust.estimator.fitting import (
     draw_seeds,
     fit,
     misses_values,
-    observing,
 )
 from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import (
@@ -310,12 +309,11 @@ callable, default="ss-k-means||"
 
     def _first_pass(self, data: Data, read: PartialLabels) -> FirstPass:
         sampler = _SAMPLERS[self.init] if isinstance(self.init, str) else None
-        first = FirstPass(
+        return FirstPass(
             draw_seeds(self.random_state, self._n_restarts(read.n_classes)),
             n_survey_picks(sampler, self.n_clusters),
             labels=read,
         )
-        return observing(self, first)
 
     def _problem(self, data: OpenData, read: PartialLabels) -> LloydProblem:
         survey = data.survey
@@ -338,7 +336,7 @@ callable, default="ss-k-means||"
             float(self.tol * survey.variance.mean()),
             shift=survey.mean,
             classes=classes,
-            clamp=bool(self.clamp),
+            clamped=classes if self.clamp else None,
             missing=misses_values(survey),
         )
 

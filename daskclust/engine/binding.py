@@ -154,23 +154,18 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
     return weight.map_blocks(np.asanyarray, dtype=weight.dtype, chunks=(lengths,))
 
 
-def _is_kept(n_bytes: float, free: float, every_pass_sends: bool) -> bool:
+def _is_kept(n_bytes: float, keepable: float, every_pass_sends: bool) -> bool:
     """Whether a lazy array stays in memory for the time of the fit."""
     setting = dask.config.get("daskclust.persist")
     if isinstance(setting, bool):
         return setting
-    if every_pass_sends:
-        return False
-    return n_bytes <= float(dask.config.get("daskclust.persist-fraction")) * free
-
-
-def _free_here() -> float:
-    return float(psutil.virtual_memory().available)
+    return not every_pass_sends and n_bytes <= keepable
 
 
 def spare_memory() -> float:
     """Return the bytes that a fit in this process may keep between its passes."""
-    return float(dask.config.get("daskclust.persist-fraction")) * _free_here()
+    free = float(psutil.virtual_memory().available)
+    return float(dask.config.get("daskclust.persist-fraction")) * free
 
 
 def bind(X: Any, weight: Any) -> Bound:
@@ -187,8 +182,8 @@ def bind(X: Any, weight: Any) -> Bound:
         return _bind_cluster(X, behind, weight, lengths, n_bytes, client)
     # Other processes would be sent the values again in every pass.
     sends = get is not dask.threaded.get
-    kept = not behind.in_memory and _is_kept(n_bytes, _free_here(), sends)
     keepable = spare_memory()
+    kept = not behind.in_memory and _is_kept(n_bytes, keepable, sends)
     return Bound(_bind_local(behind, weight, lengths, get, kept), lengths, keepable)
 
 
@@ -291,8 +286,7 @@ def _bind_cluster(
 
     threads, workers = measure(client)
     check_workers(workers)
-    free = free_memory(workers)
-    keepable = float(dask.config.get("daskclust.persist-fraction")) * free
+    keepable = float(dask.config.get("daskclust.persist-fraction")) * free_memory(workers)
 
     present = [i for i, n in enumerate(lengths) if n]
     blocks = [block for block in _blocks(lengths) if block.size]
@@ -300,7 +294,7 @@ def _bind_cluster(
     futures, chunks = behind.futures, None
     if futures is not None:
         futures = [futures[i] for i in present]
-    elif behind.in_memory or _is_kept(n_bytes, free, False):
+    elif behind.in_memory or _is_kept(n_bytes, keepable, False):
         # The client's own memory goes to the workers once, not in every pass.
         fewer = _pack(blocks, X.shape[1] * X.dtype.itemsize, sum(threads.values()))
         if 2 * len(fewer) <= len(packs):

@@ -30,7 +30,6 @@ __all__ = [
     "delayed_parts",
     "graph_of",
     "inputs_of",
-    "is_array",
     "is_future",
     "is_leaf",
     "keys_of",
@@ -122,14 +121,10 @@ def is_leaf(node: Any, inputs: Collection[Key]) -> bool:
     return not istask(node) and not inputs
 
 
-def is_array(node: Any) -> bool:
-    """Whether a node is a NumPy array, which no graph ever looks into."""
-    return isinstance(node, np.ndarray)
-
-
 def value_of(graph: Mapping[Key, Any], key: Key) -> Any:
-    """Return the value of a leaf."""
-    return graph[key] if is_array(graph[key]) else dask.get({key: graph[key]}, key)
+    """Return the value of a leaf; no graph ever looks into NumPy arrays."""
+    node = graph[key]
+    return node if isinstance(node, np.ndarray) else dask.get({key: node}, key)
 
 
 def is_future(value: Any) -> bool:

@@ -65,7 +65,7 @@ def iterate(
     ``kind.shapes``; p is always the number of features, n the number of rows.
     """
     # A loop inside a start is kept in the record of the start, as a whole.
-    log = rows.log
+    log = rows.pass_record.log
     keeper = checkpoint if checkpoint is not None or log is None else log.keeper(name)
     known = {"n": rows.n_rows, "p": rows.n_features, **(sizes or {})}
     history: list[dict[str, Any]] = []

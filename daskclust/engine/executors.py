@@ -51,10 +51,6 @@ class Executor(ABC):
         """Return an executor over some (sorted, disjoint) ranges of rows, which hold some."""
 
 
-def _carries(carry: Any, count: int) -> list[Any]:
-    return [None] * count if carry is None else carry
-
-
 class _GroupExecutor(Executor):
     """Groups in this process; a call for each group."""
 
@@ -70,16 +66,15 @@ class _GroupExecutor(Executor):
         return type(self)(groups)
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Make one call a group."""
         return self._run(name, [partial(function, group, *arguments) for group in self.groups])
 
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
     ) -> tuple[Partial, Any]:
-        """Make one call a group, and merge here."""
+        carries = [None] * len(self.groups) if carry is None else carry
         calls = [
             partial(fold, group, prepare, reduction, state, kept)
-            for group, kept in zip(self.groups, _carries(carry, len(self.groups)), strict=True)
+            for group, kept in zip(self.groups, carries, strict=True)
         ]
         found = self._run(reduction.name, calls)
         return merge(reduction, state, [partial for partial, _ in found]), [
@@ -87,11 +82,9 @@ class _GroupExecutor(Executor):
         ]
 
     def excluding(self, rows: Ints) -> Self:
-        """Leave some rows out of sums."""
         return self._of([group.excluding(rows) for group in self.groups])
 
     def only(self, ranges: Sequence[Range]) -> Self:
-        """Keep some rows."""
         parts = [group.only(ranges) for group in self.groups]
         return self._of([part for part in parts if part.blocks])
 
@@ -169,7 +162,6 @@ class GraphExecutor(Executor):
         return tasks
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Run one task a block."""
         tasks = self._tasks(name, partial(_call_first, function, arguments), None)
         return self._run(name, {**self._graph, **tasks}, list(tasks))
 
@@ -214,14 +206,12 @@ class GraphExecutor(Executor):
         return gather_futures(self._client, f"the pass {reduction.name!r}", [future])[0], kept
 
     def excluding(self, rows: Ints) -> GraphExecutor:
-        """Leave some rows out of sums."""
         blocks = Group(self.blocks).excluding(rows).blocks
         return GraphExecutor(
             blocks, self._keys, self._weight_keys, self._graph, self._get, self._client
         )
 
     def only(self, ranges: Sequence[Range]) -> GraphExecutor:
-        """Keep some blocks."""
         kept = [
             i
             for i, block in enumerate(self.blocks)
@@ -317,7 +307,6 @@ class ClusterExecutor(Executor):
             return self._submit("state", _hold, value)
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Run one task a group and gather the results."""
         self.worker_slots.settle(self.groups)
         arguments = tuple(self._to_send(argument) for argument in arguments)
         tasks = [
@@ -336,11 +325,12 @@ class ClusterExecutor(Executor):
                 self.plan.check(reduction.name, size, _n_bytes(state))
         self.worker_slots.settle(self.groups)
         sent = self._to_send(state)
+        carries = [None] * len(self.groups) if carry is None else carry
         folded = [
             self._submit(
                 reduction.name, fold, group, prepare, reduction, sent, kept, slot=group.slot
             )
-            for group, kept in zip(self.groups, _carries(carry, len(self.groups)), strict=True)
+            for group, kept in zip(self.groups, carries, strict=True)
         ]
         if not reduction.carries and len(folded) <= _SPLIT_EVERY:
             results = self._gather(reduction.name, folded)
@@ -367,7 +357,6 @@ class ClusterExecutor(Executor):
         return merged, held
 
     def excluding(self, rows: Ints) -> ClusterExecutor:
-        """Leave some rows out of sums; the blocks stay where they are."""
         self.worker_slots.settle(self.groups)
         rows = self._to_send(rows)
         groups = [

@@ -29,7 +29,6 @@ from daskclust.engine.dask_surface import (
     delayed_parts,
     graph_of,
     inputs_of,
-    is_array,
     is_future,
     is_leaf,
     keys_of,
@@ -94,7 +93,7 @@ def graph_behind(array: Any) -> ArrayGraph:
     """Return the graph of an array with one chunk along every axis but the first, optimized."""
     keys = keys_of(array)
     graph = graph_of(array)
-    values = {key: graph[key] for key in keys if is_array(graph.get(key))}
+    values = {key: graph[key] for key in keys if isinstance(graph.get(key), np.ndarray)}
     if len(values) == len(keys):
         return ArrayGraph(keys, values, {key: [] for key in keys}, set(keys))
     if any(is_future(value) for value in graph.values()):

@@ -83,19 +83,14 @@ class _SharedRows(Rows):
         self.lengths = base.lengths
         self.n_rows = base.n_rows
         self.n_features = base.n_features
+        self.dtype = base.dtype
         self.pass_record = PassRecord() if pass_record is None else pass_record
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Precision of the distance work."""
-        return self._base.dtype
 
     def can_keep(self, bytes_a_row: int) -> bool:
         """Nothing: what rows kept would have to be kept for each fit."""
         return False
 
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
-        """Make one pass, with the others."""
         if carry is not None:
             raise ValueError(f"{reduction.name} was handed a carry, but none is kept.")
         self.pass_record.passes += 1
@@ -123,11 +118,9 @@ class _SharedRows(Rows):
         return values, weight
 
     def excluding(self, rows: Ints) -> Rows:
-        """Return the same data with some rows left out of sums."""
         return self if not len(rows) else self._seen_through(WithoutRows(np.asarray(rows)))
 
     def transformed(self, transform: Any) -> Rows:
-        """Return the same data with each block passed through ``transform``."""
         return self if transform is None else self._seen_through(Transformed(transform))
 
     def _seen_through(self, view: View) -> Rows:

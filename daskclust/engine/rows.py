@@ -59,11 +59,8 @@ class Rows(ABC):
     lengths: tuple[int, ...]
     n_rows: int
     n_features: int
-
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]:
-        """Precision of the distance work: float32 or float64."""
+    #: Precision of the distance work: float32 or float64.
+    dtype: np.dtype[Any]
 
     @property
     def dashboard(self) -> str | None:
@@ -78,11 +75,6 @@ class Rows(ABC):
     @passes.setter
     def passes(self, count: int) -> None:
         self.pass_record.passes = count
-
-    @property
-    def log(self) -> StartLog | None:
-        """What keeps the passes at present, if anything."""
-        return self.pass_record.log
 
     @contextmanager
     def logged(self, log: StartLog | None) -> Iterator[None]:
@@ -155,7 +147,10 @@ class Rows(ABC):
 
     @abstractmethod
     def transformed(self, transform: Any) -> Rows:
-        """Return the same data with each block passed through ``transform``, if any."""
+        """Return the same data with each block passed through ``transform``, if any.
+
+        One that changes the number of columns says so by ``n_columns``.
+        """
 
 
 T = TypeVar("T")
@@ -209,26 +204,18 @@ class OpenRows(Rows):
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features
+        self.dtype = prepare.dtype
         self.pass_record = PassRecord()
         self._keepable = keepable
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Precision of the distance work."""
-        return self._prepare.dtype
-
-    @property
     def dashboard(self) -> str | None:
-        """Address of the dashboard of the cluster that makes the passes, if there is one."""
         client = getattr(self._executor, "client", None)
         return None if client is None else client.dashboard_link
 
     def can_keep(self, bytes_a_row: int) -> bool:
-        """Whether so much may be kept for each row between passes.
-
-        Two generations exist while one follows from the other.  Data much larger
-        than memory leave no memory for that; what is not kept is worked out again.
-        """
+        # Two generations exist while one follows from the other.  Data much larger
+        # than memory leave no memory for that; what is not kept is worked out again.
         return 2 * bytes_a_row * self.n_rows <= self._keepable
 
     def _begin(self, name: str) -> None:
@@ -236,7 +223,6 @@ class OpenRows(Rows):
         begin_pass(name, self.pass_record.passes)
 
     def scan(self, reduction: Reduction, state: Any, carry: Any) -> tuple[Any, Any]:
-        """Make one pass with what each block kept from the last; return (result, carry)."""
         self._begin(reduction.name)
         log = self.pass_record.log
         known = None if log is None else log.recall(reduction, state)
@@ -248,7 +234,6 @@ class OpenRows(Rows):
         return reduction.finalize(partial, state), kept
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
-        """Make one pass and return one result a row, in row order."""
         self._begin(name)
         return in_row_order(self._executor.map(name, over_blocks, self._prepare, function))
 
@@ -306,16 +291,11 @@ class OpenRows(Rows):
         return self._view(_executor=executor, lengths=lengths, n_rows=sum(lengths))
 
     def excluding(self, rows: Ints) -> Rows:
-        """Return the same data with some (sorted, unique) rows left out of sums."""
         if not len(rows):
             return self
         return self._view(_executor=self._executor.excluding(np.asarray(rows, dtype=np.int64)))
 
     def transformed(self, transform: Any) -> Rows:
-        """Return the same data with each block passed through ``transform``.
-
-        One that changes the number of columns says so by ``n_columns``.
-        """
         prepare = replace(self._prepare, transform=transform)
         n_features = getattr(transform, "n_columns", self.n_features)
         return self._view(_prepare=prepare, n_features=n_features)

@@ -63,13 +63,6 @@ class FirstPass:
     check: Callable[[Any], None] = check_survey
 
 
-def observing(estimator: Any, first: FirstPass) -> FirstPass:
-    """Return the first pass as ``missing`` wants it."""
-    if not is_partial(estimator):
-        return first
-    return replace(first, reduction=PARTIAL_SURVEY, check=check_partial_survey)
-
-
 @dataclass(frozen=True)
 class OpenData:
     """Data after their first pass.
@@ -224,8 +217,7 @@ def _fit(draft: Fittable, data: Data, given: Mapping[str, Any]) -> None:
                 "of 1 is required."
             )
         read = draft._read(data, **given)
-        first = draft._first_pass(data, read)
-        opened = _look(data, first, hashed=draft.checkpoint is not None)
+        opened = _look(draft, data, read, hashed=draft.checkpoint is not None)
         problem = draft._problem(opened, read)
         fitted = iterate(
             opened.rows,
@@ -245,8 +237,7 @@ def settled(estimator: Any, data: Data) -> Any:
 
     No progress, no history, no checkpoint: the iterations are those of :func:`fit`.
     """
-    first = estimator._first_pass(data, None)
-    problem = estimator._problem(_look(data, first, hashed=False), None)
+    problem = estimator._problem(_look(estimator, data, None, hashed=False), None)
     state = problem.begin()
     for _ in range(problem.max_iter):
         step = problem.step(state)
@@ -256,7 +247,11 @@ def settled(estimator: Any, data: Data) -> Any:
     return state
 
 
-def _look(data: Data, first: FirstPass, *, hashed: bool) -> OpenData:
+def _look(estimator: Fittable, data: Data, read: Any, *, hashed: bool) -> OpenData:
+    """Make the first pass, as ``missing`` wants it."""
+    first = estimator._first_pass(data, read)
+    if is_partial(estimator):
+        first = replace(first, reduction=PARTIAL_SURVEY, check=check_partial_survey)
     rows = data.rows.transformed(first.transform)
     request = SurveyRequest(rows.n_features, first.seeds, first.n_picks, first.labels, hashed)
     survey = rows.reduce(first.reduction, request)

@@ -326,6 +326,7 @@ class Data:
         rows: Rows | None = None,
     ) -> None:
         self.X, self.weight, self.origin = X, weight, dict(origin or {})
+        self.n_features = int(X.shape[1])
         self._rows = rows
 
     @property
@@ -351,11 +352,6 @@ class Data:
     def n_rows(self) -> float:
         """Number of rows; NaN where that takes a pass which is not made yet."""
         return self.X.shape[0] if self._rows is None else self._rows.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return int(self.X.shape[1])
 
 
 def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | None = None) -> Data:
@@ -392,16 +388,6 @@ def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
         f"Input X contains {what}: the first at row {row}, column {column}. Drop or mask such "
         f"rows{remedy}"
     )
-
-
-def check_weights(survey: Survey) -> None:
-    """Raise for the first unusable weight."""
-    if survey.bad_weight_row is not None:
-        raise ValueError(
-            f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative, or too "
-            "small or large to be summed; weights must be finite and non-negative: 0, or from "
-            f"{LIGHTEST:g} to {HEAVIEST:g}. Divide them by their mean."
-        )
 
 
 def check_range(survey: Survey) -> None:
@@ -449,7 +435,12 @@ def check_values(survey: Survey) -> None:
     if survey.first_bad is not None:
         raise ValueError(nonfinite_message(survey.bad_is_nan, *survey.first_bad))
     check_range(survey)
-    check_weights(survey)
+    if survey.bad_weight_row is not None:
+        raise ValueError(
+            f"sample_weight of row {survey.bad_weight_row} is NaN, infinite or negative, or too "
+            "small or large to be summed; weights must be finite and non-negative: 0, or from "
+            f"{LIGHTEST:g} to {HEAVIEST:g}. Divide them by their mean."
+        )
 
 
 def check_survey(survey: Survey) -> None:

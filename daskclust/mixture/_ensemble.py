@@ -85,7 +85,7 @@ def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixt
     trains only those that are missing; at the end of each, some workers wait for others.
     """
     size = len(members)
-    if rows.log is not None:
+    if rows.pass_record.log is not None:
         size = max(_LEAST_BATCH, -(-len(members) // _BATCHES))
     batches = [members[at : at + size] for at in range(0, len(members), size)]
     return stack_models([_train_batch(X, rows, pool, batch) for batch in batches])

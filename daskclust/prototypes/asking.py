@@ -20,7 +20,7 @@ from daskclust.estimator.inputs import as_cube, check_rows, check_values, cube_o
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
 from daskclust.prototypes.posterior import Posterior
-from daskclust.prototypes.state import find_prototypes, sample_cube, sample_rows, sample_size
+from daskclust.prototypes.state import draw_sample, find_prototypes, sample_size
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
 from daskclust.reduction.cells import CELLS, SAME, CellRequest, CellTable
@@ -222,10 +222,7 @@ class OpenRows:
 
     def sample(self, count: int, seed: int) -> SampleRows:
         """Draw rows, of a cube by their place in the image; one pass."""
-        if self.cube is None:
-            found = sample_rows(self.rows, count, seed)
-        else:
-            found = sample_cube(self.cube, count, seed)
+        found = draw_sample(self.rows, self.cube, count, seed)
         # As a float: the limit is beyond float32.  NaN is not below it either.
         if found.x.size and not float(np.abs(found.x).max()) <= LARGEST_VALUE:
             # Only now is a look at all values worth its pass: to say where the fault lies.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,14 +21,15 @@ from daskclust.persistence.schema import Array, Entry, Number, Plain
 from daskclust.prototypes.gaps import (
     GAP_ENTRIES,
     check_gaps,
+    check_survey_of_gaps,
     keep_gaps,
     kept_gaps,
-    survey_of_gaps,
     takes_gaps,
 )
 from daskclust.prototypes.posterior import Nearness, RowFunction
 from daskclust.prototypes.state import PrototypeProblem, PrototypeState, split
 from daskclust.prototypes.views import Space, check_views
+from daskclust.reduction.survey import PARTIAL_SURVEY
 
 #: The number of prototypes is at most the number of rows by this.
 _ROWS_A_PROTOTYPE = 10
@@ -65,7 +67,10 @@ class BasePrototypes(Saveable, BaseEstimator):
         """Nothing depends on the number of features."""
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
-        return survey_of_gaps(FirstPass(draw_seeds(self.random_state, 1)), self.views)
+        first = FirstPass(draw_seeds(self.random_state, 1))
+        if not takes_gaps(self.views):
+            return first
+        return replace(first, reduction=PARTIAL_SURVEY, check=check_survey_of_gaps)
 
     def _count_prototypes(self, n_rows: int, least: int) -> int:
         """Return the number of prototypes: a tenth of the rows at most."""
@@ -79,7 +84,8 @@ class BasePrototypes(Saveable, BaseEstimator):
         **facts: Any,
     ) -> None:
         """Set what all estimators on prototypes have; facts go into the history."""
-        passes = history[-1]["passes"] + problem.cube_passes
+        # Passes over a cube, which its rows do not count: the sample, and the graph.
+        passes = history[-1]["passes"] + (0 if problem.cube is None else 2)
         nodes = [int(size) + len(problem.extra) for size in state.sizes]
         last = {**history[-1], "passes": passes, "nodes": nodes, **facts}
         self.history_ = [*history[:-1], last]

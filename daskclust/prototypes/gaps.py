@@ -19,7 +19,7 @@ import numpy as np
 
 from daskclust._types import Array, Floats
 from daskclust._warnings import warn
-from daskclust.estimator.fitting import FirstPass, misses_values
+from daskclust.estimator.fitting import misses_values
 from daskclust.estimator.inputs import check_observed_survey
 from daskclust.exceptions import MissingValuesWarning
 from daskclust.kernels.mixtures.densities import Mixtures
@@ -28,7 +28,7 @@ from daskclust.mixture.gaussian_mixture import GaussianMixture
 from daskclust.mixture.pckid import PCKID
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
-from daskclust.reduction.survey import PARTIAL_SURVEY
+from daskclust.reduction.survey import PartialSurvey
 
 #: Views that take missing values.
 GAP_VIEWS = ("mean", "mixture", "pckid")
@@ -79,14 +79,8 @@ def takes_gaps(views: Any) -> bool:
     return names == ("auto",) or (bool(names) and set(names) <= set(GAP_VIEWS))
 
 
-def survey_of_gaps(first: FirstPass, views: Any) -> FirstPass:
-    """Return the first pass where the views may take missing values."""
-    if not takes_gaps(views):
-        return first
-    return replace(first, reduction=PARTIAL_SURVEY, check=_check)
-
-
-def _check(survey: Any) -> None:
+def check_survey_of_gaps(survey: PartialSurvey) -> None:
+    """Raise for what no view can use; warn of rows without any value."""
     check_observed_survey(survey)
     if survey.n_unobserved:
         warn(
@@ -134,9 +128,8 @@ def _find_kernel(x: Floats, seed: int) -> tuple[Mixtures, Floats | None]:
         n_init=1,
         random_state=seed,
     ).fit(x)
-    mixtures = model.ensemble_
     # Rows are centered here already; the ensemble was trained about another point.
-    return mixtures, model.basis_
+    return model.ensemble_, model.basis_
 
 
 def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView | None, ...]:
@@ -234,26 +227,18 @@ def kept_gaps(estimator: Any) -> tuple[GapView | None, ...]:
     """Return the views that :func:`keep_gaps` took apart."""
     if not hasattr(estimator, "_gap_kinds"):
         return ()
-    return tuple(_restored(estimator, int(kind)) for kind in estimator._gap_kinds)
-
-
-def _restored(estimator: Any, kind: int) -> GapView | None:
-    if not kind:
-        return None
-    if kind == _MEANS:
-        return GapView(estimator._gap_center, estimator._gap_scale)
-    weights, means, variances = (
-        getattr(estimator, f"{_PREFIXES[kind]}_{name}")
-        for name in ("weights", "means", "variances")
-    )
-    sizes: tuple[int, ...] = (len(weights),)
-    basis = None
-    if kind == _OF_KERNEL:
-        sizes = tuple(int(size) for size in estimator._kernel_sizes)
-        basis = estimator._kernel_basis
-    return GapView(
-        estimator._gap_center,
-        estimator._gap_scale,
-        Mixtures(weights, means, variances, sizes),
-        basis,
-    )
+    found: list[GapView | None] = []
+    for kind in estimator._gap_kinds.tolist():
+        gap = GapView(estimator._gap_center, estimator._gap_scale)
+        if kind in _PREFIXES:
+            parts = [
+                getattr(estimator, f"{_PREFIXES[kind]}_{name}")
+                for name in ("weights", "means", "variances")
+            ]
+            sizes: tuple[int, ...] = (len(parts[0]),)
+            if kind == _OF_KERNEL:
+                sizes = tuple(estimator._kernel_sizes.tolist())
+                gap = replace(gap, basis=estimator._kernel_basis)
+            gap = replace(gap, mixtures=Mixtures(*parts, sizes=sizes))
+        found.append(gap if kind else None)
+    return tuple(found)

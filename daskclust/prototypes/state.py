@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.cluster.kmeans import KMeans
 from daskclust.engine import Rows, Step
+from daskclust.estimator.fitting import settled
+from daskclust.estimator.inputs import Data
 from daskclust.kernels.pair_counts import PairCounts
 from daskclust.kernels.rng import draw_numbers
 from daskclust.kernels.starts.d2_sampling import draw_apart
@@ -30,13 +30,16 @@ def sample_size(n_prototypes: int) -> int:
     return max(SAMPLE_ROWS, ROWS_A_PROTOTYPE * n_prototypes)
 
 
-def sample_rows(rows: Rows, count: int, seed: int) -> SampleRows:
-    """Draw rows of a table; one pass.  Rows of weight 0 are absent."""
+def draw_sample(rows: Rows, cube: Any, count: int, seed: int) -> SampleRows:
+    """Draw rows, of a cube pixels and neighbors of some of them; one pass.
+
+    Rows of weight 0 are absent.  Sample weights of a cube are left to the counts: what the
+    views and prototypes are made of does not have to weigh exactly.
+    """
+    if cube is not None:
+        x, neighbors = cube.sample_pixels(count, seed)
+        return SampleRows(x, np.ones(len(x)), neighbors)
     values, weight = rows.take(draw_numbers(rows.n_rows, count, seed))
-    return _present(values, weight)
-
-
-def _present(values: Array, weight: Floats) -> SampleRows:
     kept = weight > 0
     if not kept.any():
         raise ValueError(
@@ -44,16 +47,6 @@ def _present(values: Array, weight: Floats) -> SampleRows:
             "leave out the rows of weight 0."
         )
     return SampleRows(values[kept], weight[kept])
-
-
-def sample_cube(cube: Any, count: int, seed: int) -> SampleRows:
-    """Draw pixels of a cube, and neighbors of some of them; one pass.
-
-    Sample weights are left to the counts: what the views and prototypes are made of does
-    not have to weigh exactly.
-    """
-    x, neighbors = cube.sample_pixels(count, seed)
-    return SampleRows(x, np.ones(len(x)), neighbors)
 
 
 def find_prototypes(
@@ -68,13 +61,10 @@ def find_prototypes(
     # The sample is here: one start by k-means++ takes a third of the time of rounds and of
     # restarts on their candidates, and labels travel along its prototypes as well.
     starts = z[draw_apart(z, weight, len(uniforms), uniforms)]
-    model = KMeans(len(starts), init=starts, max_iter=max_iter)
-    with warnings.catch_warnings():
-        # Fewer different rows than prototypes are no fault: there are fewer prototypes.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        # In single precision: nothing but a good place depends on it.
-        model.fit(np.ascontiguousarray(z, dtype=np.float32), sample_weight=weight)
-    return np.unique(model.cluster_centers_, axis=0), model.n_iter_
+    # In single precision: nothing but a good place depends on it.
+    sample = Data(np.ascontiguousarray(z, dtype=np.float32), weight)
+    found = settled(KMeans(len(starts), init=starts, max_iter=max_iter), sample)
+    return np.unique(found.centers[0], axis=0), int(found.n_iter[0])
 
 
 @dataclass(frozen=True)
@@ -207,31 +197,21 @@ class PrototypeProblem:
     def sample(self) -> SampleRows:
         """The sample; one pass, the first time."""
         if "_sample" not in self.__dict__:
-            self.__dict__["_sample"] = self._draw_sample()
+            count = sample_size(self.n_prototypes)
+            self.__dict__["_sample"] = draw_sample(self.rows, self.cube, count, self.seed)
         return self.__dict__["_sample"]
-
-    def _draw_sample(self) -> SampleRows:
-        count = sample_size(self.n_prototypes)
-        if self.cube is None:
-            return sample_rows(self.rows, count, self.seed)
-        return sample_cube(self.cube, count, self.seed)
 
     @property
     def gaps(self) -> tuple[GapView | None, ...]:
         """Completes incomplete rows, for each view."""
         if "_gaps" not in self.__dict__:
-            self.__dict__["_gaps"] = self._find_gaps()
+            none = set(self.views).isdisjoint(GAP_VIEWS)
+            self.__dict__["_gaps"] = (
+                (None,) * len(self.views)
+                if none
+                else find_gap_views(self.views, self.sample.x, self.seed)
+            )
         return self.__dict__["_gaps"]
-
-    def _find_gaps(self) -> tuple[GapView | None, ...]:
-        if not set(self.views) & set(GAP_VIEWS):
-            return (None,) * len(self.views)
-        return find_gap_views(self.views, self.sample.x, self.seed)
-
-    @property
-    def cube_passes(self) -> int:
-        """Passes over a cube, which its rows do not count: the sample, and the graph."""
-        return 0 if self.cube is None else 2
 
     def identity(self) -> Mapping[str, Any]:
         """Return what a checkpoint belongs to, besides the data and the parameters."""
@@ -241,13 +221,16 @@ class PrototypeProblem:
         """Draw the sample, and find views and prototypes; one pass."""
         sample = self.sample
         space = find_views(self.views, sample, self.gaps)
+        further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
         found = []
         for number, one in enumerate(self.spaces(space)[:: self.n_sets]):
             z = one(sample.x)
             # Equal rows side by side: a whole weight is so many of them.
             order = np.lexsort(z.T[::-1])
             z, weight = z[order], sample.weight[order]
-            found += [self._prototypes(number, z, weight, seed) for seed in self._set_seeds()]
+            found += [
+                self._prototypes(number, z, weight, seed) for seed in (self.seed, *further.tolist())
+            ]
         return PrototypeState(
             space.units,
             space.centers,
@@ -271,10 +254,6 @@ class PrototypeProblem:
         shapes = {"prototypes": (None, z.shape[1]), "n_iter": ()}
         kept = self.rows.kept(question, make, shapes)
         return kept["prototypes"], int(kept["n_iter"])
-
-    def _set_seeds(self) -> list[int]:
-        further = np.random.SeedSequence(self.seed).generate_state(self.n_sets - 1)
-        return [self.seed, *further.tolist()]
 
     def spaces(self, space: Space) -> list[Space]:
         """Return the space of each set of prototypes; sets of one space follow each other."""

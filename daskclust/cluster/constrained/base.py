@@ -28,7 +28,6 @@ from daskclust.estimator.fitting import (
     draw_seeds,
     fit,
     misses_values,
-    observing,
     row_labels,
 )
 from daskclust.estimator.inputs import Data
@@ -139,8 +138,7 @@ class ConstrainedClusterer(BaseClusterer):
         n_restarts = 1 if self.n_init == "auto" else int(self.n_init)
         picks = n_survey_picks(self.init, self.n_clusters, data.X.shape[0])
         # Which start is taken may depend on the labels; one row more costs nothing.
-        first = FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
-        return observing(self, first)
+        return FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
 
     def _compose(
         self,
