@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -250,19 +250,11 @@ class _State:
     row to its cluster then. `settled`: whether that assignment changed nothing.
     """
 
-    shapes: ClassVar[Mapping[str, str]] = {
-        "centers": "f m p",
-        "delta": "f",
-        "inertia": "f",
-        "farthest": "f",
-        "settled": "b",
-    }
-
-    centers: Floats
-    delta: float
-    inertia: float
-    farthest: float
-    settled: bool
+    centers: Annotated[Floats, "f m p"]
+    delta: Annotated[float, "f"]
+    inertia: Annotated[float, "f"]
+    farthest: Annotated[float, "f"]
+    settled: Annotated[bool, "b"]
 
 
 @dataclass(frozen=True)

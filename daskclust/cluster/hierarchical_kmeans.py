@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,37 +126,27 @@ class HierarchyState:
     p), float32: so far. `leaf_counts` (k,). `leaf_inertia`: both of the last measurement.
     """
 
-    shapes: ClassVar[Mapping[str, str]] = {
-        **{name: shape.replace("k", "m") for name, shape in LloydState.shapes.items()},
-        "phase": "i one",
-        "sizes": "i m",
-        "leaves": "f leaves p",
-        "leaf_counts": "f counted",
-        "leaf_inertia": "f",
-    }
-
-    centers: Floats
-    inertia: Floats
-    converged: Bools
-    settled: Bools
-    n_iter: Ints
-    counts: Floats
-    before: Floats
-    phase: Ints
-    sizes: Ints
-    leaves: NDArray[np.float32]
-    leaf_counts: Floats
-    leaf_inertia: float
+    centers: Annotated[Floats, "f r m p"]
+    inertia: Annotated[Floats, "f r"]
+    converged: Annotated[Bools, "b r"]
+    settled: Annotated[Bools, "b r"]
+    n_iter: Annotated[Ints, "i r"]
+    counts: Annotated[Floats, "f r m"]
+    before: Annotated[Floats, "f r m p"]
+    phase: Annotated[Ints, "i one"]
+    sizes: Annotated[Ints, "i m"]
+    leaves: Annotated[NDArray[np.float32], "f leaves p"]
+    leaf_counts: Annotated[Floats, "f counted"]
+    leaf_inertia: Annotated[float, "f"]
 
     @property
     def top(self) -> LloydState:
         """The parents."""
-        return LloydState(**{name: getattr(self, name) for name in LloydState.shapes})
+        return LloydState(**{each.name: getattr(self, each.name) for each in fields(LloydState)})
 
     def with_top(self, top: LloydState, phase: int) -> HierarchyState:
         """Return the state with other parents."""
-        changed = {name: getattr(top, name) for name in LloydState.shapes}
-        return replace(self, **changed, phase=np.array([phase]))
+        return replace(self, **vars(top), phase=np.array([phase]))
 
     @property
     def tree(self) -> CenterTree:
@@ -290,7 +280,7 @@ class HierarchyProblem(DataAlone):
         top = self.top.begin()
         _, m, p = top.centers.shape
         state = HierarchyState(
-            **{name: getattr(top, name) for name in LloydState.shapes},
+            **vars(top),
             phase=np.zeros(1, np.int64),
             sizes=np.zeros(m, np.int64),
             leaves=np.empty((0, p), np.float32),
@@ -573,7 +563,7 @@ class HierarchicalKMeans(BaseClusterer):
         "inertia_": Number(low=0),
         "counts_": Array("k", low=0),
         "_centers": None,
-        "_top": Array("m", "p"),
+        "_top": Array("m p"),
         "parents_": Array("k", kind="i", low=0, below="m"),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("spill",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -55,23 +55,13 @@ class LloydState:
     centers an iteration before; the present ones where momentum begins anew.
     """
 
-    shapes: ClassVar[Mapping[str, str]] = {
-        "centers": "f r k p",
-        "inertia": "f r",
-        "converged": "b r",
-        "settled": "b r",
-        "n_iter": "i r",
-        "counts": "f r k",
-        "before": "f r k p",
-    }
-
-    centers: Floats
-    inertia: Floats
-    converged: Bools
-    settled: Bools
-    n_iter: Ints
-    counts: Floats
-    before: Floats
+    centers: Annotated[Floats, "f r k p"]
+    inertia: Annotated[Floats, "f r"]
+    converged: Annotated[Bools, "b r"]
+    settled: Annotated[Bools, "b r"]
+    n_iter: Annotated[Ints, "i r"]
+    counts: Annotated[Floats, "f r k"]
+    before: Annotated[Floats, "f r k p"]
 
     @classmethod
     def begin(cls, centers: Floats) -> LloydState:

@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
 
 import dask
 import numpy as np
 from dask.base import tokenize
 
-from daskclust._types import Array
+from daskclust._types import Array, named_axes
 from daskclust._version import __version__
 from daskclust.exceptions import CheckpointError
 from daskclust.reduction import Partial, Reduction, Survey
@@ -364,10 +364,10 @@ class StateError(ValueError):
 def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
     """Return the fields of a state that are there, as arrays, and the names of the others.
 
-    A state is a dataclass of arrays and numbers.  Its class may say in ``shapes`` what each field
-    is: the kind of the dtype (``"f"``, ``"i"``, ``"b"``), then a name for each axis, as in
-    ``"f r k p"``; nothing after it for a number.  Axes of one name are equally long.  ``|``
-    separates alternatives, ``?`` allows None.
+    A state is a dataclass of arrays and numbers.  Its fields may be annotated by what is kept of
+    them, ``centers: Annotated[Floats, "f r k p"]``: the kind of the dtype (``"f"``, ``"i"``,
+    ``"b"``), then the axes, see :func:`named_axes`; nothing after it for a number.  ``?`` before
+    it allows None.
     """
     arrays, missing = {}, []
     for each in fields(state):
@@ -388,44 +388,31 @@ def unpack_state(
     """Make a state of the result of :func:`pack_state`.
 
     `sizes` are lengths of axes that are known, by name. Fields that are missing, or of another type
-    or shape than ``kind.shapes`` says, are a StateError.
+    or shape than their annotations say, are a StateError.
     """
     known = dict(sizes)
     values: dict[str, Any] = {}
-    shapes: Mapping[str, str] = getattr(kind, "shapes", {})
+    hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
         name = each.name
-        shape = shapes.get(name)
-        if name in missing:
-            if shape is not None and "?" not in shape:
-                raise StateError(f"{name} is missing")
+        shape = getattr(hints[name], "__metadata__", ("",))[0]
+        if name in missing and (not shape or shape.startswith("?")):
             values[name] = None
             continue
         if name not in arrays:
             raise StateError(f"{name} is missing")
         value = arrays[name]
-        if shape is not None and not any(
-            _fits(value, option.split(), known) for option in shape.replace("?", "").split("|")
-        ):
-            raise StateError(
-                f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "
-                f"with {known}"
-            )
+        if shape:
+            dtype, _, axes = shape.removeprefix("? ").partition(" ")
+            found = named_axes(axes, value.shape, known) if value.dtype.kind == dtype else None
+            if found is None:
+                raise StateError(
+                    f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "
+                    f"with {known}"
+                )
+            known = found
         values[name] = value.item() if value.ndim == 0 else value
     return kind(**values)
-
-
-def _fits(value: Array, wanted: list[str], known: dict[str, int]) -> bool:
-    """Whether an array is as wanted; lengths not known yet become known."""
-    kind, *axes = wanted
-    if value.dtype.kind != kind or value.ndim != len(axes):
-        return False
-    found = dict(known)
-    for axis, length in zip(axes, value.shape, strict=True):
-        if found.setdefault(axis, length) != length:
-            return False
-    known.update(found)
-    return True
 
 
 #: 2: rows are hashed, starts are recorded, the version is part of the identity.
@@ -533,7 +520,7 @@ class Checkpoint:
         Where the next part has begun, that of its end.  Scratch files that killed
         processes left are removed.
 
-        `sizes` are the lengths of axes that the fit knows, by their names in ``kind.shapes``.
+        `sizes` are the lengths of axes that the fit knows, by their names in the annotations.
         """
         remove_stale(self.path)
         if not self.path.exists():

@@ -62,7 +62,7 @@ def iterate(
 
     `start` makes the first state, unless a checkpoint is continued; `step` is one iteration, of any
     number of passes. `sizes` are lengths of axes that a stored state must have, by their names in
-    ``kind.shapes``; p is always the number of features, n the number of rows.
+    the annotations of ``kind``; p is always the number of features, n the number of rows.
     """
     # A loop inside a start is kept in the record of the start, as a whole.
     log = rows.pass_record.log

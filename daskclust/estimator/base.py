@@ -126,10 +126,10 @@ class BaseClusterer(
     """Base of the center-based clusterers: everything but the fit itself."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "cluster_centers_": Array("k", "p"),
+        "cluster_centers_": Array("k p"),
         "n_iter_": Number(int, low=0),
         "history_": Plain(list, records=True),
-        "_centers": Array("k", "q"),
+        "_centers": Array("k q"),
         "_metric": OneOf(METRICS),
     }
 

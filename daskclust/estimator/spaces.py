@@ -125,7 +125,7 @@ EUCLIDEAN = Euclidean()
 METRICS = {
     Euclidean: Fields(same=("p", "q")),
     UnitSphere: Fields(same=("p", "q")),
-    Whitened: Fields({"mean": Array("p"), "forward": Array("p", "q"), "backward": Array("q", "p")}),
+    Whitened: Fields({"mean": Array("p"), "forward": Array("p q"), "backward": Array("q p")}),
 }
 
 

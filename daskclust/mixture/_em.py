@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -30,21 +30,12 @@ class EMState:
     ``bound`` (r,) is the mean log-likelihood of a row, before the last change of the parameters.
     """
 
-    shapes: ClassVar[Mapping[str, str]] = {
-        "weights": "f r k",
-        "means": "f r k p",
-        "covariances": "f r k p | f r k p p",
-        "bound": "f r",
-        "converged": "b r",
-        "n_iter": "i r",
-    }
-
-    weights: Floats
-    means: Floats
-    covariances: Floats
-    bound: Floats
-    converged: Bools
-    n_iter: Ints
+    weights: Annotated[Floats, "f r k"]
+    means: Annotated[Floats, "f r k p"]
+    covariances: Annotated[Floats, "f r k p | r k p p"]
+    bound: Annotated[Floats, "f r"]
+    converged: Annotated[Bools, "b r"]
+    n_iter: Annotated[Ints, "i r"]
 
     @classmethod
     def begin(cls, weights: Floats, means: Floats, covariances: Floats) -> EMState:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh, qr, svd
@@ -134,23 +134,13 @@ class SpectrumState:
     are eigenvalues of the kernel matrix, largest first; ``n_iter`` counts power iterations so far.
     """
 
-    shapes: ClassVar[Mapping[str, str]] = {
-        "weights": "f d",
-        "means": "f d p",
-        "covariances": "f d p | f d p p",
-        "sizes": "i m",
-        "basis": "f d l",
-        "values": "f l",
-        "n_iter": "i",
-    }
-
-    weights: Floats
-    means: Floats
-    covariances: Floats
-    sizes: Ints
-    basis: Floats
-    values: Floats
-    n_iter: int
+    weights: Annotated[Floats, "f d"]
+    means: Annotated[Floats, "f d p"]
+    covariances: Annotated[Floats, "f d p | d p p"]
+    sizes: Annotated[Ints, "i m"]
+    basis: Annotated[Floats, "f d l"]
+    values: Annotated[Floats, "f l"]
+    n_iter: Annotated[int, "i"]
 
     def __post_init__(self) -> None:
         if self.sizes.sum() != len(self.weights):

@@ -164,8 +164,8 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
         "weights_": Stored("k", low=0.0),
-        "means_": Stored("k", "p"),
-        "covariances_": Covariances("k", "p", "|", "k", "p", "p", high=1e300),
+        "means_": Stored("k p"),
+        "covariances_": Covariances("k p | k p p", high=1e300),
         "converged_": Number(bool),
         "lower_bound_": Number(),
         "n_iter_": Number(int, low=0),

@@ -193,16 +193,16 @@ class PCKID(
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "cluster_centers_": Stored("k", "d"),
+        "cluster_centers_": Stored("k d"),
         "eigenvalues_": Stored("d", low=0.0),
         "inertia_": Number(low=0),
         "n_iter_": Number(int, low=0),
         "history_": Plain(list, records=True),
         "_weights": Stored("D", low=0.0),
-        "_means": Stored("D", "p"),
-        "_covariances": Covariances("D", "p", "|", "D", "p", "p", high=1e300),
+        "_means": Stored("D p"),
+        "_covariances": Covariances("D p | D p p", high=1e300),
         "_sizes": Stored("m", kind="i", low=1, total="D"),
-        "_basis": Stored("D", "d"),
+        "_basis": Stored("D d"),
         "_shift": Stored("p"),
         "_single": Number(bool),
     }

@@ -254,7 +254,7 @@ class Saveable:
         "_cube_scale": Choice(("none", "standard", "unit", "whitened"), optional=True),
         "_cube_mean": Array("p", optional=True),
         "_cube_std": Array("p", optional=True),
-        "_cube_matrix": Array("p", "p", optional=True),
+        "_cube_matrix": Array("p p", optional=True),
         **ENTRIES,
     }
     #: Parameters that may differ where a checkpoint is continued.

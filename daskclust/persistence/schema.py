@@ -2,7 +2,7 @@
 
 An estimator names the attributes that make up its state::
 
-    _saved_state = {"cluster_centers_": Array("k", "p"), "inertia_": Number(low=0)}
+    _saved_state = {"cluster_centers_": Array("k p"), "inertia_": Number(low=0)}
 
 Those of its base classes are added.  Letters are sizes that must agree all over the
 model; ``p`` is ``n_features_in_``.  Reading and writing files is
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskclust._types import named_axes
 from daskclust.exceptions import ModelFormatError
 
 Arrays = dict[str, NDArray[Any]]
@@ -93,14 +94,13 @@ class Entry(ABC):
 class Array(Entry):
     """An array of numbers.
 
-    `dims`: one letter a dimension.  Several forms may be written with ``|``: ``Array("k", "p", "p",
-    "|", "k", "p")``. `kind`, one of {"f", "i", "b"}: float64, int64 or bool. `low`: least value
-    accepted. `high`: largest magnitude accepted: no fit gives what squares to infinity. `finite`:
-    whether NaN and infinity are refused. `total`: size that the values sum up to. `below`: size
-    that the values are less than: numbers of clusters, say.
+    `axes`: see :func:`named_axes`. `kind`, one of {"f", "i", "b"}: float64, int64 or bool. `low`:
+    least value accepted. `high`: largest magnitude accepted: no fit gives what squares to infinity.
+    `finite`: whether NaN and infinity are refused. `total`: size that the values sum up to.
+    `below`: size that the values are less than: numbers of clusters, say.
     """
 
-    forms: tuple[tuple[str, ...], ...]
+    axes: str
     kind: str = "f"
     low: float | None = None
     high: float = _LARGEST
@@ -108,30 +108,6 @@ class Array(Entry):
     total: str | None = None
     below: str | None = None
     optional: bool = False
-
-    def __init__(
-        self,
-        *dims: str,
-        kind: str = "f",
-        low: float | None = None,
-        high: float = _LARGEST,
-        finite: bool = True,
-        total: str | None = None,
-        below: str | None = None,
-        optional: bool = False,
-    ) -> None:
-        forms = tuple(tuple(form.split()) for form in " ".join(dims).split("|"))
-        for key, value in (
-            ("forms", forms),
-            ("kind", kind),
-            ("low", low),
-            ("high", high),
-            ("finite", finite),
-            ("total", total),
-            ("below", below),
-            ("optional", optional),
-        ):
-            object.__setattr__(self, key, value)
 
     @property
     def _dtype(self) -> np.dtype[Any]:
@@ -149,15 +125,16 @@ class Array(Entry):
         _check(meta is None and name in arrays, name, "is missing")
         array = arrays.pop(name)
         _check(array.dtype.kind == self.kind, name, f"has dtype {array.dtype}")
-        form = next((form for form in self.forms if _fits(form, array.shape, sizes)), None)
-        if form is None:
-            expected = " or ".join(f"({', '.join(form)})" for form in self.forms)
+        found = named_axes(self.axes, array.shape, sizes)
+        if found is None:
+            forms = [form.split() for form in self.axes.split("|")]
+            expected = " or ".join(f"({', '.join(form)})" for form in forms)
             known = ", ".join(f"{letter} = {size}" for letter, size in sorted(sizes.items()))
             raise ModelFormatError(
                 f"{name} has shape {array.shape}; expected {expected} with {known}."
             )
         _check(all(array.shape), name, f"has shape {array.shape}, so no values")
-        sizes.update(zip(form, array.shape, strict=True))
+        sizes.update(found)
         if self.kind == "f" and self.finite:
             _check(bool(np.isfinite(array).all()), name, "holds NaN or infinity")
         if self.low is not None and array.size:
@@ -193,15 +170,6 @@ class Covariances(Array):
         diagonal = np.diagonal(factors, axis1=1, axis2=2)
         _check(bool((diagonal > 0.0).all()), name, "is not positive definite")
         return array
-
-
-def _fits(form: tuple[str, ...], shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
-    if len(form) != len(shape):
-        return False
-    found = dict(sizes)
-    return all(
-        found.setdefault(letter, size) == size for letter, size in zip(form, shape, strict=True)
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,10 +42,10 @@ class BasePrototypes(Saveable, BaseEstimator):
         "n_iter_": Number(int, low=0),
         "history_": Plain(list),
         # Coordinates of a kernel are those of no row: NaN.
-        "prototypes_": Array("m", "p", finite=False),
+        "prototypes_": Array("m p", finite=False),
         "_units": Array("v", kind="b"),
-        "_view_centers": Array("v", "w"),
-        "_matrices": Array("v", "w", "q"),
+        "_view_centers": Array("v w"),
+        "_matrices": Array("v w q"),
         **GAP_ENTRIES,
     }
 

@@ -168,13 +168,13 @@ GAP_ENTRIES: Mapping[str, Entry] = {
     "_gap_center": Stored("p", optional=True),
     "_gap_scale": Stored("p", low=0, optional=True),
     "_fill_weights": Stored("f", low=0, optional=True),
-    "_fill_means": Stored("f", "p", optional=True),
-    "_fill_variances": Stored("f", "p", low=0, optional=True),
+    "_fill_means": Stored("f p", optional=True),
+    "_fill_variances": Stored("f p", low=0, optional=True),
     "_kernel_weights": Stored("D", low=0, optional=True),
-    "_kernel_means": Stored("D", "p", optional=True),
-    "_kernel_variances": Stored("D", "p", low=0, optional=True),
+    "_kernel_means": Stored("D p", optional=True),
+    "_kernel_variances": Stored("D p", low=0, optional=True),
     "_kernel_sizes": Stored("e", kind="i", low=1, total="D", optional=True),
-    "_kernel_basis": Stored("D", "b", optional=True),
+    "_kernel_basis": Stored("D b", optional=True),
 }
 
 
@@ -231,14 +231,14 @@ def kept_gaps(estimator: Any) -> tuple[GapView | None, ...]:
     for kind in estimator._gap_kinds.tolist():
         gap = GapView(estimator._gap_center, estimator._gap_scale)
         if kind in _PREFIXES:
-            parts = [
+            weights, means, variances = (
                 getattr(estimator, f"{_PREFIXES[kind]}_{name}")
                 for name in ("weights", "means", "variances")
-            ]
-            sizes: tuple[int, ...] = (len(parts[0]),)
+            )
+            sizes: tuple[int, ...] = (len(weights),)
             if kind == _OF_KERNEL:
                 sizes = tuple(estimator._kernel_sizes.tolist())
                 gap = replace(gap, basis=estimator._kernel_basis)
-            gap = replace(gap, mixtures=Mixtures(*parts, sizes=sizes))
+            gap = replace(gap, mixtures=Mixtures(weights, means, variances, sizes))
         found.append(gap if kind else None)
     return tuple(found)

@@ -365,17 +365,17 @@ CLASSIFIER: Entry = _Kept(
     {
         Trees: Fields(
             {
-                "children": Stored("branches", "two", kind="i", low=0),
+                "children": Stored("branches two", kind="i", low=0),
                 "roots": Stored("trees", kind="i", low=0, below="branches"),
                 "features": Stored("branches", kind="i", low=-1, below="p"),
                 "thresholds": Stored("branches", high=_LARGEST),
                 "gaps_left": Stored("branches", kind="b"),
-                "shares": Stored("leaves", "c", low=0),
+                "shares": Stored("leaves c", low=0),
             }
         ),
         Linear: Fields(
             {
-                "weights": Stored("functions", "p"),
+                "weights": Stored("functions p"),
                 "offsets": Stored("functions"),
                 "columns": Stored("functions", kind="i", low=0, below="c"),
                 "n_classes": Number(int, low=1, dim="c"),

@@ -262,15 +262,15 @@ class Margin:
 
 #: The attributes: arrays of several graphs are stored one after another, view by view.
 STORED_POSTERIOR: Mapping[str, Entry] = {
-    "_nodes": Stored("t", "q"),
-    "_node_shares": Stored("t", "c", low=0),
-    "_settled_shares": Stored("t", "c", low=0),
+    "_nodes": Stored("t q"),
+    "_node_shares": Stored("t c", low=0),
+    "_settled_shares": Stored("t c", low=0),
     "_n_prototypes": Stored("g", kind="i", low=1),
     "_n_labeled": Number(int, low=0),
     "_ridge_widths": Stored("v", low=0),
-    "_ridge_weights": Stored("v", "l", "c"),
-    "_reference_points": Stored("v", "r", "q", optional=True),
-    "_reference_shares": Stored("r", "c", low=0, optional=True),
+    "_ridge_weights": Stored("v l c"),
+    "_reference_points": Stored("v r q", optional=True),
+    "_reference_shares": Stored("r c", low=0, optional=True),
     "_ridge_share": Number(low=0),
     "_spread_power": Number(low=0),
     "_ridge_power": Number(low=0),

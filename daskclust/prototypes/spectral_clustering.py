@@ -331,9 +331,9 @@ tuple of str, default="auto"
     _uses_labels: ClassVar[bool] = True
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "embedding_": Stored("m", "d"),
+        "embedding_": Stored("m d"),
         "eigenvalues_": Stored("d"),
-        "_nodes": Stored("t", "s"),
+        "_nodes": Stored("t s"),
         "_clusters": Stored("t", kind="i", low=0, below="t"),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -76,35 +76,19 @@ class PrototypeState:
     counts.
     """
 
-    shapes: ClassVar[Mapping[str, str]] = {
-        "units": "b v",
-        "centers": "f v p",
-        "matrices": "f v p q",
-        "prototypes": "f m s",
-        "sizes": "i spaces",
-        "n_iter": "i",
-        "near_keys": "? i near",
-        "near_counts": "? f near",
-        "near_sizes": "? i spaces",
-        "adjacent_keys": "? i adjacent",
-        "adjacent_counts": "? f adjacent",
-        "adjacent_sizes": "? i spaces",
-        "classes": "? f m classes",
-    }
-
-    units: Bools
-    centers: Floats
-    matrices: Floats
-    prototypes: Floats
-    sizes: Ints
-    n_iter: int
-    near_keys: Ints | None = None
-    near_counts: Floats | None = None
-    near_sizes: Ints | None = None
-    adjacent_keys: Ints | None = None
-    adjacent_counts: Floats | None = None
-    adjacent_sizes: Ints | None = None
-    classes: Floats | None = None
+    units: Annotated[Bools, "b v"]
+    centers: Annotated[Floats, "f v p"]
+    matrices: Annotated[Floats, "f v p q"]
+    prototypes: Annotated[Floats, "f m s"]
+    sizes: Annotated[Ints, "i spaces"]
+    n_iter: Annotated[int, "i"]
+    near_keys: Annotated[Ints | None, "? i near"] = None
+    near_counts: Annotated[Floats | None, "? f near"] = None
+    near_sizes: Annotated[Ints | None, "? i spaces"] = None
+    adjacent_keys: Annotated[Ints | None, "? i adjacent"] = None
+    adjacent_counts: Annotated[Floats | None, "? f adjacent"] = None
+    adjacent_sizes: Annotated[Ints | None, "? i spaces"] = None
+    classes: Annotated[Floats | None, "? f m classes"] = None
 
     @property
     def space(self) -> Space:

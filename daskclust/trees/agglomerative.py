@@ -159,7 +159,7 @@ class AgglomerativeClustering(TreeEstimator):
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "linkage_": Stored("n", "four", finite=False, low=0.0, optional=True),
+        "linkage_": Stored("n four", finite=False, low=0.0, optional=True),
         "_codes": Stored("m", kind="i", low=0, below="m"),
     }
     _n_lloyd = 5

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -141,23 +141,13 @@ class BoxesState:
     box.
     """
 
-    shapes: ClassVar[Mapping[str, str]] = {
-        "axis": "i t",
-        "at": "f t",
-        "left": "i t",
-        "right": "i t",
-        "starts": "? i c",
-        "first": "? i boxes",
-        "numbers": "? i k",
-    }
-
-    axis: Ints
-    at: Floats
-    left: Ints
-    right: Ints
-    starts: Ints | None = None
-    first: Ints | None = None
-    numbers: Ints | None = None
+    axis: Annotated[Ints, "i t"]
+    at: Annotated[Floats, "f t"]
+    left: Annotated[Ints, "i t"]
+    right: Annotated[Ints, "i t"]
+    starts: Annotated[Ints | None, "? i c"] = None
+    first: Annotated[Ints | None, "? i boxes"] = None
+    numbers: Annotated[Ints | None, "? i k"] = None
 
     @property
     def tree(self) -> BoxTree:

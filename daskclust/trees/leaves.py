@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
@@ -33,15 +33,9 @@ from daskclust.reduction import ASSIGN, CenterSets
 class Leaves:
     """The rows that the leaves stand for: means, weights, and squared distances to the means."""
 
-    shapes: ClassVar[Mapping[str, str]] = {
-        "centers": "f m p",
-        "weights": "f m",
-        "squares": "f m",
-    }
-
-    centers: Floats
-    weights: Floats
-    squares: Floats
+    centers: Annotated[Floats, "f m p"]
+    weights: Annotated[Floats, "f m"]
+    squares: Annotated[Floats, "f m"]
 
     @classmethod
     def of_rows(cls, values: Array, weights: Floats) -> Leaves:
@@ -151,7 +145,7 @@ class TreeEstimator(Saveable, ClusterMixin, BaseEstimator):
         "history_": Plain(list, records=True),
         "n_clusters_": Number(int, low=0),
         "leaf_weights_": Stored("m", low=0.0),
-        "_leaves": Stored("m", "q"),
+        "_leaves": Stored("m q"),
         "_metric": OneOf(METRICS),
     }
     #: Passes that move prototypes.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,10 +157,8 @@ class FitState:
     """Where a fit stands: what is checkpointed."""
 
     #: What a checkpoint must hold: k centers of p features, and a whole number.
-    shapes: ClassVar[Mapping[str, str]] = {"centers": "f k p", "last_bin": "i"}
-
-    centers: Float
-    last_bin: int
+    centers: Annotated[Float, "f k p"]
+    last_bin: Annotated[int, "i"]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ every pass over the data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -186,38 +186,20 @@ class RestartState:
     row has founded an empty cluster anew.
     """
 
-    #: As it is kept: all restarts, stacked.
-    shapes: ClassVar[Mapping[str, str]] = {
-        "centers": "f r k p",
-        "weights": "f r p",
-        "assignment_centers": "f r k p",
-        "assignment_weights": "f r p",
-        "labels": "i r t",
-        "sums": "f r k p",
-        "counts": "f r k",
-        "masses": "f r k p?",
-        "objective": "f r",
-        "round": "i r",
-        "passes": "i r",
-        "settled": "b r",
-        "finished": "b r",
-        "n_refounded": "i r",
-    }
-
-    centers: Floats
-    weights: Floats
-    assignment_centers: Floats
-    assignment_weights: Floats
-    labels: Ints
-    sums: Floats
-    counts: Floats
-    masses: Floats | None = None
-    objective: float = np.inf
-    round: int = 1
-    passes: int = 0
-    settled: bool = False
-    finished: bool = False
-    n_refounded: int = 0
+    centers: Annotated[Floats, "f r k p"]
+    weights: Annotated[Floats, "f r p"]
+    assignment_centers: Annotated[Floats, "f r k p"]
+    assignment_weights: Annotated[Floats, "f r p"]
+    labels: Annotated[Ints, "i r t"]
+    sums: Annotated[Floats, "f r k p"]
+    counts: Annotated[Floats, "f r k"]
+    masses: Annotated[Floats | None, "? f r k p"] = None
+    objective: Annotated[float, "f r"] = np.inf
+    round: Annotated[int, "i r"] = 1
+    passes: Annotated[int, "i r"] = 0
+    settled: Annotated[bool, "b r"] = False
+    finished: Annotated[bool, "b r"] = False
+    n_refounded: Annotated[int, "i r"] = 0
 
     @classmethod
     def begin(cls, centers: Floats, n_constrained: int, missing: bool = False) -> Self:
@@ -248,7 +230,8 @@ class RestartState:
     def stack(cls, restarts: Sequence[Self]) -> Self:
         """Return the restarts as one state."""
         columns: dict[str, Any] = {
-            name: _stacked([getattr(restart, name) for restart in restarts]) for name in cls.shapes
+            each.name: _stacked([getattr(restart, each.name) for restart in restarts])
+            for each in fields(cls)
         }
         made = cls(**columns)
         # Taken apart by the next iteration, unless it is that of another process.
@@ -261,7 +244,7 @@ class RestartState:
 
     @cached_property
     def _parts(self) -> list[Self]:
-        columns = {name: getattr(self, name) for name in self.shapes}
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
         there = {name: column for name, column in columns.items() if column is not None}
         return [
             type(self)(**{name: column[r] for name, column in there.items()})
