@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -21,7 +21,7 @@ from daskclust._types import Array, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer
-from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, fit, row_labels
+from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, row_labels
 from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
@@ -465,23 +465,6 @@ class DPMeans(BaseClusterer):
             check_integer(self.max_clusters, "max_clusters", 1)
         check_integer(self.max_iter, "max_iter", 1)
         check_real(self.tol, "tol", 0)
-
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """Find the clusters and their number.
-
-        Parameters
-        ----------
-        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
-            Rows to cluster; their order matters.
-        y : ignored
-        sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.
-
-        Returns
-        -------
-        self
-        """
-        return fit(self, X, sample_weight)
 
     def _read(self, data: Data) -> None:
         """Nothing is given besides X."""

@@ -39,7 +39,13 @@ from daskclust.estimator.fitting import (
     row_labels,
     settled,
 )
-from daskclust.estimator.inputs import Data, check_block, check_rows, check_weight
+from daskclust.estimator.inputs import (
+    Data,
+    check_block,
+    check_enough_rows,
+    check_rows,
+    check_weight,
+)
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
 from daskclust.estimator.spaces import Metric
 from daskclust.kernels.nearest.assign import SEGMENT, label_sums, nearest
@@ -635,13 +641,6 @@ class HierarchicalKMeans(BaseClusterer):
             k, max_iter=self.max_iter, tol=self.tol, metric=self.metric, random_state=seed
         )
 
-    def _check_n_clusters(self, n_rows: float) -> None:
-        if n_rows < self._levels[1]:
-            raise ValueError(
-                f"n_samples={n_rows} should be >= n_clusters={self._levels[1]}. Ask for fewer "
-                "clusters."
-            )
-
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Find the clusters.
 
@@ -667,7 +666,7 @@ class HierarchicalKMeans(BaseClusterer):
         return None if path is None else Path(path).absolute().parent
 
     def _read(self, data: Data, spill: Spill | None = None) -> Spill:
-        self._check_n_clusters(data.n_rows)
+        check_enough_rows(data, self._levels[1])
         if spill is None:
             raise TypeError("HierarchicalKMeans shares no passes with other fits; use its fit.")
         return spill

@@ -28,7 +28,6 @@ from daskclust.estimator.fitting import (
     FirstPass,
     OpenData,
     draw_seeds,
-    fit,
     misses_values,
 )
 from daskclust.estimator.inputs import Data, check_rows, check_survey, check_weight
@@ -558,23 +557,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             return int(self.n_init)
         # The same centers every time: one start is all starts.
         return 1
-
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """Find the clusters.
-
-        Parameters
-        ----------
-        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
-            Rows to cluster.
-        y : ignored
-        sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.
-
-        Returns
-        -------
-        self
-        """
-        return fit(self, X, sample_weight)
 
     @available_if(can_follow)
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:

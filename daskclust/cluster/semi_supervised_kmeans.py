@@ -26,7 +26,7 @@ from daskclust.estimator.fitting import (
     fit,
     misses_values,
 )
-from daskclust.estimator.inputs import Data
+from daskclust.estimator.inputs import Data, check_enough_rows
 from daskclust.estimator.parameters import (
     InitWithLabels,
     Missing,
@@ -304,7 +304,7 @@ callable, default="ss-k-means||"
         return fit(self, X, sample_weight, y=y)
 
     def _read(self, data: Data, y: Any = None) -> PartialLabels:
-        self._check_n_clusters(data.n_rows)
+        check_enough_rows(data, self.n_clusters)
         return read_labels(y, data.n_rows, max_classes=self.n_clusters)
 
     def _first_pass(self, data: Data, read: PartialLabels) -> FirstPass:

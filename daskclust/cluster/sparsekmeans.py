@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -15,7 +15,7 @@ from daskclust.cluster.constrained.updates import (
     sparsity_bound,
 )
 from daskclust.constraints import PairwiseConstraints
-from daskclust.estimator.fitting import OpenData, fit
+from daskclust.estimator.fitting import OpenData
 from daskclust.estimator.parameters import Init, Missing, check_integer
 from daskclust.persistence.schema import Entry
 from daskclust.starts.sampled import STRING_INITS
@@ -180,23 +180,6 @@ array of shape (k, p) or callable, default="k-means||"
         self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
-
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """Find clusters and feature weights.
-
-        Parameters
-        ----------
-        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
-            Rows to cluster.
-        y : ignored
-        sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows: an integer weight equals repetition, 0 absence.
-
-        Returns
-        -------
-        self
-        """
-        return fit(self, X, sample_weight)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,11 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Floats
 from daskclust._warnings import warn
 from daskclust.engine import as_matrix, map_rows, open_rows, working_dtype
+from daskclust.estimator.fitting import fit
 from daskclust.estimator.inputs import (
     Data,
     check_block,
+    check_enough_rows,
     check_observed_values,
     check_rows,
     check_values,
@@ -120,50 +122,10 @@ def warn_few_distinct(n_distinct: int, n_clusters: int) -> None:
     )
 
 
-class BaseClusterer(
-    Saveable, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
-):
-    """Base of the center-based clusterers: everything but the fit itself."""
+class FitPredict:
+    """``fit_predict`` of all clusterers; scikit-learn's takes no labels."""
 
-    _saved_state: ClassVar[Mapping[str, Entry]] = {
-        "cluster_centers_": Array("k p"),
-        "n_iter_": Number(int, low=0),
-        "history_": Plain(list, records=True),
-        "_centers": Array("k q"),
-        "_metric": OneOf(METRICS),
-    }
-
-    # Set by fit; the space in which rows and centers are compared.
-    _metric: Metric
-    _centers: Floats
-
-    def _check_features(self, n_features: int) -> None:
-        """Check the parameters that depend on the number of features."""
-
-    def _read(self, data: Data) -> Any:
-        """Check all that needs no pass; nothing is given besides X."""
-        self._check_n_clusters(data.n_rows)
-
-    def _check_n_clusters(self, n_rows: float) -> None:
-        if n_rows < self.n_clusters:
-            raise ValueError(
-                f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}. Ask for fewer "
-                "clusters."
-            )
-
-    def _row_function(self, dtype: Any, *, distances: bool = False) -> RowFunction:
-        return RowFunction(
-            self._centers,
-            self._metric,
-            self._prediction_weights(),
-            dtype,
-            distances,
-            is_partial(self),
-        )
-
-    def _prediction_weights(self) -> Floats | None:
-        """Return the feature weights of the distance, if the estimator has any."""
-        return None
+    fit: Callable[..., Any]
 
     def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Fit and return ``labels_``.
@@ -181,6 +143,67 @@ class BaseClusterer(
         labels : ndarray or dask.array.Array of shape (n_samples,), int32
         """
         return self.fit(X, y, **params).labels_
+
+
+class BaseClusterer(
+    FitPredict,
+    Saveable,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ClusterMixin,
+    BaseEstimator,
+):
+    """Base of the center-based clusterers: everything but the fit itself."""
+
+    _saved_state: ClassVar[Mapping[str, Entry]] = {
+        "cluster_centers_": Array("k p"),
+        "n_iter_": Number(int, low=0),
+        "history_": Plain(list, records=True),
+        "_centers": Array("k q"),
+        "_metric": OneOf(METRICS),
+    }
+
+    # Set by fit; the space in which rows and centers are compared.
+    _metric: Metric
+    _centers: Floats
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """Find the clusters.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            Rows to cluster.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Weights of the rows: an integer weight equals repetition, 0 absence.
+
+        Returns
+        -------
+        self
+        """
+        return fit(self, X, sample_weight)
+
+    def _check_features(self, n_features: int) -> None:
+        """Check the parameters that depend on the number of features."""
+
+    def _read(self, data: Data) -> Any:
+        """Check all that needs no pass; nothing is given besides X."""
+        check_enough_rows(data, self.n_clusters)
+
+    def _row_function(self, dtype: Any, *, distances: bool = False) -> RowFunction:
+        return RowFunction(
+            self._centers,
+            self._metric,
+            self._prediction_weights(),
+            dtype,
+            distances,
+            is_partial(self),
+        )
+
+    def _prediction_weights(self) -> Floats | None:
+        """Return the feature weights of the distance, if the estimator has any."""
+        return None
 
     def predict(self, X: Any) -> Any:
         """Nearest center of each row.
@@ -307,7 +330,6 @@ class BaseClusterer(
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
         tags.input_tags.allow_nan = is_partial(self)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

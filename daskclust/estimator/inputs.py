@@ -354,6 +354,14 @@ class Data:
         return self.X.shape[0] if self._rows is None else self._rows.n_rows
 
 
+def check_enough_rows(data: Data, count: int, of: str = "clusters") -> None:
+    """Raise where there are fewer rows than clusters; not where rows are not counted yet."""
+    if data.n_rows < count:
+        raise ValueError(
+            f"n_samples={data.n_rows} should be >= n_{of}={count}. Ask for fewer {of}."
+        )
+
+
 def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | None = None) -> Data:
     """Check what is known without a look at the values.
 

@@ -15,6 +15,7 @@ from daskclust._types import Array, Floats
 from daskclust._warnings import warn
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.engine import iterate
+from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import (
     FirstPass,
     OpenData,
@@ -23,7 +24,7 @@ from daskclust.estimator.fitting import (
     fit,
     row_labels,
 )
-from daskclust.estimator.inputs import Data
+from daskclust.estimator.inputs import Data, check_enough_rows
 from daskclust.estimator.parameters import check_choice, check_integer, check_real, without_mask
 from daskclust.kernels.mixtures.densities import stack_models
 from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
@@ -35,7 +36,7 @@ from daskclust.reduction.mixtures import INITIAL_SUMS, InitialPosteriors
 from daskclust.starts.sampled import sample_centers
 
 
-class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
+class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEstimator):
     """Gaussian mixture by EM, for data of any size, complete or not.
 
     NaN means missing.  Values are taken to be missing at random (MAR): whether a
@@ -252,11 +253,7 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
         self._first_parameters(n_features)
 
     def _read(self, data: Data) -> dict[str, Floats]:
-        if data.n_rows < self.n_components:
-            raise ValueError(
-                f"n_samples={data.n_rows} should be >= n_components={self.n_components}. Ask for "
-                "fewer components."
-            )
+        check_enough_rows(data, self.n_components, "components")
         return self._first_parameters(data.n_features)
 
     def _first_pass(self, data: Data, read: dict[str, Floats]) -> FirstPass:
@@ -305,24 +302,9 @@ class GaussianMixture(Saveable, FittedMixture, DensityMixin, BaseEstimator):
             )
         self.labels_ = row_labels(data, self._function("labels", data.rows.dtype))
 
-    def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Any:
-        """Fit and return ``labels_``.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As for ``fit``.
-
-        Returns
-        -------
-        labels : ndarray or dask.array.Array of shape (n_samples,), int32
-        """
-        return self.fit(X, y, sample_weight=sample_weight).labels_
-
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
         tags.input_tags.allow_nan = True
         return tags
 

@@ -514,7 +514,6 @@ class PCKID(
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Floats
 from daskclust.engine import map_rows, working_dtype
+from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import FirstPass, draw_seeds
 from daskclust.estimator.inputs import Data, check_rows
 from daskclust.estimator.parameters import check_integer
@@ -35,7 +36,7 @@ from daskclust.reduction.survey import PARTIAL_SURVEY
 _ROWS_A_PROTOTYPE = 10
 
 
-class BasePrototypes(Saveable, BaseEstimator):
+class BasePrototypes(FitPredict, Saveable, BaseEstimator):
     """Base of the estimators that work on prototypes."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -112,10 +113,6 @@ class BasePrototypes(Saveable, BaseEstimator):
         of_rows = RowFunction(function, working_dtype(X.dtype), self._space.takes_gaps)
         return map_rows(X, of_rows, dtype=dtype, n_columns=n_columns, name=name)
 
-    def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
-        """Fit and return ``labels_``."""
-        return self.fit(X, y, **params).labels_
-
     def _nodes_of_views(self) -> list[tuple[Space, Floats]]:
         """Return the views in which rows are compared with nodes, and the nodes."""
         return [(self._space, self._nodes)]
@@ -151,6 +148,5 @@ class BasePrototypes(Saveable, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
         tags.input_tags.allow_nan = takes_gaps(self.views)
         return tags

@@ -17,7 +17,7 @@ from daskclust.constraints import PairwiseConstraints
 from daskclust.engine import Rows
 from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit, row_labels
-from daskclust.estimator.inputs import Data, as_cube
+from daskclust.estimator.inputs import Data, as_cube, check_enough_rows
 from daskclust.estimator.parameters import Views, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintWarning
@@ -413,11 +413,7 @@ tuple of str, default="auto"
         cannot_link_weight: Any = None,
         cube: Any = None,
     ) -> _Read:
-        if data.n_rows < self.n_clusters:
-            raise ValueError(
-                f"n_samples={data.n_rows} should be >= n_clusters={self.n_clusters}. Ask for "
-                "fewer clusters."
-            )
+        check_enough_rows(data, self.n_clusters)
         views = check_views(self.views, is_cube=cube is not None)
         labels = read_labels(y, data.n_rows)
         given = (must_link, cannot_link, must_link_weight, cannot_link_weight)

@@ -16,7 +16,7 @@ from daskclust._warnings import warn
 from daskclust.constraints import check_pairs
 from daskclust.engine import is_dask
 from daskclust.estimator.fitting import OpenData, fit
-from daskclust.estimator.inputs import Data, as_cube
+from daskclust.estimator.inputs import Data, as_cube, check_enough_rows
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
 from daskclust.exceptions import ConstraintError, ConstraintWarning
@@ -220,11 +220,7 @@ class AgglomerativeClustering(TreeEstimator):
         return fit(self, X, sample_weight, cannot_link=cannot_link, cube=as_cube(X))
 
     def _read(self, data: Data, cannot_link: Any = None, cube: Any = None) -> _Read:
-        if self.n_clusters is not None and data.n_rows < self.n_clusters:
-            raise ValueError(
-                f"n_samples={data.n_rows} should be >= n_clusters={self.n_clusters}. Ask for "
-                "fewer clusters."
-            )
+        check_enough_rows(data, self.n_clusters or 0)
         if data.n_rows < 2:
             raise ValueError(f"n_samples={data.n_rows}; expected at least 2 rows for a tree.")
         if self.connectivity is not None and cube is None:

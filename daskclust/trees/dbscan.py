@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from daskclust._choices import check_choice
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, Step, is_dask, make_rows, map_independent
+from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_integer, check_real
@@ -330,7 +331,7 @@ class _Sphere:
         )
 
 
-class DBSCAN(Saveable, ClusterMixin, BaseEstimator):
+class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     """DBSCAN of data of any size, exactly, for up to three features.
 
     Rows are sorted into boxes of space, each with the rows around it, in a temporary folder;
@@ -465,22 +466,6 @@ class DBSCAN(Saveable, ClusterMixin, BaseEstimator):
         """
         return fit(self, X, sample_weight)
 
-    def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
-        """Fit and return ``labels_``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : ignored
-        **params
-            Other arguments of ``fit``.
-
-        Returns
-        -------
-        labels : ndarray or dask.array.Array of shape (n_samples,), int32
-        """
-        return self.fit(X, y, **params).labels_
-
     def _read(self, data: Data) -> bool:
         """Return whether rows have weights."""
         return data.weight is not None
@@ -542,12 +527,6 @@ class DBSCAN(Saveable, ClusterMixin, BaseEstimator):
         for name, kind in (("labels_", np.int32), ("core_mask_", np.bool_)):
             of_rows = partial(_block_of, clusters=found, core=kind is np.bool_)
             self.__dict__[name] = make_rows(lengths, of_rows, dtype=kind, name="dbscan")
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what this estimator takes."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
 
 
 def _block_of(x: Array, start: int, clusters: RowClusters, core: bool) -> Array:

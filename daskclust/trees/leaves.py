@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, Step, as_matrix, map_rows, working_dtype
+from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds
 from daskclust.estimator.inputs import Data, check_block, check_rows
 from daskclust.estimator.parameters import check_integer
@@ -137,7 +138,7 @@ class NearestLeaf:
         return leaves if self.then is None else self.then(leaves, np.sqrt(squared))
 
 
-class TreeEstimator(Saveable, ClusterMixin, BaseEstimator):
+class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     """Base of the estimators whose trees grow on leaves."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -226,28 +227,6 @@ class TreeEstimator(Saveable, ClusterMixin, BaseEstimator):
         """
         X = self._checked(X)
         return self._map(X, self._label_of(), np.int32, "predict")
-
-    def fit_predict(self, X: Any, y: Any = None, **params: Any) -> Any:
-        """Fit and return ``labels_``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : ignored
-        **params
-            Other arguments of ``fit``, such as ``sample_weight``.
-
-        Returns
-        -------
-        labels : ndarray or dask.array.Array of shape (n_samples,), int32
-        """
-        return self.fit(X, y, **params).labels_
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what this estimator takes."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
 
 
 def count_rows(value: Any, weight: float, name: str) -> float:

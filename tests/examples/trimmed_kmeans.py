@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer
 from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit, row_labels
-from daskclust.estimator.inputs import Data
+from daskclust.estimator.inputs import Data, check_enough_rows
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN
 from daskclust.kernels.compensated import sum_terms
@@ -291,7 +291,7 @@ class TrimmedKMeans(BaseClusterer):
             raise ValueError(f"trim == {self.trim}, must be < 1: a share of the rows.")
 
     def _read(self, data: Data) -> None:
-        self._check_n_clusters(data.n_rows)
+        check_enough_rows(data, self.n_clusters)
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
         return FirstPass(seeds=draw_seeds(self.random_state, 1), n_picks=SAMPLE)

@@ -30,7 +30,7 @@ from daskclust.estimator.fitting import (
     misses_values,
     row_labels,
 )
-from daskclust.estimator.inputs import Data
+from daskclust.estimator.inputs import Data, check_enough_rows
 from daskclust.estimator.parameters import (
     check_choice,
     check_given_centers,
@@ -106,7 +106,7 @@ class ConstrainedClusterer(BaseClusterer):
 
     def _read(self, data: Data, **given: Any) -> PairwiseConstraints:
         """Check the constraints as far as that needs no row."""
-        self._check_n_clusters(data.n_rows)
+        check_enough_rows(data, self.n_clusters)
         constraints = PairwiseConstraints.from_fit_arguments(int(data.n_rows), **given)
         self._check_constraints(constraints, weighted=data.weight is not None)
         n_groups = constraints.n_groups
