@@ -158,24 +158,14 @@ class _Group:
             self._places = np.concatenate([np.arange(k), places[order]])
         return self._centers, self._places
 
-    def capacity(self, n_clusters: int, size: int) -> int:
-        """How many clusters rows may found where there are so many."""
-        most = self.request.max_clusters
-        return size if most is None else max(0, min(size, most - n_clusters))
-
     def work(self, x: Array, weight: Floats, start: int) -> float:
         """Assign consecutive rows; return the largest squared distance."""
         centers, places = self.clusters(start)
         short, distances = nearest(x, centers, shift=self.request.shift)
-        labels = short.astype(np.int64)
+        labels, most = short.astype(np.int64), self.request.max_clusters
+        may_found = len(x) if most is None else max(0, min(len(x), most - len(centers)))
         found = found_in_order(
-            x,
-            weight,
-            self.request.delta,
-            self.capacity(len(centers), len(x)),
-            len(centers),
-            labels,
-            distances,
+            x, weight, self.request.delta, may_found, len(centers), labels, distances
         )
         if len(found):
             places = np.concatenate([places, self.stats.shape[1] + np.arange(len(found))])

@@ -91,13 +91,13 @@ def give_out(total: int, mass: Floats, most: Ints) -> Ints:
     wanted = np.round(total * mass / mass.sum(), 6)
     sizes = np.clip(np.floor(wanted).astype(np.int64), 1, most)
     while sizes.sum() != total:
-        gap = int(total - sizes.sum())
-        free = np.flatnonzero(sizes < most if gap > 0 else sizes > 1)
+        left = int(total - sizes.sum())
+        free = np.flatnonzero(sizes < most if left > 0 else sizes > 1)
         if not len(free):
             break
         owed = wanted[free] - sizes[free]
-        first = np.argsort(-owed if gap > 0 else owed, kind="stable")[: abs(gap)]
-        sizes[free[first]] += np.sign(gap)
+        first = np.argsort(-owed if left > 0 else owed, kind="stable")[: abs(left)]
+        sizes[free[first]] += np.sign(left)
     return sizes
 
 
@@ -114,7 +114,6 @@ class Spill:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Remove the folders."""
         self._stack.close()
 
     def store(self, record: np.dtype[Any]) -> GroupedRows:
@@ -149,10 +148,6 @@ class HierarchyState:
     def top(self) -> LloydState:
         """The parents."""
         return LloydState(**{each.name: getattr(self, each.name) for each in fields(LloydState)})
-
-    def with_top(self, top: LloydState, phase: int) -> HierarchyState:
-        """Return the state with other parents."""
-        return replace(self, **vars(top), phase=np.array([phase]))
 
     @property
     def tree(self) -> CenterTree:
@@ -262,19 +257,14 @@ class HierarchyProblem(DataAlone):
     _held: dict[str, Grouping] = field(default_factory=dict)
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> Rows:  # type: ignore[override]
         """The rows, in the metric's space."""
         return self.top.rows
 
     @property
-    def n_batches(self) -> int:
-        """Steps in which parts are clustered."""
-        return -(-self.n_leaves // _BATCH)
-
-    @property
     def max_iter(self) -> int:
-        """Steps at most."""
-        return self.top.max_iter + self.n_batches + self.refine + 2
+        """Steps at most: of the parents, of batches of parts, refinements, and two more."""
+        return self.top.max_iter + -(-self.n_leaves // _BATCH) + self.refine + 2
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -285,7 +275,7 @@ class HierarchyProblem(DataAlone):
         """Find the start of the parents."""
         top = self.top.begin()
         _, m, p = top.centers.shape
-        state = HierarchyState(
+        return HierarchyState(
             **vars(top),
             phase=np.zeros(1, np.int64),
             sizes=np.zeros(m, np.int64),
@@ -293,7 +283,6 @@ class HierarchyProblem(DataAlone):
             leaf_counts=np.empty(0),
             leaf_inertia=np.inf,
         )
-        return state
 
     def step(self, state: HierarchyState) -> Step[HierarchyState]:
         """Move the parents; then cluster some parts, refine all leaves, or measure them."""
@@ -301,9 +290,8 @@ class HierarchyProblem(DataAlone):
         if phase == 0:
             step = self.top.step(state.top)
             over = step.finished or int(step.state.n_iter[0]) >= self.top.max_iter
-            return Step(
-                state.with_top(step.state, int(over)), step.objective, step.center_shift, False
-            )
+            moved = replace(state, **vars(step.state), phase=np.array([int(over)]))
+            return Step(moved, step.objective, step.center_shift, False)
         done = replace(state, phase=state.phase + 1)
         if not state.sizes.any() or len(state.leaves) < state.sizes.sum():
             return self._cluster(replace(done, phase=state.phase))
@@ -699,30 +687,23 @@ class HierarchicalKMeans(BaseClusterer):
         history: list[dict[str, Any]],
     ) -> None:
         if isinstance(problem, LloydProblem):
-            self._finish_flat(problem, state)
+            state = problem.settle(state)
+            best = best_restart(state.inertia)
+            self._metric = problem.metric
+            self.counts_, self.inertia_ = state.counts[best], float(state.inertia[best])
         else:
-            self._finish_tree(problem, state)
+            best = 0
+            self._metric = problem.top.metric
+            self.counts_, self.inertia_ = state.leaf_counts, float(state.leaf_inertia)
+        self._top = state.centers[best]
+        flat = isinstance(problem, LloydProblem)
+        self.cluster_centers_ = self._top.astype(np.float32) if flat else state.leaves
+        sizes = 1 if flat else state.sizes
+        self.parents_ = np.repeat(np.arange(len(self._top)), sizes)
+        self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
         warn_few_distinct(len(np.unique(self.cluster_centers_, axis=0)), len(self.cluster_centers_))
         self.labels_ = row_labels(data, self._leaf_function(data.rows.dtype))
-
-    def _finish_flat(self, problem: LloydProblem, state: LloydState) -> None:
-        state = problem.settle(state)
-        best = best_restart(state.inertia)
-        self._metric = problem.metric
-        self._top = state.centers[best]
-        self.cluster_centers_ = self._top.astype(np.float32)
-        self.parents_ = np.arange(len(self._top))
-        self.counts_, self.inertia_ = state.counts[best], float(state.inertia[best])
-        self.n_iter_ = int(state.n_iter[best])
-
-    def _finish_tree(self, problem: HierarchyProblem, state: HierarchyState) -> None:
-        self._metric = problem.top.metric
-        self._top = state.centers[0]
-        self.cluster_centers_ = state.leaves
-        self.parents_ = np.repeat(np.arange(len(state.sizes)), state.sizes)
-        self.counts_, self.inertia_ = state.leaf_counts, float(state.leaf_inertia)
-        self.n_iter_ = int(state.n_iter[0])
 
     @property
     def _is_flat(self) -> bool:

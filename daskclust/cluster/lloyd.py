@@ -11,7 +11,7 @@ import numpy as np
 from daskclust._types import Bools, Floats, Ints
 from daskclust.engine import Rows, Step
 from daskclust.estimator.base import BaseClusterer, warn_few_distinct
-from daskclust.estimator.fitting import OpenData, best_restart, row_labels
+from daskclust.estimator.fitting import DataAlone, OpenData, best_restart, row_labels
 from daskclust.estimator.parameters import (
     check_given_centers,
     check_integer,
@@ -65,7 +65,6 @@ class LloydState:
 
     @classmethod
     def begin(cls, centers: Floats) -> LloydState:
-        """Return the state before the first iteration."""
         r = len(centers)
         return cls(
             centers,
@@ -194,7 +193,7 @@ class _Passes:
 
 
 @dataclass(frozen=True)
-class LloydProblem:
+class LloydProblem(DataAlone):
     """Lloyd's algorithm for several restarts, which share every pass.
 
     `rows`: those that are assigned to the nearest center, in the metric's space. ``start() ->
@@ -238,17 +237,10 @@ class LloydProblem:
     n_plain: int = _PLAIN
     _passes: _Passes = field(default_factory=_Passes, init=False, compare=False, repr=False)
 
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Columns of the rows that are assigned, which a metric may have dropped."""
-        return {"p": self.rows.n_features}
-
     def identity(self) -> Mapping[str, Any]:
-        """Return the labels, where there are any, as a hash."""
         return {} if self.classes is None else {"labels": self.classes.labels.digest()}
 
     def begin(self) -> LloydState:
-        """Find the start."""
         return LloydState.begin(self.start())
 
     def _assign(self, centers: Floats) -> ClusterStatistics:

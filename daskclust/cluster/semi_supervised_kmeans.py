@@ -351,7 +351,6 @@ callable, default="ss-k-means||"
             )
 
     def _start(self, data: OpenData, unlabeled: Rows, classes: ClassClusters) -> Floats:
-        """Find the starting centers of all restarts."""
         k = self.n_clusters
         if not isinstance(self.init, str):
             return given_centers(self.init, data.X, k, data.rows.n_features, data.seeds)

@@ -37,7 +37,6 @@ from daskclust.engine.executors import (
     GraphExecutor,
     LocalExecutor,
     bind_group,
-    bind_packs,
 )
 from daskclust.engine.graphs import ArrayGraph, cut, graph_behind
 from daskclust.engine.memory import (
@@ -346,7 +345,6 @@ def _bind_cluster(
         check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(parts), read)
 
     position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
-    packed = len(packs) < len(blocks)
     groups, ranges = [], []
     for worker, part in parts:
         at = [position[block.start] for block in part]
@@ -355,8 +353,7 @@ def _bind_cluster(
         values = [held[i] for i in at]
         weights = None if weight_futures is None else [weight_futures[present[i]] for i in inside]
         slot = Slot(sum(block.size for block in part), worker)
-        bind = bind_packs if packed else bind_group
-        groups.append(Task("bind", bind, (own, values, weights), slot).submit(client))
+        groups.append(Task("bind", bind_group, (own, values, weights), slot).submit(client))
         ranges.append(joined_ranges([(b.start, b.start + b.size) for b in part]))
     worker_slots = WorkerSlots(
         client, [group.slot for group in groups if group.slot is not None], threads

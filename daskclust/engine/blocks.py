@@ -97,7 +97,6 @@ class LazyChunk:
     files: SeenFiles | None = None
 
     def load(self) -> Any:
-        """Compute the chunk here and now, in this thread."""
         return read(self._compute, self.key, self.graph, self.retries)
 
     def load_with(self, names: Sequence[Any], *values: Any) -> Any:
@@ -199,7 +198,6 @@ class Prepare:
     n_columns: int | None = None
 
     def __call__(self, x: Any) -> Array:
-        """Return the chunk as a C-contiguous matrix of ``dtype``, transformed."""
         x = as_matrix(x, self.dtype)
         return x if self.transform is None else self.transform(x)
 

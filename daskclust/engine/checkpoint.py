@@ -285,11 +285,9 @@ class StartLog:
             raise self.damaged(StateError(f"{name}, which a pass of the start found"))
 
     def note(self, reduction: Reduction, state: Any, partial: Partial) -> None:
-        """Keep the answer to a pass that was made."""
         self.note_stage(_question(reduction, state), partial)
 
     def note_stage(self, question: str, found: Partial) -> None:
-        """Keep the arrays that a stage came to."""
         self._put(PassRecord(question, {name: np.asarray(a) for name, a in found.items()}))
 
     def _put(self, record: PassRecord | LoopRecord) -> None:
@@ -298,7 +296,6 @@ class StartLog:
         self.write(self.records)
 
     def keeper(self, name: str) -> LoopKeeper:
-        """Return what keeps a loop that begins here."""
         return LoopKeeper(self, name)
 
 
@@ -310,7 +307,6 @@ class LoopKeeper:
         self._place = log._at
 
     def load(self, kind: type, sizes: Mapping[str, int]) -> Fitted | None:
-        """Return the loop as it was kept, or None."""
         if self._place == len(self._log.records):
             return None
         record = self._log.records[self._place]
@@ -320,7 +316,6 @@ class LoopKeeper:
         return self._log.unpack(kind, record.loop, sizes)
 
     def save(self, state: Any, history: list[Any], *, finished: bool, passes: int) -> None:
-        """Keep the loop as it stands."""
         self._log._at = self._place
         self._log._put(
             LoopRecord(self._name, self._log.pack(Fitted(state, history, finished, passes)))

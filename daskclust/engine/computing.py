@@ -16,6 +16,7 @@ from daskclust.engine.blocks import Group, Prepare, tiles_of
 from daskclust.engine.dask_surface import (
     client_behind,
     compute_by,
+    itself,
     scheduler_of,
     sending_once,
     task,
@@ -24,10 +25,6 @@ from daskclust.engine.rows import OpenRows, Rows
 from daskclust.engine.tasks import Task, gather, gather_futures
 from daskclust.engine.threads import side_by_side
 from daskclust.storage.grouped import GroupedRows
-
-
-def _same(shared: Any) -> Any:
-    return shared
 
 
 def _called(function: Callable[[Any, Any], Any], item: Any, shared: Any) -> Any:
@@ -50,14 +47,14 @@ def map_independent(
     if client is None:
         token = uuid4().hex
         held = f"daskclust-{name}-shared-{token}"
-        graph: dict[Any, Any] = {held: task(partial(_same, shared))}
+        graph: dict[Any, Any] = {held: task(partial(itself, shared))}
         keys = [(f"daskclust-{name}-{token}", i) for i in range(len(items))]
         for key, item in zip(keys, items, strict=True):
             graph[key] = task(partial(_called, function, item), held)
         return list(get(graph, keys))
     with sending_once():
         # A task that returns it, not scattered data: it is there again after a worker is lost.
-        sent = Task(f"{name}-shared", _same, (shared,)).submit(client)
+        sent = Task(f"{name}-shared", itself, (shared,)).submit(client)
     tasks = [Task(name, function, (sent, item)).submit(client) for item in items]
     return gather(client, f"the tasks {name!r}", tasks)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 Key = Any
+T = TypeVar("T")
 
 
 def task(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
@@ -56,6 +57,11 @@ def task(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
     it, and the objects' module is private.
     """
     return (function, *arguments)
+
+
+def itself(value: T) -> T:
+    """Return a value: a task that holds what others need."""
+    return value
 
 
 def keys_of(array: Any) -> list[Key]:

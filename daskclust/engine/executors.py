@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, Self, cast
@@ -17,7 +18,7 @@ from uuid import uuid4
 
 from daskclust._types import Ints
 from daskclust.engine.blocks import Block, Group, Prepare, Range, fold, merge, overlap
-from daskclust.engine.dask_surface import sending_once, submit_graph, task
+from daskclust.engine.dask_surface import itself, sending_once, submit_graph, task
 from daskclust.engine.memory import MemoryPlan
 from daskclust.engine.tasks import Slot, Task, WorkerSlots, gather, gather_futures
 from daskclust.engine.threads import side_by_side
@@ -62,7 +63,6 @@ class _GroupExecutor(Executor):
         """Make all calls; results in order."""
 
     def _of(self, groups: list[Group]) -> Self:
-        """Return an executor of the same kind."""
         return type(self)(groups)
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -124,6 +124,7 @@ def _merge_folded(reduction: Reduction, state: Any, folded: Sequence[Any]) -> Pa
     return merge(reduction, state, [partial for partial, _ in folded])
 
 
+@dataclass(frozen=True, eq=False)
 class GraphExecutor(Executor):
     """One task a block inside the array's own graph, where blocks share costly tasks.
 
@@ -131,21 +132,12 @@ class GraphExecutor(Executor):
     shared inputs are computed once a pass.
     """
 
-    def __init__(
-        self,
-        blocks: list[Block],
-        keys: list[Any],
-        weight_keys: list[Any] | None,
-        graph: Mapping[Any, Any],
-        get: Callable[..., Any],
-        client: Any = None,
-    ) -> None:
-        self.blocks = blocks
-        self._keys = keys
-        self._weight_keys = weight_keys
-        self._graph = graph
-        self._get = get
-        self._client = client
+    blocks: list[Block]
+    keys: list[Any]
+    weight_keys: list[Any] | None
+    graph: Mapping[Any, Any]
+    get: Callable[..., Any]
+    client: Any = None
 
     def _tasks(
         self, name: str, call: Callable[..., Any], carry: list[Any] | None
@@ -153,7 +145,7 @@ class GraphExecutor(Executor):
         token = uuid4().hex
         tasks = {}
         for i, block in enumerate(self.blocks):
-            arguments = [self._keys[i], None if self._weight_keys is None else self._weight_keys[i]]
+            arguments = [self.keys[i], None if self.weight_keys is None else self.weight_keys[i]]
             if carry is not None:
                 arguments.append(carry[i])
             tasks[(f"daskclust-{name}-{token}", i)] = task(
@@ -163,13 +155,13 @@ class GraphExecutor(Executor):
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         tasks = self._tasks(name, partial(_call_first, function, arguments), None)
-        return self._run(name, {**self._graph, **tasks}, list(tasks))
+        return self._run(name, {**self.graph, **tasks}, list(tasks))
 
     def _run(self, name: str, graph: Mapping[Any, Any], keys: list[Any]) -> list[Any]:
-        if self._client is None:
-            return list(self._get(graph, keys))
-        futures = submit_graph(self._client, graph, keys)
-        return gather_futures(self._client, f"the pass {name!r}", futures)
+        if self.client is None:
+            return list(self.get(graph, keys))
+        futures = submit_graph(self.client, graph, keys)
+        return gather_futures(self.client, f"the pass {name!r}", futures)
 
     def reduce(
         self, prepare: Prepare, reduction: Reduction, state: Any, carry: Any = None
@@ -179,7 +171,7 @@ class GraphExecutor(Executor):
             return reduction.identity(state), []
         call = partial(fold, prepare=prepare, reduction=reduction, state=state)
         tasks = self._tasks(reduction.name, call, carry)
-        graph = {**self._graph, **tasks}
+        graph = {**self.graph, **tasks}
         folded = list(tasks)
         level = []
         for name, i in folded:
@@ -199,17 +191,14 @@ class GraphExecutor(Executor):
         # What blocks keep, without their partials.
         held = [(f"{name}-kept", i) for name, i in folded]
         graph.update({key: task(itemgetter(1), of) for key, of in zip(held, folded, strict=True)})
-        if self._client is None:
-            merged, *kept = self._get(graph, [level[0], *held])
+        if self.client is None:
+            merged, *kept = self.get(graph, [level[0], *held])
             return merged, kept
-        future, *kept = submit_graph(self._client, graph, [level[0], *held])
-        return gather_futures(self._client, f"the pass {reduction.name!r}", [future])[0], kept
+        future, *kept = submit_graph(self.client, graph, [level[0], *held])
+        return gather_futures(self.client, f"the pass {reduction.name!r}", [future])[0], kept
 
     def excluding(self, rows: Ints) -> GraphExecutor:
-        blocks = Group(self.blocks).excluding(rows).blocks
-        return GraphExecutor(
-            blocks, self._keys, self._weight_keys, self._graph, self._get, self._client
-        )
+        return replace(self, blocks=Group(self.blocks).excluding(rows).blocks)
 
     def only(self, ranges: Sequence[Range]) -> GraphExecutor:
         kept = [
@@ -217,14 +206,11 @@ class GraphExecutor(Executor):
             for i, block in enumerate(self.blocks)
             if overlap([(block.start, block.start + block.size)], ranges)
         ]
-        weight_keys = self._weight_keys
-        return GraphExecutor(
-            [self.blocks[i] for i in kept],
-            [self._keys[i] for i in kept],
-            None if weight_keys is None else [weight_keys[i] for i in kept],
-            self._graph,
-            self._get,
-            self._client,
+        return replace(
+            self,
+            blocks=[self.blocks[i] for i in kept],
+            keys=[self.keys[i] for i in kept],
+            weight_keys=self.weight_keys and [self.weight_keys[i] for i in kept],
         )
 
 
@@ -232,23 +218,18 @@ def _call_first(function: Callable[..., Any], arguments: tuple[Any, ...], group:
     return function(group, *arguments)
 
 
-def bind_group(blocks: list[Block], chunks: list[Any], weights: list[Any] | None) -> Group:
-    """Join blocks and the values that a worker holds into a group, by reference."""
+def bind_group(blocks: list[Block], packs: list[Any], weights: list[Any] | None) -> Group:
+    """Join blocks and the values that a worker holds into a group, by reference.
+
+    `packs` are values of a block, or lists of those of several.
+    """
+    values = [x for pack in packs for x in (pack if isinstance(pack, list) else [pack])]
     return Group(
         [
-            Block(b.start, b.size, chunk, None if weights is None else weights[i], b.skip)
-            for i, (b, chunk) in enumerate(zip(blocks, chunks, strict=True))
+            Block(b.start, b.size, x, None if weights is None else weights[i], b.skip)
+            for i, (b, x) in enumerate(zip(blocks, values, strict=True))
         ]
     )
-
-
-def bind_packs(blocks: list[Block], packs: list[list[Any]], weights: list[Any] | None) -> Group:
-    """Join blocks whose values a worker holds several together."""
-    return bind_group(blocks, [chunk for pack in packs for chunk in pack], weights)
-
-
-def _hold(value: Any) -> Any:
-    return value
 
 
 def _n_bytes(value: Any) -> int:
@@ -258,6 +239,7 @@ def _n_bytes(value: Any) -> int:
     return size + sum(buffer.raw().nbytes for buffer in buffers)
 
 
+@dataclass(frozen=True, eq=False)
 class ClusterExecutor(Executor):
     """Groups bound on the workers of a ``distributed`` cluster.
 
@@ -267,27 +249,18 @@ class ClusterExecutor(Executor):
     means that blocks are computed again elsewhere.
     """
 
-    def __init__(
-        self,
-        worker_slots: WorkerSlots,
-        groups: list[Task],
-        ranges: Sequence[Sequence[Range]],
-        plan: MemoryPlan | None = None,
-    ) -> None:
-        self.worker_slots = worker_slots
-        self.plan = plan
-        self.groups = groups
-        #: Rows of each group.
-        self.ranges = ranges
+    worker_slots: WorkerSlots
+    groups: list[Task]
+    #: Rows of each group.
+    ranges: Sequence[Sequence[Range]]
+    plan: MemoryPlan | None = None
 
     @property
     def client(self) -> Any:
-        """The client that submits the tasks."""
         return self.worker_slots.client
 
     @property
     def workers(self) -> list[str | None]:
-        """Where each group is worked on."""
         return [None if task.slot is None else task.slot.worker for task in self.groups]
 
     def _submit(
@@ -304,7 +277,7 @@ class ClusterExecutor(Executor):
             return value
         # A task that holds it, unlike scattered data, can be run again where a worker is lost.
         with sending_once():
-            return self._submit("state", _hold, value)
+            return self._submit("state", itself, value)
 
     def map(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         self.worker_slots.settle(self.groups)
@@ -363,7 +336,7 @@ class ClusterExecutor(Executor):
             self._submit("bind", Group.excluding, group, rows, slot=group.slot)
             for group in self.groups
         ]
-        return ClusterExecutor(self.worker_slots, groups, self.ranges, self.plan)
+        return replace(self, groups=groups)
 
     def only(self, ranges: Sequence[Range]) -> ClusterExecutor:
         """Keep some rows; only groups that hold some of them are asked from now on."""
@@ -376,4 +349,4 @@ class ClusterExecutor(Executor):
         groups = [
             self._submit("bind", Group.only, group, ranges, slot=group.slot) for group in kept
         ]
-        return ClusterExecutor(self.worker_slots, groups, [list(ranges) for _ in kept], self.plan)
+        return replace(self, groups=groups, ranges=[list(ranges) for _ in kept])

@@ -77,7 +77,6 @@ class ArrayGraph:
         return self.leaves.issuperset(self.keys)
 
     def values(self) -> list[Any]:
-        """Return the chunks that are in this process."""
         return [value_of(self.graph, key) for key in self.keys]
 
     def whole(self) -> dict[Key, Any]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from daskclust._types import Array, Bools, Ints
 from daskclust.engine.binding import fetch_chunks, is_dask
 from daskclust.engine.blocks import check_shape, check_vector, tiles_of, working_dtype
-from daskclust.engine.dask_surface import on_top_of, task
+from daskclust.engine.dask_surface import itself, on_top_of, task
 from daskclust.engine.graphs import read_again
 from daskclust.engine.threads import side_by_side, threads_pay
 
@@ -59,7 +59,6 @@ class _Patch:
         return cls(start, np.packbits(mask), small, n)
 
     def put(self, out: NDArray[Any]) -> None:
-        """Write the values where they belong."""
         if not len(self.values):
             return
         if self.rows.dtype == np.uint32:
@@ -96,10 +95,6 @@ def _labels_of(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, wid
     out = _by_tiles(x, patch.start, function)
     patch.put(out)
     return out
-
-
-def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
 
 
 def _labels_by(
@@ -181,7 +176,7 @@ def map_rows(
             )
             for i, own in enumerate(patches)
         }
-        layer[shared] = task(partial(_shared, function))
+        layer[shared] = task(partial(itself, function))
     graph = on_top_of(X, names, layer)
     chunks = (X.chunks[0],) if n_columns is None else (X.chunks[0], (n_columns,))
     return da.Array(graph, names, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))

@@ -51,7 +51,6 @@ class _Through:
     function: Callable[[RowBlock], Array]
 
     def __call__(self, rows: RowBlock) -> Array:
-        """Return one result a row."""
         for view in self.views:
             rows = view(rows)
         return self.function(rows)
@@ -179,7 +178,6 @@ class _Fit:
         self.result = value
 
     def end(self) -> None:
-        """End the thread, wherever the fit stands."""
         if not self.done:
             try:
                 self.go_on(error=_Ended())

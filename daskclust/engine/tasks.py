@@ -10,7 +10,6 @@ Here is decided, too, which worker goes over which blocks.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -22,7 +21,13 @@ from uuid import uuid4
 import numpy as np
 
 from daskclust.engine.blocks import Block
-from daskclust.engine.workers import ClusterWait, scheduler_lost, workers_die, workers_of
+from daskclust.engine.workers import (
+    ClusterWait,
+    in_thread,
+    scheduler_lost,
+    workers_die,
+    workers_of,
+)
 
 
 def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
@@ -41,14 +46,7 @@ class Load(Protocol):
         """Rows."""
 
 
-class Movable(Load, Protocol):
-    """A load that knows its worker."""
-
-    worker: str | None
-
-
 L = TypeVar("L", bound=Load)
-M = TypeVar("M", bound=Movable)
 
 
 def even_out(at: dict[Any, list[L]], threads: Mapping[str, int]) -> None:
@@ -77,7 +75,7 @@ def even_out(at: dict[Any, list[L]], threads: Mapping[str, int]) -> None:
         load[free] = after
 
 
-def resettle(slots: Sequence[M], threads: Mapping[str, int]) -> None:
+def resettle(slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
     """Move slots to the workers that are there now, evenly; what can stay, stays.
 
     Examples
@@ -91,7 +89,7 @@ def resettle(slots: Sequence[M], threads: Mapping[str, int]) -> None:
     threads = {worker: count for worker, count in threads.items() if count > 0}
     if not threads:
         return
-    at: dict[Any, list[M]] = {worker: [] for worker in threads}
+    at: dict[Any, list[Slot]] = {worker: [] for worker in threads}
     load = dict.fromkeys(threads, 0.0)
     homeless = []
     for slot in slots:
@@ -186,7 +184,6 @@ class Task:
 
     @property
     def done(self) -> bool:
-        """Whether there is a result, or an error."""
         return self.future is not None and self.future.done() and not self.future.cancelled()
 
     def release(self) -> None:
@@ -201,7 +198,6 @@ class Task:
                 yield from (item for item in argument if isinstance(item, Task))
 
     def check(self) -> None:
-        """Raise the error of what the task stands on, if that has failed."""
         for task in self._inputs():
             task.check()
         if self.done and self.future.status == "error":
@@ -347,31 +343,12 @@ def discard(client: Any, futures: Sequence[Any]) -> None:
             client.cancel(list(futures))
 
 
-class _Gathering:
-    """Fetching what futures hold, with a time limit; ``Client.gather`` alone waits for ever.
+def _gathering(client: Any, futures: Sequence[Any]) -> Future[list[Any]]:
+    """Fetch what futures hold; ``Client.gather`` alone waits for ever.
 
-    It runs in a thread that ends with the result, or once the futures are released.
+    The thread ends with the result, or once the futures are released.
     """
-
-    def __init__(self, client: Any, futures: Sequence[Any]) -> None:
-        self._promise: Future[list[Any]] = Future()
-        threading.Thread(
-            target=self._run, args=(client, futures), name="daskclust-gather", daemon=True
-        ).start()
-
-    def _run(self, client: Any, futures: Sequence[Any]) -> None:
-        try:
-            found = client.gather(list(futures))
-        except BaseException as error:
-            self._promise.set_exception(error)
-        else:
-            self._promise.set_result(found)
-
-    def result(self, timeout: float) -> list[Any]:
-        return self._promise.result(timeout)
-
-    def done(self) -> bool:
-        return self._promise.done()
+    return in_thread("gather", lambda: client.gather(list(futures)))
 
 
 class _Arrival:
@@ -426,7 +403,7 @@ def _wait(
     n_done: Callable[[], int],
     lost: Callable[[Mapping[str, int]], set[str]] = lambda present: set(),
     renew: Callable[[Mapping[str, int]], None] | None = None,
-    wait_for: Callable[[Any, Sequence[Any]], Any] = _Gathering,
+    wait_for: Callable[[Any, Sequence[Any]], Any] = _gathering,
 ) -> list[Any]:
     with _aside():
         return _wait_aside(client, what, futures, n_done, lost, renew, wait_for)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 from dask.utils import format_time, parse_timedelta
@@ -17,6 +17,7 @@ from dask.utils import format_time, parse_timedelta
 from daskclust.engine.dask_surface import worker_infos
 from daskclust.exceptions import ClusterError
 
+T = TypeVar("T")
 logger = logging.getLogger("daskclust")
 
 _readers: ContextVar[tuple[Callable[[str], None], ...]] = ContextVar(
@@ -58,6 +59,20 @@ def notify(text: str) -> None:
         reader(text)
 
 
+def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
+    """Return the coming result of a call in a thread that nobody has to wait for."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=f"daskclust-{name}", daemon=True).start()
+    return answer
+
+
 #: Seconds without a worker after which that is said, and after which it is said again.
 _SAID_AFTER = 15.0
 _SAID_AGAIN = 60.0
@@ -75,22 +90,10 @@ def workers_of(client: Any) -> dict[str, int]:
     """
     if client.status in _ENDED:
         raise scheduler_lost(client)
-    answer: Future[dict[str, int]] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(dict(client.nthreads()))
-        except BaseException as error:
-            answer.set_exception(error)
-
     # In a thread: a client that is closed while it asks never gets an answer.
-    threading.Thread(target=ask, name="daskclust-workers", daemon=True).start()
-    usual, patience, began = (
-        parse_timedelta(dask.config.get(_ANSWERS)),
-        _patience(),
-        time.monotonic(),
-    )
-    said = False
+    answer: Future[dict[str, int]] = in_thread("workers", lambda: dict(client.nthreads()))
+    usual, patience = parse_timedelta(dask.config.get(_ANSWERS)), _patience()
+    began, said = time.monotonic(), False
     while True:
         try:
             return answer.result(min(1.0, usual))

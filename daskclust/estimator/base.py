@@ -328,7 +328,6 @@ class BaseClusterer(
         return len(self._centers)
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = is_partial(self)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]

@@ -78,7 +78,6 @@ class OpenData:
 
 
 def misses_values(survey: Survey) -> bool:
-    """Whether the first pass found rows that miss a value."""
     return isinstance(survey, PartialSurvey) and survey.n_incomplete > 0
 
 
@@ -110,13 +109,14 @@ class Problem(Protocol):
 class DataAlone:
     """Part of a problem whose checkpoint belongs to the data and the parameters alone."""
 
+    rows: Rows
+
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Return nothing: the rows tell all."""
-        return {}
+        """Columns of the rows that are compared, which a metric may have changed."""
+        return {"p": self.rows.n_features}
 
     def identity(self) -> Mapping[str, Any]:
-        """Return nothing: data and parameters are all."""
         return {}
 
 

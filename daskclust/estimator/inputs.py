@@ -188,7 +188,6 @@ def cube_of_fit(estimator: Any, cube: Any) -> Any:
 
 
 def _samples(estimator: Any, X: Any, cube: Any, reset: bool) -> Any:
-    """Return the samples of a cube, scaled as those that the estimator was fitted on."""
     if not reset:
         return cube_of_fit(estimator, cube).samples
     for name in (_SCENE, *_SCALING):
@@ -382,7 +381,6 @@ _COARSE = 1e-3
 
 
 def nonfinite_message(is_nan: bool, row: int, column: int) -> str:
-    """Say where the first NaN or infinity is."""
     what = "NaN" if is_nan else "infinity"
     remedy = (
         '; if NaN means missing, fit with missing="partial" (KMeans, SemiSupervisedKMeans, '
@@ -452,7 +450,6 @@ def check_values(survey: Survey) -> None:
 
 
 def check_survey(survey: Survey) -> None:
-    """Raise for values that no fit can use, and for weights of nothing but zeros."""
     check_values(survey)
     if survey.weight <= 0:
         raise ValueError("All sample weights are zero; at least one must be positive.")

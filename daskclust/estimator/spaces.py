@@ -41,7 +41,6 @@ class Metric:
         return centers
 
     def restore(self, centers: Floats) -> Floats:
-        """Centers in the space of the data."""
         return centers
 
 
@@ -62,7 +61,6 @@ class UnitSphere(Metric):
     """
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Rows of unit length."""
         # Two steps, so that neither tiny nor huge rows under- or overflow.
         with np.errstate(invalid="ignore", over="ignore"):
             peak = np.abs(x).max(axis=1, keepdims=True, initial=0)
@@ -76,7 +74,6 @@ class UnitSphere(Metric):
         return np.where(x.any(axis=1), labels, labels.dtype.type(0))
 
     def project(self, centers: Floats) -> Floats:
-        """Mean directions."""
         norm = np.linalg.norm(centers, axis=-1, keepdims=True)
         return np.divide(centers, norm, out=np.array(centers), where=norm > 0)
 
@@ -104,18 +101,15 @@ class Whitened(Metric):
 
     @property
     def n_columns(self) -> int:
-        """Columns of the whitened rows."""
         return self.forward.shape[1]
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Whitened rows."""
         # Several tasks may run in this process: one BLAS thread each.
         with one_blas_thread():
             white = (x - self.mean) @ self.forward
         return np.ascontiguousarray(white, dtype=x.dtype)
 
     def restore(self, centers: Floats) -> Floats:
-        """Centers in the space of the data."""
         return self.mean + centers @ self.backward
 
 

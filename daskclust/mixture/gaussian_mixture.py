@@ -303,7 +303,6 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
         self.labels_ = row_labels(data, self._function("labels", data.rows.dtype))
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -376,12 +375,7 @@ _MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
 
 @dataclass(frozen=True)
 class FillMissing:
-    """Put a value in the place of each column's missing ones; travels to workers.
-
-    Parameters
-    ----------
-    value : ndarray of shape (p,), float64
-    """
+    """Put a value (p,) in the place of each column's missing ones; travels to workers."""
 
     value: Floats
 

@@ -512,7 +512,6 @@ class PCKID(
         return int(self._basis.shape[1])
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]

@@ -121,7 +121,6 @@ class Array(Entry):
         return None, {name: array}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check kind, shape and values."""
         _check(meta is None and name in arrays, name, "is missing")
         array = arrays.pop(name)
         _check(array.dtype.kind == self.kind, name, f"has dtype {array.dtype}")
@@ -186,11 +185,9 @@ class Number(Entry):
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the number in the JSON part."""
         return to_json(self.kind(value)), {}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check type and value."""
         value = from_json(meta)
         _check(type(value) is self.kind, name, f"is {meta!r}; expected a {self.kind.__name__}")
         if self.kind is float and self.finite:
@@ -212,11 +209,9 @@ class Plain(Entry):
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the value in the JSON part."""
         return to_json(value), {}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check the outermost type."""
         value = from_json(meta)
         _check(isinstance(value, self.kind), name, f"is no {self.kind.__name__}")
         if self.records:
@@ -232,11 +227,9 @@ class Choice(Entry):
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the word in the JSON part."""
         return str(value), {}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check that it is one of them."""
         _check(meta in self.words, name, f"is {meta!r}; expected one of {self.words}")
         return meta
 
@@ -249,11 +242,9 @@ class Names(Entry):
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the names in the JSON part."""
         return [str(item) for item in value], {}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check number and type."""
         _check(
             isinstance(meta, list) and all(isinstance(item, str) for item in meta),
             name,
@@ -271,11 +262,9 @@ class Classes(Entry):
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the names in the JSON part."""
         return np.asarray(value).tolist(), {}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check that they are of one type, each once."""
         _check(isinstance(meta, list), name, "is no list")
         kind = int if not meta or type(meta[0]) is int else str
         _check(all(type(item) is kind for item in meta), name, f"is no list of {kind.__name__}")
@@ -297,12 +286,10 @@ class Records(Entry):
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store numbers as arrays, text in the JSON part."""
         text = {n: value[n].tolist() for n, kind in self.dtype if "U" in kind}
         return text, {f"{name}.{n}": np.asarray(value[n]) for n, _ in self.dtype if n not in text}
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check columns and their common length."""
         _check(isinstance(meta, dict), name, "has no columns")
         columns = {}
         for column, kind in self.dtype:
@@ -349,7 +336,6 @@ class OneOf(Entry):
     optional: bool = False
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the name of the class and its fields."""
         meta: dict[str, Any] = {}
         arrays: Arrays = {}
         for field, entry in self.kinds[type(value)].entries.items():
@@ -358,7 +344,6 @@ class OneOf(Entry):
         return {"kind": type(value).__name__, "fields": meta}, arrays
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check the class, then its fields."""
         by_name = {kind.__name__: kind for kind in self.kinds}
         kind = by_name.get(str(meta.get("kind"))) if isinstance(meta, dict) else None
         if kind is None:

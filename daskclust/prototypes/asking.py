@@ -256,7 +256,6 @@ class Cells:
     table: CellTable
 
     def place(self, points: Floats) -> Ints:
-        """Return the cell of each point."""
         if not len(points):
             return np.empty(0, np.int64)
         return nearest_several(points, self.nodes, 1)[0][:, 0].astype(np.int64)

@@ -146,7 +146,6 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         return Space(self._units, self._view_centers, self._matrices, kept_gaps(self))
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = takes_gaps(self.views)
         return tags

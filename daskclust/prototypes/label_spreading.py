@@ -541,7 +541,6 @@ tuple of str, default="auto"
         return float(np.average(right, weights=weight))
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what this estimator takes."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = False
         if self.classifier is not None and not isinstance(self.classifier, str):

@@ -349,7 +349,6 @@ class _Kept(OneOf):
     """Of a model: what is known by its parts; anything else is refused with the reason."""
 
     def store(self, name: str, value: Any) -> tuple[Any, Any]:
-        """Store the parts."""
         if isinstance(value, Foreign):
             raise ModelFormatError(
                 f"classifier={value.classifier!r} cannot be saved: a model holds no pickle, and "

@@ -32,7 +32,6 @@ class RowFunction:
     gaps: bool = False
 
     def __call__(self, x: Array, start: int) -> Array:
-        """Apply the function to a block whose first row has this number."""
         x = as_matrix(x, self.dtype)
         check_block(x, start, missing=self.gaps)
         return self.function(x)

@@ -67,7 +67,6 @@ class Mixture:
 
     @classmethod
     def untried(cls) -> Mixture:
-        """Return the graph alone."""
         names = ("spread", "classifier", "mixture")
         return cls(np.array([1.0, 0.0]), dict.fromkeys(names, float("nan")))
 
@@ -117,7 +116,6 @@ class Lesson:
         return number
 
     def teach(self, without: Fold | None = None) -> tuple[Any, Any]:
-        """Return the classifier fitted to the rows, but for a fold, and what it has learned."""
         kept = self._taught if without is None else self._taught[~without.rows[self._taught]]
         return teach(
             self._classifier,

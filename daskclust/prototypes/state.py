@@ -163,7 +163,6 @@ class PrototypeProblem:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Lengths of axes that a stored state must have."""
         return {
             "v": len(self.views),
             "p": self.n_columns,
@@ -198,7 +197,6 @@ class PrototypeProblem:
         return self.__dict__["_gaps"]
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what a checkpoint belongs to, besides the data and the parameters."""
         return {"views used": list(self.views), **self.known}
 
     def begin(self) -> PrototypeState:

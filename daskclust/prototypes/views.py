@@ -90,7 +90,6 @@ class Space:
         return found[:, :p]
 
     def alone(self) -> list[Space]:
-        """Return one space for each view."""
         return [
             Space(
                 self.units[v : v + 1],
@@ -168,7 +167,6 @@ def _scale(spread: Floats, width: Floats) -> Floats:
 
 
 def _width(x: Array) -> Floats:
-    """Range of each feature."""
     low, high = x.min(axis=0), x.max(axis=0)
     with np.errstate(over="ignore"):
         width = (high - low).astype(np.float64)

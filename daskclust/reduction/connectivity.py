@@ -50,7 +50,6 @@ class Connectivity:
     labels: RowLabels | None = None
 
     def identity(self) -> ConnectivityCounts:
-        """Return the counts of no rows."""
         n_classes = 0 if self.labels is None else self.labels.n_classes
         return ConnectivityCounts(
             tuple(merge_counts([]) for _ in self.spaces),

@@ -47,7 +47,6 @@ class Transformed:
         object.__setattr__(self, "key", ("transformed", digest(self.function)))
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        """Return the rows transformed."""
         return rows._replace(x=self.function(rows.x))
 
 
@@ -62,7 +61,6 @@ class WithoutRows:
         object.__setattr__(self, "key", ("without", digest(self.rows)))
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        """Return the rows with new weights."""
         weight = None
         offset = 0
         for start, size in rows.runs:
@@ -88,11 +86,9 @@ class Subsampled:
 
     @property
     def key(self) -> Hashable:
-        """Equal for the same draw."""
         return "subsampled", self.share, self.seed, self.number
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        """Return the rows with new weights."""
         kept = rows.uniforms(self.seed, self.number) <= self.share
         weight = kept.astype(np.float64)
         return rows._replace(weight=weight if rows.weight is None else weight * rows.weight)
@@ -111,11 +107,9 @@ class PermutedColumns:
 
     @property
     def key(self) -> Hashable:
-        """Equal for the same permutation."""
         return "permuted", id(self.pool), self.seed, self.number
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        """Return rows of the same numbers; their values do not matter."""
         parts = [permuted_rows(self.pool, self.seed, self.number, *run) for run in rows.runs]
         return rows._replace(x=np.concatenate(parts))
 
@@ -135,11 +129,9 @@ class UniformBox:
 
     @property
     def key(self) -> Hashable:
-        """Equal for the same draw."""
         return "uniform", id(self.low), self.seed, self.number
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        """Return rows of the same numbers; their values do not matter."""
         parts = [
             uniform_rows(self.low, self.high, self.dtype, self.seed, self.number, *run)
             for run in rows.runs

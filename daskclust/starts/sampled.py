@@ -113,7 +113,6 @@ class Sample:
 
     @property
     def n_drawn(self) -> int:
-        """Rows of the sample."""
         return len(self.rows) - self.n_far
 
     @property

@@ -292,12 +292,10 @@ class DirectArray:
 
     @property
     def store(self) -> Any:
-        """Where it lies."""
         return self.array.store
 
     @property
     def path(self) -> str:
-        """Its name in the store."""
         return str(self.array.path)
 
     def __getitem__(self, selection: Any) -> Any:

@@ -117,15 +117,12 @@ class TemporaryFolder:
         return str(place)
 
     def has(self, part: str) -> bool:
-        """Whether a part is there."""
         return (self.path / part).is_dir()
 
     def drop(self, part: str) -> None:
-        """Remove a part."""
         discard(self.path / part)
 
     def remove(self) -> None:
-        """Remove the folder now."""
         if self._end is not None:
             self._end()
 

@@ -179,14 +179,12 @@ class Group(Output):
             )
 
     def exists(self) -> bool:
-        """Whether there is a file, a folder, or an object."""
         if self.path is not None:
             return super().exists()
         store, inner = resolve(self.place)
         return not sync(store.is_empty(inner))
 
     def names(self) -> set[str]:
-        """Return the names inside."""
         if self.path is not None:
             return super().names()
         return set(sync(_names(*resolve(self.place))))

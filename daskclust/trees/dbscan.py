@@ -19,7 +19,7 @@ from daskclust._choices import check_choice
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust.engine import Rows, Step, is_dask, make_rows, map_independent
 from daskclust.estimator.base import FitPredict
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds, fit
+from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, draw_seeds, fit
 from daskclust.estimator.inputs import Data
 from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.kernels.density_cells import MOST_CELLS, BoxTree, cluster_box, grow_boxes
@@ -157,7 +157,7 @@ class BoxesState:
 
 
 @dataclass(frozen=True)
-class BoxesProblem:
+class BoxesProblem(DataAlone):
     """The sorting of rows into boxes, and the clustering of the boxes.
 
     Where the tasks run follows from ``X``.  Space is cut by the rows of ``sample`` (s, p), at most
@@ -177,15 +177,6 @@ class BoxesProblem:
     min_samples: float
     record: np.dtype[Any]
     folder: TemporaryFolder
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Columns of the rows, which a metric may have changed."""
-        return {"p": self.rows.n_features}
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return nothing: data and parameters are all."""
-        return {}
 
     def begin(self) -> BoxesState:
         """Cut space."""
@@ -288,10 +279,6 @@ class RowClusters:
             self._put(part, start, labels, core)
         labels[labels == np.iinfo(np.int32).max] = -1
         return labels, core
-
-    def whole(self, n_rows: int) -> tuple[Array, Bools]:
-        """Return labels and core rows of all rows."""
-        return self.of_block(0, n_rows)
 
 
 Metric = Literal["euclidean", "haversine"]
@@ -521,7 +508,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         self.n_clusters_ = found.n_clusters
         lengths = data.rows.lengths
         if not is_dask(data.X):
-            self.labels_, self.core_mask_ = found.whole(sum(lengths))
+            self.labels_, self.core_mask_ = found.of_block(0, sum(lengths))
             problem.folder.remove()
             return
         for name, kind in (("labels_", np.int32), ("core_mask_", np.bool_)):

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust._types import Array, Floats, Ints
 from daskclust.engine import Rows, Step, as_matrix, map_rows, working_dtype
 from daskclust.estimator.base import FitPredict
-from daskclust.estimator.fitting import FirstPass, OpenData, draw_seeds
+from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, draw_seeds
 from daskclust.estimator.inputs import Data, check_block, check_rows
 from daskclust.estimator.parameters import check_integer
 from daskclust.estimator.spaces import METRICS, Metric
@@ -58,7 +58,7 @@ class Leaves:
 
 
 @dataclass(frozen=True)
-class LeavesProblem:
+class LeavesProblem(DataAlone):
     """The search for leaves among ``rows``, in the space in which they are compared.
 
     ``drawn`` are the numbers of the drawn rows, sorted; all of any weight where rows are the
@@ -78,20 +78,12 @@ class LeavesProblem:
 
     @property
     def max_iter(self) -> int:
-        """Passes over the data."""
         return self.n_lloyd
 
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Return nothing: how many of the leaves are used, the data decide."""
-        return {"p": self.rows.n_features}
-
     def identity(self) -> Mapping[str, Any]:
-        """Return what the rows do not tell."""
         return dict(self.facts)
 
     def begin(self) -> Leaves:
-        """Fetch the drawn rows."""
         return Leaves.of_rows(*self.rows.take(self.drawn))
 
     def step(self, state: Leaves) -> Step[Leaves]:
@@ -131,7 +123,6 @@ class NearestLeaf:
     then: Any = None
 
     def __call__(self, x: Array, start: int) -> Array:
-        """Return one result a row."""
         x = as_matrix(x, self.dtype)
         check_block(x, start, missing=False)
         leaves, squared = nearest(self.metric(x), self.centers)

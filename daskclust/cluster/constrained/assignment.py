@@ -120,7 +120,6 @@ class SoftConstraints:
         return RowAssignment(after, {})
 
     def violations(self, labels: Ints) -> Violations | None:
-        """Sum over the violated pairs, explicit and implied, each pair once."""
         if not len(self.rows):
             return None
         x, c, given = self.rows.x, self._pairs, self.rows.constraints
@@ -139,11 +138,9 @@ class SoftConstraints:
         return total
 
     def cost(self, violations: Violations, weights: Floats) -> float:
-        """Price of these violations under feature weights."""
         return violations.objective(weights, penalty=self.penalty)
 
     def attributes(self, labels: Ints) -> dict[str, Any]:
-        """Return the violated pairs and the classes."""
         return self.rows.attributes(labels)
 
     def _price(self, weights: Floats) -> _Prices:
@@ -382,7 +379,6 @@ class HardConstraints:
 
     @cached_property
     def groups(self) -> Groups:
-        """Groups of must-linked rows."""
         return Groups(self.rows.constraints, self.k)
 
     def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
@@ -402,7 +398,6 @@ class HardConstraints:
         return np.inf
 
     def attributes(self, labels: Ints) -> dict[str, Any]:
-        """Return the violated pairs, none, and the classes."""
         return self.rows.attributes(labels)
 
     @cached_property

@@ -147,7 +147,6 @@ class ConstrainedClusterer(BaseClusterer):
         assignment: AssignmentRule,
         rule: UpdateRule,
     ) -> ConstrainedLloyd:
-        """Return what is iterated under these rules."""
         start = partial(self._start, data, constrained)
         mean = data.survey.mean
         return ConstrainedLloyd(
@@ -162,7 +161,6 @@ class ConstrainedClusterer(BaseClusterer):
         )
 
     def _start(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
-        """Find the starting centers of all restarts."""
         k, rows = self.n_clusters, data.rows
         if not isinstance(self.init, str):
             return given_centers(self.init, data.X, k, rows.n_features, data.seeds)

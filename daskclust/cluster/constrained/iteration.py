@@ -152,18 +152,15 @@ class NoConstraints:
     """The rule of estimators without constraints."""
 
     def assign(self, distances: Floats, weights: Floats, labels: Ints) -> RowAssignment:
-        """Assign no rows."""
         return RowAssignment(labels, {})
 
     def violations(self, labels: Ints) -> None:
         """There are none."""
 
     def cost(self, violations: Violations, weights: Floats) -> float:
-        """Nothing."""
         return 0.0
 
     def attributes(self, labels: Ints) -> dict[str, Any]:
-        """Return none."""
         return {}
 
 
@@ -203,7 +200,6 @@ class RestartState:
 
     @classmethod
     def begin(cls, centers: Floats, n_constrained: int, missing: bool = False) -> Self:
-        """Return the state before the first iteration."""
         ones = np.ones(centers.shape[1])
         return cls(
             centers=centers,
@@ -228,7 +224,6 @@ class RestartState:
 
     @classmethod
     def stack(cls, restarts: Sequence[Self]) -> Self:
-        """Return the restarts as one state."""
         columns: dict[str, Any] = {
             each.name: _stacked([getattr(restart, each.name) for restart in restarts])
             for each in fields(cls)
@@ -239,7 +234,6 @@ class RestartState:
         return made
 
     def split(self) -> list[Self]:
-        """Return the restarts that were stacked."""
         return list(self._parts)
 
     @cached_property
@@ -301,7 +295,6 @@ class Iteration(NamedTuple):
         return self.squared_shift <= allowed
 
     def record(self) -> dict[str, Any]:
-        """Return what ``history_`` says of it."""
         return {
             "objective": float(self.state.objective),
             "center_shift": float(np.sqrt(self.squared_shift)),
@@ -354,16 +347,13 @@ class ConstrainedLloyd:
 
     @property
     def max_iter(self) -> int:
-        """Iterations of all rounds at most."""
         return self.max_passes * self.rule.max_rounds
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Return how many rows are constrained."""
         return {"t": len(self.constrained)}
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what a checkpoint belongs to, besides data and parameters."""
         return {"constraints": self.constrained.constraints.digest()}
 
     def begin(self) -> RestartState:

@@ -47,11 +47,9 @@ class PlainMeans:
         return state.objective
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
-        """Return the objective."""
         return {"objective_": float(state.objective)}
 
     def warn(self, state: RestartState, record: Mapping[str, Any]) -> None:
-        """Warn where the clusters had not converged."""
         if not record["converged"]:
             warn(
                 f"The clusters had not converged after {state.passes} passes (max_iter). Raise "
@@ -168,7 +166,6 @@ class SparseWeights:
         return -self._objective(state)
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
-        """Return weights, scores, the objective, and rounds as iterations."""
         return {
             "feature_weights_": state.weights,
             "feature_scores_": self.scores(state),
@@ -242,7 +239,6 @@ class DiagonalMetric(PlainMeans):
         return done.followed_by(state, converged=converged)
 
     def attributes(self, state: RestartState) -> dict[str, Any]:
-        """Return the metric, too."""
         return {**super().attributes(state), "metric_weights_": state.weights}
 
     def _gauge(self, weights: Floats) -> float:
