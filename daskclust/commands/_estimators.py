@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from daskclust.commands.console import Parser, did_you_mean, one_of, seed
+from daskclust.persistence.models import registry
 
 #: Parameters that have a flag of another name.
 _RENAMED = {"random_state": "seed"}
@@ -37,14 +38,13 @@ def add_estimator_arguments(parser: Parser) -> None:
 
     The help names the estimators; with ``--estimator NAME`` it tells the parameters of one.
     """
-    from daskclust.persistence.models import registry
-
-    classes = registry()
-    words = _by_word(classes)
+    classes, words = registry(), _by_word()
+    easier = {name: word for word, name in _OTHER_WORDS.items()}
+    names = sorted(easier.get(name, name.lower()) for name in classes)
     group = parser.add_argument_group(
         "estimator",
         textwrap.fill(
-            f"Names: {', '.join(_preferred(classes))}. What one is, its parameters, each a flag, "
+            f"Names: {', '.join(names)}. What one is, its parameters, each a flag, "
             "and their defaults: daskclust fit --estimator NAME --help",
             76,
         ),
@@ -76,28 +76,17 @@ def add_estimator_arguments(parser: Parser) -> None:
 
 def _help_for(arguments: Sequence[str]) -> str | None:
     """Return the page about the estimator that the arguments name, if they do."""
-    from daskclust.persistence.models import registry
-
     finder = Parser(add_help=False)
     finder.add_argument("--estimator")
     named = argparse.ArgumentParser.parse_known_args(finder, arguments)[0].estimator
+    kind = _by_word().get((named or "").lower())
+    return None if kind is None else page_of(named.lower(), kind, registry())
+
+
+def _by_word() -> dict[str, type]:
     classes = registry()
-    words = _by_word(classes)
-    if named is None or named.lower() not in words:
-        return None
-    return page_of(named.lower(), words[named.lower()], classes)
-
-
-def _by_word(classes: Mapping[str, type]) -> dict[str, type]:
     words = {name.lower(): kind for name, kind in classes.items()}
-    for word, name in _OTHER_WORDS.items():
-        words[word] = classes[name]
-    return words
-
-
-def _preferred(classes: Mapping[str, type]) -> list[str]:
-    easier = {name: word for word, name in _OTHER_WORDS.items()}
-    return sorted(easier.get(name, name.lower()) for name in classes)
+    return words | {word: classes[name] for word, name in _OTHER_WORDS.items()}
 
 
 def _value(text: str) -> Any:
@@ -119,17 +108,13 @@ def _value(text: str) -> Any:
 
 
 def flags_of(options: argparse.Namespace) -> dict[str, Any]:
-    from daskclust.persistence.models import registry
-
     known = {param for kind in registry().values() for param in kind().get_params(deep=False)}
     return {name: value for name, value in vars(options).items() if name in known}
 
 
 def make_estimator(options: argparse.Namespace) -> Any:
     """Make the estimator that the options describe; wrong usage ends the program."""
-    from daskclust.persistence.models import registry
-
-    kind: Any = _by_word(registry())[options.estimator]
+    kind: Any = _by_word()[options.estimator]
     params = kind().get_params(deep=False)
     given = {k: v for k, v in flags_of(options).items() if k != "checkpoint"}
     foreign = sorted(given.keys() - params.keys())
@@ -172,8 +157,6 @@ def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
 
 def _foreign(kind: type, name: str, params: Mapping[str, Any]) -> str:
     """Say that an estimator lacks a parameter, which one was meant, and who has it."""
-    from daskclust.persistence.models import registry
-
     owners = [
         other for other, found in registry().items() if name in found().get_params(deep=False)
     ]
@@ -216,10 +199,6 @@ class Described:
 
     kind: str
     text: str
-
-
-def summary_of(kind: type) -> str:
-    return _plain((inspect.getdoc(kind) or "").partition("\n\n")[0])
 
 
 def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, Described]:
@@ -274,10 +253,11 @@ def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
 
     `word` is its name on the command line, `others` all estimators by the name of their class.
     """
+    summary = (inspect.getdoc(kind) or "").partition("\n\n")[0]
     parser = Parser(
         prog="daskclust fit",
         usage=f"%(prog)s CUBE --estimator {word} [parameters] [other options]",
-        description=f"{kind.__name__}: {summary_of(kind)}",
+        description=f"{kind.__name__}: {_plain(summary)}",
         epilog="Values are numbers, words or JSON. --seed fixes all random draws. All other "
         "options: daskclust fit --help",
         add_help=False,

@@ -1,10 +1,4 @@
-"""A fit or a prediction, of a cube or of a table: the same steps over the rows of either.
-
-A job has opened and checked all that it reads and writes.  It has a `plan` (what it would
-cost), a `mark`, `replace` (flags of outputs), `pairs` (arguments of ``fit``), `parts` (more
-workers have nothing to do) and `data` (what a model is fitted to).  It can `count` its rows,
-read their `labels`, tell `facts` for the results, and `write` what was asked for.
-"""
+"""A fit or a prediction, of a cube or of a table: the same steps over the rows of either."""
 
 from __future__ import annotations
 
@@ -27,13 +21,14 @@ from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Array, Bools, Ints
 from daskclust.commands._estimators import flags_of, takes_labels
-from daskclust.commands._written import OUTPUTS, check_writable, numbers_of, paint
+from daskclust.commands._written import OUTPUTS, check_writable, numbers_of, paint, places_of
 from daskclust.commands.console import Progress, counted, did_you_mean, open_client
 from daskclust.commands.doctor import look_before_fit
 from daskclust.commands.signals import last_words
 from daskclust.engine import check_checkpoint, compute
 from daskclust.report.summary import legend_of
 from daskclust.storage.atomic import remove_stale, reserved
+from daskclust.storage.outputs import JOB
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact_all
 
@@ -228,6 +223,46 @@ def fields_of(lines: Ints, columns: Ints, labels: Array) -> Ints:
     links = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(keys),) * 2)
     found: Ints = connected_components(links, directed=False)[1].astype(np.int64)
     return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fit or a prediction that has opened and checked all that it reads and writes.
+
+    `plan` is what it would cost, `pairs` are arguments of ``fit``, and `replace` says of the flag
+    of each output whether what lies there may be replaced. A job of a cube or a table has `parts`
+    (more workers have nothing to do) and `data` (what a model is fitted to). It can `count` its
+    rows, read their `labels`, tell `facts` for the results, and `write` what was asked for.
+    """
+
+    options: argparse.Namespace
+    plan: dict[str, Any]
+    pairs: dict[str, Any]
+    mark: str
+    replace: dict[str, bool]
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Outputs, as results tell them."""
+        return places_of(self.options)
+
+    def name(self, model: Any) -> None:
+        """Let a fitted model remember names and colors of classes that the labels have."""
+
+    def save(
+        self, model: Any, found: Mapping[str, Any], progress: Progress, **more: Any
+    ) -> dict[str, Any]:
+        """Save the model if it was asked for; return the attributes that all outputs have."""
+        from daskclust.persistence.models import save
+
+        names = ("command", "version", "estimator", "configuration", "columns")
+        said = {name: found[name] for name in names if name in found}
+        attributes = {JOB: {"mark": self.mark, **said, **more}}
+        if "--model" in self.replace:
+            with progress.task("Model"):
+                replace = self.replace["--model"]
+                save(model, self.options.model, overwrite=replace, attributes=attributes)
+        return attributes
 
 
 #: Only one of these may be given: flags take the place of all that the file says.

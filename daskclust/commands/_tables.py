@@ -18,18 +18,17 @@ import numpy as np
 from daskclust.colors import Legend
 from daskclust.commands._cubes import as_names, local_name, paths_of
 from daskclust.commands._estimators import check_count, takes_labels
-from daskclust.commands._job import check_resumable, job_mark
+from daskclust.commands._job import Job, check_resumable, job_mark
 from daskclust.commands._plan import passes_of
 from daskclust.commands._written import (
-    add_noise,
-    agreements,
+    add_agreements,
+    add_classes,
     agreements_in,
     check_margin,
     check_outputs,
     check_report,
     job_of,
     margins,
-    places_of,
 )
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.opening import kind_of
@@ -37,7 +36,7 @@ from daskclust.engine import compute
 from daskclust.persistence.saveable import scene_of
 from daskclust.report.page import Report
 from daskclust.report.summary import legend_of
-from daskclust.storage.outputs import JOB, Group, Output
+from daskclust.storage.outputs import Group, Output
 from daskclust.storage.urls import redact
 
 #: Options that are about pixels, and their values where they are not given.
@@ -119,19 +118,13 @@ def _holds_table(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class TableJob:
-    options: argparse.Namespace
+class TableJob(Job):
     table: Any
-    plan: dict[str, Any]
-    pairs: dict[str, Any]
-    mark: str
-    replace: dict[str, bool]
 
     @property
     def places(self) -> dict[str, str]:
         """Outputs: scores and margins are columns of the first."""
-        found = places_of(self.options)
-        return {name: found[name] for name in ("output", "model", "report") if name in found}
+        return {k: v for k, v in super().places.items() if k in ("output", "model", "report")}
 
     @property
     def parts(self) -> int:
@@ -174,23 +167,13 @@ class TableJob:
             )
         return rows, labels
 
-    def name(self, model: Any) -> None:
-        """Names of classes are their labels."""
-
     def facts(self, command: str) -> dict[str, Any]:
         return {"rows": sum(self.table.lengths), "columns": list(self.table.columns)}
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
         """Write the model and the table with labels, and count the rows of each class."""
-        from daskclust.persistence.models import save
-
         options, legend = self.options, legend_of(model)
-        names = ("command", "version", "estimator", "configuration", "columns")
-        attributes = {JOB: {**{name: found[name] for name in names}, "mark": self.mark}}
-        if "--model" in self.replace:
-            with progress.task("Model"):
-                replace = self.replace["--model"]
-                save(model, options.model, overwrite=replace, attributes=attributes)
+        attributes = self.save(model, found, progress)
         if options.output is None and options.report is None and options.truth is None:
             return
         codes = legend.encode(labels)
@@ -213,18 +196,8 @@ class TableJob:
             for part in compute("the sizes of the classes", *parts):
                 for code, size in part.items():
                     counts[code] = counts.get(code, 0) + size
-            known = self._known_classes(model)
-            used = takes_labels(model)
-            agreement = agreements(known, codes, None, legend, are_used=used)
-            if "held_out" in found:
-                agreement.pop("agreement_with_labels", None)
-        found["sizes"] = [counts.get(code, 0) for code in legend.codes]
-        found["classes"] = [
-            {"code": code, "name": name, "rows": size}
-            for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
-        ]
-        add_noise(found, legend)
-        found.update(agreement)
+            add_classes(found, legend, [counts.get(code, 0) for code in legend.codes], "rows")
+            add_agreements(found, self._known_classes(model), codes, None, legend, model)
         if options.report is not None:
             self._write_report(model, legend, found, progress)
 
@@ -298,7 +271,7 @@ def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, 
         check_count(params, most, "rows")
     constrained = bool(pairs) or options.label_column is not None
     plan = _plan(table, passes_of(params, constrained=constrained))
-    return TableJob(options, table, plan, pairs, mark, replace)
+    return TableJob(options, plan, pairs, mark, replace, table)
 
 
 def open_table_to_predict(options: argparse.Namespace, model: Any) -> TableJob:
@@ -306,7 +279,7 @@ def open_table_to_predict(options: argparse.Namespace, model: Any) -> TableJob:
     table = table_for(options, model)
     mark = job_mark(options, model.get_params(deep=False), options.model)
     replace = _check_outputs(options, table, mark, {"--model": options.model})
-    return TableJob(options, table, _plan(table, {}), {}, mark, replace)
+    return TableJob(options, _plan(table, {}), {}, mark, replace, table)
 
 
 def table_for(options: argparse.Namespace, model: Any) -> Any:

@@ -7,8 +7,7 @@ import csv
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.colors import Legend, places_of_names
-from daskclust.commands._cubes import image_of
 from daskclust.commands._estimators import takes_labels
-from daskclust.commands.console import Progress
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, map_at
 from daskclust.persistence.saveable import class_names_of, name_classes
 from daskclust.report.page import Report
@@ -28,14 +25,10 @@ from daskclust.report.summary import (
     NothingInCommonError,
     agreement_of,
     compare_classes,
-    known_classes,
     legend_of,
     n_clusters_of,
-    pixels_and_areas,
-    summarize,
 )
-from daskclust.storage.outputs import JOB, Group, Output
-from daskclust.storage.seen import as_dask
+from daskclust.storage.outputs import Group, Output
 from daskclust.storage.stores import check_protocol, local_path
 from daskclust.storage.urls import redact
 
@@ -259,19 +252,6 @@ def check_smoothing(options: argparse.Namespace, model: Any) -> None:
         )
 
 
-def smooth_labels(
-    options: argparse.Namespace, cube: Any, model: Any, labels: Any, legend: Legend
-) -> Any:
-    """Return the values of the map, smoothed as asked; lazy.
-
-    Posteriors are those of the model's own classes, regions those of the map.
-    """
-    if options.smooth:
-        labels = cube.smooth(labels, model.predict_proba(cube), strength=options.smooth)
-    labels = legend.encode(labels)
-    return cube.smooth(labels, min_pixels=options.min_pixels) if options.min_pixels else labels
-
-
 _COLOR = re.compile(r"#[0-9a-f]{6}")
 
 
@@ -375,7 +355,8 @@ def numbers_of(model: Any) -> dict[str, Any]:
         for name in ("mixing_weights", "left_out_log_loss", "advice"):
             # No number where too few labels are given: JSON has no NaN.
             value = history[-1].get(name)
-            if value is not None and not (isinstance(value, dict) and _unknown(value)):
+            known = not isinstance(value, dict) or not np.isnan(list(value.values())).any()
+            if value is not None and known:
                 found[name] = value
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
@@ -386,43 +367,39 @@ def numbers_of(model: Any) -> dict[str, Any]:
     return found
 
 
-def _unknown(values: Mapping[str, float]) -> bool:
-    return any(np.isnan(value) for value in values.values())
-
-
-def agreements(
+def add_agreements(
+    found: dict[str, Any],
     maps: Mapping[str, tuple[Any, Any]],
-    found: da.Array,
+    image: da.Array,
     grid: Any,
     legend: Legend,
-    *,
-    are_used: bool,
-) -> dict[str, Any]:
+    model: Any,
+) -> None:
     """Compare labels with the known classes.
 
     `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
-    what tells their names. Where `are_used`, the fit used the partial labels: these rows are no
-    test of it. With a `grid`, all are images of it.
+    what tells their names. Rows whose labels the fit used are no test of it. With a `grid`, all are
+    images of it.
     """
-    scores: dict[str, Any] = {}
     used = None
     for name in ("labels", "truth"):
         if name not in maps:
             continue
         known, opened = maps[name]
         if name == "labels":
-            used = known if are_used else None
+            used = known if takes_labels(model) else None
+            if "held_out" in found:  # told in its place
+                continue
         elif used is not None:
             known = da.where(used >= 0, -1, known)
         try:
-            compared = agreement_of(found, known, grid)
+            compared = agreement_of(image, known, grid)
         except NothingInCommonError:
             # Everything known was told to the fit, or lies where there are no data.
             continue
         compare_classes(compared, legend, opened)
-        compared["used_by_fit"] = name == "labels" and are_used
-        scores[f"agreement_with_{name}"] = compared
-    return scores
+        compared["used_by_fit"] = name == "labels" and used is not None
+        found[f"agreement_with_{name}"] = compared
 
 
 def agreements_in(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -566,166 +543,17 @@ def fit_as_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_outputs(
-    options: argparse.Namespace,
-    job: Any,
-    model: Any,
-    labels: Any,
-    found: dict[str, Any],
-    progress: Progress,
+def add_classes(
+    found: dict[str, Any], legend: Legend, sizes: Sequence[int], unit: str, **more: Any
 ) -> None:
-    """Write the outputs that were asked for, and add the sizes of the label map to the results.
-
-    The model is saved if it is among the outputs of `job`. `labels` are those of the pixels, as the
-    model gives them.
-    """
-    from daskclust.persistence.models import save
-
-    cube = job.cube
-    legend = legend_of(model)
-    stored = {
-        "mark": job.mark,
-        **{key: found[key] for key in ("command", "version", "estimator", "configuration")},
-    }
-    if found["command"] == "predict":
-        # By which maps of one model are known to be such.
-        stored["model_mark"] = job_of(options.model).get("mark")
-    if "--model" in job.replace:
-        with progress.task("Model"):
-            save(model, options.model, overwrite=job.replace["--model"], attributes={JOB: stored})
-    as_found, labels = labels, smooth_labels(options, cube, model, labels, legend)
-    if options.output is None:
-        image = cube.to_map(labels)
-    else:
-        image = _write_map(options, cube, labels, legend, stored, job.replace, progress)
-    uncertainty = None
-    if options.uncertainty is not None:
-        uncertainty = _write_uncertainty(options, cube, model, stored, job.replace, progress)
-    if options.score is not None:
-        _write_score(options, cube, model, stored, job.replace, progress)
-    if options.output is None and options.report is None and not job.maps:
-        return
-    with progress.task("Summary"):
-        summary = summarize(image, legend.codes, values=uncertainty, cube=cube)
-        if options.smooth or options.min_pixels:
-            before = cube.to_map(legend.encode(as_found))
-            counted = pixels_and_areas(before, legend.codes, cube)
-            summary = replace(summary, before=counted)
-        add_classes(found, legend, summary)
-        known = {
-            name: (known_classes(opened, options.unlabeled), opened)
-            for name, opened in job.maps.items()
-        }
-        are_used = takes_labels(model)
-        found.update(agreements(known, image, cube.blocks, legend, are_used=are_used))
-        if "held_out" in found:
-            found.pop("agreement_with_labels", None)
-    if options.report is not None:
-        from daskclust.explain import profiles as profiles_of
-        from daskclust.report import write_report
-
-        with progress.task("Profiles"):
-            profiles = profiles_of(None, cube, labels)
-        names = [legend.by_code[code] for code in profiles.labels.tolist()]
-        profiles = replace(profiles, names=names)
-        with progress.task("Report"):
-            write_report(
-                options.report,
-                cube=cube,
-                model=model,
-                legend=legend,
-                title=options.title,
-                configuration=found["configuration"],
-                summary=summary,
-                uncertainty_is=margin_kind(model),
-                agreement=agreements_in(found),
-                profiles=profiles,
-                held_out=found.get("held_out"),
-                overwrite=job.replace["--report"],
-                job=job.mark,
-            )
-
-
-def _write_map(
-    options: argparse.Namespace,
-    cube: Any,
-    labels: Any,
-    legend: Legend,
-    stored: dict[str, Any],
-    replace: dict[str, bool],
-    progress: Progress,
-) -> da.Array:
-    """Write the label map, and return it as it was written: lazy, -1 for none."""
-    with progress.task("Label map"):
-        written = cube.write_labels(
-            labels,
-            options.output,
-            overwrite=replace["--output"],
-            class_names=legend.by_code,
-            class_colors=legend.color_by_code,
-            attributes={JOB: stored},
-        )
-    image: da.Array = image_of(cube, written)
-    return image
-
-
-def _write_uncertainty(
-    options: argparse.Namespace,
-    cube: Any,
-    model: Any,
-    stored: dict[str, Any],
-    replace: dict[str, bool],
-    progress: Progress,
-) -> da.Array:
-    """Write the map of margins, and return it as it was written: lazy, NaN for none."""
-    with progress.task("Uncertainty"):
-        written = cube.write_map(
-            margins(model, cube),
-            options.uncertainty,
-            overwrite=replace["--uncertainty"],
-            attributes={JOB: stored, "long_name": "margin", "description": margin_kind(model)},
-        )
-    if not isinstance(written, Path):
-        return as_dask(written["values"])
-    return da.asarray(cube.open_map("the map written", written).values)
-
-
-def _write_score(
-    options: argparse.Namespace,
-    cube: Any,
-    model: Any,
-    stored: dict[str, Any],
-    replace: dict[str, bool],
-    progress: Progress,
-) -> None:
-    meaning = (type(model).score_samples.__doc__ or "").partition("\n")[0]
-    with progress.task("Score"):
-        cube.write_map(
-            model.score_samples(cube),
-            options.score,
-            overwrite=replace["--score"],
-            attributes={JOB: stored, "long_name": "score", "description": meaning},
-        )
-
-
-def add_classes(found: dict[str, Any], legend: Legend, summary: Any) -> None:
-    found["sizes"] = summary.sizes.tolist()
+    """Tell the size of each class in a unit, and what is known `more`; and how much is noise."""
+    found["sizes"] = [int(size) for size in sizes]
     found["classes"] = [
-        {"code": code, "name": name, "pixels": size}
+        {"code": code, "name": name, unit: size}
         for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
     ]
-    before, areas_before = summary.before or ((), None)
-    for key, values in (
-        ("square_meters", summary.square_meters),
-        ("pixels_before_smoothing", list(map(int, before))),
-        ("square_meters_before_smoothing", areas_before),
-    ):
-        for item, value in zip(found["classes"], values or (), strict=False):
+    for key, values in more.items():
+        for item, value in zip(found["classes"], () if values is None else values, strict=False):
             item[key] = value
-    add_noise(found, legend)
-
-
-def add_noise(found: dict[str, Any], legend: Legend) -> None:
-    """Tell how many are of no cluster, where there may be any."""
     if legend.noise is not None:
         found["noise"] = found["sizes"][legend.codes.index(legend.noise)]

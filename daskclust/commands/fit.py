@@ -6,15 +6,20 @@ import argparse
 import inspect
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 
+from daskclust.colors import Legend
 from daskclust.commands._cubes import (
     add_cube_arguments,
     add_known_classes,
     check_named,
+    image_of,
     open_cube_of,
     open_sources,
     paths_of,
@@ -27,6 +32,7 @@ from daskclust.commands._estimators import (
     takes_labels,
 )
 from daskclust.commands._job import (
+    Job,
     add_hold_out_arguments,
     add_job_arguments,
     check_hold_out,
@@ -39,21 +45,33 @@ from daskclust.commands._job import (
 from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_fit
 from daskclust.commands._written import (
+    add_agreements,
+    add_classes,
     add_output_arguments,
+    agreements_in,
     check_margin,
     check_outputs,
     check_report,
     check_smoothing,
     fit_as_text,
+    job_of,
+    margin_kind,
+    margins,
     outputs_of,
-    places_of,
     read_class_colors,
-    write_outputs,
 )
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.cube.formats.vector import check_codes
 from daskclust.cube.pixels import places_of_rows
 from daskclust.persistence.saveable import clusters_are_classes, name_classes
+from daskclust.report.summary import (
+    MapSummary,
+    known_classes,
+    legend_of,
+    pixels_and_areas,
+    summarize,
+)
+from daskclust.storage.seen import as_dask
 
 _EXAMPLES = """examples:
   daskclust fit scene.tif --n-clusters 6 --output map.tif --report report.html
@@ -143,22 +161,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class CubeJob:
-    """A fit or prediction of a cube, opened and checked: nothing is found out later."""
-
-    options: argparse.Namespace
+class CubeJob(Job):
     cube: Any
-    plan: dict[str, Any]
-    pairs: dict[str, Any]
-    #: ``labels`` and ``truth``, if given.
+    #: Opened ``labels`` and ``truth``, as far as they were given.
     maps: dict[str, Any]
-    mark: str
-    #: For each output whether it may be replaced.
-    replace: dict[str, bool]
-
-    @property
-    def places(self) -> dict[str, str]:
-        return places_of(self.options)
+    #: Colors by name of the class, in the place of those of the labels.
+    colors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parts(self) -> int:
@@ -214,9 +222,121 @@ class CubeJob:
         given = self.maps.get("labels")
         if given is not None and not given.by_name and clusters_are_classes(model):
             name_classes(model, given.meanings, given.colors)
+        if self.colors:
+            known = legend_of(model).by_code.items()
+            colors = {c: self.colors.get(name) or self.colors.get(str(c)) for c, name in known}
+            name_classes(model, None, {code: color for code, color in colors.items() if color})
 
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
-        write_outputs(self.options, self, model, labels, found, progress)
+        """Write what was asked for, and add the sizes of the classes to the results."""
+        options, cube, legend = self.options, self.cube, legend_of(model)
+        # By which maps of one model are known to be such.
+        predicted = found["command"] == "predict"
+        more = {"model_mark": job_of(options.model).get("mark")} if predicted else {}
+        said = self.save(model, found, progress, **more)
+        as_found, labels = labels, self._smoothed(model, labels, legend)
+        if options.output is None:
+            image = cube.to_map(labels)
+        else:
+            with progress.task("Label map"):
+                written = cube.write_labels(
+                    labels,
+                    options.output,
+                    overwrite=self.replace["--output"],
+                    class_names=legend.by_code,
+                    class_colors=legend.color_by_code,
+                    attributes=said,
+                )
+            image = image_of(cube, written)
+        uncertainty = None
+        if options.uncertainty is not None:
+            with progress.task("Uncertainty"):
+                written = cube.write_map(
+                    margins(model, cube),
+                    options.uncertainty,
+                    overwrite=self.replace["--uncertainty"],
+                    attributes={**said, "long_name": "margin", "description": margin_kind(model)},
+                )
+            is_file = isinstance(written, Path)
+            opened = cube.open_map("the map written", written).values if is_file else None
+            uncertainty = as_dask(written["values"]) if opened is None else da.asarray(opened)
+        if options.score is not None:
+            meaning = (type(model).score_samples.__doc__ or "").partition("\n")[0]
+            with progress.task("Score"):
+                cube.write_map(
+                    model.score_samples(cube),
+                    options.score,
+                    overwrite=self.replace["--score"],
+                    attributes={**said, "long_name": "score", "description": meaning},
+                )
+        if options.output is None and options.report is None and not self.maps:
+            return
+        with progress.task("Summary"):
+            summary = summarize(image, legend.codes, values=uncertainty, cube=cube)
+            if options.smooth or options.min_pixels:
+                before = cube.to_map(legend.encode(as_found))
+                counted = pixels_and_areas(before, legend.codes, cube)
+                summary = replace(summary, before=counted)
+            pixels, areas = summary.before or (None, None)
+            add_classes(
+                found,
+                legend,
+                summary.sizes.tolist(),
+                "pixels",
+                square_meters=summary.square_meters,
+                pixels_before_smoothing=None if pixels is None else pixels.tolist(),
+                square_meters_before_smoothing=areas,
+            )
+            known = {
+                name: (known_classes(opened, options.unlabeled), opened)
+                for name, opened in self.maps.items()
+            }
+            add_agreements(found, known, image, cube.blocks, legend, model)
+        if options.report is not None:
+            self._write_report(model, labels, found, legend, summary, progress)
+
+    def _smoothed(self, model: Any, labels: Any, legend: Legend) -> Any:
+        """Return the values of the map, smoothed as asked; lazy.
+
+        Posteriors are those of the model's own classes, regions those of the map.
+        """
+        strength, least = self.options.smooth, self.options.min_pixels
+        if strength:
+            labels = self.cube.smooth(labels, model.predict_proba(self.cube), strength=strength)
+        labels = legend.encode(labels)
+        return self.cube.smooth(labels, min_pixels=least) if least else labels
+
+    def _write_report(
+        self,
+        model: Any,
+        labels: Any,
+        found: dict[str, Any],
+        legend: Legend,
+        summary: MapSummary,
+        progress: Progress,
+    ) -> None:
+        from daskclust.explain import profiles as profiles_of
+        from daskclust.report import write_report
+
+        with progress.task("Profiles"):
+            profiles = profiles_of(None, self.cube, labels)
+        names = [legend.by_code[code] for code in profiles.labels.tolist()]
+        with progress.task("Report"):
+            write_report(
+                self.options.report,
+                cube=self.cube,
+                model=model,
+                legend=legend,
+                title=self.options.title,
+                configuration=found["configuration"],
+                summary=summary,
+                uncertainty_is=margin_kind(model),
+                agreement=agreements_in(found),
+                profiles=replace(profiles, names=names),
+                held_out=found.get("held_out"),
+                overwrite=self.replace["--report"],
+                job=self.mark,
+            )
 
 
 def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
@@ -224,7 +344,7 @@ def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
     params = model.get_params(deep=False)
     check_named(options, "labels", "truth")
     mark = job_mark(options, params)
-    replace = _check_outputs(options, mark)
+    may_replace = _check_outputs(options, mark)
     check_resumable(options, mark)
     pairs = _pairs_of(options, model)
     cube = open_cube_of(options)
@@ -234,7 +354,7 @@ def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
     maps = open_maps(options, cube, "labels", "truth")
     constrained = takes_labels(model) and bool(pairs or "labels" in maps)
     plan = make_plan(cube, options, params, constrained=constrained)
-    return CubeJob(options, cube, plan, pairs, maps, mark, replace)
+    return CubeJob(options, plan, pairs, mark, may_replace, cube, maps)
 
 
 def open_maps(options: argparse.Namespace, cube: Any, *names: str) -> dict[str, Any]:

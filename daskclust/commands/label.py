@@ -7,7 +7,7 @@ import importlib.util
 import time
 import webbrowser
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,10 @@ from daskclust.commands._written import (
     check_writable,
     outputs_of,
     places_of,
-    write_outputs,
 )
 from daskclust.commands.console import Parser, Progress, add_cluster_arguments, open_client, seed
-from daskclust.commands.fit import CubeJob, open_job
 from daskclust.commands.fit import add_command as add_fit
-from daskclust.persistence.saveable import name_classes
-from daskclust.report.summary import legend_of
+from daskclust.commands.fit import open_job
 from daskclust.storage.stores import local_path
 from daskclust.storage.urls import redact
 
@@ -169,9 +166,8 @@ def _run(options: argparse.Namespace) -> int:
         # As it would be without --overwrite, but for what this page has written itself.
         saving.overwrite = True
         model = make_estimator(saving)
-        plain = open_job(saving, model)
-        facts = {one.name: getattr(plain, one.name) for one in fields(plain)}
-        job = _Job(**facts, colors={one.name: one.color for one in session.classes})
+        colors = {one.name: one.color for one in session.classes}
+        job = replace(open_job(saving, model), colors=colors)
         fit_by(client, saving, model, job, progress, time.perf_counter())
         return places_of(saving)
 
@@ -193,20 +189,6 @@ def _run(options: argparse.Namespace) -> int:
         )
         page.run(lambda page: _prepare(page, cube, options.seed))
     return 0
-
-
-@dataclass(frozen=True)
-class _Job(CubeJob):
-    """A fit whose map has the colors of the page."""
-
-    colors: dict[str, str] = field(default_factory=dict)
-
-    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
-        known = legend_of(model).by_code
-        colors = {code: self.colors.get(name) for code, name in known.items()}
-        colors = {code: color or self.colors.get(str(code)) for code, color in colors.items()}
-        name_classes(model, None, {code: color for code, color in colors.items() if color})
-        write_outputs(self.options, self, model, labels, found, progress)
 
 
 def _prepare(page: Any, cube: Any, number: int) -> Any:

@@ -119,7 +119,7 @@ def _open(options: argparse.Namespace, model: Any) -> CubeJob:
         )
     maps = open_maps(options, cube, "truth")
     plan = make_plan(cube, options, None, constrained=False)
-    return CubeJob(options, cube, plan, {}, maps, mark, replace)
+    return CubeJob(options, plan, {}, mark, replace, cube, maps)
 
 
 def _as_text(found: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ import daskclust
 from daskclust import cli
 from daskclust.colors import Legend
 from daskclust.commands._written import add_classes, fit_as_text, margin_kind, margins
-from daskclust.report.summary import MapSummary, legend_of
+from daskclust.report.summary import legend_of
 
 #: Classes as people have them: no ranks, and names with blanks.
 CODES, NAMES = (3, 11, 12), ("winter wheat", "maize", "open water")
@@ -302,7 +302,7 @@ def test_rows_of_noise_are_not_clustered() -> None:
         "estimator": "HDBSCAN", "n_clusters": 1, "n_iter": 0, "seconds": 1.0, "outputs": {},
         "pixels": {"valid": 100, "masked": 20},
     }  # fmt: skip
-    add_classes(found, legend, MapSummary(np.array([60, 40]), np.empty((0, 0)), 1))
+    add_classes(found, legend, [60, 40], "pixels")
     lines = fit_as_text(found).splitlines()
     assert lines[:2] == [
         "Pixels    60 clustered, 40 noise, 20 masked",
