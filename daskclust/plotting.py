@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,8 @@ def draw_label_map(
         labels = _renumbered(labels, np.asarray(like))
     count = max(1, int(labels.max()) + 1, n_labels or 0)
     image = draw_codes(ax, labels, [NODATA_COLOR, *label_colors(count)], first=-1)
-    _frame(ax, title)
+    ax.set(xticks=[], yticks=[])
+    _finish(ax, title, ())
     return image
 
 
@@ -174,10 +175,8 @@ def draw_bands(
     ax.set_ylim(0, 1.12 * max(w.max(), 1e-12))
     ax.set_xlabel("feature" if wavelengths is None else "wavelength (nm)")
     ax.set_ylabel("feature weight")
-    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1), fontsize="small")
-    if title is not None:
-        ax.set_title(title, loc="left", fontsize="medium")
+    _finish(ax, title)
 
 
 def _with_gaps(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
@@ -230,7 +229,7 @@ def draw_spectra(
     ax.set_xlim(x.min(), x.max() if len(x) > 1 else x.min() + 1)
     ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
     ax.set_ylabel("value")
-    _open_frame(ax, title)
+    _finish(ax, title)
     if len(values) <= 2 * N_DISTINCT:
         ax.legend(
             frameon=False,
@@ -266,7 +265,7 @@ def draw_sizes(
     ax.invert_yaxis()
     ax.margins(x=0.15)
     ax.set_xlabel("pixels")
-    _open_frame(ax, title)
+    _finish(ax, title)
 
 
 def draw_history(
@@ -303,7 +302,7 @@ def draw_history(
     ax.set_xlabel("iteration")
     ax.set_ylabel("objective")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    _open_frame(ax, title)
+    _finish(ax, title)
 
 
 def draw_seconds(
@@ -323,7 +322,7 @@ def draw_seconds(
     ax.set_xlabel("iteration")
     ax.set_ylabel("seconds")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    _open_frame(ax, title)
+    _finish(ax, title)
 
 
 def draw_confusion(
@@ -358,23 +357,13 @@ def draw_confusion(
     if shares.size <= 400:
         for (i, j), share in np.ndenumerate(shares):
             if share >= 0.005:
-                ax.text(
-                    j,
-                    i,
-                    f"{share:.0%}",
-                    ha="center",
-                    va="center",
-                    fontsize="small",
-                    color="white" if share > 0.55 else "#333333",
-                )
+                _write_cell(ax, j, i, f"{share:.0%}", is_dark=share > 0.55)
     ax.set_xticks(range(len(order)), [_plain(clusters[j]) for j in order])
     ax.set_yticks(range(len(classes)), [_plain(name) for name in classes])
     ax.set_xlabel("cluster")
     ax.set_ylabel("class")
     ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    if title is not None:
-        ax.set_title(title, loc="left", fontsize="medium")
+    _finish(ax, title, ax.spines)
 
 
 def draw_profiles(
@@ -401,15 +390,8 @@ def draw_profiles(
     if table.size <= 400:
         for (j, i), value in np.ndenumerate(table):
             if np.isfinite(value):
-                ax.text(
-                    i,
-                    j,
-                    f"{value:.1f}".replace("-0.0", "0.0"),
-                    ha="center",
-                    va="center",
-                    fontsize="x-small",
-                    color="white" if abs(value) > 2 else "#333333",
-                )
+                text = f"{value:.1f}".replace("-0.0", "0.0")
+                _write_cell(ax, i, j, text, is_dark=abs(value) > 2, fontsize="x-small")
     long = max(len(name) for name in clusters) > 4
     ax.set_xticks(
         range(len(clusters)),
@@ -420,9 +402,14 @@ def draw_profiles(
     ax.set_yticks(range(len(features)), [_plain(name) for name in features])
     ax.set_xlabel("cluster")
     ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    if title is not None:
-        ax.set_title(title, loc="left", fontsize="medium")
+    _finish(ax, title, ax.spines)
+
+
+def _write_cell(
+    ax: Any, x: int, y: int, text: str, *, is_dark: bool, fontsize: str = "small"
+) -> None:
+    color = "white" if is_dark else "#333333"
+    ax.text(x, y, text, ha="center", va="center", fontsize=fontsize, color=color)
 
 
 def _plain(name: object) -> str:
@@ -442,15 +429,10 @@ def _runs(mask: Bools) -> list[tuple[int, int]]:
     return [(int(a), int(b) - 1) for a, b in edges.reshape(-1, 2)]
 
 
-def _open_frame(ax: Any, title: str | None) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    if title is not None:
-        ax.set_title(title, loc="left", fontsize="medium")
-
-
-def _frame(ax: Any, title: str | None) -> None:
-    ax.set_xticks([])
-    ax.set_yticks([])
+def _finish(ax: Any, title: str | None, hidden: Iterable[str] = ("top", "right")) -> None:
+    """Hide some of the frame, and give the picture its title."""
+    for side in hidden:
+        ax.spines[side].set_visible(False)
     if title is not None:
         ax.set_title(title, loc="left", fontsize="medium")
 
@@ -557,7 +539,7 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     ax.set_xlabel("rows")
     ax.set_ylabel("height")
     ax.set_ylim(bottom=0.0)
-    _open_frame(ax, title)
+    _finish(ax, title)
     return ax
 
 
@@ -626,7 +608,7 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
     ax.set_ylim(top, 0.0)
     ax.set_xlabel("rows")
     ax.set_ylabel("density (1 / distance)")
-    _open_frame(ax, title)
+    _finish(ax, title)
     return ax
 
 

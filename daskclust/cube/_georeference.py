@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -79,17 +80,15 @@ class Georeference:
         attributes = georeference(array.attrs)
         if group is None:
             return cls(attributes)
-        mapping = attributes.get("grid_mapping")
-        coordinates = {}
-        for name in sorted({*names, *([mapping] if isinstance(mapping, str) else [])}):
-            found = array_of(group, name)
-            if found is None or found.ndim > 1:
-                continue
-            # Coordinates of text cannot be positions.
-            if found.ndim and found.dtype.kind not in "iuf":
-                continue
-            kept = {k: v for k, v in found.attrs.items() if k != "_ARRAY_DIMENSIONS"}
-            coordinates[name] = Coordinate((name,) if found.ndim else (), found, kept)
+        found = _positions(names, attributes.get("grid_mapping"), lambda key: array_of(group, key))
+        coordinates = {
+            name: Coordinate(
+                (name,) if item.ndim else (),
+                item,
+                {k: v for k, v in item.attrs.items() if k != "_ARRAY_DIMENSIONS"},
+            )
+            for name, item in found.items()
+        }
         return cls(attributes, georeference(group.attrs), coordinates)
 
     @classmethod
@@ -107,15 +106,11 @@ class Georeference:
                 array = array.assign_coords({mapping: beside})
         if isinstance(mapping, str):
             attributes["grid_mapping"] = mapping
-        coordinates = {}
-        for name in sorted({*names, *([mapping] if isinstance(mapping, str) else [])}):
-            if name not in array.coords or array.coords[name].ndim > 1:
-                continue
-            found = array.coords[name]
-            if found.ndim and found.dtype.kind not in "iuf":
-                continue
-            values = np.asarray(found.values)
-            coordinates[name] = Coordinate(tuple(map(str, found.dims)), values, dict(found.attrs))
+        found = _positions(names, mapping, array.coords.get)
+        coordinates = {
+            name: Coordinate(tuple(map(str, item.dims)), np.asarray(item.values), dict(item.attrs))
+            for name, item in found.items()
+        }
         return cls(attributes, {}, coordinates)
 
     def differences(self, other: Georeference, whose: str = "the cube's") -> list[str]:
@@ -133,9 +128,10 @@ class Georeference:
         key = next((k for k in _SYSTEMS if k in mine and k in theirs), "")
         one, two = (mine[key], theirs[key]) if key else (self.crs_text(), other.crs_text())
         if None not in (one, two) and not _same_text(one, two):
+            left, right = known_system(one), known_system(two)
+            is_known = left is not None and right is not None
             # Without pyproj, other ways of saying may say the same.
-            same = _same_system(one, two)
-            if same is False or (same is None and key):
+            if not left.equals(right, ignore_axis_order=True) if is_known else key:
                 names = [system_name(text) for text in (two, one)]
                 if names[0] == names[1]:  # the difference is in what the names leave out
                     names = [_short(two), _short(one)]
@@ -174,6 +170,17 @@ class Georeference:
         return facts
 
 
+def _positions(names: tuple[str, str], mapping: Any, find: Callable[[str], Any]) -> dict[str, Any]:
+    """Find coordinates that can be positions, which text cannot, and the grid mapping."""
+    wanted = {*names, mapping} if isinstance(mapping, str) else {*names}
+    found = {key: find(key) for key in sorted(wanted)}
+    return {
+        key: item
+        for key, item in found.items()
+        if item is not None and (item.ndim == 0 or (item.ndim == 1 and item.dtype.kind in "iuf"))
+    }
+
+
 def _demoted(array: Any, others: Mapping[str, Any] | None, mapping: Any) -> Any:
     """Find the grid mapping among the coordinates, and the variables beside an array."""
     known = {**dict(array.coords), **dict(others or {})}
@@ -191,25 +198,12 @@ NOWHERE = Georeference()
 
 def system_name(system: Any) -> str:
     """Name and EPSG code of a coordinate system, from anything that pyproj reads."""
-    text = json.dumps(system) if isinstance(system, Mapping) else str(system)
-    try:
-        from pyproj import CRS
-        from pyproj.exceptions import CRSError
-    except ImportError:
-        return text[:60]
-    try:
-        found = CRS.from_user_input(system)
-    except CRSError:
-        return f"unknown: {text[:60]}"
+    found = known_system(system)
+    if found is None:
+        text = json.dumps(system) if isinstance(system, Mapping) else str(system)
+        return f"{'unknown: ' if find_spec('pyproj') else ''}{text[:60]}"
     code = found.to_epsg()
     return str(found.name) if code is None else f"{found.name} (EPSG:{code})"
-
-
-def _same_system(one: Any, other: Any) -> bool | None:
-    left, right = known_system(one), known_system(other)
-    if left is None or right is None:
-        return None
-    return bool(left.equals(right, ignore_axis_order=True))
 
 
 def known_system(system: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,18 @@ from numpy.typing import NDArray
 
 from daskclust.colors import Legend
 from daskclust.cube import _blocks
-from daskclust.cube._georeference import IDENTITY, Coordinate, Georeference, PixelGrid, pixel_grid
+from daskclust.cube._georeference import (
+    IDENTITY,
+    Coordinate,
+    PixelGrid,
+    known_system,
+    pixel_grid,
+)
 from daskclust.cube._metadata import Names, as_names, flags, label_dtype
 from daskclust.cube.formats.geotiff import LABEL_MAP, VALUE_MAP, GeoTiff, map_at, write_cog
 from daskclust.cube.formats.vector import check_codes
 from daskclust.engine import compute
-from daskclust.storage.outputs import check_written, new_group
+from daskclust.storage.outputs import Output, check_written, new_group
 from daskclust.storage.seen import StoredArray, values_of
 from daskclust.storage.stores import local_path, open_store
 from daskclust.storage.urls import redact, redact_all
@@ -30,19 +38,25 @@ _LEVEL = 4
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
 
 
-def new_image(
-    group: zarr.Group,
+@contextmanager
+def _new_map(
+    output: Output,
     name: str,
-    place: Georeference,
-    names: tuple[str, str],
+    like: Any,
     *,
     shape: tuple[int, ...],
     chunks: tuple[int, ...],
     dtype: np.dtype[Any],
     fill_value: float,
-    attributes: Mapping[str, Any],
-) -> zarr.Array:
-    """Create an empty image, (y, x) or (band, y, x), and its coordinates in a Zarr group."""
+    said: Mapping[str, Any],
+    attributes: Mapping[str, Any] | None,
+) -> Iterator[zarr.Array]:
+    """Create a Zarr group with an empty image, (y, x) or (band, y, x), that lies as `like` does.
+
+    `said` are attributes of the image, `attributes` those of the group. The group is there when all
+    blocks of the image have been written inside the context.
+    """
+    place, names = like.georeference, like.dimension_names
     coordinates = dict(place.coordinates)
     grid = pixel_grid(place, shape[-2:], names)
     a, b, left, d, e, top = grid.transform
@@ -53,25 +67,41 @@ def new_image(
         ):
             centers = first + (np.arange(size) + 0.5) * step
             coordinates[axis] = Coordinate((axis,), centers)
-    group.attrs.update(place.group_attributes)
-    for key, found in coordinates.items():
-        _write_coordinate(group, key, found)
-    return group.create_array(
-        name,
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype,
-        compressors=Zlib(level=_LEVEL),
-        fill_value=fill_value,
-        # So that a block that is not there is a block that was not written.
-        config={"write_empty_chunks": True},
-        attributes={
-            _DIMENSIONS: list(names if len(shape) == 2 else ("band", *names)),
-            **attributes,
-            **place.attributes,
-            **_system(grid.crs),
-        },
-    )
+    with new_group(
+        output.place,
+        kind=output.kind,
+        overwrite=output.overwrite,
+        consolidated=True,
+        zarr_format=2,
+    ) as group:
+        group.attrs.update(place.group_attributes)
+        for key, found in coordinates.items():
+            _write_coordinate(group, key, found)
+        image = group.create_array(
+            name,
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            compressors=Zlib(level=_LEVEL),
+            fill_value=fill_value,
+            # So that a block that is not there is a block that was not written.
+            config={"write_empty_chunks": True},
+            attributes={
+                _DIMENSIONS: list(names if len(shape) == 2 else ("band", *names)),
+                **said,
+                **place.attributes,
+                **_system(grid.crs),
+            },
+        )
+        group.attrs.update(redact_all(attributes or {}))
+        yield image
+        check_written(image)
+
+
+def _store(image: da.Array, target: zarr.Array) -> None:
+    """Write a lazy image whose chunks are those of the target, by one task a block."""
+    stored = da.store(image, StoredArray(target), lock=False, compute=False)  # type: ignore[arg-type]
+    compute("the writing of the map", stored)
 
 
 def _write_coordinate(group: zarr.Group, name: str, found: Coordinate) -> None:
@@ -95,15 +125,10 @@ def _system(crs: str | None) -> dict[str, Any]:
     """Return the coordinate system as GDAL writes it: the same in several ways."""
     if crs is None:
         return {}
-    try:
-        from pyproj import CRS
-        from pyproj.exceptions import CRSError
-    except ImportError:
-        return {"_CRS": {"wkt": crs}} if "[" in crs and "{" not in crs else {}
-    try:
-        known = CRS.from_user_input(crs)
-    except CRSError:
-        return {}
+    known = known_system(crs)
+    if known is None:
+        is_wkt = "[" in crs and "{" not in crs and find_spec("pyproj") is None
+        return {"_CRS": {"wkt": crs}} if is_wkt else {}
     said: dict[str, Any] = {"wkt": known.to_wkt(), "projjson": json.loads(known.to_json())}
     code = known.to_epsg()
     if code is not None:
@@ -149,22 +174,17 @@ def write_labels(
     _check_target(cube, store)
     ends = [1 + code for code in (*named, largest) if code is not None]
     ends += [] if n_clusters is None else [n_clusters]
-    known = max(ends, default=None)
-    with new_group(
-        store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
-    ) as group:
-        target = new_image(
-            group,
-            "labels",
-            cube.georeference,
-            cube.dimension_names,
-            shape=cube.blocks.shape,
-            chunks=cube.blocks.block,
-            dtype=label_dtype(aligned.dtype, known),
-            fill_value=-1,
-            attributes={"long_name": "cluster"},
-        )
-        group.attrs.update(redact_all(attributes or {}))
+    with _new_map(
+        output,
+        "labels",
+        cube,
+        shape=cube.blocks.shape,
+        chunks=cube.blocks.block,
+        dtype=label_dtype(aligned.dtype, max(ends, default=None)),
+        fill_value=-1,
+        said={"long_name": "cluster"},
+        attributes=attributes,
+    ) as target:
         written = cube._per_block(
             _blocks.write_block,
             aligned,
@@ -175,7 +195,6 @@ def write_labels(
         )
         (found,) = compute("the writing of the label map", written)
         cube._check_unchanged()
-        check_written(target)
         present = (int(code) for codes in found for code in codes)
         codes = sorted({*named, *range(n_clusters or 0), *present})
         target.attrs.update({"_FillValue": -1, **flags(codes, named, class_colors)})
@@ -185,12 +204,7 @@ def write_labels(
 def write_map(
     label_map: Any, store: Any, *, overwrite: bool, attributes: Mapping[str, Any] | None = None
 ) -> Any:
-    """Write a label map all of whose codes have names, as :meth:`daskclust.Cube.write_labels` does.
-
-    Returns
-    -------
-    Path or zarr.Group
-    """
+    """Write a map all of whose codes have names; see :meth:`daskclust.cube.LabelMap.write`."""
     names, colors = label_map.names, label_map.colors
     check_codes(names)
     output = map_at(store, LABEL_MAP, overwrite=overwrite)
@@ -200,25 +214,18 @@ def write_map(
             label_map.values, label_map.grid, output, None, names, colors, attributes, None
         )
     chunks = tuple(max(sizes) for sizes in label_map.values.chunks)
-    with new_group(
-        store, kind=LABEL_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
-    ) as group:
-        target = new_image(
-            group,
-            "labels",
-            label_map.georeference,
-            label_map.dimension_names,
-            shape=label_map.shape,
-            chunks=chunks,
-            dtype=label_dtype(label_map.values.dtype, 1 + max(names)),
-            fill_value=-1,
-            attributes={"_FillValue": -1, **flags(names, names, colors)},
-        )
-        group.attrs.update(redact_all(attributes or {}))
-        image = label_map.values.rechunk(chunks)
-        stored = da.store(image, StoredArray(target), lock=False, compute=False)  # type: ignore[arg-type]
-        compute("the writing of the map", stored)
-        check_written(target)
+    with _new_map(
+        output,
+        "labels",
+        label_map,
+        shape=label_map.shape,
+        chunks=chunks,
+        dtype=label_dtype(label_map.values.dtype, 1 + max(names)),
+        fill_value=-1,
+        said={"_FillValue": -1, **flags(names, names, colors)},
+        attributes=attributes,
+    ) as target:
+        _store(label_map.values.rechunk(chunks), target)
     return open_store(store)
 
 
@@ -321,31 +328,18 @@ def write_values(
             check=cube._check_unchanged,
         )
     _check_target(cube, store)
-    with new_group(
-        store, kind=VALUE_MAP, overwrite=overwrite, consolidated=True, zarr_format=2
-    ) as group:
-        target = new_image(
-            group,
-            "values",
-            cube.georeference,
-            cube.dimension_names,
-            shape=image.shape,
-            chunks=tuple(max(sizes) for sizes in image.chunks),
-            dtype=image.dtype,
-            fill_value=np.nan,
-            attributes={},
-        )
-        if names is not None:
-            target.attrs["band_names"] = list(names)
-        group.attrs.update(redact_all(attributes or {}))
-        stored = da.store(
-            image,
-            StoredArray(target),  # type: ignore[arg-type]
-            lock=False,
-            compute=False,
-        )
-        compute("the writing of the map", stored)
-        check_written(target)
+    with _new_map(
+        output,
+        "values",
+        cube,
+        shape=image.shape,
+        chunks=tuple(max(sizes) for sizes in image.chunks),
+        dtype=image.dtype,
+        fill_value=np.nan,
+        said={} if names is None else {"band_names": list(names)},
+        attributes=attributes,
+    ) as target:
+        _store(image, target)
         cube._check_unchanged()
     return open_store(store)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats
-from daskclust.cube._georeference import IDENTITY, PixelGrid
+from daskclust.cube._georeference import IDENTITY, PixelGrid, known_system, system_name
 from daskclust.cube.formats.found import needs_extra
 from daskclust.engine import compute
 from daskclust.storage.atomic import new_place
@@ -215,13 +215,15 @@ def _rule_of(grid: PixelGrid) -> _Rule:
         return _Rule("the map does not say where it lies: no areas")
     with needs_extra("An area in square meters"):
         import pyproj  # noqa: F401
-    crs, name = _crs(grid.crs), _name(grid.crs)
+    crs = _crs(grid.crs)
+    name = system_name(crs)
     if crs.is_geographic:
         return _Rule(f"on the ellipsoid, by latitude; {name}", grid=grid)
     if not crs.is_projected:
         return _Rule(f"no areas in the coordinate system {name}")
     factor = crs.axis_info[0].unit_conversion_factor if crs.axis_info else 1.0
-    flat = _cell(grid) * factor**2
+    a, b, _, d, e, _ = grid.transform
+    flat = abs(a * e - b * d) * factor**2
     height, width = grid.shape
     rows, cols = (np.linspace(0.5, size - 0.5, 5) for size in (height, width))
     scale = flat / _on_ground(grid, rows[:, None], cols[None, :])
@@ -232,34 +234,13 @@ def _rule_of(grid: PixelGrid) -> _Rule:
 
 @lru_cache(maxsize=8)
 def _crs(text: str) -> Any:
-    from pyproj import CRS
-    from pyproj.exceptions import CRSError
-
-    try:
-        crs = CRS.from_user_input(text)
-    except CRSError as error:
+    crs = known_system(text)
+    if crs is None:
         raise ValueError(
             f"pyproj does not know the coordinate system {text[:80]!r} of the map, so that there "
             "are no areas; give the map another one."
-        ) from error
+        )
     return crs.to_2d()
-
-
-def _name(text: str) -> str:
-    crs = _crs(text)
-    code = crs.to_epsg()
-    return str(crs.name) if code is None else f"{crs.name} (EPSG:{code})"
-
-
-def _cell(grid: PixelGrid) -> float:
-    """Area of a pixel in squared units of the coordinate system."""
-    a, b, _, d, e, _ = grid.transform
-    return abs(a * e - b * d)
-
-
-def _position(grid: PixelGrid, rows: Floats, cols: Floats) -> tuple[Floats, Floats]:
-    a, b, c, d, e, f = grid.transform
-    return a * cols + b * rows + c, d * cols + e * rows + f
 
 
 @lru_cache(maxsize=8)
@@ -274,15 +255,18 @@ def _on_ground(grid: PixelGrid, rows: Floats, cols: Floats) -> Floats:
     """Square meters on the ellipsoid of pixels around points, by the steps to their borders."""
     assert grid.crs is not None
     to_degrees, crs = _to_degrees(grid.crs), _crs(grid.crs)
+    a, b, c, d, e, f = grid.transform
 
     def degrees(down: float, across: float) -> Floats:
-        x, y = np.broadcast_arrays(*_position(grid, rows + down, cols + across))
+        y, x = rows + down, cols + across
+        x, y = np.broadcast_arrays(a * x + b * y + c, d * x + e * y + f)
         return np.radians(np.asarray(to_degrees.transform(x, y)))
 
     down = degrees(0.5, 0.0) - degrees(-0.5, 0.0)
     across = degrees(0.0, 0.5) - degrees(0.0, -0.5)
     # A step over the date line.
-    down[0], across[0] = (np.remainder(d[0] + np.pi, 2 * np.pi) - np.pi for d in (down, across))
+    for step in (down, across):
+        step[0] = np.remainder(step[0] + np.pi, 2 * np.pi) - np.pi
     turned = np.abs(down[0] * across[1] - down[1] * across[0])
     return turned * _by_angle(crs, degrees(0.0, 0.0)[1])
 

@@ -1,7 +1,7 @@
 """A synthetic hyperspectral scene of any size, written to Zarr chunk by chunk.
 
-A `Scene` holds everything small (spectra, patch centers, waves); `render` turns it and a rectangle
-of pixels into values.  Every step is either elementwise or a sum in a fixed order over classes or
+A `_Scene` holds everything small (spectra, patch centers, waves); `render` makes values of it and a
+rectangle of pixels.  Every step is either elementwise or a sum in a fixed order over classes or
 waves, never a matrix product, because those round differently for different block shapes.
 """
 
@@ -24,7 +24,6 @@ from daskclust.storage.seen import StoredArray
 from daskclust.storage.stores import encode_fill_value, open_store
 
 _SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
-_Floats = Floats
 
 # Where classes differ: pigments and red edge, leaf water, minerals (centers, nm).
 _WINDOWS = (680.0, 1200.0, 2200.0)
@@ -38,10 +37,10 @@ _TWIN_DISTANCE = 0.4
 class Waves:
     """A smooth random field: a sum of plane waves over map coordinates."""
 
-    frequencies: _Floats  # (m, 2), cycles per map size
-    phases: _Floats  # (m,)
+    frequencies: Floats  # (m, 2), cycles per map size
+    phases: Floats  # (m,)
 
-    def __call__(self, v: _Floats, u: _Floats) -> _Floats:
+    def __call__(self, v: Floats, u: Floats) -> Floats:
         """Evaluate at ``v`` (n, 1) and ``u`` (1, m): an (n, m) field of variance 1."""
         field = np.zeros(np.broadcast_shapes(v.shape, u.shape))
         for (fv, fu), phase in zip(self.frequencies, self.phases, strict=True):
@@ -50,17 +49,17 @@ class Waves:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A synthetic scene; see :func:`make_scene` for the meaning of the fields."""
+class _Scene:
+    """What decides all values of a scene; see :func:`make_hyperspectral_cube`."""
 
     seed: int
     shape: tuple[int, int]
-    wavelengths: _Floats  # (p,), nm
+    wavelengths: Floats  # (p,), nm
     informative: Bools  # (p,)
-    base: _Floats  # (p,) reflectance
-    deviations: _Floats  # (k, p) reflectance
-    noise: _Floats  # (p,) standard deviation
-    sites: _Floats  # (s, 2) map coordinates of the patch centers
+    base: Floats  # (p,) reflectance
+    deviations: Floats  # (k, p) reflectance
+    noise: Floats  # (p,) standard deviation
+    sites: Floats  # (s, 2) map coordinates of the patch centers
     site_classes: Ints  # (s,)
     warp: tuple[Waves, Waves]
     light: Waves
@@ -74,44 +73,25 @@ class Scene:
 
     @property
     def n_bands(self) -> int:
-        """Number of bands, p."""
         return len(self.wavelengths)
 
     @property
     def n_classes(self) -> int:
-        """Number of classes, k."""
         return len(self.deviations)
 
 
-def make_scene(
-    *,
+def _make_scene(
     seed: int,
     shape: tuple[int, int],
     n_bands: int,
     n_classes: int,
     n_informative: int,
+    noise: tuple[float, float],
     contrast: float,
-    noise: float,
-    uninformative_noise: float,
-    mixing: float,
-    illumination: float,
     nodata_fraction: float,
-    nodata: float,
-    gain: float,
-) -> Scene:
-    """Draw the small, global part of a scene.
-
-    Parameters are those of :func:`make_hyperspectral_cube`; `gain` is the
-    stored number per unit of reflectance.
-
-    Examples
-    --------
-    >>> scene = make_scene(seed=0, shape=(9, 9), n_bands=12, n_classes=2, n_informative=4,
-    ...                    contrast=0.3, noise=0.01, uninformative_noise=0.1, mixing=1.0,
-    ...                    illumination=0.0, nodata_fraction=0.0, nodata=-1.0, gain=1.0)
-    >>> int(scene.informative.sum()), scene.deviations.shape
-    (4, (2, 12))
-    """
+    **more: float,
+) -> _Scene:
+    """Draw the small, global part of a scene; `noise` is that of informative and other bands."""
     wavelengths = np.linspace(400.0, 2500.0, n_bands)
     distance = np.min([np.abs(wavelengths - center) for center in _WINDOWS], axis=0)
     informative = np.zeros(n_bands, dtype=bool)
@@ -121,7 +101,7 @@ def make_scene(
     extent = np.array(shape) / max(shape)
     sites = rng.uniform(0.0, 1.0, (_PATCHES * n_classes, 2)) * extent
     gaps, level, stripes = _make_gaps(stream(seed, _GAPS), extent, nodata_fraction)
-    return Scene(
+    return _Scene(
         seed=seed,
         shape=shape,
         wavelengths=wavelengths,
@@ -130,18 +110,15 @@ def make_scene(
         deviations=_class_spectra(
             stream(seed, _SPECTRA), wavelengths, informative, n_classes, contrast
         ),
-        noise=np.where(informative, noise, uninformative_noise),
+        noise=np.where(informative, *noise),
         sites=sites,
         site_classes=np.tile(np.arange(n_classes), _PATCHES),
         warp=(_make_waves(rng, 6, 1.0, 5.0), _make_waves(rng, 6, 1.0, 5.0)),
         light=_make_waves(stream(seed, _LIGHT), 4, 0.3, 1.5),
-        illumination=illumination,
-        mixing=mixing,
         gaps=gaps,
         gap_level=level,
         stripes=stripes,
-        nodata=nodata,
-        gain=gain,
+        **more,
     )
 
 
@@ -152,11 +129,11 @@ def _make_waves(rng: np.random.Generator, count: int, low: float, high: float) -
     return Waves(frequencies, rng.uniform(0.0, 2.0 * np.pi, count))
 
 
-def _bump(wavelengths: _Floats, center: float, width: float) -> _Floats:
+def _bump(wavelengths: Floats, center: float, width: float) -> Floats:
     return np.exp(-0.5 * ((wavelengths - center) / width) ** 2)
 
 
-def _base_spectrum(wavelengths: _Floats) -> _Floats:
+def _base_spectrum(wavelengths: Floats) -> Floats:
     """Reflectance all classes share: a red edge, a slow decline, two water absorptions."""
     edge = 0.22 / (1.0 + np.exp(-(wavelengths - 720.0) / 40.0))
     decline = 1.0 - 0.35 * (wavelengths - 400.0) / 2100.0
@@ -168,11 +145,11 @@ def _base_spectrum(wavelengths: _Floats) -> _Floats:
 
 def _class_spectra(
     rng: np.random.Generator,
-    wavelengths: _Floats,
+    wavelengths: Floats,
     informative: Bools,
     n_classes: int,
     contrast: float,
-) -> _Floats:
+) -> Floats:
     """Smooth class deviations (k, p), zero outside the informative bands."""
     raw = np.zeros((n_classes, len(wavelengths)))
     bumps = max(4, n_classes)
@@ -195,7 +172,7 @@ def _class_spectra(
 
 
 def _make_gaps(
-    rng: np.random.Generator, extent: _Floats, fraction: float
+    rng: np.random.Generator, extent: Floats, fraction: float
 ) -> tuple[Waves | None, float, tuple[float, float, float]]:
     """Blobs where a smooth field is high (4/5 of the gaps), and one oblique stripe (1/5)."""
     if fraction == 0.0:
@@ -210,15 +187,7 @@ def _make_gaps(
     return waves, level, (float(slope), float(intercept), half_width)
 
 
-def _coordinates(scene: Scene, region: tuple[slice, slice]) -> tuple[_Floats, _Floats]:
-    size = max(scene.shape)
-    rows, cols = region
-    v = (np.arange(rows.start, rows.stop) + 0.5)[:, None] / size
-    u = (np.arange(cols.start, cols.stop) + 0.5)[None, :] / size
-    return v, u
-
-
-def _class_distances(scene: Scene, v: _Floats, u: _Floats) -> _Floats:
+def _class_distances(scene: _Scene, v: Floats, u: Floats) -> Floats:
     """Distance in pixels to the nearest patch center of each class, (k, rows, cols)."""
     v, u = v + 0.015 * scene.warp[0](v, u), u + 0.015 * scene.warp[1](v, u)
     nearest = np.full((scene.n_classes, *v.shape), np.inf)
@@ -227,7 +196,7 @@ def _class_distances(scene: Scene, v: _Floats, u: _Floats) -> _Floats:
     return np.sqrt(nearest) * max(scene.shape)
 
 
-def _gap_mask(scene: Scene, v: _Floats, u: _Floats) -> Bools:
+def _gap_mask(scene: _Scene, v: Floats, u: Floats) -> Bools:
     if scene.gaps is None:
         return np.zeros(np.broadcast_shapes(v.shape, u.shape), dtype=bool)
     slope, intercept, half_width = scene.stripes
@@ -236,22 +205,20 @@ def _gap_mask(scene: Scene, v: _Floats, u: _Floats) -> Bools:
 
 
 def render(
-    scene: Scene, region: tuple[slice, slice], dtype: Any
+    scene: _Scene, region: tuple[slice, slice], dtype: Any
 ) -> tuple[Array, NDArray[np.int16]]:
-    """Values and classes of the pixels of `region`.
-
-    `region`: rows and columns, with start and stop. `dtype`: of the cube; integers are rounded.
-
-    Returns `cube` (rows, cols, p); `truth` (rows, cols), int16.
+    """Make values (rows, cols, p), rounded for integers, and classes of a region's pixels.
 
     Memory: about four float64 copies of the block.
     """
-    v, u = _coordinates(scene, region)
+    rows, cols = region
+    size = max(scene.shape)
+    v = (np.arange(rows.start, rows.stop) + 0.5)[:, None] / size
+    u = (np.arange(cols.start, cols.stop) + 0.5)[None, :] / size
     distances = _class_distances(scene, v, u)
     truth = np.argmin(distances, axis=0).astype(np.int16)
     shares = _shares(distances, scene.mixing)
 
-    rows, cols = region
     height, width = rows.stop - rows.start, cols.stop - cols.start
     spectra = np.empty((height, width, scene.n_bands))
     spectra[...] = scene.base
@@ -278,7 +245,7 @@ def render(
     return spectra.astype(dtype), truth
 
 
-def _shares(distances: _Floats, mixing: float) -> _Floats:
+def _shares(distances: Floats, mixing: float) -> Floats:
     """Share of each class in each pixel: a soft minimum over `mixing` pixels, (k, rows, cols)."""
     excess = distances - distances.min(axis=0)
     if mixing == 0.0:
@@ -428,30 +395,31 @@ def make_hyperspectral_cube(
         n_informative = max(1, n_bands // 3)
     if positive("n_informative", n_informative) > n_bands:
         raise ValueError(f"n_informative={n_informative} exceeds n_bands={n_bands}.")
-    _check_numbers(
-        contrast=contrast,
-        noise=noise,
-        uninformative_noise=uninformative_noise,
-        mixing=mixing,
-        illumination=illumination,
-    )
+    for name, value in {
+        "contrast": contrast,
+        "noise": noise,
+        "uninformative_noise": uninformative_noise,
+        "mixing": mixing,
+        "illumination": illumination,
+    }.items():
+        if not (np.isfinite(value) and value >= 0.0):
+            raise ValueError(f"{name}={value!r}; expected a finite number, zero or more.")
     if not 0.0 <= nodata_fraction < 1.0:
         raise ValueError(f"nodata_fraction={nodata_fraction!r}; expected 0 <= fraction < 1.")
     limits = np.iinfo(np.int16)
     if kind.kind == "i" and not (limits.min <= nodata <= limits.max and nodata == int(nodata)):
         raise ValueError(f"nodata={nodata!r} is no {kind.name}; choose one, for example -9999.")
-    scene = make_scene(
-        seed=seed_of(random_state),
-        shape=shape,
-        n_bands=n_bands,
-        n_classes=positive("n_classes", n_classes),
-        n_informative=n_informative,
-        contrast=contrast,
-        noise=noise,
-        uninformative_noise=uninformative_noise,
+    scene = _make_scene(
+        seed_of(random_state),
+        shape,
+        n_bands,
+        positive("n_classes", n_classes),
+        n_informative,
+        (noise, uninformative_noise),
+        contrast,
+        nodata_fraction,
         mixing=mixing,
         illumination=illumination,
-        nodata_fraction=nodata_fraction,
         nodata=nodata,
         gain=_INTEGER_GAIN if kind.kind == "i" else 1.0,
     )
@@ -472,22 +440,16 @@ def _regions(shape: tuple[int, int], chunks: tuple[int, int]) -> Iterator[tuple[
             )
 
 
-def _in_memory(scene: Scene, chunks: tuple[int, int], dtype: np.dtype[Any]) -> HyperspectralCube:
+def _in_memory(scene: _Scene, chunks: tuple[int, int], dtype: np.dtype[Any]) -> HyperspectralCube:
     cube = np.empty((*scene.shape, scene.n_bands), dtype=dtype)
     truth = np.empty(scene.shape, dtype=np.int16)
     for region in _regions(scene.shape, chunks):  # block by block: bounded temporaries
         cube[region], truth[region] = render(scene, region, dtype)
-    return HyperspectralCube(
-        cube=cube,
-        truth=truth,
-        wavelengths=scene.wavelengths,
-        informative=scene.informative,
-        nodata=scene.nodata,
-    )
+    return HyperspectralCube(cube, truth, scene.wavelengths, scene.informative, scene.nodata)
 
 
 def _write_chunk(
-    scene: Scene, region: tuple[slice, slice], cube: StoredArray, truth: StoredArray
+    scene: _Scene, region: tuple[slice, slice], cube: StoredArray, truth: StoredArray
 ) -> int:
     values, classes = render(scene, region, cube.dtype)
     cube[region] = values
@@ -496,12 +458,7 @@ def _write_chunk(
 
 
 def _write(
-    scene: Scene,
-    chunks: tuple[int, int],
-    dtype: np.dtype[Any],
-    store: Any,
-    *,
-    overwrite: bool,
+    scene: _Scene, chunks: tuple[int, int], dtype: np.dtype[Any], store: Any, *, overwrite: bool
 ) -> None:
     block = min(chunks[0], scene.shape[0]), min(chunks[1], scene.shape[1])
     with new_group(store, kind=_KIND, overwrite=overwrite) as group:
@@ -538,22 +495,11 @@ def _write(
                 "flag_meanings": " ".join(f"class_{k}" for k in range(scene.n_classes)),
             },
         )
-        wavelength = group.create_array(
-            "wavelength",
-            shape=scene.wavelengths.shape,
-            dtype=np.float64,
-            dimension_names=("band",),
-            attributes={"units": "nm", "long_name": "band center"},
-        )
-        wavelength[:] = scene.wavelengths
-        informative = group.create_array(
-            "informative",
-            shape=scene.informative.shape,
-            dtype=bool,
-            dimension_names=("band",),
-            attributes={"long_name": "classes differ in this band"},
-        )
-        informative[:] = scene.informative
+        for name, values, said in (
+            ("wavelength", scene.wavelengths, {"units": "nm", "long_name": "band center"}),
+            ("informative", scene.informative, {"long_name": "classes differ in this band"}),
+        ):
+            group.create_array(name, data=values, dimension_names=("band",), attributes=said)
         # Not traversed: dask would otherwise search the scene's fields for every chunk.
         shared = dask.delayed(scene, traverse=False)
         writer = dask.delayed(_write_chunk, pure=False)
@@ -568,9 +514,3 @@ def _pair(name: str, value: tuple[int, int]) -> tuple[int, int]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise ValueError(f"{name}={value!r}; expected two integers, (rows, columns).")
     return positive(f"{name}[0]", value[0]), positive(f"{name}[1]", value[1])
-
-
-def _check_numbers(**values: float) -> None:
-    for name, value in values.items():
-        if not (np.isfinite(value) and value >= 0.0):
-            raise ValueError(f"{name}={value!r}; expected a finite number, zero or more.")
