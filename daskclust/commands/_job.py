@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 
 from daskclust._types import Array, Bools, Ints
 from daskclust.commands._estimators import flags_of, takes_labels
-from daskclust.commands._written import OUTPUTS, check_writable, numbers_of, paint, places_of
+from daskclust.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
 from daskclust.commands.console import Progress, counted, did_you_mean, open_client
 from daskclust.commands.doctor import look_before_fit
 from daskclust.commands.signals import last_words

@@ -16,20 +16,11 @@ import dask.array as da
 import numpy as np
 
 from daskclust.colors import Legend
+from daskclust.commands import _outputs
 from daskclust.commands._cubes import as_names, local_name, paths_of
 from daskclust.commands._estimators import check_count, takes_labels
 from daskclust.commands._job import Job, check_resumable, job_mark
 from daskclust.commands._plan import passes_of
-from daskclust.commands._written import (
-    add_agreements,
-    add_classes,
-    agreements_in,
-    check_margin,
-    check_outputs,
-    check_report,
-    job_of,
-    margins,
-)
 from daskclust.commands.console import Progress
 from daskclust.cube.formats.opening import kind_of
 from daskclust.engine import compute
@@ -196,15 +187,17 @@ class TableJob(Job):
             for part in compute("the sizes of the classes", *parts):
                 for code, size in part.items():
                     counts[code] = counts.get(code, 0) + size
-            add_classes(found, legend, [counts.get(code, 0) for code in legend.codes], "rows")
-            add_agreements(found, self._known_classes(model), codes, None, legend, model)
+            _outputs.add_classes(
+                found, legend, [counts.get(code, 0) for code in legend.codes], "rows"
+            )
+            _outputs.add_agreements(found, self._known_classes(model), codes, None, legend, model)
         if options.report is not None:
             self._write_report(model, legend, found, progress)
 
     def _more_columns(self, model: Any) -> dict[str, Any]:
         made: dict[str, Callable[[Any], Any]] = {
             "score": lambda X: model.score_samples(X),
-            "uncertainty": partial(margins, model),
+            "uncertainty": partial(_outputs.margins, model),
         }
         return {
             getattr(self.options, name): make(self.data)
@@ -238,7 +231,7 @@ class TableJob(Job):
                 model=model,
                 legend=legend,
                 found=found,
-                agreement=agreements_in(found),
+                agreement=_outputs.agreements_in(found),
                 profiles=replace(profiles, labels=codes, names=names),
                 rules=rules,
                 title=self.options.title,
@@ -260,7 +253,7 @@ def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, 
             f"{type(model).__name__} takes no labels, so no --label-column; name the features with "
             "--columns"
         )
-    check_margin(options, model)
+    _outputs.check_margin(options, model)
     params = model.get_params(deep=False)
     mark = job_mark(options, params)
     table = _open(options, options.columns, options.label_column, options.truth, options.groups)
@@ -275,7 +268,7 @@ def open_table_to_fit(options: argparse.Namespace, model: Any, pairs: dict[str, 
 
 
 def open_table_to_predict(options: argparse.Namespace, model: Any) -> TableJob:
-    check_margin(options, model)
+    _outputs.check_margin(options, model)
     table = table_for(options, model)
     mark = job_mark(options, model.get_params(deep=False), options.model)
     replace = _check_outputs(options, table, mark, {"--model": options.model})
@@ -284,7 +277,7 @@ def open_table_to_predict(options: argparse.Namespace, model: Any) -> TableJob:
 
 def table_for(options: argparse.Namespace, model: Any) -> Any:
     """Open a table with the columns that a saved model was fitted to."""
-    said = job_of(options.model)
+    said = _outputs.job_of(options.model)
     if scene_of(model) is not None:
         raise ValueError(
             "The model was fitted to the bands of a cube; expected a cube with the same bands."
@@ -349,7 +342,7 @@ def _check_outputs(
                 f"{shown}."
             )
         new.append(name)
-    check_report(options)
+    _outputs.check_report(options)
     outputs: dict[str, Output] = {}
     if options.output is not None:
         outputs["--output"] = table.output(options.output, options.output_column)
@@ -357,7 +350,7 @@ def _check_outputs(
         outputs["--model"] = Group(options.model, "model")
     if options.report is not None:
         outputs["--report"] = Report(options.report)
-    return check_outputs(outputs, places, mark=mark, overwrite=options.overwrite)
+    return _outputs.check_outputs(outputs, places, mark=mark, overwrite=options.overwrite)
 
 
 def _names_of(legend: Legend) -> dict[int, str] | None:

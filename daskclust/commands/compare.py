@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskclust.commands._cubes import local_name, store_and_variable
-from daskclust.commands._written import check_outputs, places_of
+from daskclust.commands._outputs import check_outputs, places_of
 from daskclust.commands.console import Progress, add_cluster_arguments, one_of, open_client
 from daskclust.cube.formats.geotiff import LABEL_MAP, map_at
 from daskclust.cube.label_map import compare_maps

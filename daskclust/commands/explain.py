@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of, paths_of
+from daskclust.commands._outputs import check_writable, job_of
 from daskclust.commands._tables import add_table_arguments, feature_names, is_table, table_for
-from daskclust.commands._written import check_writable, job_of
 from daskclust.commands.console import Progress, add_cluster_arguments, open_client
 from daskclust.storage.files import write_whole
 from daskclust.storage.stores import local_path

@@ -15,16 +15,7 @@ import dask.array as da
 import numpy as np
 
 from daskclust.colors import Legend
-from daskclust.commands._cubes import (
-    add_cube_arguments,
-    add_known_classes,
-    check_named,
-    image_of,
-    open_cube_of,
-    open_sources,
-    paths_of,
-    sources_of,
-)
+from daskclust.commands import _cubes, _outputs
 from daskclust.commands._estimators import (
     add_estimator_arguments,
     check_count,
@@ -44,22 +35,6 @@ from daskclust.commands._job import (
 )
 from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_fit
-from daskclust.commands._written import (
-    add_agreements,
-    add_classes,
-    add_output_arguments,
-    agreements_in,
-    check_margin,
-    check_outputs,
-    check_report,
-    check_smoothing,
-    fit_as_text,
-    job_of,
-    margin_kind,
-    margins,
-    outputs_of,
-    read_class_colors,
-)
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.cube.formats.vector import check_codes
 from daskclust.cube.pixels import places_of_rows
@@ -92,12 +67,12 @@ def add_command(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_cube_arguments(parser)
+    _cubes.add_cube_arguments(parser)
     _add_labels(parser)
     add_table_arguments(parser, label_column=True)
     add_estimator_arguments(parser)
     group = parser.add_argument_group("outputs", "At least one of the first four is needed.")
-    add_output_arguments(group, model=True)
+    _outputs.add_output_arguments(group, model=True)
     group.add_argument(
         "--colors",
         metavar="FILE",
@@ -121,7 +96,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         help="partial labels (raster, polygons, CSV, answered questions; several are joined): for "
         "the estimators that take labels, compared for all",
     )
-    add_known_classes(group, "--labels and --truth")
+    _cubes.add_known_classes(group, "--labels and --truth")
     add_hold_out_arguments(group)
     for name in ("must-link", "cannot-link"):
         group.add_argument(
@@ -141,12 +116,12 @@ def _run(options: argparse.Namespace) -> int:
     learns = options.labels is not None or options.label_column is not None
     check_hold_out(options, learns and takes_labels(model))
     if options.colors is not None:
-        read_class_colors(options.colors)  # refused now, not after the fit
+        _outputs.read_class_colors(options.colors)  # refused now, not after the fit
     if is_table(options):
         job = open_table_to_fit(options, model, _pairs_of(options, model))
     else:
-        check_margin(options, model)
-        check_smoothing(options, model)
+        _outputs.check_margin(options, model)
+        _outputs.check_smoothing(options, model)
         job = open_job(options, model)
     if only_planned(options, "fit", job.plan):
         return 0
@@ -156,7 +131,7 @@ def _run(options: argparse.Namespace) -> int:
             "--score, or several of them; --dry-run only plans"
         )
     found = run_fit(options, model, job, progress, began)
-    print(json.dumps(found, indent=2) if options.json else fit_as_text(found))
+    print(json.dumps(found, indent=2) if options.json else _outputs.fit_as_text(found))
     return 0
 
 
@@ -232,7 +207,7 @@ class CubeJob(Job):
         options, cube, legend = self.options, self.cube, legend_of(model)
         # By which maps of one model are known to be such.
         predicted = found["command"] == "predict"
-        more = {"model_mark": job_of(options.model).get("mark")} if predicted else {}
+        more = {"model_mark": _outputs.job_of(options.model).get("mark")} if predicted else {}
         said = self.save(model, found, progress, **more)
         as_found, labels = labels, self._smoothed(model, labels, legend)
         if options.output is None:
@@ -247,15 +222,19 @@ class CubeJob(Job):
                     class_colors=legend.color_by_code,
                     attributes=said,
                 )
-            image = image_of(cube, written)
+            image = _cubes.image_of(cube, written)
         uncertainty = None
         if options.uncertainty is not None:
             with progress.task("Uncertainty"):
                 written = cube.write_map(
-                    margins(model, cube),
+                    _outputs.margins(model, cube),
                     options.uncertainty,
                     overwrite=self.replace["--uncertainty"],
-                    attributes={**said, "long_name": "margin", "description": margin_kind(model)},
+                    attributes={
+                        **said,
+                        "long_name": "margin",
+                        "description": _outputs.margin_kind(model),
+                    },
                 )
             is_file = isinstance(written, Path)
             opened = cube.open_map("the map written", written).values if is_file else None
@@ -278,7 +257,7 @@ class CubeJob(Job):
                 counted = pixels_and_areas(before, legend.codes, cube)
                 summary = replace(summary, before=counted)
             pixels, areas = summary.before or (None, None)
-            add_classes(
+            _outputs.add_classes(
                 found,
                 legend,
                 summary.sizes.tolist(),
@@ -291,7 +270,7 @@ class CubeJob(Job):
                 name: (known_classes(opened, options.unlabeled), opened)
                 for name, opened in self.maps.items()
             }
-            add_agreements(found, known, image, cube.blocks, legend, model)
+            _outputs.add_agreements(found, known, image, cube.blocks, legend, model)
         if options.report is not None:
             self._write_report(model, labels, found, legend, summary, progress)
 
@@ -330,8 +309,8 @@ class CubeJob(Job):
                 title=self.options.title,
                 configuration=found["configuration"],
                 summary=summary,
-                uncertainty_is=margin_kind(model),
-                agreement=agreements_in(found),
+                uncertainty_is=_outputs.margin_kind(model),
+                agreement=_outputs.agreements_in(found),
                 profiles=replace(profiles, names=names),
                 held_out=found.get("held_out"),
                 overwrite=self.replace["--report"],
@@ -342,12 +321,12 @@ class CubeJob(Job):
 def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
     """Open and check whatever a fit will need, from metadata only."""
     params = model.get_params(deep=False)
-    check_named(options, "labels", "truth")
+    _cubes.check_named(options, "labels", "truth")
     mark = job_mark(options, params)
     may_replace = _check_outputs(options, mark)
     check_resumable(options, mark)
     pairs = _pairs_of(options, model)
-    cube = open_cube_of(options)
+    cube = _cubes.open_cube_of(options)
     n_pixels = cube.shape[0] * cube.shape[1]
     _check_pairs(pairs, n_pixels)
     check_count(params, n_pixels, "pixels")
@@ -360,7 +339,7 @@ def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
 def open_maps(options: argparse.Namespace, cube: Any, *names: str) -> dict[str, Any]:
     given = {name: getattr(options, name) for name in names}
     return {
-        name: open_sources(
+        name: _cubes.open_sources(
             cube,
             f"--{name}",
             text,
@@ -374,18 +353,18 @@ def open_maps(options: argparse.Namespace, cube: Any, *names: str) -> dict[str, 
 
 
 def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
-    inputs: dict[str, str | None] = {**paths_of(options.cube)}
+    inputs: dict[str, str | None] = {**_cubes.paths_of(options.cube)}
     for name in ("labels", "truth", "mask"):
         given = getattr(options, name)
-        inputs |= sources_of(f"--{name}", given)
+        inputs |= _cubes.sources_of(f"--{name}", given)
     for name in ("must_link", "cannot_link", "config", "checkpoint", "colors"):
         given = getattr(options, name)
         inputs[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
-    check_report(options)
+    _outputs.check_report(options)
     # Labels may lie beside the cube in one store.
     places = {path: flag for flag, path in inputs.items() if path is not None}
-    return check_outputs(
-        outputs_of(options),
+    return _outputs.check_outputs(
+        _outputs.outputs_of(options),
         {flag: path for path, flag in places.items()},
         mark=mark,
         overwrite=options.overwrite,

@@ -14,13 +14,13 @@ from typing import Any
 from daskclust.commands._cubes import add_cube_arguments, as_names, open_cube_of, paths_of
 from daskclust.commands._estimators import make_estimator
 from daskclust.commands._job import fit_by, job_mark
-from daskclust.commands._plan import check_memory, make_plan
-from daskclust.commands._written import (
+from daskclust.commands._outputs import (
     check_outputs,
     check_writable,
     outputs_of,
     places_of,
 )
+from daskclust.commands._plan import check_memory, make_plan
 from daskclust.commands.console import Parser, Progress, add_cluster_arguments, open_client, seed
 from daskclust.commands.fit import add_command as add_fit
 from daskclust.commands.fit import open_job

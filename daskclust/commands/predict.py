@@ -7,29 +7,10 @@ import json
 import time
 from typing import Any
 
-from daskclust.commands._cubes import (
-    add_cube_arguments,
-    add_known_classes,
-    check_named,
-    open_cube_of,
-    paths_of,
-    sources_of,
-    store_and_variable,
-)
+from daskclust.commands import _cubes, _outputs
 from daskclust.commands._job import add_job_arguments, job_mark, run_predict, with_file
 from daskclust.commands._plan import make_plan, only_planned
 from daskclust.commands._tables import add_table_arguments, is_table, open_table_to_predict
-from daskclust.commands._written import (
-    add_output_arguments,
-    agreements_as_text,
-    check_margin,
-    check_outputs,
-    check_report,
-    check_smoothing,
-    classes_as_text,
-    job_of,
-    outputs_of,
-)
 from daskclust.commands.console import Progress, add_cluster_arguments
 from daskclust.commands.fit import CubeJob, open_maps
 from daskclust.persistence.saveable import check_same_data
@@ -43,13 +24,13 @@ def add_command(commands: Any) -> None:
         "fit has saved. Pixels are scaled as they were for the fit, and classes keep their "
         "codes, names and colors.",
     )
-    add_cube_arguments(parser, scale=False)
+    _cubes.add_cube_arguments(parser, scale=False)
     add_table_arguments(parser)
     group = parser.add_argument_group("model")
     group.add_argument("--model", metavar="STORE", help="a saved model (needed)")
     group = parser.add_argument_group("outputs", "At least one is needed, or --truth.")
-    add_output_arguments(group, model=False)
-    add_known_classes(parser.add_argument_group("known classes"), "--truth")
+    _outputs.add_output_arguments(group, model=False)
+    _cubes.add_known_classes(parser.add_argument_group("known classes"), "--truth")
     add_cluster_arguments(parser)
     add_job_arguments(parser)
     parser.set_defaults(run=_run, parser=parser)
@@ -86,30 +67,30 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _open(options: argparse.Namespace, model: Any) -> CubeJob:
-    job_of_model = job_of(options.model)
+    job_of_model = _outputs.job_of(options.model)
     if "columns" in job_of_model:
         raise ValueError(
             f"The model was fitted to the columns {job_of_model['columns']} of a table; expected a "
             "table with them."
         )
-    check_margin(options, model)
-    check_smoothing(options, model)
-    check_named(options, "truth")
-    check_report(options)
+    _outputs.check_margin(options, model)
+    _outputs.check_smoothing(options, model)
+    _cubes.check_named(options, "truth")
+    _outputs.check_report(options)
     mark = job_mark(options, model.get_params(deep=False), options.model)
-    replace = check_outputs(
-        {flag: out for flag, out in outputs_of(options).items() if flag != "--model"},
+    replace = _outputs.check_outputs(
+        {flag: out for flag, out in _outputs.outputs_of(options).items() if flag != "--model"},
         {
             "--model": options.model,
-            "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
+            "--mask": None if options.mask is None else _cubes.store_and_variable(options.mask)[0],
             "--config": None if options.config is None else str(options.config),
-            **sources_of("--truth", options.truth),
-            **paths_of(options.cube),
+            **_cubes.sources_of("--truth", options.truth),
+            **_cubes.paths_of(options.cube),
         },
         mark=mark,
         overwrite=options.overwrite,
     )
-    cube = open_cube_of(options, scale="none", model=model)
+    cube = _cubes.open_cube_of(options, scale="none", model=model)
     check_same_data(model, cube)
     if cube.shape[2] != model.n_features_in_:
         raise ValueError(
@@ -130,8 +111,8 @@ def _as_text(found: dict[str, Any]) -> str:
     return "\n".join(
         [
             head,
-            *classes_as_text(found),
-            *agreements_as_text(found),
+            *_outputs.classes_as_text(found),
+            *_outputs.agreements_as_text(found),
             f"Time      {found['seconds']:.1f} s",
             *([f"Written   {', '.join(found['outputs'].values())}"] if found["outputs"] else []),
         ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.colors import Legend
-from daskclust.commands._written import job_of, pairs_of_lines
+from daskclust.commands._outputs import job_of, pairs_of_lines
 from daskclust.persistence.saveable import (
     class_names_of,
     merge_classes,

@@ -9,21 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.commands._cubes import (
-    add_cube_arguments,
-    add_resampling,
-    check_named,
-    integers,
-    open_cube_of,
-    open_sources,
-    parts_of,
-    paths_of,
-    sources_of,
-    store_and_variable,
-)
+from daskclust.commands import _cubes
 from daskclust.commands._job import add_job_arguments, job_mark, with_file
+from daskclust.commands._outputs import check_outputs, check_report
 from daskclust.commands._plan import make_plan, only_planned
-from daskclust.commands._written import check_outputs, check_report
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
 from daskclust.persistence.saveable import check_same_data
 from daskclust.storage.outputs import Output
@@ -39,7 +28,7 @@ def add_command(commands: Any) -> None:
         "with an empty column `class`. Fill it, and give the file to fit: --labels "
         "ask.geojson,few.tif. Pixels that stay empty are not asked about again.",
     )
-    add_cube_arguments(parser, scale=False)
+    _cubes.add_cube_arguments(parser, scale=False)
     group = parser.add_argument_group("what is known")
     group.add_argument(
         "--labels",
@@ -48,13 +37,13 @@ def add_command(commands: Any) -> None:
     )
     group.add_argument(
         "--unlabeled",
-        type=integers,
+        type=_cubes.integers,
         default=(-1,),
         metavar="LIST",
         help="values of --labels that mean none, besides their nodata (default: -1)",
     )
     group.add_argument("--class-column", metavar="NAME", help="of --labels in vector files and CSV")
-    add_resampling(group, "--labels")
+    _cubes.add_resampling(group, "--labels")
     group.add_argument(
         "--model",
         metavar="STORE",
@@ -83,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
         options.parser.error("--output is needed")
     if options.seed < 0:
         options.parser.error(f"--seed {options.seed} is negative")
-    check_named(options, "labels")
+    _cubes.check_named(options, "labels")
     began = time.perf_counter()
     progress = Progress()
     mark = job_mark(options, {}, options.model)
@@ -108,10 +97,10 @@ def _check_outputs(options: argparse.Namespace, mark: str) -> dict[str, bool]:
             f"--report {redact(options.report)!r} is a URL; this report is written to a local path."
         )
     inputs = {
-        **paths_of(options.cube),
-        **sources_of("--labels", options.labels),
+        **_cubes.paths_of(options.cube),
+        **_cubes.sources_of("--labels", options.labels),
         "--model": options.model,
-        "--mask": None if options.mask is None else store_and_variable(options.mask)[0],
+        "--mask": None if options.mask is None else _cubes.store_and_variable(options.mask)[0],
         "--config": None if options.config is None else str(options.config),
     }
     outputs: dict[str, Output] = {"--output": QuestionsFile(options.output)}
@@ -124,9 +113,9 @@ def _open(options: argparse.Namespace) -> tuple[Any, Any]:
     import daskclust
 
     if options.model is None:
-        return None, open_cube_of(options, scale="none")
+        return None, _cubes.open_cube_of(options, scale="none")
     model = daskclust.load(options.model)
-    cube = open_cube_of(options, scale="none", model=model)
+    cube = _cubes.open_cube_of(options, scale="none", model=model)
     check_same_data(model, cube)
     return model, cube
 
@@ -145,7 +134,7 @@ def _suggest(
 
     image = None
     if options.labels is not None:
-        image = open_sources(
+        image = _cubes.open_sources(
             cube,
             "--labels",
             options.labels,
@@ -220,8 +209,8 @@ def _known(options: argparse.Namespace, cube: Any, image: Any) -> tuple[tuple[An
 
     rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)
     vain = [np.empty(0, np.int64)]
-    for part in parts_of(options.labels):
-        pixels = read_pixels(store_and_variable(part)[0], answered=False)
+    for part in _cubes.parts_of(options.labels):
+        pixels = read_pixels(_cubes.store_and_variable(part)[0], answered=False)
         if pixels is not None and len(pixels[0]):
             vain.append(rows_of_pixels(cube, *pixels))
     more = np.setdiff1d(np.concatenate(vain), rows)

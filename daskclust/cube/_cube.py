@@ -16,16 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust._types import Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube import _blocks
-from daskclust.cube._blocks import (
-    Surveyed,
-    align,
-    as_codes,
-    as_numbers,
-    labeled_rows,
-    sample_dtype,
-    take_survey,
-    widened,
-)
 from daskclust.cube._georeference import Georeference, PixelGrid, pixel_grid
 from daskclust.cube._images import Image, are_features, open_image, read_image
 from daskclust.cube._metadata import Names, as_names
@@ -101,7 +91,7 @@ class Cube:
         self._place = place
         self.wavelengths = wavelengths
         self.dimension_names = dimension_names
-        self._dtype = sample_dtype(source.dtype) if dtype is None else dtype
+        self._dtype = _blocks.sample_dtype(source.dtype) if dtype is None else dtype
         self._bands_are_fixed = bands_are_fixed
         self._files = tuple(files)
         self.chunks = source.grid.chunks
@@ -208,7 +198,7 @@ class Cube:
     # Reading the blocks
 
     @cached_property
-    def _survey(self) -> Surveyed:
+    def _survey(self) -> _blocks.Surveyed:
         """Valid pixels per block, the scaling, and bands without data; at most one pass."""
         # The files read from here on must be the same ones until the end.
         self._stamp = self._stamp_now()
@@ -218,12 +208,12 @@ class Cube:
             return replace(counted, scaling=scaling)
         return self._counted(self._scale)
 
-    def _counted(self, scale: Scale) -> Surveyed:
+    def _counted(self, scale: Scale) -> _blocks.Surveyed:
         """Count valid pixels per block, and find a scaling without neighbors; at most one pass."""
         if scale != "standard" and self._source.is_complete and self._excluded is None:
             scaling = scale if isinstance(scale, Scaling) else Scaling(scale, self._dtype)
-            return Surveyed(self._grid.pixels, scaling, np.empty(0, np.intp))
-        found = take_survey(self._per_block, self._source, scale, self._dtype)
+            return _blocks.Surveyed(self._grid.pixels, scaling, np.empty(0, np.intp))
+        found = _blocks.take_survey(self._per_block, self._source, scale, self._dtype)
         if len(found.empty):
             self._leave_out(found.empty)
         return found
@@ -392,11 +382,11 @@ class Cube:
     # Values of rows, block by block
 
     def _align(self, labels: Any) -> da.Array:
-        return align(labels, self.block_counts)
+        return _blocks.align(labels, self.block_counts)
 
     def _image(self, labels: Any, fill_value: float) -> da.Array:
         """Put one value per row back onto the image; lazy, (y, x)."""
-        aligned = widened(self._align(labels), fill_value)
+        aligned = _blocks.widened(self._align(labels), fill_value)
         flat = self._per_block(
             _blocks.expand_block,
             aligned,
@@ -593,7 +583,7 @@ class Cube:
         opened = self.open_map(
             "label_map", label_map, variable=variable, class_column=class_column, resample=resample
         )
-        return labeled_rows(self, opened, unlabeled)
+        return _blocks.labeled_rows(self, opened, unlabeled)
 
     # Values of rows on the image
 
@@ -641,7 +631,7 @@ class Cube:
         >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
         [[5, -1], [6, 7]]
         """
-        return self._image(as_numbers(labels, classes)[0], fill_value)
+        return self._image(_blocks.as_numbers(labels, classes)[0], fill_value)
 
     def smooth(
         self, labels: Any, proba: Any = None, *, strength: float = 0.5, min_pixels: int = 0
@@ -734,7 +724,7 @@ class Cube:
         >>> cube.label_map(np.array([1, 0, 1]), class_names=["wheat", "water"]).area()[1].pixels
         2
         """
-        codes, names = as_codes(labels, classes, class_names)
+        codes, names = _blocks.as_codes(labels, classes, class_names)
         return LabelMap(
             self.to_map(codes),
             names=names,
@@ -786,7 +776,7 @@ class Cube:
         >>> cube.to_xarray(np.array([5, 6, 7])).dims
         ('y', 'x')
         """
-        codes, names = as_numbers(labels, classes)
+        codes, names = _blocks.as_numbers(labels, classes)
         return as_data_array(
             self.to_map(codes, fill_value=fill_value),
             self._place,
@@ -869,7 +859,7 @@ class Cube:
         >>> written["labels"][:].tolist(), written["labels"].attrs["flag_meanings"]
         ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
         """
-        codes, names = as_numbers(labels, classes)
+        codes, names = _blocks.as_numbers(labels, classes)
         return write_labels(
             self,
             codes,

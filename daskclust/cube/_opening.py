@@ -15,21 +15,11 @@ from numpy.typing import ArrayLike
 from daskclust._choices import check_choice, without_mask
 from daskclust._types import Array
 from daskclust._warnings import warn
+from daskclust.cube import _metadata
 from daskclust.cube._blocks import sample_dtype
 from daskclust.cube._cube import Cube
 from daskclust.cube._georeference import Georeference
 from daskclust.cube._images import are_features, open_image
-from daskclust.cube._metadata import (
-    NODATA_ATTRIBUTES,
-    Meaning,
-    choose_block,
-    find_dimensions,
-    find_wavelengths,
-    given_wavelengths,
-    meaning_of,
-    nodata_values,
-    role_of,
-)
 from daskclust.cube._reading import CubeSource, Scaling
 from daskclust.cube._sources import Found, find_cube, open_path
 from daskclust.cube.bands import chosen_bands, kept_bands
@@ -82,11 +72,11 @@ def without_clouds(
 
     `order` are the axes y, x and band of `array`; dates run slowest among its bands.
     """
-    if sorted(map(str, map(role_of, clouds.names or ()))) != ["band", "x", "y"]:
+    if sorted(map(str, map(_metadata.role_of, clouds.names or ()))) != ["band", "x", "y"]:
         raise ValueError(
             f"mask has the dimensions {clouds.names}; expected time, y and x. Rename them."
         )
-    axes, names = find_dimensions(clouds.names, "mask", clouds.array.shape)
+    axes, names = _metadata.find_dimensions(clouds.names, "mask", clouds.array.shape)
     image, mask = as_lazy(array).transpose(order), as_lazy(clouds.array).transpose(axes)
     if mask.dtype != bool:
         raise ValueError(
@@ -153,7 +143,7 @@ def chosen_quantization(
         return None if quantization is None else str(quantization)
     if dtype != np.int8:
         return None
-    if tuple(bands) == _BANDS and NO_CODE in nodata_values(attributes, dtype, "auto"):
+    if tuple(bands) == _BANDS and NO_CODE in _metadata.nodata_values(attributes, dtype, "auto"):
         return "alphaearth"
     if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
         warn(
@@ -207,7 +197,7 @@ def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
 
 
 #: Attributes that are about codes, not about what becomes of them.
-_OF_CODES = (*NODATA_ATTRIBUTES, "valid_min", "valid_max", "valid_range", "_Unsigned")
+_OF_CODES = (*_metadata.NODATA_ATTRIBUTES, "valid_min", "valid_max", "valid_range", "_Unsigned")
 
 
 def open_cube(
@@ -344,7 +334,7 @@ def open_cube(
         raise ValueError(f"min_observed={min_observed!r}; expected a share of the bands, 0 to 1.")
     found = find_cube(store, variable, dims)
     array = found.array
-    order, names = find_dimensions(found.names, found.title, array.shape)
+    order, names = _metadata.find_dimensions(found.names, found.title, array.shape)
     height, width, n_bands = (int(array.shape[axis]) for axis in order)
     unit = found.unit[order[0]], found.unit[order[1]]
     place = found.place(names)
@@ -363,25 +353,25 @@ def open_cube(
     )
     attributes = found.attributes
     if coded == "tessera":
-        codes = nodata_values(attributes, array.dtype, nodata)
+        codes = _metadata.nodata_values(attributes, array.dtype, nodata)
         array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
         attributes = {name: attributes[name] for name in attributes if name not in _OF_CODES}
     if wavelengths is None:
-        centers = find_wavelengths(found.wavelengths, n_bands)
+        centers = _metadata.find_wavelengths(found.wavelengths, n_bands)
     else:
-        centers = given_wavelengths(wavelengths, n_bands)
+        centers = _metadata.given_wavelengths(wavelengths, n_bands)
     if bands is None:
         kept = kept_bands(bad_bands, n_bands, found.attributes, centers)
     else:
         kept = chosen_bands(bands, n_bands)
     grid = BlockGrid(
-        (height, width), choose_block((height, width, n_bands), unit, array.dtype, chunks)
+        (height, width), _metadata.choose_block((height, width, n_bands), unit, array.dtype, chunks)
     )
-    meaning = meaning_of(attributes, array.dtype, n_bands, found.title)
+    meaning = _metadata.meaning_of(attributes, array.dtype, n_bands, found.title)
     dtype = array.dtype if meaning.dtype is None else meaning.dtype
-    no_data = nodata_values(attributes, dtype, nodata)
+    no_data = _metadata.nodata_values(attributes, dtype, nodata)
     if coded == "alphaearth":
-        meaning = Meaning(curved=True)
+        meaning = _metadata.Meaning(curved=True)
         no_data = (NO_CODE,) if nodata == "auto" else no_data
     source = CubeSource(
         array=StoredArray(array) if isinstance(array, zarr.Array) else None,

@@ -9,6 +9,7 @@ import numpy as np
 
 from daskclust._types import Floats, Ints
 from daskclust.datasets._random import (
+    check_finite,
     make_rows,
     positive,
     row_normals,
@@ -97,7 +98,7 @@ def make_gaussian_mixture(
     """
     n_samples = positive("n_samples", n_samples)
     shape = positive("n_components", n_components), positive("n_features", n_features)
-    _check_finite(side=side, cluster_std=cluster_std)
+    check_finite(side=side, cluster_std=cluster_std)
     seed = seed_of(random_state)
     centers = stream(seed, _CENTERS).uniform(0.0, side, shape)
     spread = np.full(shape[1], float(cluster_std))
@@ -171,7 +172,7 @@ def make_sparse_blobs(
     informative = positive("n_informative", n_informative)
     p = informative + positive("n_uninformative", n_uninformative, minimum=0)
     k = positive("n_clusters", n_clusters)
-    _check_finite(cluster_std=cluster_std, uninformative_std=uninformative_std, low=low, high=high)
+    check_finite(cluster_std=cluster_std, uninformative_std=uninformative_std, low=low, high=high)
     if high < low:
         raise ValueError(f"high={high!r} is below low={low!r}; expected low <= high.")
     seed = seed_of(random_state)
@@ -193,9 +194,3 @@ def _sign_patterns(rng: np.random.Generator, k: int, width: int) -> Floats:
         return rng.choice([-1.0, 1.0], (k, width))
     codes = rng.choice(2**width, size=k, replace=False, shuffle=True)
     return np.where(codes[:, None] >> np.arange(width) & 1, 1.0, -1.0)
-
-
-def _check_finite(**values: float) -> None:
-    for name, value in values.items():
-        if not (np.isfinite(value) and value >= 0):
-            raise ValueError(f"{name}={value!r}; expected a finite number, zero or more.")

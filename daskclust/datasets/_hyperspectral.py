@@ -17,7 +17,7 @@ import zarr
 from numpy.typing import DTypeLike, NDArray
 
 from daskclust._types import Array, Bools, Floats, Ints
-from daskclust.datasets._random import positive, row_normals, seed_of, stream
+from daskclust.datasets._random import check_finite, positive, row_normals, seed_of, stream
 from daskclust.engine import compute
 from daskclust.storage.outputs import check_written, new_group
 from daskclust.storage.seen import StoredArray
@@ -395,15 +395,13 @@ def make_hyperspectral_cube(
         n_informative = max(1, n_bands // 3)
     if positive("n_informative", n_informative) > n_bands:
         raise ValueError(f"n_informative={n_informative} exceeds n_bands={n_bands}.")
-    for name, value in {
-        "contrast": contrast,
-        "noise": noise,
-        "uninformative_noise": uninformative_noise,
-        "mixing": mixing,
-        "illumination": illumination,
-    }.items():
-        if not (np.isfinite(value) and value >= 0.0):
-            raise ValueError(f"{name}={value!r}; expected a finite number, zero or more.")
+    check_finite(
+        contrast=contrast,
+        noise=noise,
+        uninformative_noise=uninformative_noise,
+        mixing=mixing,
+        illumination=illumination,
+    )
     if not 0.0 <= nodata_fraction < 1.0:
         raise ValueError(f"nodata_fraction={nodata_fraction!r}; expected 0 <= fraction < 1.")
     limits = np.iinfo(np.int16)
@@ -495,10 +493,11 @@ def _write(
                 "flag_meanings": " ".join(f"class_{k}" for k in range(scene.n_classes)),
             },
         )
-        for name, values, said in (
-            ("wavelength", scene.wavelengths, {"units": "nm", "long_name": "band center"}),
-            ("informative", scene.informative, {"long_name": "classes differ in this band"}),
-        ):
+        beside: dict[str, tuple[Array, dict[str, Any]]] = {
+            "wavelength": (scene.wavelengths, {"units": "nm", "long_name": "band center"}),
+            "informative": (scene.informative, {"long_name": "classes differ in this band"}),
+        }
+        for name, (values, said) in beside.items():
             group.create_array(name, data=values, dimension_names=("band",), attributes=said)
         # Not traversed: dask would otherwise search the scene's fields for every chunk.
         shared = dask.delayed(scene, traverse=False)

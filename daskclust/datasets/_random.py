@@ -20,17 +20,7 @@ _STEP = 4
 
 
 def seed_of(random_state: Any) -> int:
-    """Turn `random_state` into one non-negative integer.
-
-    `random_state`: None takes fresh entropy; a generator is advanced by one draw.
-
-    Raises ValueError: a negative integer, or another type.
-
-    Examples
-    --------
-    >>> seed_of(3)
-    3
-    """
+    """Turn `random_state` into one non-negative integer; a generator is advanced by one draw."""
     if random_state is None:
         return int(Generator(Philox()).integers(2**63))
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
@@ -52,15 +42,10 @@ def stream(seed: int, number: int) -> Generator:
 
 
 def row_uniforms(seed: int, number: int, start: int, count: int, width: int) -> Floats:
-    """Uniform draws of rows ``start .. start + count - 1``.
+    """Draw (count, width) uniform numbers of the rows from `start` on, both 0 and 1 excluded.
 
-    `seed`, `number`: seed, and which independent stream of it. `start`, `count`: global number of
-    the first row, and how many. `width`: draws per row.
+    `number` is that of an independent stream of the seed.
 
-    Returns (count, width): inside (0, 1), both ends excluded.
-
-    Examples
-    --------
     >>> whole = row_uniforms(0, 1, 0, 10, 3)
     >>> bool((row_uniforms(0, 1, 7, 3, 3) == whole[7:]).all())
     True
@@ -94,12 +79,9 @@ def _block(_: NDArray[Any], maker: RowMaker, which: int, block_info: Any = None)
 def make_rows(
     maker: RowMaker, n_samples: int, n_features: int, chunks: int | tuple[int, ...] | None
 ) -> tuple[Any, Any]:
-    """Return ``(X, y)`` of `maker`, lazily where `chunks` is given.
+    """Return X (n_samples, n_features) and y of `maker`, a pure function of global row numbers.
 
-    `maker`: a pure function of global row numbers. `chunks`: rows per block; None gives NumPy
-    arrays.
-
-    Returns `X` (n_samples, n_features); `y` (n_samples,), int64.
+    They are lazy where `chunks`, the rows per block, is given.
     """
     if chunks is None:
         return maker(0, n_samples)
@@ -129,13 +111,14 @@ def make_rows(
 
 
 def positive(name: str, value: int, minimum: int = 1) -> int:
-    """Check an integer parameter and return it as a plain int.
-
-    Examples
-    --------
-    >>> positive("n_samples", np.int64(3))
-    3
-    """
+    """Check an integer parameter and return it as a plain int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
         raise ValueError(f"{name}={value!r}; expected an integer of at least {minimum}.")
     return int(value)
+
+
+def check_finite(**values: float) -> None:
+    """Refuse parameters that are no finite numbers from 0 on."""
+    for name, value in values.items():
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name}={value!r}; expected a finite number, zero or more.")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import daskclust
-from daskclust.commands._written import paint, read_class_colors
+from daskclust.commands._outputs import paint, read_class_colors
 from daskclust.report.summary import legend_of
 
 RASTER = """<qgis><pipe><rasterrenderer type="paletted"><colorPalette>

@@ -18,7 +18,7 @@ from sklearn.metrics import cohen_kappa_score
 import daskclust
 from daskclust import cli
 from daskclust.colors import Legend
-from daskclust.commands._written import add_classes, fit_as_text, margin_kind, margins
+from daskclust.commands._outputs import add_classes, fit_as_text, margin_kind, margins
 from daskclust.report.summary import legend_of
 
 #: Classes as people have them: no ranks, and names with blanks.

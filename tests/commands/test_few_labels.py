@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust import cli
-from daskclust.commands._written import fit_as_text
+from daskclust.commands._outputs import fit_as_text
 from daskclust.metrics import adjusted_rand_score
 
 pytestmark = pytest.mark.filterwarnings("ignore:No label reaches")
