@@ -112,33 +112,11 @@ def views_of_gaps(
     return names
 
 
-def _find_mixture(x: Floats, seed: int) -> tuple[Mixtures, Floats | None]:
-    count = min(_COMPONENTS, len(x))
-    model = GaussianMixture(count, covariance_type="diag", random_state=seed).fit(x)
-    return Mixtures(model.weights_, model.means_, model.covariances_, (count,)), None
-
-
-def _find_kernel(x: Floats, seed: int) -> tuple[Mixtures, Floats | None]:
-    most = min(_MOST, max(2, len(x) // 4))
-    model = PCKID(
-        2,
-        n_initializations=_INITIALIZATIONS,
-        max_components=most,
-        embedding_dim=_COORDINATES,
-        n_init=1,
-        random_state=seed,
-    ).fit(x)
-    # Rows are centered here already; the ensemble was trained about another point.
-    return model.ensemble_, model.basis_
-
-
 def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView | None, ...]:
     """Find the parameters of views from a sample; None for views that need complete rows.
 
     The sample has an order that does not depend on chunks; at most 10 000 of its rows are used.
     """
-    if not set(names) & set(GAP_VIEWS):
-        return (None,) * len(names)
     some = x[~np.isnan(x).all(axis=1)][:_TRAINED].astype(np.float64)
     with np.errstate(invalid="ignore"):
         center, deviation = np.nanmean(some, axis=0), np.nanstd(some, axis=0)
@@ -151,9 +129,20 @@ def find_gap_views(names: Sequence[str], x: Array, seed: int) -> tuple[GapView |
         if name == "mean":
             found.append(GapView(center, scale))
         elif name == "mixture":
-            found.append(GapView(center, scale, *_find_mixture(some, seed)))
+            count = min(_COMPONENTS, len(some))
+            model = GaussianMixture(count, covariance_type="diag", random_state=seed).fit(some)
+            mixture = Mixtures(model.weights_, model.means_, model.covariances_, (count,))
+            found.append(GapView(center, scale, mixture))
         elif name == "pckid":
-            found.append(GapView(center, scale, *_find_kernel((some - center) * scale, seed)))
+            kernel = PCKID(
+                2,
+                n_initializations=_INITIALIZATIONS,
+                max_components=min(_MOST, max(2, len(some) // 4)),
+                embedding_dim=_COORDINATES,
+                n_init=1,
+                random_state=seed,
+            ).fit((some - center) * scale)
+            found.append(GapView(center, scale, kernel.ensemble_, kernel.basis_))
         else:
             found.append(None)
     return tuple(found)

@@ -32,16 +32,11 @@ def normalized(graph: Floats, *, loops: bool = False) -> Floats:
     return graph
 
 
-def spread(similarity: Floats, seeds: Floats, alpha: float) -> Floats:
-    """Let labels of nodes (k, c) travel along a graph (Zhou et al. 2004): ``(I - alpha S)^(-1) Y``.
-
-    S is :func:`normalized`, with eigenvalues of at most 1, and alpha below 1.
-    """
-    return Spreader(similarity, alpha)(seeds)
-
-
 class Spreader:
-    """Labels travel along one graph, again and again; as :func:`spread`."""
+    """Lets labels Y of nodes (k, c) travel: ``(I - alpha S)^(-1) Y`` (Zhou et al. 2004).
+
+    The graph S is :func:`normalized`, with eigenvalues of at most 1, and alpha below 1.
+    """
 
     def __init__(self, similarity: Floats, alpha: float) -> None:
         system = -alpha * similarity

@@ -39,7 +39,6 @@ from daskclust.prototypes.spreading import (
     Mixture,
     SpreadingProblem,
     advice,
-    as_beside,
     spread_labels,
     with_references,
 )
@@ -360,7 +359,10 @@ tuple of str, default="auto"
         labels = problem.plan.labels
         assert labels is not None
         self.classes_ = labels.classes
-        lesson = self._lesson(problem)
+        lesson = None
+        if self.classifier is not None and len(np.unique(problem.plan.codes)) > 1:
+            classifier = as_classifier(self.classifier, problem.seed, data.rows.n_features)
+            lesson = Lesson(problem.plan, classifier, problem.seed)
         folds = () if lesson is None else lesson.folds
         found = spread_labels(problem, state, float(self.alpha), int(self.n_neighbors), folds)
         posterior = with_references(found.posterior, problem.plan)
@@ -376,7 +378,7 @@ tuple of str, default="auto"
             history,
             unreached_nodes=found.missed_nodes,
             unreached_rows=found.missed_rows,
-            ridge_share=posterior.balance.ridge_share,
+            ridge_share=posterior.spaces[0].balance.ridge_share,
             neighbor_share=posterior.neighbor_share,
             **said,
         )
@@ -391,28 +393,14 @@ tuple of str, default="auto"
             patch=(labels.rows, labels.classes[labels.codes]),
         )
 
-    def _lesson(self, problem: SpreadingProblem) -> Lesson | None:
-        """Return what teaches the classifier; None where there is none, or but one class."""
-        if self.classifier is None or len(np.unique(problem.plan.codes)) < 2:
-            return None
-        seed, n_features = problem.seed, problem.rows.n_features
-        return Lesson(problem.plan, as_classifier(self.classifier, seed, n_features), seed)
-
     def _mix(
         self, posterior: Posterior, without: list[Posterior], lesson: Lesson | None
     ) -> tuple[Posterior, dict[str, Any]]:
         """Put the classifier beside the graph; also return what to say of it."""
-        self._fitted, mixture, learned = None, Mixture.untried(), None
+        self._fitted, learned, mixture = None, None, Mixture()
         if lesson is not None:
             self._fitted, learned = lesson.teach()
-            if lesson.folds:
-                by_graph = [
-                    as_beside(one, posterior)(
-                        lesson.points.x[fold.points], np.flatnonzero(fold.points)
-                    )
-                    for one, fold in zip(without, lesson.folds, strict=True)
-                ]
-                mixture = lesson.weigh(by_graph, [lesson.teach(f)[1] for f in lesson.folds])
+            mixture = lesson.weigh(posterior, without)
         self.left_out_log_loss_ = mixture.losses
         spread, other = mixture.weights.tolist()
         mixed = replace(posterior, classifier=learned, weights=(spread, other))

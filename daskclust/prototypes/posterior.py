@@ -194,10 +194,6 @@ class Posterior:
     classifier: Learned | None = None
     weights: tuple[float, float] = (1.0, 0.0)
 
-    @property
-    def balance(self) -> Balance:
-        return self.spaces[0].balance
-
     def __call__(self, x: Array, own: Ints | None = None) -> Floats:
         """Return the probabilities of the classes, (n, c).
 
@@ -281,7 +277,7 @@ STORED_POSTERIOR: Mapping[str, Entry] = {
 
 def store_posterior(posterior: Posterior) -> dict[str, Any]:
     """Return the attributes of a posterior; those that it does not have are left out."""
-    spaces, balance = posterior.spaces, posterior.balance
+    spaces, balance = posterior.spaces, posterior.spaces[0].balance
     graphs = [graph for one in spaces for graph in one.graphs]
     stored: dict[str, Any] = {
         "_nodes": np.concatenate([graph.nodes for graph in graphs]),

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from daskclust._types import Array, Floats, Ints
 from daskclust.estimator.fitting import draw_seeds
-from daskclust.kernels.blas import one_blas_thread
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.kernels.pair_counts import PairCounts, count_edges, count_near
 from daskclust.prototypes.asking import OpenRows
@@ -119,9 +118,7 @@ class KeptGraph:
             self.problem, extra=nodes.x, nodes_of=nodes, seeds=seeds, plan=_plan(len(x))
         )
         alpha, n_neighbors = float(self.model.alpha), int(self.model.n_neighbors)
-        # Many small systems: threads would wait for each other.
-        with one_blas_thread():
-            return spread_labels(problem, self._counted(problem), alpha, n_neighbors).posterior
+        return spread_labels(problem, self._counted(problem), alpha, n_neighbors).posterior
 
     def _counted(self, problem: SpreadingProblem) -> PrototypeState:
         """Count how nodes hang together in the sample."""

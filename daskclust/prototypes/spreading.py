@@ -7,7 +7,7 @@ a classifier by labels that are left out of both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,9 +36,11 @@ from daskclust.prototypes.views import Space
 
 #: Folds, and digits of a weight: the last bits of a loss must not show.
 _FOLDS, _WEIGHT_DIGITS = 4, 4
-#: How much weights are drawn to the graph alone, each by the square of its distance.  That of
-#: the graph less so upwards: who is surer of the same classes errs no more often.
-_DRAWN, _DRAWN_UP = 8.0, 0.5
+#: How much weights are drawn to the graph alone, each by the square of its distance: up to so many
+#: labels a class, whose losses say little of the rows, and where there are many.
+_DRAWN, _DRAWN_BY_MANY, _FEW = 8.0, 1.0, 8
+#: That of the graph less so upwards: who is surer of the same classes errs no more often.
+_DRAWN_UP = 0.5
 #: Labeled rows that teach the classifier, and rows that are left out, at most.
 TAUGHT, _TRIED = 10_000, 4096
 #: Share of the weights below which a part has no say.
@@ -55,20 +57,16 @@ class Fold:
 
 @dataclass(frozen=True)
 class Mixture:
-    """How much of either part there is.
+    """How much of either part there is; the graph alone where no labels could be left out.
 
     ``weights`` are those of the spread labels and of the classifier; ``losses`` the mean log loss
-    of the labels left out, by ``"spread"``, ``"classifier"`` and ``"mixture"``; NaN where none
-    could be.
+    of the labels left out, by ``"spread"``, ``"classifier"`` and ``"mixture"``.
     """
 
-    weights: Floats
-    losses: dict[str, float]
-
-    @classmethod
-    def untried(cls) -> Mixture:
-        names = ("spread", "classifier", "mixture")
-        return cls(np.array([1.0, 0.0]), dict.fromkeys(names, float("nan")))
+    weights: Floats = field(default_factory=lambda: np.array([1.0, 0.0]))
+    losses: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("spread", "classifier", "mixture"), float("nan"))
+    )
 
 
 class Lesson:
@@ -125,21 +123,23 @@ class Lesson:
             self._classes,
         )
 
-    def weigh(self, spread: list[Floats], learned: list[Any]) -> Mixture:
-        """Weigh both parts by what they say of the folds.
+    def weigh(self, posterior: Posterior, without: Sequence[Posterior]) -> Mixture:
+        """Weigh both parts by what they say of each fold, taught by the labels of the others.
 
-        ``spread`` are probabilities of the points of each fold, by the labels of the others;
-        ``learned`` what the classifier has learned without each fold.
+        ``without`` are posteriors by these labels.
         """
-        parts = [
-            one.predict_proba(self.points.x[fold.points])
-            for one, fold in zip(learned, self.folds, strict=True)
-        ]
+        if not self.folds:
+            return Mixture()
+        spread, taught = [], []
+        for fold, one in zip(self.folds, without, strict=True):
+            x = self.points.x[fold.points]
+            spread.append(as_beside(one, posterior)(x, np.flatnonzero(fold.points)))
+            taught.append(self.teach(fold)[1].predict_proba(x))
         left_out = np.concatenate([np.flatnonzero(fold.points) for fold in self.folds])
         weight = self.points.weight[left_out]
         return mix(
             np.concatenate(spread),
-            np.concatenate(parts),
+            np.concatenate(taught),
             self.known[left_out],
             weight / weight.mean(),
         )
@@ -153,6 +153,8 @@ def mix(spread: Floats, classifier: Floats, known: Floats, weight: Floats) -> Mi
     weights, and so is the square of their distance to (1, 0).
     """
     parts = np.stack([np.log(surely(spread)), np.log(surely(classifier))])
+    a_class = len(known) / np.count_nonzero(known.sum(axis=0))
+    most = float(np.clip(_DRAWN * (_FEW / a_class) ** 2, _DRAWN_BY_MANY, _DRAWN))
 
     def loss(weights: Floats) -> tuple[float, Floats]:
         logs = np.tensordot(weights, parts, 1)
@@ -164,7 +166,7 @@ def mix(spread: Floats, classifier: Floats, known: Floats, weight: Floats) -> Mi
     def drawn(weights: Floats) -> tuple[float, Floats]:
         value, slopes = loss(weights)
         apart = weights - np.array([1.0, 0.0])
-        pull = np.array([_DRAWN_UP if apart[0] > 0 else _DRAWN, _DRAWN])
+        pull = np.array([_DRAWN_UP if apart[0] > 0 else most, most])
         return value + float(pull @ apart**2), slopes + 2 * pull * apart
 
     found = minimize(
@@ -429,7 +431,8 @@ def spread_labels(
 ) -> SpreadLabels:
     """Let labels travel in each space, join the kernel ridge at the nodes, and settle.
 
-    The state has counts.  A row takes its classes of ``n_neighbors`` nodes.
+    The state has counts.  A row takes its classes of ``n_neighbors`` nodes.  One BLAS thread: in
+    many small systems several would wait for each other.
     """
     seeds, n_sets = problem.seeds, problem.n_sets
     sizes, nodes = state.sizes.tolist(), problem.nodes(state)

@@ -23,7 +23,7 @@ from daskclust.prototypes.asking import (
     open_for_questions,
     spread_out,
 )
-from daskclust.prototypes.graph import normalized, spread
+from daskclust.prototypes.graph import Spreader, normalized
 from daskclust.prototypes.posterior import shares
 
 #: How far neighborhoods reach along the graph.
@@ -182,7 +182,7 @@ class _Asked:
             members = self.places[self.members(component)]
             np.add.at(seeds[:, column], members, 1.0 / len(members))
         graph = normalized(self.cells.table.near.matrix(k))
-        return shares(spread(graph, seeds, _ALPHA))
+        return shares(Spreader(graph, _ALPHA)(seeds))
 
 
 def _pairs(asked: _Asked, n: int) -> Iterator[tuple[int, int]]:

@@ -259,7 +259,7 @@ def beside_table(results: Mapping[str, Any]) -> str:
     lines = ["| set, labels | " + " | ".join(BESIDE) + " | draws |"]
     lines.append("|---" * (len(BESIDE) + 2) + "|")
     for name in (name for name in SETS if name in results):
-        for labels in ("5 a class", "30 a class", "1 %", "10 %"):
+        for labels in ("5 a class", "30 a class", "1 %", "1 % of each class", "10 %"):
             found = [results[name].get(key.format(labels)) for key in BESIDE.values()]
             if f"graph alone, {labels}" not in results[name]:
                 continue

@@ -48,16 +48,19 @@ def some(y: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, y[rows]
 
 
-def test_weights_by_a_search_over_a_grid() -> None:
+# Ten labels a class: 8 (8 / 10)^2.
+@pytest.mark.parametrize(("count", "most"), [(18, 8.0), (30, 5.12), (90, 1.0)])
+def test_weights_by_a_search_over_a_grid(count: int, most: float) -> None:
     rng = np.random.default_rng(0)
-    known = np.eye(3)[rng.integers(0, 3, 30)]
-    parts = [rng.dirichlet(np.ones(3), 30), 0.5 * known + 0.5 * rng.dirichlet(np.ones(3), 30)]
-    found = spreading.mix(*parts, known, np.ones(30)).weights
-    axis = np.linspace(0, 2, 201)
+    known = np.eye(3)[rng.integers(0, 3, count)]
+    noise = rng.dirichlet(np.ones(3), (2, count))
+    parts = [noise[0], 0.5 * known + 0.5 * noise[1]]
+    found = spreading.mix(*parts, known, np.ones(count)).weights
+    axis = np.linspace(0, 3, 301)
 
     def drawn(one: float, other: float) -> float:
         loss = -np.log((known * mixed((one, other), *parts)).sum(axis=1)).sum()
-        return loss + (0.5 if one > 1 else 8.0) * (one - 1) ** 2 + 8.0 * other**2
+        return loss + (0.5 if one > 1 else most) * (one - 1) ** 2 + most * other**2
 
     values = np.array([[drawn(one, other) for other in axis] for one in axis])
     best = np.unravel_index(values.argmin(), values.shape)
