@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from daskclust.engine import (
     row_record,
     working_dtype,
 )
-from daskclust.estimator.base import BaseClusterer, RowFunction, check_squares, warn_few_distinct
+from daskclust.estimator.base import BaseClusterer, check_squares, warn_few_distinct
 from daskclust.estimator.fitting import (
     DataAlone,
     FirstPass,
@@ -48,14 +47,16 @@ from daskclust.estimator.inputs import (
 )
 from daskclust.estimator.parameters import check_choice, check_integer, check_real
 from daskclust.estimator.spaces import Metric
-from daskclust.kernels.nearest.assign import SEGMENT, label_sums, nearest
+from daskclust.kernels.nearest.assign import SEGMENT, label_sums
 from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 from daskclust.persistence.schema import Array, Number
 from daskclust.reduction.assign import LEAF_STATISTICS, LeafQuery
-from daskclust.storage.grouped import GroupedRows, remove_remains, temporary_folder
+from daskclust.storage.grouped import GroupedRows, Spill
 
-#: Parents whose parts are clustered between two checkpoints.
-_BATCH = 64
+#: Parents whose parts are clustered between two checkpoints at least, and steps of a level at most.
+_BATCH, _STEPS = 64, 16
+#: Tasks of a refinement at most: each writes for all of them.
+_SPANS = 128
 #: Rounds in which leaves that are too large are divided.
 _ROUNDS = 24
 
@@ -101,34 +102,15 @@ def give_out(total: int, mass: Floats, most: Ints) -> Ints:
     return sizes
 
 
-class Spill:
-    """A folder for rows, made when it is first needed, and gone when all is over."""
-
-    def __init__(self, base: Any) -> None:
-        self.base = base
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Spill:
-        """Remove what killed fits left there: this one may need no folder of its own."""
-        remove_remains(self.base)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def store(self, record: np.dtype[Any]) -> GroupedRows:
-        """Return a new store in a folder of its own."""
-        return GroupedRows(self._stack.enter_context(temporary_folder(self.base)), record)
-
-
 @dataclass(frozen=True)
 class HierarchyState:
-    """A fit of two levels.
+    """A fit of two or more levels.
 
-    `centers`, `inertia`, `converged`, `settled`, `n_iter`, `counts`, `before`: of the parents, see
-    :class:`LloydState`. `phase` (1,), int64: 0 while parents move, then the number of what was done
-    since. `sizes` (m,), int64: children of each parent; 0 before they are given out. `leaves` (k,
-    p), float32: so far. `leaf_counts` (k,). `leaf_inertia`: both of the last measurement.
+    `centers`, `inertia`, `converged`, `settled`, `n_iter`, `counts`, `before`: of the first level,
+    see :class:`LloydState`. `phase` (1,), int64: 0 while that moves, then the number of what was
+    done since. `sizes`, int64: children of each center, level after level, so far. `nodes` (t, p),
+    float32: centers below the first level so far, level after level. `leaf_counts` (k,).
+    `leaf_inertia`: both of the last measurement.
     """
 
     centers: Annotated[Floats, "f r m p"]
@@ -139,8 +121,8 @@ class HierarchyState:
     counts: Annotated[Floats, "f r m"]
     before: Annotated[Floats, "f r m p"]
     phase: Annotated[Ints, "i one"]
-    sizes: Annotated[Ints, "i m"]
-    leaves: Annotated[NDArray[np.float32], "f leaves p"]
+    sizes: Annotated[Ints, "i parents"]
+    nodes: Annotated[NDArray[np.float32], "f nodes p"]
     leaf_counts: Annotated[Floats, "f counted"]
     leaf_inertia: Annotated[float, "f"]
 
@@ -151,9 +133,15 @@ class HierarchyState:
 
     @property
     def tree(self) -> CenterTree:
-        """Both levels."""
-        starts = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
-        return CenterTree(self.centers[0], self.leaves, starts)
+        """All levels so far; the last may lack centers."""
+        return CenterTree.of(self.centers[0], self.sizes, self.nodes)
+
+    def with_leaves(self, leaves: Sequence[AnyArray], sizes: Ints) -> HierarchyState:
+        """Return the state with other centers of the last level, and of so many each parent."""
+        tree = self.tree
+        above = (self.nodes[: len(self.nodes) - len(tree.leaves)], *leaves)
+        sizes = np.concatenate([self.sizes[: len(self.sizes) - len(tree.levels[-2])], sizes])
+        return replace(self, nodes=np.concatenate(above), sizes=sizes)
 
 
 class Part(NamedTuple):
@@ -175,38 +163,49 @@ class _Refinement:
     metric: Metric
     dtype: np.dtype[Any]
 
-    def assign(self, parent: int) -> float:
-        """Sum the rows of one parent by the leaves they are nearest to; return their inertia."""
-        x, weight = self.grouping.read(parent)
-        if not len(x):
-            self.sums.write(parent, np.empty(0, np.int64), np.empty(0, self.sums.dtype))
-            return 0.0
-        labels = np.empty(len(x), np.int64)
+    @property
+    def bounds(self) -> Ints:
+        """Parents of each task: the rows of those from one bound to the next."""
+        m = len(self.tree.starts[-1]) - 1
+        return np.linspace(0, m, min(m, _SPANS) + 1).astype(np.int64)
+
+    def assign(self, span: int) -> float:
+        """Sum the rows of some parents by the leaves they are nearest to; return their inertia."""
+        p = self.tree.leaves.shape[1]
+        # Where the sums of a leaf are: only some leaves have any.
+        places = np.full(len(self.tree.leaves), -1, np.int64)
+        met, sums, weights = np.empty(0, np.int64), np.empty((0, p)), np.empty(0)
         inertia = 0.0
-        tiles = [slice(low, low + SEGMENT) for low in range(0, len(x), SEGMENT)]
-        for tile in tiles:
-            z = self.metric(as_matrix(x[tile], self.dtype))
-            labels[tile], squared = nearest_leaf(z, self.tree, self.n_probe)
-            inertia += float(weight[tile] @ squared)
-        leaves, places = np.unique(labels, return_inverse=True)
-        records = np.zeros(len(leaves), self.sums.dtype)
-        records["leaf"] = leaves
-        for tile in tiles:
-            z = self.metric(as_matrix(x[tile], self.dtype))
-            sums, weights = label_sums(z, weight[tile], places[tile], len(leaves))
-            records["sum"] += sums
-            records["weight"] += weights
-        parents = np.searchsorted(self.tree.starts, leaves, side="right") - 1
-        self.sums.write(parent, parents, records)
+        for parent in range(*self.bounds[span : span + 2]):
+            x, weight = self.grouping.read(parent)
+            for low in range(0, len(x), SEGMENT):
+                tile = slice(low, low + SEGMENT)
+                z = self.metric(as_matrix(x[tile], self.dtype))
+                labels, squared = nearest_leaf(z, self.tree, self.n_probe)
+                inertia += float(weight[tile] @ squared)
+                leaves, index = np.unique(labels, return_inverse=True)
+                new = leaves[places[leaves] < 0]
+                if len(new):
+                    places[new] = len(met) + np.arange(len(new))
+                    met = np.concatenate([met, new])
+                    sums = np.concatenate([sums, np.zeros((len(new), p))])
+                    weights = np.concatenate([weights, np.zeros(len(new))])
+                more, weight_more = label_sums(z, weight[tile], index, len(leaves))
+                sums[places[leaves]] += more
+                weights[places[leaves]] += weight_more
+        records = np.empty(len(met), self.sums.dtype)
+        records["leaf"], records["weight"], records["sum"] = met, weights, sums
+        starts = self.tree.starts[-1][self.bounds]
+        self.sums.write(span, np.searchsorted(starts, met, side="right") - 1, records)
         return inertia
 
-    def mean(self, parent: int) -> NDArray[np.float32]:
-        """Return the children of one parent, each the mean of all its rows."""
-        first, last = (int(at) for at in self.tree.starts[parent : parent + 2])
+    def mean(self, span: int) -> NDArray[np.float32]:
+        """Return the children of some parents, each the mean of all its rows."""
+        first, last = self.tree.starts[-1][self.bounds[span : span + 2]].tolist()
         centers = self.tree.leaves[first:last].astype(np.float64)
-        records = self.sums.read(range(len(self.tree.parents)), parent)
+        records = self.sums.read(range(len(self.bounds) - 1), span)
         sums, weights = np.zeros_like(centers), np.zeros(len(centers))
-        # In the order of the parts: the sums are the same in any order of writing.
+        # In the order of the spans: the sums are the same in any order of writing.
         np.add.at(sums, records["leaf"] - first, records["sum"])
         np.add.at(weights, records["leaf"] - first, records["weight"])
         filled = weights > 0
@@ -226,8 +225,8 @@ def _fit_part(shared: tuple[KMeans, Grouping], part: Part) -> tuple[NDArray[np.f
     return state.centers[best].astype(np.float32), float(state.inertia[best])
 
 
-def _parents_of(centers: Floats, x: AnyArray) -> Ints:
-    return nearest(x, centers)[0].astype(np.int64)
+def _parents_of(tree: CenterTree, n_probe: int | None, x: AnyArray) -> Ints:
+    return nearest_leaf(x, tree, n_probe)[0].astype(np.int64)
 
 
 def _crowded(tree: CenterTree, n_probe: int | None, places: Ints, x: AnyArray) -> Ints:
@@ -239,22 +238,22 @@ def _crowded(tree: CenterTree, n_probe: int | None, places: Ints, x: AnyArray) -
 class HierarchyProblem(DataAlone):
     """K-means of k-means.
 
-    `X`: says where tasks run. `top`: that of the parents; its rows are in the metric's space.
-    `most`: rows of a leaf at most.
+    `X`: says where tasks run. `top`: that of the first level; its rows are in the metric's space.
+    `totals`: centers of each level. `most`: rows of a leaf at most.
     """
 
     kind: ClassVar[type[HierarchyState]] = HierarchyState
 
     X: Any
     top: LloydProblem
-    n_leaves: int
+    totals: tuple[int, ...]
     n_probe: int | None
     refine: int
     most: int | None
     model: KMeans
     spill: Spill
     seed: int
-    _held: dict[str, Grouping] = field(default_factory=dict)
+    _held: dict[int, Grouping] = field(default_factory=dict)
 
     @property
     def rows(self) -> Rows:  # type: ignore[override]
@@ -263,8 +262,8 @@ class HierarchyProblem(DataAlone):
 
     @property
     def max_iter(self) -> int:
-        """Steps at most: of the parents, of batches of parts, refinements, and two more."""
-        return self.top.max_iter + -(-self.n_leaves // _BATCH) + self.refine + 2
+        """Steps at most: of the first level, of parts, refinements, and two more."""
+        return self.top.max_iter + (_STEPS + 1) * len(self.totals) + self.refine + 2
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -274,66 +273,70 @@ class HierarchyProblem(DataAlone):
     def begin(self) -> HierarchyState:
         """Find the start of the parents."""
         top = self.top.begin()
-        _, m, p = top.centers.shape
+        p = top.centers.shape[-1]
         return HierarchyState(
             **vars(top),
             phase=np.zeros(1, np.int64),
-            sizes=np.zeros(m, np.int64),
-            leaves=np.empty((0, p), np.float32),
+            sizes=np.empty(0, np.int64),
+            nodes=np.empty((0, p), np.float32),
             leaf_counts=np.empty(0),
             leaf_inertia=np.inf,
         )
 
     def step(self, state: HierarchyState) -> Step[HierarchyState]:
-        """Move the parents; then cluster some parts, refine all leaves, or measure them."""
+        """Move the first level; then cluster some parts, refine all leaves, or measure them."""
         phase = int(state.phase[0])
         if phase == 0:
             step = self.top.step(state.top)
             over = step.finished or int(step.state.n_iter[0]) >= self.top.max_iter
             moved = replace(state, **vars(step.state), phase=np.array([int(over)]))
             return Step(moved, step.objective, step.center_shift, False)
+        tree = state.tree
+        is_whole = not tree.starts or len(tree.leaves) == tree.starts[-1][-1]
+        if len(tree.levels) < len(self.totals) or not is_whole:
+            return self._cluster(state, len(tree.levels) - (not is_whole))
         done = replace(state, phase=state.phase + 1)
-        if not state.sizes.any() or len(state.leaves) < state.sizes.sum():
-            return self._cluster(replace(done, phase=state.phase))
-        if phase <= self.refine:
-            return self._refine(done)
-        return self._measure(done)
+        return self._refine(done) if phase <= self.refine else self._measure(done)
 
-    def _groups(self, state: HierarchyState) -> Grouping:
-        """Return the rows by their parents, put there when they are first wanted."""
-        if "rows" not in self._held:
+    def _groups(self, state: HierarchyState, depth: int) -> Grouping:
+        """Return the rows by the centers of a level, put there when they are first wanted."""
+        if depth not in self._held:
+            self._held.clear()
             stored = np.dtype(self.X.dtype) if self.X.dtype.kind in "fiu" else self.rows.dtype
             store = self.spill.store(row_record(stored, int(self.X.shape[1])))
-            centers = state.centers[0]
-            groups_of = partial(_parents_of, centers)
-            self._held["rows"] = group_rows(self.rows, store, groups_of, len(centers))
-            if state.sizes.any():
+            tree = state.tree
+            groups_of = partial(_parents_of, tree.upto(depth), self.n_probe)
+            n_groups = len(tree.levels[depth - 1])
+            self._held[depth] = group_rows(self.rows, store, groups_of, n_groups)
+            if len(tree.levels) > depth:
                 # The process before has counted this pass.
                 self.rows.passes -= 1
-        return self._held["rows"]
+        return self._held[depth]
 
-    def _cluster(self, state: HierarchyState) -> Step[HierarchyState]:
-        grouping = self._groups(state)
-        if not state.sizes.any():
-            sizes = give_out(self.n_leaves, grouping.weights, grouping.counts)
-            state = replace(state, sizes=sizes)
-        ends = np.cumsum(state.sizes)
-        first = int(np.searchsorted(ends, len(state.leaves), side="right"))
-        batch = range(first, min(first + _BATCH, len(ends)))
-        seeds = np.random.SeedSequence(self.seed).generate_state(len(ends))
+    def _cluster(self, state: HierarchyState, depth: int) -> Step[HierarchyState]:
+        """Find children of some centers of a level."""
+        grouping = self._groups(state, depth)
+        if len(state.tree.levels) == depth:
+            sizes = give_out(self.totals[depth], grouping.weights, grouping.counts)
+            state = replace(state, sizes=np.concatenate([state.sizes, sizes]))
+        tree = state.tree
+        above, starts = tree.levels[depth - 1], tree.starts[depth - 1]
+        sizes, m = np.diff(starts), len(above)
+        first = int(np.searchsorted(starts, len(tree.leaves), side="right")) - 1
+        batch = range(first, min(first + max(_BATCH, -(-m // _STEPS)), m))
+        seeds = np.random.SeedSequence(self.seed).generate_state(len(state.sizes))[-m:]
         # A parent without rows is its own child.
         parts = [
-            Part(m, int(state.sizes[m]), int(seeds[m])) for m in batch if grouping.counts[m] > 0
+            Part(at, int(sizes[at]), int(seeds[at])) for at in batch if grouping.counts[at] > 0
         ]
         found = dict(
             zip([part.parent for part in parts], self._fit_parts(grouping, parts), strict=True)
         )
         own = [
-            found[m][0] if m in found else state.centers[0][m : m + 1].astype(np.float32)
-            for m in batch
+            found[at][0] if at in found else above[at : at + 1].astype(np.float32) for at in batch
         ]
         return Step(
-            replace(state, leaves=np.concatenate([state.leaves, *own])),
+            replace(state, nodes=np.concatenate([state.nodes, *own])),
             objective=float(sum(inertia for _, inertia in found.values())),
             center_shift=0.0,
             finished=False,
@@ -351,20 +354,20 @@ class HierarchyProblem(DataAlone):
         )
         with Spill(self.spill.base) as spill:
             shared = _Refinement(
-                self._groups(state),
+                self._groups(state, len(tree.levels) - 1),
                 spill.store(record),
                 tree,
                 self.n_probe,
                 self.top.metric,
                 self.rows.dtype,
             )
-            parents = range(len(tree.parents))
-            inertia = map_independent(self.X, "assign-leaves", _Refinement.assign, shared, parents)
-            means = map_independent(self.X, "mean-leaves", _Refinement.mean, shared, parents)
+            spans = range(len(shared.bounds) - 1)
+            inertia = map_independent(self.X, "assign-leaves", _Refinement.assign, shared, spans)
+            means = map_independent(self.X, "mean-leaves", _Refinement.mean, shared, spans)
         leaves = np.concatenate(means)
         shift = np.sqrt(((leaves.astype(np.float64) - tree.leaves) ** 2).sum())
         return Step(
-            replace(state, leaves=leaves),
+            state.with_leaves([leaves], np.diff(tree.starts[-1])),
             objective=float(np.sum(inertia)),
             center_shift=float(shift),
             finished=False,
@@ -378,7 +381,7 @@ class HierarchyProblem(DataAlone):
             if not large.any() or round_ == _ROUNDS:
                 break
             divided = self._divide(state, np.flatnonzero(large), found.counts, round_)
-            if len(divided.leaves) == len(state.leaves):
+            if len(divided.nodes) == len(state.nodes):
                 break
             state = divided
         inertia = float(found.inertia.sum())
@@ -398,7 +401,7 @@ class HierarchyProblem(DataAlone):
         places = np.full(len(tree.leaves), -1, np.int64)
         places[large] = np.arange(len(large))
         with Spill(self.spill.base) as spill:
-            store = spill.store(self._groups(state).store.dtype)
+            store = spill.store(self._groups(state, len(tree.levels) - 1).store.dtype)
             groups_of = partial(_crowded, tree, self.n_probe, places)
             grouping = group_rows(self.rows, store, groups_of, len(large))
             wanted = np.minimum(grouping.counts, np.ceil(counts[large] / self.most).astype(int))
@@ -410,16 +413,16 @@ class HierarchyProblem(DataAlone):
             found = self._fit_parts(grouping, parts)
         # Rows that are all the same cannot be divided.
         children = [np.unique(centers, axis=0) for centers, _ in found]
-        parents = np.searchsorted(tree.starts, large, side="right") - 1
-        pieces: list[NDArray[np.float32]] = []
-        sizes, done = state.sizes.copy(), 0
+        parents = np.searchsorted(tree.starts[-1], large, side="right") - 1
+        pieces: list[AnyArray] = []
+        sizes, done = np.diff(tree.starts[-1]), 0
         for leaf, parent, own in zip(large.tolist(), parents.tolist(), children, strict=True):
             if len(own) < 2:
                 continue
             pieces += [tree.leaves[done:leaf], own]
             sizes[parent] += len(own) - 1
             done = leaf + 1
-        return replace(state, leaves=np.concatenate([*pieces, tree.leaves[done:]]), sizes=sizes)
+        return state.with_leaves([*pieces, tree.leaves[done:]], sizes)
 
 
 MetricName = Literal["euclidean", "cosine", "sam"]
@@ -439,7 +442,7 @@ class LeafFunction:
     @property
     def nbytes(self) -> int:
         """Bytes of the centers."""
-        return int(self.tree.parents.nbytes + self.tree.leaves.nbytes)
+        return sum(int(centers.nbytes) for centers in self.tree.levels)
 
     def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
         """Leaves of the rows."""
@@ -456,18 +459,21 @@ class HierarchicalKMeans(BaseClusterer):
 
     The first level is :class:`KMeans`. One pass puts the rows of each of its clusters, the
     *parents*, together in temporary files; the rows of each parent are then clustered by
-    themselves, one task each, to the *leaves*.  Refinement passes compare each row with the
-    leaves of its nearest parents, and move the leaves to the means of all their rows.
+    themselves, one task each, to the next level: the *leaves*, or parents again.  Refinement
+    passes compare each row with the leaves of its nearest parents, and move the leaves to the
+    means of all their rows.
 
     Parameters
     ----------
-    n_clusters : int or (int, int), default=8
-        Leaves k.  A pair ``(m, c)`` is of m parents with c leaves each on average: m c leaves
-        are given out in proportion to the weights of the parents, one or more to each, and no
-        more than it has rows.  With an integer from 1000 on there are ``sqrt(k) / 4`` parents;
-        below, and with ``(k, 1)``, it is ``KMeans(k)`` to the last bit.
+    n_clusters : int or tuple of int, default=8
+        Leaves k, or clusters of each level: ``(m, c, ...)`` is of m centers with c children each
+        on average, and so on.  m c children are given out in proportion to the weights of the
+        parents, one or more to each, and no more than it has rows.  With an integer from 1000 on
+        there are two levels, with ``sqrt(k) / 4`` parents; below, and with ``(k, 1)``, it is
+        ``KMeans(k)`` to the last bit.  See the notes for three levels.
     n_probe : int or "all", default=4
-        Nearest parents with whose leaves a row is compared.  ``"all"``: with every leaf.
+        Nearest parents of each level with whose children a row is compared.  ``"all"``: it is
+        compared with every leaf.
     refine : int, default=1
         Refinement passes.
     metric : {"euclidean", "cosine", "sam"}, default="euclidean"
@@ -487,17 +493,18 @@ class HierarchicalKMeans(BaseClusterer):
         With an int the result does not depend on the chunks, the scheduler or the number of
         workers.
     checkpoint : path-like, default=None
-        See :class:`KMeans`: written after each iteration of the first level, each 64 parts and
-        each refinement.  Where a fit goes on, one pass puts the rows by parents again.
+        See :class:`KMeans`: written after each iteration of the first level, each 64 parts (each
+        16th of a level that has more than 1024) and each refinement.  Where a fit goes on, one
+        pass puts the rows by parents again.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float32
         Leaves; those of one parent follow one another.
     parents_ : ndarray of shape (k,), int64
-        Parent of each leaf.
+        Parent of each leaf, of the level above.
     level_centers_ : list of ndarray
-        Centers of the parents, float64, and of the leaves.
+        Centers of each level, root first: float64, the others float32.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Leaf of each row, see :meth:`predict`.
     counts_ : ndarray of shape (k,), float64
@@ -510,7 +517,7 @@ class HierarchicalKMeans(BaseClusterer):
     feature_names_in_ : ndarray of shape (p,)
         Where X has names.
     history_ : list of dict
-        See :class:`KMeans`: records of the first level, of each 64 parts (``objective`` is
+        See :class:`KMeans`: records of the first level, of some parts each (``objective`` is
         their inertia), of refinements (the inertia of the rows before the leaves moved), and of
         the last measurement.
 
@@ -529,16 +536,20 @@ class HierarchicalKMeans(BaseClusterer):
 
     Notes
     -----
-    *Passes*: those of ``KMeans(m)``, one that writes ``n (p itemsize + 16)`` bytes, and one in the
-    end.  Parts and refinements read what was written instead.  *Multiplications* of an iteration:
-    ``n p m`` of the first level and ``n p k / m`` of the parts, in place of ``n p k``; a
-    refinement makes ``n p (m + n_probe k / m)``.  *Memory*: the client holds O(k p); a worker
-    thread the rows of one parent, a block, and the centers.
+    *Passes*: those of ``KMeans(m)``, one for each further level that writes ``n (p itemsize +
+    16)`` bytes in place of those before, and one in the end.  Parts and refinements read what was
+    written instead.  *Multiplications* of an iteration: ``n p m`` of the first level and ``n p k /
+    m`` of the parts, in place of ``n p k``; a refinement makes ``n p (m + n_probe k / m)``.
+    *Memory*: the client holds O(k p); a worker thread the rows of one parent, a block, and the
+    centers.
 
-    Fewer parents cost more and lose less: of 60 742 text vectors (p = 256) at k = 2000, 11 and 22
-    parents ended 1.6 and 2.6 % above one level; with ``n_probe="all"`` and five refinements 1.0
-    and 1.4 %.  It took 0.76 of the time of one level with 11 parents, refined as long as that: it
-    is the choice for more clusters than that.
+    *Levels*: fewer parents cost more and lose less.  Of 60 742 text vectors (p = 256) at k = 2000,
+    11 and 22 parents ended 1.4 and 2.7 % above one level, in half of its processor time; with
+    ``n_probe="all"`` and five refinements .7 and 1.3 %, in 0.8 of it (means of five seeds).  The
+    more levels, the fewer multiplications: at k = 1e6 an iteration compares a row with 4250
+    centers on two levels, with 1e6 on one, and with 300 where ``n_clusters=(100, 100, 100)``.  An
+    integer never chooses three, since their loss adds up: ``(5, 20, 20)`` ended 4.6 % above one
+    level, 2.3 % with ``"all"`` and five refinements (one seed).
 
     References
     ----------
@@ -557,8 +568,9 @@ class HierarchicalKMeans(BaseClusterer):
         "inertia_": Number(low=0),
         "counts_": Array("k", low=0),
         "_centers": None,
-        "_top": Array("m p"),
-        "parents_": Array("k", kind="i", low=0, below="m"),
+        "_above": Array("s p"),
+        "_sizes": Array("s", kind="i", low=1),
+        "_n_top": Number(int, low=1),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("spill",)
     _synonyms = {"metric": {"sam": "cosine"}}  # noqa: RUF012
@@ -588,15 +600,18 @@ class HierarchicalKMeans(BaseClusterer):
         self.random_state = random_state
         self.checkpoint = checkpoint
 
-    # Set by fit: the parents, in the space in which rows are compared.
-    _top: Floats
+    # Set by fit: centers of all levels but the leaves, in the space in which rows are compared,
+    # level after level; of them, those of the first; and the children of each.
+    _above: Floats
+    _n_top: int
+    _sizes: Ints
 
     def _check_parameters(self) -> None:
         levels = self.n_clusters if isinstance(self.n_clusters, tuple | list) else [self.n_clusters]
-        if not 1 <= len(levels) <= 2:
+        if not levels:
             raise ValueError(
-                f"n_clusters={self.n_clusters!r}; expected an integer, or a pair: parents, and "
-                "leaves of each on average."
+                f"n_clusters={self.n_clusters!r}; expected an integer, or clusters of each level "
+                "under one of the level before on average: (1000, 100), say."
             )
         for level in levels:
             check_integer(level, "n_clusters", 1)
@@ -612,13 +627,14 @@ class HierarchicalKMeans(BaseClusterer):
             check_integer(self.max_cluster_size, "max_cluster_size", 1)
 
     @property
-    def _levels(self) -> tuple[int, int]:
-        """Parents, and all leaves."""
+    def _totals(self) -> tuple[int, ...]:
+        """Centers of each level; two levels at least."""
         if isinstance(self.n_clusters, tuple | list):
-            m, each = (*map(int, self.n_clusters), 1)[:2]
-            return m, m * each
-        k = int(self.n_clusters)
-        return (k if k < _TWO_LEVELS else choose_parents(k)), k
+            totals = np.cumprod(self.n_clusters, dtype=object).tolist()
+        else:
+            k = int(self.n_clusters)
+            totals = [k if k < _TWO_LEVELS else choose_parents(k), k]
+        return tuple(map(int, totals if len(totals) > 1 else 2 * totals))
 
     @property
     def _probe(self) -> int | None:
@@ -654,23 +670,23 @@ class HierarchicalKMeans(BaseClusterer):
         return None if path is None else Path(path).absolute().parent
 
     def _read(self, data: Data, spill: Spill | None = None) -> Spill:
-        check_enough_rows(data, self._levels[1])
+        check_enough_rows(data, self._totals[-1])
         if spill is None:
             raise TypeError("HierarchicalKMeans shares no passes with other fits; use its fit.")
         return spill
 
     def _first_pass(self, data: Data, read: Spill) -> FirstPass:
-        return self._kmeans(self._levels[0], self.random_state)._first_pass(data, None)
+        return self._kmeans(self._totals[0], self.random_state)._first_pass(data, None)
 
     def _problem(self, data: OpenData, read: Spill) -> LloydProblem | HierarchyProblem:
-        m, k = self._levels
-        top = self._kmeans(m, None)._problem(data, None)
-        if m == k and self.max_cluster_size is None:
+        totals = self._totals
+        top = self._kmeans(totals[0], None)._problem(data, None)
+        if totals[0] == totals[-1] and self.max_cluster_size is None:
             return top
         return HierarchyProblem(
             data.X,
             top,
-            k,
+            totals,
             self._probe,
             int(self.refine),
             None if self.max_cluster_size is None else int(self.max_cluster_size),
@@ -695,11 +711,14 @@ class HierarchicalKMeans(BaseClusterer):
             best = 0
             self._metric = problem.top.metric
             self.counts_, self.inertia_ = state.leaf_counts, float(state.leaf_inertia)
-        self._top = state.centers[best]
-        flat = isinstance(problem, LloydProblem)
-        self.cluster_centers_ = self._top.astype(np.float32) if flat else state.leaves
-        sizes = 1 if flat else state.sizes
-        self.parents_ = np.repeat(np.arange(len(self._top)), sizes)
+        self._above = top = state.centers[best]
+        self._n_top = len(top)
+        if isinstance(problem, LloydProblem):
+            self._sizes = np.ones(len(top), np.int64)
+            self.cluster_centers_ = top.astype(np.float32)
+        else:
+            *between, self.cluster_centers_ = state.tree.levels[1:]
+            self._above, self._sizes = np.concatenate([top, *between]), state.sizes
         self.n_iter_ = int(state.n_iter[best])
         self.history_ = history
         warn_few_distinct(len(np.unique(self.cluster_centers_, axis=0)), len(self.cluster_centers_))
@@ -707,27 +726,35 @@ class HierarchicalKMeans(BaseClusterer):
 
     @property
     def _is_flat(self) -> bool:
-        return len(self._top) == len(self.cluster_centers_)
+        return self._n_top == len(self.cluster_centers_)
 
     @property
     def _centers(self) -> AnyArray:  # type: ignore[override]
         """Leaves, in the space in which rows are compared."""
-        return self._top if self._is_flat else self.cluster_centers_
+        return self._above if self._is_flat else self.cluster_centers_
+
+    def _tree(self) -> CenterTree:
+        top, between = np.split(self._above, [self._n_top])
+        nodes = np.concatenate([between.astype(np.float32), self.cluster_centers_])
+        return CenterTree.of(top, self._sizes, nodes)
 
     @property
     def level_centers_(self) -> list[AnyArray]:
-        """Centers of the parents, and of the leaves."""
+        """Centers of each level, root first."""
         check_is_fitted(self)
-        return [self._top, self.cluster_centers_]
+        return list(self._tree().levels)
 
-    def _tree(self) -> CenterTree:
-        starts: Ints = np.searchsorted(self.parents_, np.arange(len(self._top) + 1))
-        return CenterTree(self._top, self._centers, starts)
+    @property
+    def parents_(self) -> Ints:
+        """Parent of each leaf."""
+        check_is_fitted(self)
+        sizes = np.diff(self._tree().starts[-1])
+        return np.repeat(np.arange(len(sizes)), sizes)
 
-    def _leaf_function(self, dtype: Any) -> LeafFunction:
-        # One leaf a parent: these are all leaves.
-        probe = None if self._is_flat else self._probe
-        return LeafFunction(self._tree(), probe, self._metric, dtype)
+    def _leaf_function(self, dtype: Any, depth: int = 0) -> LeafFunction:
+        """Handle rows by the first levels, or by all."""
+        tree = CenterTree((self._above[: self._n_top],), ()) if self._is_flat else self._tree()
+        return LeafFunction(tree.upto(depth or len(tree.levels)), self._probe, self._metric, dtype)
 
     def predict(self, X: Any, level: int = -1) -> Any:
         """Nearest leaf of each row, among those of its nearest parents.
@@ -736,7 +763,7 @@ class HierarchicalKMeans(BaseClusterer):
         ----------
         X : array-like or dask.array.Array of shape (n_samples, n_features)
         level : int, default=-1
-            -1 or 1 for leaves, 0 for parents.
+            Number of the level: 0 for the first, -1 for leaves.
 
         Returns
         -------
@@ -750,13 +777,13 @@ class HierarchicalKMeans(BaseClusterer):
             For NaN and infinity, another number of features, and another level.
         """
         check_is_fitted(self)
-        if level not in (-1, 0, 1):
-            raise ValueError(f"level={level!r}; expected 0 (parents), or 1 or -1 (leaves).")
+        n_levels = len(self.level_centers_)
+        if level not in range(-n_levels, n_levels):
+            raise ValueError(
+                f"level={level!r}; expected 0 (the first) to {n_levels - 1}, or -1 (leaves)."
+            )
         X = check_rows(self, X, reset=False)
-        dtype = working_dtype(X.dtype)
-        function: Any = self._leaf_function(dtype)
-        if level == 0:
-            function = RowFunction(self._top, self._metric, None, dtype)
+        function = self._leaf_function(working_dtype(X.dtype), level % n_levels + 1)
         return map_rows(X, function, dtype=np.int32, name="predict")
 
     def _inertia(self, X: Any, sample_weight: Any) -> float:
@@ -771,5 +798,8 @@ class HierarchicalKMeans(BaseClusterer):
         return float(found.inertia.sum())
 
     def _check_loaded(self) -> None:
-        if (np.diff(self.parents_) < 0).any() or len(np.unique(self.parents_)) != len(self._top):
-            raise ValueError("parents_ is not sorted, or there are parents without leaves.")
+        m, left = self._n_top, self._sizes
+        while m < len(left):
+            m, left = int(left[:m].sum()), left[m:]
+        if m != len(left) or left.sum() != len(self.cluster_centers_):
+            raise ValueError("the numbers of children are not those of the centers of any levels.")

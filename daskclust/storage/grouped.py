@@ -7,7 +7,7 @@ import struct
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -232,3 +232,25 @@ class GroupedRows:
                 "were written. Leave temporary files alone while a fit runs."
             )
         return content
+
+
+class Spill:
+    """A folder for rows, made when it is first needed, and gone when all is over."""
+
+    def __init__(self, base: Any) -> None:
+        self.base = base
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Spill:
+        """Remove what killed fits left there: this one may need no folder of its own."""
+        remove_remains(self.base)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Remove the folders."""
+        self._stack.close()
+
+    def store(self, record: np.dtype[Any]) -> GroupedRows:
+        """Return a new store in a folder of its own; the one before is removed."""
+        self._stack.close()
+        return GroupedRows(self._stack.enter_context(temporary_folder(self.base)), record)

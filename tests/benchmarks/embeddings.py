@@ -4,9 +4,9 @@
 e is 1e5 made rows of length 1 (768 values, decaying spectrum, 1000 planted centers), f the 60 742
 text vectors of ``text_debian_256.npz`` in ``DASKCLUST_TEST_DATA`` (256 values of float16).  Each
 fit makes 25 iterations over all rows at most, in a process of its own after a short one; peers
-alternate.  What counts is the time after which the inertia of daskclust is no higher than that at
-which the peer ends.  Processor seconds are beside those of the clock: a busy machine changes them
-less.
+alternate; ``embeddings.json`` beside this script keeps what was found.  What counts is the time
+after which the inertia of daskclust is no higher than that at which the peer ends.  Processor
+seconds are beside those of the clock: a busy machine changes them less.
 
 ``--levels`` compares two levels with one, at k = 2000: on f, and on 40 000 made rows of 96 values
 around 1000 centers.  ``--hierarchical`` is problem g: 2e6 rows of 256 values of float16 on disk,
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _machine import circumstances, hardware, versions
 from _timing import THREADS, middle, peak_memory, print_table, run_alone
 from whole_fits import inertia
 
@@ -45,11 +46,16 @@ TARGETS = {
     ("f", "faiss"): 2.5,
 }
 ITERATIONS = 25
+RESULTS = Path(__file__).with_suffix(".json")
 #: Ways of two levels; the first is one level.
 WAYS: dict[str, dict[str, Any] | None] = {
     "KMeans": None,
     "HierarchicalKMeans": {},
     'n_probe="all", refine=5': {"n_probe": "all", "refine": 5},
+    'n_probe="all", refine=5, 6 parents': {"n_clusters": (6, 333), "n_probe": "all", "refine": 5},
+    'n_probe="all", refine=5, 22 parents': {"n_clusters": (22, 90), "n_probe": "all", "refine": 5},
+    "(5, 20, 20)": {"n_clusters": (5, 20, 20)},
+    "(10, 20, 10)": {"n_clusters": (10, 20, 10)},
 }
 
 
@@ -180,42 +186,43 @@ def _total(runs: list[dict[str, Any]]) -> float:
     return float(sum(r["inertia"] for r in runs))
 
 
-def level(name: str, way: str, k: int, share: float) -> dict[str, float]:
-    """Return seconds and inertia of a fit of one or two levels, in this process."""
+def level(name: str, way: str, k: int, share: float, seed: int) -> dict[str, float]:
+    """Return processor seconds and inertia of a fit of one or more levels, in this process."""
     import daskclust
 
     rows, options = rows_of(name, share), WAYS[way]
-    began, worked = time.perf_counter(), time.process_time()
+    worked = time.process_time()
     if options is None:
-        model: Any = daskclust.KMeans(k, max_iter=ITERATIONS, random_state=0)
+        model: Any = daskclust.KMeans(k, max_iter=ITERATIONS, random_state=seed)
     else:
-        model = daskclust.HierarchicalKMeans(k, random_state=0, **options)
+        model = daskclust.HierarchicalKMeans(**{"n_clusters": k, "random_state": seed, **options})
     model.fit(rows)
-    seconds, processor = time.perf_counter() - began, time.process_time() - worked
-    return {"seconds": seconds, "processor": processor, "inertia": float(model.inertia_)}
+    return {"processor": time.process_time() - worked, "inertia": float(model.inertia_)}
 
 
 def compare_levels(
-    names: tuple[str, ...] = ("f", "made"), k: int = 2000, share: float = 1.0
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Measure two levels beside one."""
-    return {
-        name: {
-            way: run_alone(__file__, "--level", json.dumps([name, way, k, share])) for way in WAYS
-        }
-        for name in names
-    }
+    names: tuple[str, ...] = ("f", "made"), k: int = 2000, seeds: int = 1, share: float = 1.0
+) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Measure two levels beside one; a record a seed."""
+    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for seed in range(seeds):
+        for name in names:
+            for way in WAYS:
+                record = run_alone(__file__, "--level", json.dumps([name, way, k, share, seed]))
+                found.setdefault(name, {}).setdefault(way, []).append(record)
+    return found
 
 
 def report_levels(results: dict[str, Any]) -> None:
-    """Print the table."""
+    """Print the table: medians of processor seconds, means of inertia and the worst seed."""
     rows = []
     for name, cell in results.items():
-        one = cell["KMeans"]["inertia"]
-        for way, r in cell.items():
-            more = f"{100 * (r['inertia'] / one - 1):+.2f} %"
-            rows.append([name, way, f"{r['seconds']:.1f}", f"{r['processor']:.1f}", more])
-    print_table(["rows", "", "seconds", "processor", "inertia over one level's"], rows)
+        one = [r["inertia"] for r in cell["KMeans"]]
+        for way, runs in cell.items():
+            row = [name, way, f"{middle([r['processor'] for r in runs]):.1f}"]
+            more = [100 * (r["inertia"] / o - 1) for r, o in zip(runs, one, strict=True)]
+            rows.append([*row, f"{np.mean(more):+.2f} % ({max(more):.2f})"])
+    print_table(["rows", "", "processor seconds", "inertia over one level's (worst)"], rows)
 
 
 def hierarchical(share: float = 1.0) -> dict[str, float]:
@@ -261,6 +268,14 @@ def hierarchical(share: float = 1.0) -> dict[str, float]:
     }
 
 
+def keep(name: str, found: Any, path: Path = RESULTS) -> None:
+    """Put results beside this script, with what they were measured on."""
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    measured_on = {**hardware(), **versions(), **circumstances()}
+    known[name] = {"measured on": measured_on, "results": found}
+    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
 def installed() -> list[str]:
     """Return the peers that are installed."""
     return [peer for peer, module in MODULES.items() if importlib.util.find_spec(module)]
@@ -284,15 +299,22 @@ def main() -> None:
     elif options.level:
         print(json.dumps(level(*json.loads(options.level))))
     elif options.hierarchical:
-        print(json.dumps(hierarchical(options.share)))
+        found = hierarchical(options.share)
+        keep(f"g, share {options.share:g}", found)
+        print(json.dumps(found))
     elif options.levels:
-        report_levels(compare_levels(share=options.share))
+        found = compare_levels(seeds=options.seeds, share=options.share)
+        keep("levels", found)
+        report_levels(found)
     else:
         problems = {
             name: tuple(options.clusters or PROBLEMS[name]) for name in options.problems.split(",")
         }
         peers = [peer for peer in installed() if peer in options.peers.split(",")]
-        report(compare(problems, peers, options.seeds, options.share))
+        found = compare(problems, peers, options.seeds, options.share)
+        for title, cell in found.items():
+            keep(title if options.share == 1 else f"{title}, share {options.share:g}", cell)
+        report(found)
 
 
 if __name__ == "__main__":

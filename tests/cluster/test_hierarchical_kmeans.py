@@ -17,6 +17,7 @@ import daskclust
 from daskclust import HierarchicalKMeans, KMeans
 from daskclust.cluster import hierarchical_kmeans as hierarchy
 from daskclust.cluster.hierarchical_kmeans import choose_parents, give_out
+from daskclust.estimator.fitting import draw_seeds
 from daskclust.exceptions import CheckpointError
 from daskclust.storage.atomic import hidden_sibling
 from daskclust.storage.grouped import GroupedRows
@@ -76,7 +77,7 @@ def test_attributes():
     assert set(model.parents_) == set(range(5))
     root, leaves = model.level_centers_
     assert root.shape == (5, 6)
-    assert leaves is model.cluster_centers_
+    np.testing.assert_array_equal(leaves, model.cluster_centers_)
     parents = KMeans(5, max_iter=25, random_state=0).fit(X)
     np.testing.assert_array_equal(root, parents.cluster_centers_)
     np.testing.assert_array_equal(model.predict(X, level=0), parents.labels_)
@@ -106,13 +107,48 @@ def test_an_integer_chooses_the_levels():
     assert len(model.cluster_centers_) == 1000
 
 
+def test_every_level_is_grouped_and_clustered_in_the_same_way():
+    """Three levels by their definition: parts are fits of the rows nearest to a parent."""
+    given = {"max_iter": 9, "refine": 0, "random_state": 4}
+    model = HierarchicalKMeans((4, 3, 5), n_probe="all", **given).fit(X)
+    root, middle, leaves = model.level_centers_
+    assert [len(level) for level in (root, middle, leaves)] == [4, 12, 60]
+    np.testing.assert_array_equal(
+        middle, HierarchicalKMeans((4, 3), n_probe="all", **given).fit(X).cluster_centers_
+    )
+    nearest = ((X[:, None].astype(float) - middle) ** 2).sum(axis=2).argmin(axis=1)
+    np.testing.assert_array_equal(model.predict(X, level=1), nearest)
+    sizes = np.bincount(model.parents_, minlength=12)
+    np.testing.assert_array_equal(
+        sizes, give_out(60, np.bincount(nearest).astype(float), np.bincount(nearest))
+    )
+    seeds = np.random.SeedSequence(draw_seeds(4, 1)[0]).generate_state(16)[4:]
+    for m in range(12):
+        part = KMeans(int(sizes[m]), max_iter=9, random_state=int(seeds[m])).fit(X[nearest == m])
+        np.testing.assert_array_equal(
+            leaves[model.parents_ == m], part.cluster_centers_.astype(np.float32)
+        )
+    few = HierarchicalKMeans((4, 3, 5), n_probe=2, random_state=0).fit(X)
+    assert few.inertia_ < HierarchicalKMeans((4, 3), random_state=0).fit(X).inertia_
+    np.testing.assert_array_equal(few.predict(X, level=-1), few.labels_)
+    np.testing.assert_array_equal(few.predict(X, level=-3), few.predict(X, level=0))
+
+
+def test_spans_of_parents_change_nothing(monkeypatch):
+    expected = HierarchicalKMeans((4, 3, 5), random_state=0).fit(X)
+    monkeypatch.setattr(hierarchy, "_SPANS", 3)
+    model = HierarchicalKMeans((4, 3, 5), random_state=0).fit(X)
+    np.testing.assert_allclose(model.cluster_centers_, expected.cluster_centers_, rtol=1e-6)
+    np.testing.assert_array_equal(model.counts_, expected.counts_)
+
+
 @pytest.mark.parametrize("chunks", [300, (1, 2998, 1)])
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_chunks_and_schedulers_change_nothing(chunks, scheduler):
-    expected = HierarchicalKMeans((5, 6), max_cluster_size=140, random_state=0).fit(X)
+    expected = HierarchicalKMeans((5, 2, 3), max_cluster_size=140, random_state=0).fit(X)
     with dask.config.set(scheduler=scheduler):
         lazy = da.from_array(X, chunks=(chunks, -1))
-        model = HierarchicalKMeans((5, 6), max_cluster_size=140, random_state=0).fit(lazy)
+        model = HierarchicalKMeans((5, 2, 3), max_cluster_size=140, random_state=0).fit(lazy)
         assert isinstance(model.labels_, da.Array)
         same(model, expected)
 
@@ -174,7 +210,7 @@ def test_more_probes_and_refinement_cost_no_inertia():
 
 
 def test_save_and_load(tmp_path: Path):
-    for n_clusters in ((5, 6), 7):
+    for n_clusters in ((5, 6), (3, 2, 5), 7):
         model = HierarchicalKMeans(n_clusters, random_state=0).fit(X)
         path = tmp_path / f"{n_clusters}.zarr"
         model.save(path)
@@ -190,11 +226,11 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("stop_after", [1, 4, 6, 7])
+@pytest.mark.parametrize("stop_after", [1, 4, 6, 10, 11, 12])
 def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch, stop_after):
     monkeypatch.setattr(hierarchy, "_BATCH", 2)
     given = {"max_iter": 3, "refine": 2, "random_state": 0}
-    expected = HierarchicalKMeans((5, 6), **given).fit(X)
+    expected = HierarchicalKMeans((5, 2, 3), **given).fit(X)
     path = tmp_path / "fit.checkpoint"
 
     def stop(record):
@@ -202,9 +238,9 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch, stop_aft
             raise Stop
 
     with daskclust.on_iteration(stop), pytest.raises(Stop):
-        HierarchicalKMeans((5, 6), checkpoint=path, **given).fit(X)
+        HierarchicalKMeans((5, 2, 3), checkpoint=path, **given).fit(X)
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
-    model = HierarchicalKMeans((5, 6), checkpoint=path, **given).fit(X)
+    model = HierarchicalKMeans((5, 2, 3), checkpoint=path, **given).fit(X)
     same(model, expected)
     # Rows that are grouped once more are no pass of the fit.
     assert [r["passes"] for r in model.history_] == [r["passes"] for r in expected.history_]
@@ -213,9 +249,9 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch, stop_aft
     gone = int(subprocess.run(asked, capture_output=True, check=True).stdout)
     name = hidden_sibling(tmp_path / "daskclust-rows", "partial").name
     (tmp_path / name.replace(f"-{os.getpid()}-", f"-{gone}-")).mkdir()
-    same(HierarchicalKMeans((5, 6), checkpoint=path, **given).fit(X), expected)
+    same(HierarchicalKMeans((5, 2, 3), checkpoint=path, **given).fit(X), expected)
     with pytest.raises(CheckpointError):
-        HierarchicalKMeans((5, 6), checkpoint=path, **{**given, "random_state": 1}).fit(X)
+        HierarchicalKMeans((5, 2, 3), checkpoint=path, **{**given, "random_state": 1}).fit(X)
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
@@ -258,8 +294,7 @@ def test_as_many_leaves_as_rows():
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"n_clusters": (2, 3, 4)}, "expected an integer, or a pair"),
-        ({"n_clusters": ()}, "expected an integer, or a pair"),
+        ({"n_clusters": ()}, "expected an integer, or clusters of each level"),
         ({"n_clusters": (2, 0)}, "n_clusters == 0, must be >= 1"),
         ({"n_clusters": (100, 31)}, "n_samples=3000 should be >= n_clusters=3100"),
         ({"n_probe": "some"}, "n_probe='some' is not known"),

@@ -138,7 +138,7 @@ def leaf_states(rng, x):
     p = x.shape[1]
     parents = rng.integers(-2, 3, (3, p)).astype(float)
     leaves = rng.integers(-2, 3, (6, p)).astype(np.float32)
-    tree = CenterTree(parents, leaves, np.array([0, 1, 4, 6]))
+    tree = CenterTree((parents, leaves), (np.array([0, 1, 4, 6]),))
     return [LeafQuery(tree, n_probe) for n_probe in (1, 2, None)], everything
 
 

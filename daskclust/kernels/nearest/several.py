@@ -204,14 +204,63 @@ def nearest_in_cells(
 
 
 class CenterTree(NamedTuple):
-    """Centers of two levels.
+    """Centers of one or more levels, root first.
 
-    The children of parent i are the leaves ``starts[i]:starts[i + 1]``, one or more.
+    The children of center i of level l are the centers ``starts[l][i]:starts[l][i + 1]`` of the
+    next, one or more.  Those of the last level are the leaves.
     """
 
-    parents: Floats
-    leaves: NDArray[Any]
-    starts: Ints
+    levels: tuple[Array, ...]
+    starts: tuple[Ints, ...]
+
+    @classmethod
+    def of(cls, top: Floats, sizes: Ints, nodes: Array) -> CenterTree:
+        """Return the tree of the centers of the first level, and of all others, level after level.
+
+        `sizes` are the children of all centers that have some; the last of these may be missing.
+        """
+        levels: list[Array] = [top]
+        starts: list[Ints] = []
+        while len(sizes):
+            own, sizes = np.split(sizes, [len(levels[-1])])
+            starts.append(np.concatenate([[0], np.cumsum(own)]).astype(np.int64))
+            children, nodes = np.split(nodes, [starts[-1][-1]])
+            levels.append(children)
+        return cls(tuple(levels), tuple(starts))
+
+    @property
+    def leaves(self) -> Array:
+        """Centers of the last level."""
+        return self.levels[-1]
+
+    def upto(self, depth: int) -> CenterTree:
+        """Return the first levels."""
+        return CenterTree(self.levels[:depth], self.starts[: depth - 1])
+
+
+def _among_children(
+    x: Array, parents: NDArray[np.int32], starts: Ints, centers: Array, count: int
+) -> tuple[NDArray[np.int32], Floats]:
+    """Find the nearest children of each row's `parents` (n, c), -1 for none; as many, or -1."""
+    order = np.argsort(parents, axis=None, kind="stable")
+    ends = np.searchsorted(parents.ravel()[order], np.arange(len(starts)))
+    found = np.full((parents.size, count), -1, np.int32)
+    # What is missing comes last, after what is too far for a number.
+    squared = np.full(found.shape, np.nan)
+    for parent in np.flatnonzero(np.diff(ends)):
+        at = order[ends[parent] : ends[parent + 1]]
+        own = centers[starts[parent] : starts[parent + 1]]
+        rows = x[at // parents.shape[1]]
+        if count == 1:
+            found[at, 0], squared[at, 0] = nearest(rows, own)
+        else:
+            several = slice(min(count, len(own)))
+            found[at, several], squared[at, several] = nearest_several(rows, own, several.stop)
+        found[at] += np.where(found[at] < 0, 0, starts[parent]).astype(np.int32)
+    width = parents.shape[1] * count
+    found, squared = found.reshape(len(x), width), squared.reshape(len(x), width)
+    best = np.lexsort((found, squared))[:, :count]
+    return np.take_along_axis(found, best, 1), np.take_along_axis(squared, best, 1)
 
 
 def nearest_leaf(
@@ -219,21 +268,15 @@ def nearest_leaf(
 ) -> tuple[NDArray[np.int32], Floats]:
     """Find the nearest of the children of each row's ``n_probe`` nearest parents; None for all.
 
-    What is found for a row depends on that row alone; ties go to the lowest leaf.  Distances are
-    squared.  Cost ``O(n p (m + n_probe k / m))``.
+    Parents of a level below the first are sought in the same way.  What is found for a row depends
+    on that row alone; ties go to the lowest leaf.  Distances are squared.  Cost ``O(n p (m +
+    n_probe k / m))`` of two levels.
     """
-    if n_probe is None or n_probe >= len(tree.parents):
+    above = tree.levels[:-1]
+    if n_probe is None or not above or n_probe >= len(above[-1]):
         return nearest(x, tree.leaves)
-    probed = nearest_several(x, tree.parents, n_probe)[0].ravel()
-    order = np.argsort(probed, kind="stable")
-    rows = order // n_probe
-    ends = np.searchsorted(probed[order], np.arange(len(tree.parents) + 1))
-    labels, squared = np.full(len(x), -1, np.int32), np.full(len(x), np.inf)
-    for parent in np.flatnonzero(np.diff(ends)):
-        at, first = rows[ends[parent] : ends[parent + 1]], tree.starts[parent]
-        found, distances = nearest(x[at], tree.leaves[first : tree.starts[parent + 1]])
-        # Parents come in the order of their leaves: of equal ones the lowest stays.
-        better = (distances < squared[at]) | (labels[at] < 0)
-        labels[at[better]] = found[better] + np.int32(first)
-        squared[at[better]] = distances[better]
-    return labels, squared
+    probed = nearest_several(x, above[0], min(n_probe, len(above[0])))[0]
+    for centers, starts in zip(above[1:], tree.starts, strict=False):
+        probed = _among_children(x, probed, starts, centers, n_probe)[0]
+    labels, squared = _among_children(x, probed, tree.starts[-1], tree.leaves, 1)
+    return labels[:, 0], squared[:, 0]
