@@ -16,7 +16,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 from daskclust.commands.signals import Stopped, handled
 from daskclust.exceptions import DaskclustError
@@ -87,11 +86,6 @@ def _check_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
         )
 
 
-def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    """Show a warning as one line, without its place in the library."""
-    _tell(f"warning: {redact(message)}")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -109,7 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         with handled(is_program=is_program), warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            # One line, without the place in the library.
+            warnings.showwarning = lambda message, *_, **__: _tell(f"warning: {redact(message)}")
             return _run(arguments, is_program)
     except KeyboardInterrupt as stop:
         return _stopped(stop)

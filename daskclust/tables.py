@@ -500,13 +500,13 @@ def open_table(
         lists = _vectors_of(frame, columns[0], files)
     for name in columns:
         if lists is None and number_type(kinds[name]) is None:
-            _check_rows(frame, files)
+            _first_row(frame, files)
             raise ValueError(
                 f"The column {name!r} is {kinds[name]}; expected numbers. Leave it out of columns "
                 "(--columns), or make numbers of it."
             )
     if not columns:
-        _check_rows(frame, files)
+        _first_row(frame, files)
         raise ValueError(f"The table has no columns of numbers among {known}; name some.")
     if label_column in columns:
         raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
@@ -562,14 +562,16 @@ def _is_cut_off(path: Path) -> bool:
         return size < 12 or file.read(4) not in (b"PAR1", b"PARE")
 
 
-def _check_rows(frame: Any, files: Sequence[Path]) -> None:
-    """Raise for a table without rows: its columns have no types."""
+def _first_row(frame: Any, files: Sequence[Path]) -> Any:
+    """Return the first row; a table without rows is refused, for its columns have no types."""
 
-    def first() -> Any:
+    def read() -> Any:
         return frame.head(1, npartitions=-1)
 
-    if not len(persistently(first, lambda: "The first row of the table", _retries_of(files))):
+    found = persistently(read, lambda: "The first row of the table", _retries_of(files))
+    if not len(found):
         raise ValueError("The table has no rows; expected one at least.")
+    return found
 
 
 def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | None:
@@ -586,14 +588,7 @@ def _vectors_of(frame: Any, column: str, files: Sequence[Path]) -> _Vectors | No
         )
     size = getattr(arrow, "list_size", None)
     if size is None:
-
-        def first() -> Any:
-            return frame[[column]].head(1, npartitions=-1)
-
-        head = persistently(first, lambda: "The first row of the table", _retries_of(files))
-        if not len(head):
-            raise ValueError("The table has no rows; expected one at least.")
-        size = len(head[column].iloc[0])
+        size = len(_first_row(frame[[column]], files)[column].iloc[0])
     if not size:
         raise ValueError(f"The column {column!r} has empty lists; expected one number at least.")
     return _Vectors(dtype, int(size))
@@ -649,15 +644,19 @@ class _Head:
                 rows.append(row)
         return cls(header, rows if whole or len(rows) < 2 else rows[:-1])
 
+    def _is_numeric(self, at: int) -> bool:
+        """Whether a column holds numbers as far as it holds anything, and one at least."""
+        import pandas
+
+        texts = (row[at].strip() for row in self.rows if at < len(row))
+        present = [text for text in texts if text not in _MISSING]
+        return bool(present) and not np.isnan(pandas.to_numeric(present, errors="coerce")).any()
+
     def options(self, columns: Sequence[str] | None, label_column: str | None) -> dict[str, Any]:
         """Return arguments of pandas' reader: features are float64, all others text as it is."""
         if columns is None:
-            columns = [
-                name
-                for at, name in enumerate(self.header)
-                if name != label_column
-                and _are_numbers([row[at] for row in self.rows if at < len(row)])
-            ]
+            known = enumerate(self.header)
+            columns = [n for at, n in known if n != label_column and self._is_numeric(at)]
         features = {name for name in columns if name in self.header}
         return {
             "dtype": {name: np.float64 if name in features else str for name in self.header},
@@ -669,19 +668,9 @@ class _Head:
         }
 
 
-def _are_numbers(texts: Sequence[str]) -> bool:
-    """Whether texts are numbers as far as they are anything, and one is at least."""
-    import pandas
-
-    present = [text for text in map(str.strip, texts) if text not in _MISSING]
-    return bool(present) and not np.isnan(pandas.to_numeric(present, errors="coerce")).any()
-
-
 def _kind_of(name: str) -> str:
     """Tell a format by the ending of a name.
 
-    Examples
-    --------
     >>> _kind_of("t.csv"), _kind_of("s3://b/t.CSV.gz"), _kind_of("t.parquet")
     ('CSV', 'CSV in gz', 'Parquet')
     """

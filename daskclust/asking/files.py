@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,9 @@ def write_questions(output: QuestionsFile, questions: Any) -> None:
                 for facts, spectrum in _lines(questions):
                     out.writerow([*facts.values(), *spectrum])
             return
-        partial.write_text(_geojson(questions), encoding="utf-8")
+        items = ({**facts, "spectrum": spectrum} for facts, spectrum in _lines(questions))
+        place, about = (questions.crs, questions.x, questions.y), {"bands": questions.bands}
+        partial.write_text(_geojson(*place, items, _MARK, about), encoding="utf-8")
 
 
 def _lines(questions: Any) -> Iterator[tuple[dict[str, Any], list[float]]]:
@@ -73,25 +75,21 @@ def _lines(questions: Any) -> Iterator[tuple[dict[str, Any], list[float]]]:
         yield dict(zip(_FIELDS, values, strict=True)), questions.spectra[order].tolist()
 
 
-def _geojson(questions: Any) -> str:
-    crs, (x, y) = position(questions.crs, questions.x, questions.y)
+def _geojson(
+    system: str | None, x: Any, y: Any, items: Iterable[Mapping[str, Any]], mark: str, about: Any
+) -> str:
+    """Write points and what is said of each, with a mark of ours."""
+    crs, (x, y) = position(system, x, y)
     features = [
         {
             "type": "Feature",
             "geometry": {"type": "Point", "coordinates": [east, north]},
-            "properties": {**facts, "spectrum": spectrum},
+            "properties": item,
         }
-        for (facts, spectrum), east, north in zip(
-            _lines(questions), x.tolist(), y.tolist(), strict=True
-        )
+        for item, east, north in zip(items, x.tolist(), y.tolist(), strict=True)
     ]
     named = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
-    whole = {
-        "type": "FeatureCollection",
-        **named,
-        _MARK: {"bands": questions.bands},
-        "features": features,
-    }
+    whole = {"type": "FeatureCollection", **named, mark: about, "features": features}
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
@@ -210,13 +208,7 @@ def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def read_answers(file: AnswersFile) -> tuple[dict[str, Any], list[Label]]:
-    """Return what was kept beside the labels, and these in the order of their answers.
-
-    Raises
-    ------
-    FileExistsError
-        Something else lies there.
-    """
+    """Return what was kept beside the labels, and these in the order of their answers."""
     file.check()
     about, items = _read(file)
     labels = [
@@ -237,13 +229,7 @@ def read_answers(file: AnswersFile) -> tuple[dict[str, Any], list[Label]]:
 def write_answers(
     file: AnswersFile, labels: Sequence[Label], grid: Any, about: dict[str, Any]
 ) -> None:
-    """Write labels; the file is whole, or what it was before.
-
-    Raises
-    ------
-    ValueError
-        A GeoPackage of an image without a coordinate system.
-    """
+    """Write labels; the file is whole, or what it was before."""
     a, b, c, d, e, f = grid.transform
     east = np.array([label.column + 0.5 for label in labels])
     south = np.array([label.row + 0.5 for label in labels])
@@ -255,18 +241,8 @@ def write_answers(
         if file.is_package:
             _write_package(partial, items, x, y, grid.crs, about)
             return
-        crs, (x, y) = position(grid.crs, x, y)
-        features = [
-            {
-                "type": "Feature",
-                "geometry": {"type": "Point", "coordinates": [east, north]},
-                "properties": item,
-            }
-            for item, east, north in zip(items, x.tolist(), y.tolist(), strict=True)
-        ]
-        named = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
-        whole = {"type": "FeatureCollection", **named, _ANSWERS_MARK: about, "features": features}
-        partial.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        text = _geojson(grid.crs, x, y, items, _ANSWERS_MARK, about)
+        partial.write_text(text, encoding="utf-8")
 
 
 def _write_package(

@@ -36,13 +36,7 @@ STRETCHES = {"2-98 %": 2.0, "0.5-99.5 %": 0.5, "10-90 %": 10.0, "all": 0.0}
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """Return an image as a PNG file.
-
-    Parameters
-    ----------
-    pixels : ndarray of shape (height, width, 3 or 4), uint8
-        Red, green, blue, and how opaque.
-    """
+    """Return an image (height, width, 3 or 4) as a PNG file; the fourth says how opaque it is."""
     height, width, channels = pixels.shape
     lines = np.zeros((height, 1 + width * channels), np.uint8)
     lines[:, 1:] = pixels.reshape(height, -1)
@@ -95,12 +89,7 @@ class _Nearest:
 
 
 class Pictures:
-    """Tiles of a cube at steps of 1, 2, 4, ... pixels.
-
-    Parameters
-    ----------
-    cube : Cube
-    """
+    """Tiles of a cube at steps of 1, 2, 4, ... pixels."""
 
     def __init__(self, cube: Any) -> None:
         self.cube = cube
@@ -241,15 +230,7 @@ class Pictures:
     def map(
         self, level: int, down: int, across: int, shares: Floats, colors: Sequence[str]
     ) -> bytes:
-        """Return a tile of the classes.
-
-        Parameters
-        ----------
-        level, down, across : int
-        shares : ndarray of shape (k, c)
-            Probabilities of the classes in each cell.
-        colors : sequence of str
-        """
+        """Return a tile of the classes; `shares` (cells, classes) are their probabilities."""
         valid, found = self._posterior(level, down, across, shares)
         table = np.array([[*_rgb(color), 255] for color in colors], np.uint8)
         out = table[found.argmax(axis=2)]

@@ -105,7 +105,7 @@ class Page:
     def run(self, prepare: Callable[[Page], Learner]) -> None:
         """Prepare, then do what is asked for, one piece after another, until a signal ends it."""
         self.learner = prepare(self)
-        self._read_all()
+        self.learner.read([(one.row, one.column) for one in self.session.everything])
         self._learn()
         with self._lock:
             self._doing = []
@@ -137,10 +137,6 @@ class Page:
         with self._tell_others(text):
             yield
 
-    def _read_all(self) -> None:
-        assert self.learner is not None
-        self.learner.read([(one.row, one.column) for one in self.session.everything])
-
     def _learn(self) -> None:
         assert self.learner is not None
         with self._lock:
@@ -167,16 +163,11 @@ class Page:
     # What tabs ask for
 
     def act(self, wish: dict[str, Any]) -> dict[str, Any]:
-        """Do what a tab asks for, and return the state.
-
-        Raises
-        ------
-        Refused
-        """
+        """Do what a tab asks for, and return the state; what cannot be done is Refused."""
         known = {
             "label": self._label,
-            "polygon": self._polygon,
-            "skip": self._skip,
+            "polygon": lambda wish: self.session.say(wish["pixels"], _name(wish)),
+            "skip": lambda wish: self.session.say([self._asked(wish)], None, asked=True),
             "another": self._another,
             "undo": lambda _: self.session.undo(),
             "add": lambda wish: self.session.add(wish.get("class")),
@@ -233,9 +224,6 @@ class Page:
         foretold = self._learned.foretold if asked else None
         self.session.say([pixel], _name(wish), asked=asked, foretold=foretold)
 
-    def _polygon(self, wish: dict[str, Any]) -> None:
-        self.session.say(wish["pixels"], _name(wish))
-
     def _pixels_of(self, wish: dict[str, Any]) -> list[tuple[int, int]]:
         if wish["do"] == "label":
             pixels = [_pixel(wish)]
@@ -257,9 +245,6 @@ class Page:
         if not found:
             raise Refused("There are no data here: the pixel is masked, or outside of the scene.")
         return found
-
-    def _skip(self, wish: dict[str, Any]) -> None:
-        self.session.say([self._asked(wish)], None, asked=True)
 
     def _another(self, wish: dict[str, Any]) -> None:
         self._passed.append(self._asked(wish))

@@ -61,13 +61,7 @@ class _Said:
 
 
 def checked_name(name: Any, taken: Iterable[str] = ()) -> str:
-    """Return the name of a class without spaces around it.
-
-    Raises
-    ------
-    Refused
-        No text, too long, taken, or a number that is no code of a class.
-    """
+    """Return the name of a class without spaces around it; a number must be a code."""
     text = " ".join(name.split()) if isinstance(name, str) else ""
     if not 0 < len(text) <= _LONG:
         raise Refused(f"A class needs a name of 1 to {_LONG} characters.")
@@ -85,12 +79,7 @@ def checked_name(name: Any, taken: Iterable[str] = ()) -> str:
 
 
 def checked_color(color: Any) -> str:
-    """Return a color as ``#rrggbb``.
-
-    Raises
-    ------
-    Refused
-    """
+    """Return a color as ``#rrggbb`` in small letters."""
     if not isinstance(color, str) or re.fullmatch(r"#[0-9a-fA-F]{6}", color) is None:
         raise Refused(f"{str(color)[:20]!r} is no color; expected #rrggbb.")
     return color.lower()
@@ -153,13 +142,7 @@ class Session:
         asked: bool = False,
         foretold: str | None = None,
     ) -> None:
-        """Give pixels a class, or say that it cannot be told; the last word counts.
-
-        Raises
-        ------
-        Refused
-            An unknown class, or pixels outside the image.
-        """
+        """Give pixels a class, or say that it cannot be told; the last word counts."""
         if name is not None and name not in self.names:
             raise Refused(f"There is no class {str(name)[:_LONG]!r}; add it first.")
         height, width = self.shape
@@ -183,13 +166,7 @@ class Session:
         self._said = said
 
     def undo(self) -> None:
-        """Take the last step back.
-
-        Raises
-        ------
-        Refused
-            There is none.
-        """
+        """Take the last step back."""
         if not self._past:
             raise Refused("There is nothing to undo.")
         self._said = self._past.pop()

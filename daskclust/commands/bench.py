@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from scipy.optimize import nnls
 from daskclust._types import Floats
 from daskclust.commands._cubes import add_cube_arguments, open_cube_of
 from daskclust.commands.console import Progress, add_cluster_arguments, natural, open_client
+from daskclust.engine.dask_surface import worker_infos
 from daskclust.engine.made import MadeRows
 from daskclust.reduction import ASSIGN, CenterSets
 from daskclust.storage.atomic import new_place
@@ -107,10 +108,7 @@ class Forecast:
 class CostModel:
     """Costs of passes on a cluster, fitted to samples.
 
-    Attributes
-    ----------
-    seconds, client, scheduler, workers : Cost
-        Of the clock; of the processors of client, scheduler, and all workers together.
+    Of the clock; of the processors of client, scheduler, and all workers together.
     """
 
     seconds: Cost
@@ -121,12 +119,8 @@ class CostModel:
     @classmethod
     def fit(cls, samples: Sequence[Sample]) -> CostModel:
         """Fit to samples of at least two numbers of groups."""
-        return cls(
-            Cost.fit(samples, [s.seconds for s in samples]),
-            Cost.fit(samples, [s.client_seconds for s in samples]),
-            Cost.fit(samples, [s.scheduler_seconds for s in samples]),
-            Cost.fit(samples, [s.worker_seconds for s in samples]),
-        )
+        names = ("seconds", "client_seconds", "scheduler_seconds", "worker_seconds")
+        return cls(*(Cost.fit(samples, [getattr(s, name) for s in samples]) for name in names))
 
     def forecast(
         self,
@@ -157,21 +151,19 @@ class CostModel:
     ) -> int:
         """Return up to how many cores a pass keeps an efficiency; 0 where one has less."""
         low, high = 0, 1
-        given: dict[str, Any] = {
-            "rows": rows,
-            "rows_a_second": rows_a_second,
-            "state_bytes": state_bytes,
-        }
-        while high < 2**24 and self.forecast(cores=high, **given).efficiency >= efficiency:
+
+        def is_good(cores: int) -> bool:
+            found = self.forecast(
+                rows=rows, cores=cores, rows_a_second=rows_a_second, state_bytes=state_bytes
+            )
+            return found.efficiency >= efficiency
+
+        while high < 2**24 and is_good(high):
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            good = self.forecast(cores=middle, **given).efficiency >= efficiency
-            low, high = (middle, high) if good else (low, middle)
+            low, high = (middle, high) if is_good(middle) else (low, middle)
         return low
-
-    def as_json(self) -> dict[str, dict[str, float]]:
-        return {field.name: asdict(getattr(self, field.name)) for field in fields(self)}
 
 
 #: Rows of a block that holds next to nothing.
@@ -279,11 +271,6 @@ def _process() -> tuple[str, int]:
     return socket.gethostname(), os.getpid()
 
 
-def _one_a_process(client: Any) -> list[str]:
-    """Return one worker of each process that has workers."""
-    return list({process: address for address, process in client.run(_process).items()}.values())
-
-
 def measure_overhead(
     client: Any,
     places: Sequence[Sequence[str]],
@@ -294,7 +281,8 @@ def measure_overhead(
     """Measure passes over blocks that hold next to nothing, one a worker of `places`."""
     p = 5
     found = []
-    processes = _one_a_process(client)
+    # One worker of each process that has workers.
+    processes = [*{process: worker for worker, process in client.run(_process).items()}.values()]
 
     def busy() -> Floats:
         workers = sum(client.run(time.process_time, workers=processes).values())
@@ -311,17 +299,8 @@ def measure_overhead(
             asking = before - first
             seconds = _pass_seconds(rows, state, repeats)
             spent = np.maximum(busy() - before - asking, 0.0) / repeats
-            client_seconds, scheduler_seconds, worker_seconds = spent.tolist()
-            found.append(
-                Sample(
-                    groups=len(where),
-                    state_bytes=int(state.centers.nbytes),
-                    seconds=min(seconds),
-                    client_seconds=client_seconds,
-                    scheduler_seconds=scheduler_seconds,
-                    worker_seconds=worker_seconds,
-                )
-            )
+            size = int(state.centers.nbytes)
+            found.append(Sample(len(where), size, min(seconds), *spent.tolist()))
         del rows
     return found
 
@@ -336,13 +315,17 @@ _CORES = (64, 256, 512, 1024, 4096)
 
 def run_scaling(options: argparse.Namespace) -> int:
     progress = Progress()
-    if options.picture is not None:
-        _check_picture(options.picture)
+    picture = options.picture
+    if picture is not None and Path(picture).suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--picture {picture!r} must end in .png, .svg or .pdf.")
+    if picture is not None and Path(picture).exists():
+        raise FileExistsError(f"--picture {picture!r} exists already; choose another name.")
     p, k = options.features, options.n_clusters
     with open_client(options, useful_workers=CPU_COUNT, progress=progress) as client:
         threads = dict(client.nthreads())
         with progress.task("Rows"):
-            limit = _memory_a_thread(client, threads)
+            infos = worker_infos(client).items()
+            limit = min((info.limit // max(1, threads[w]) for w, info in infos), default=0)
             rows = rows_for(client, next(iter(threads)), limit, p, k, options.seconds)
         with progress.task("Scaling"):
             table = measure_scaling(client, threads, rows, p, k, options.passes, progress.show)
@@ -364,7 +347,7 @@ def run_scaling(options: argparse.Namespace) -> int:
         "rows_a_thread": rows,
         "scaling": table,
         "overhead": [asdict(sample) for sample in samples],
-        "model": model.as_json(),
+        "model": asdict(model),
         "forecast": {
             "rows": options.rows,
             "rows_a_second_and_core": rate,
@@ -388,13 +371,6 @@ def run_scaling(options: argparse.Namespace) -> int:
     return 0
 
 
-def _memory_a_thread(client: Any, threads: Mapping[str, int]) -> int:
-    from daskclust.engine.dask_surface import worker_infos
-
-    infos = worker_infos(client)
-    return min((info.limit // max(1, threads[w]) for w, info in infos.items()), default=0)
-
-
 def _places(workers: list[str]) -> list[list[str]]:
     """Workers of the groups, for each number of groups; at least one for each worker."""
     counts = sorted({max(count, len(workers)) for count in _GROUPS})
@@ -403,23 +379,8 @@ def _places(workers: list[str]) -> list[list[str]]:
     return [[workers[i % len(workers)] for i in range(count)] for count in counts]
 
 
-def _check_picture(name: str) -> None:
-    if Path(name).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--picture {name!r} must end in .png, .svg or .pdf.")
-    if Path(name).exists():
-        raise FileExistsError(f"--picture {name!r} exists already; choose another name.")
-
-
 def draw_scaling(found: Mapping[str, Any], path: str | Path) -> None:
-    """Draw efficiencies and the forecast.
-
-    Parameters
-    ----------
-    found : mapping
-        As ``daskclust bench --json`` prints it.
-    path : path-like
-        Its ending decides the format.
-    """
+    """Draw efficiencies and the forecast, as ``bench --json`` prints them, in a file."""
     from daskclust.plotting import new_figure
 
     figure = new_figure(figsize=(9, 3.6), layout="constrained")

@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **options})
-        self.help_for: Callable[[Sequence[str]], str | None] = _usual_help
+        self.help_for: Callable[[Sequence[str]], str | None] = lambda _: None
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -129,10 +129,6 @@ def _reads(read: Any, words: Sequence[str]) -> bool:
         return bool([read(word) for word in words])
     except (ValueError, argparse.ArgumentTypeError):
         return False
-
-
-def _usual_help(_: Sequence[str]) -> str | None:
-    return None
 
 
 #: How connections by TLS are made.
@@ -226,6 +222,7 @@ def open_client(
     says so, and ends with the context, whatever happens inside; a given cluster is left running. No
     worker within ``daskclust.worker-timeout`` is a ClusterError.
     """
+    import dask
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
@@ -256,7 +253,9 @@ def open_client(
         )
     try:
         with (
-            _workers_stay(),
+            # Workers that take long to start again are kept: a cluster closes one for good that is
+            # not back in 15 s, and a fit would wait for a worker that is never started.
+            dask.config.set({"distributed.deploy.lost-worker-timeout": "7 days"}),
             Client(cluster, set_as_default=True) as client,
             on_notice(progress.say),
         ):
@@ -267,19 +266,8 @@ def open_client(
             cluster.close()
 
 
-def _workers_stay() -> Any:
-    """Let a local cluster keep workers that take long to start again.
-
-    It would close one for good that is not back in 15 s, as on a machine with much else to do,
-    and a fit would wait for a worker that is never started.
-    """
-    import dask
-
-    return dask.config.set({"distributed.deploy.lost-worker-timeout": "7 days"})
-
-
 def _connect(options: argparse.Namespace) -> Any:
-    from distributed import Client
+    from distributed import Client, Security
     from distributed.comm import resolve_address
 
     if options.scheduler is not None:
@@ -301,7 +289,8 @@ def _connect(options: argparse.Namespace) -> Any:
             address = options.scheduler
         else:
             address = str(json.loads(options.scheduler_file.read_text())["address"])
-        if address.startswith("tls://") and not _has_certificates():
+        certificates = Security().get_connection_args("client")["ssl_context"]
+        if address.startswith("tls://") and certificates is None:
             raise ConnectionError(
                 f"{shown!r} takes connections by TLS only, and there are no certificates. {_TLS}"
             )
@@ -318,12 +307,6 @@ def _connect(options: argparse.Namespace) -> Any:
         raise ConnectionError(
             f"{shown!r} cannot be connected to: {error or type(error).__name__}. {_TLS}"
         ) from error
-
-
-def _has_certificates() -> bool:
-    from distributed import Security
-
-    return Security().get_connection_args("client")["ssl_context"] is not None
 
 
 def dashboard_link(client: Any) -> str | None:

@@ -15,13 +15,7 @@ import dask.array as da
 import numpy as np
 
 from daskclust.colors import Legend
-from daskclust.commands import _cubes, _outputs
-from daskclust.commands._estimators import (
-    add_estimator_arguments,
-    check_count,
-    make_estimator,
-    takes_labels,
-)
+from daskclust.commands import _cubes, _estimators, _outputs
 from daskclust.commands._job import (
     Job,
     add_hold_out_arguments,
@@ -70,7 +64,7 @@ def add_command(commands: Any) -> None:
     _cubes.add_cube_arguments(parser)
     _add_labels(parser)
     add_table_arguments(parser, label_column=True)
-    add_estimator_arguments(parser)
+    _estimators.add_estimator_arguments(parser)
     group = parser.add_argument_group("outputs", "At least one of the first four is needed.")
     _outputs.add_output_arguments(group, model=True)
     group.add_argument(
@@ -111,10 +105,10 @@ def _run(options: argparse.Namespace) -> int:
         options.parser.error("no CUBE given, neither on the command line nor in --config")
     began = time.perf_counter()
     progress = Progress()
-    model = make_estimator(options)
+    model = _estimators.make_estimator(options)
     job: Any
     learns = options.labels is not None or options.label_column is not None
-    check_hold_out(options, learns and takes_labels(model))
+    check_hold_out(options, learns and _estimators.takes_labels(model))
     if options.colors is not None:
         _outputs.read_class_colors(options.colors)  # refused now, not after the fit
     if is_table(options):
@@ -329,9 +323,9 @@ def open_job(options: argparse.Namespace, model: Any) -> CubeJob:
     cube = _cubes.open_cube_of(options)
     n_pixels = cube.shape[0] * cube.shape[1]
     _check_pairs(pairs, n_pixels)
-    check_count(params, n_pixels, "pixels")
+    _estimators.check_count(params, n_pixels, "pixels")
     maps = open_maps(options, cube, "labels", "truth")
-    constrained = takes_labels(model) and bool(pairs or "labels" in maps)
+    constrained = _estimators.takes_labels(model) and bool(pairs or "labels" in maps)
     plan = make_plan(cube, options, params, constrained=constrained)
     return CubeJob(options, plan, pairs, mark, may_replace, cube, maps)
 

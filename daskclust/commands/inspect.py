@@ -24,7 +24,7 @@ from daskclust.cube.formats.raster import envi_data_file
 from daskclust.engine import compute, number_type
 from daskclust.persistence.saveable import scene_of
 from daskclust.report.summary import legend_of
-from daskclust.storage.outputs import JOB
+from daskclust.storage.outputs import JOB, Written
 from daskclust.storage.stores import array_of, local_path, open_store
 from daskclust.storage.urls import redact
 
@@ -69,12 +69,13 @@ def _run(options: argparse.Namespace) -> int:
     if isinstance(options.cube, str) and kind_of(options.cube) == "zarr":
         node = open_store(options.cube)
         attributes = node.attrs.asdict()
+    written = GeoTiff(options.cube, LABEL_MAP).written() if is_geotiff(options.cube) else None
     if "daskclust_model" in attributes:
         found = _model(options.cube, attributes)
     elif isinstance(node, zarr.Group) and options.variable is None and _holds_labels(node):
         found = _label_map(node, attributes.get(JOB))
-    elif _is_label_tif(options.cube):
-        found = _label_tif(options.cube)
+    elif written is not None and written.kind == LABEL_MAP:
+        found = _label_tif(options.cube, written)
     else:
         found = _cube(options)
     print(json.dumps(found, indent=2) if options.json else _as_text(found))
@@ -85,26 +86,20 @@ def _model(path: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     import daskclust
 
     model = daskclust.load(path)
-    scene = scene_of(model)
+    scene, legend = scene_of(model), legend_of(model)
     return {
         "kind": "model",
         "estimator": type(model).__name__,
         "n_features": model.n_features_in_,
         "n_iter": getattr(model, "n_iter_", None),
-        "classes": _classes_of(model),
+        # Of classes and named clusters.
+        "classes": [legend.by_code[code] for code in sorted(legend.classes)] or None,
         "bands": None if scene is None else len(scene["bands"]),
         "band_names": None if scene is None else scene["band_names"],
         "wavelengths": None if scene is None else scene["wavelengths"],
         "columns": (attributes.get(JOB) or {}).get("columns"),
         "parameters": {key: _plain(value) for key, value in model.get_params().items()},
     }
-
-
-def _classes_of(model: Any) -> list[str] | None:
-    """Return the names of a model's classes or named clusters, or their codes as text."""
-    legend = legend_of(model)
-    by_code = legend.by_code
-    return [by_code[code] for code in sorted(legend.classes)] or None
 
 
 def _plain(value: Any) -> Any:
@@ -138,14 +133,7 @@ def _classes_in(names: Mapping[int, str]) -> dict[str, Any]:
     return {"flag_values": codes, "classes": [names[code] for code in codes]}
 
 
-def _is_label_tif(path: Any) -> bool:
-    """Whether a path is a GeoTIFF that ``Cube.write_labels`` has written."""
-    found = GeoTiff(path, LABEL_MAP).written() if is_geotiff(path) else None
-    return found is not None and found.kind == LABEL_MAP
-
-
-def _label_tif(path: str) -> dict[str, Any]:
-    written = GeoTiff(path, LABEL_MAP).written()
+def _label_tif(path: str, written: Written) -> dict[str, Any]:
     opened = open_label_map(path)
     return {
         "kind": "label map",
@@ -153,7 +141,7 @@ def _label_tif(path: str) -> dict[str, Any]:
         "chunks": [max(sizes) for sizes in opened.values.chunks],
         **_classes_in(opened.names),
         "crs": opened.grid.crs_name,
-        "job": None if written is None else written.attributes[JOB],
+        "job": written.attributes[JOB],
     }
 
 
@@ -295,11 +283,6 @@ def _bands(found: Mapping[str, Any]) -> str:
     return f"{found['bands']}" + (f" ({out} bad ones left out)" if out else "")
 
 
-def _format(found: Mapping[str, Any]) -> str:
-    version = found["zarr_format"]
-    return str(found["format"]) if version is None else f"Zarr v{version}"
-
-
 def _as_text(found: Mapping[str, Any]) -> str:
     if found["kind"] != "cube":
         lines = [found["kind"].capitalize()]
@@ -313,13 +296,15 @@ def _as_text(found: Mapping[str, Any]) -> str:
                 lines.append(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
         return "\n".join(lines)
     sizes = found["dimensions"]
+    version = found["zarr_format"]
+    kind = found["format"] if version is None else f"Zarr v{version}"
     exact = "" if found["share_is_exact"] else " (of a sample)"
     stored = (
         "" if found["bytes_stored"] is None else f", {format_bytes(found['bytes_stored'])} stored"
     )
     wave = found["wavelengths"]
     lines = [
-        f"Cube      {found['variable'] or 'array'}, {_format(found)}, "
+        f"Cube      {found['variable'] or 'array'}, {kind}, "
         + " x ".join(f"{name} {size}" for name, size in sizes.items())
         + f", {found['dtype']}, {format_bytes(found['bytes'])}{stored}",
         "Chunks    "

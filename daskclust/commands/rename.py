@@ -10,12 +10,7 @@ from typing import Any
 
 from daskclust.colors import Legend
 from daskclust.commands._outputs import job_of, pairs_of_lines
-from daskclust.persistence.saveable import (
-    class_names_of,
-    merge_classes,
-    merged_classes_of,
-    name_classes,
-)
+from daskclust.persistence import saveable
 from daskclust.report.summary import legend_of
 from daskclust.storage.outputs import JOB
 
@@ -51,7 +46,7 @@ def _run(options: argparse.Namespace) -> int:
     mark = hashlib.sha256(said.encode()).hexdigest()[:16]
     save(model, options.model, overwrite=True, attributes={JOB: {**job, "mark": mark}})
     after = legend_of(model)
-    into = merged_classes_of(model)
+    into = saveable.merged_classes_of(model)
     found: list[dict[str, Any]] = []
     for code, name in after.by_code.items():
         joined = [old for old, other in into.items() if other == code and old in before.by_code]
@@ -94,8 +89,8 @@ def _rename(model: Any, legend: Legend, new: dict[int, str]) -> None:
     groups: dict[str, list[int]] = {}
     for code, name in legend.by_code.items():
         groups.setdefault(new.get(code, name), []).append(code)
-    into = merged_classes_of(model)
-    names, colors = class_names_of(model)
+    into = saveable.merged_classes_of(model)
+    names, colors = saveable.class_names_of(model)
     for name, codes in groups.items():
         first = codes[0]
         joined = dict.fromkeys(codes[1:], first) if new.keys() & codes else {}
@@ -103,5 +98,5 @@ def _rename(model: Any, legend: Legend, new: dict[int, str]) -> None:
         for code in codes:
             if code in new:
                 names[first if code in joined else code] = name
-    name_classes(model, names, colors)
-    merge_classes(model, into)
+    saveable.name_classes(model, names, colors)
+    saveable.merge_classes(model, into)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.cube._images import Image
-from daskclust.cube._reading import CubeSource, Scaling
+from daskclust.cube._reading import CubeSource, Scaling, one_object
 from daskclust.cube.formats.vector import no_codes
 from daskclust.cube.layout import flatten
 from daskclust.engine import compute
@@ -176,10 +176,8 @@ def write_block(
     rows, cols = source.grid.region(number)
     shape = rows.stop - rows.start, cols.stop - cols.start
     target[rows, cols] = full.reshape(shape).astype(target.dtype)
-    found = np.empty(1, dtype=object)
     shown = np.asarray(shown)
-    found[0] = _codes(shown[shown >= 0], largest)
-    return found
+    return one_object(_codes(shown[shown >= 0], largest))
 
 
 def _codes(labels: Array, largest: int) -> Ints:
@@ -201,19 +199,17 @@ def block_rows_of(
     One (2, m) int64 array in an array of objects: Dask's expression arrays cannot be computed with
     unknown lengths.
     """
-    out = np.empty(1, dtype=object)
-    out[0] = np.empty((2, 0), dtype=np.int64)
     labeled = ~np.isin(labels, [value for value in unlabeled if _holds(labels.dtype, value)])
-    if labeled.any():
-        if labels.dtype == np.uint64 and labels[labeled].max() > np.iinfo(np.int64).max:
-            raise ValueError(
-                f"label_map holds {labels[labeled].max()}; expected labels up to "
-                f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
-            )
-        valid, _ = source.valid(_number(ids), excluded)
-        wanted = labeled & valid
-        out[0] = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
-    return out
+    if not labeled.any():
+        return one_object(np.empty((2, 0), dtype=np.int64))
+    if labels.dtype == np.uint64 and labels[labeled].max() > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"label_map holds {labels[labeled].max()}; expected labels up to "
+            f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
+        )
+    valid, _ = source.valid(_number(ids), excluded)
+    wanted = labeled & valid
+    return one_object(np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64))
 
 
 def _holds(dtype: np.dtype[Any], value: int) -> bool:

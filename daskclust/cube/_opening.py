@@ -338,7 +338,8 @@ def open_cube(
     height, width, n_bands = (int(array.shape[axis]) for axis in order)
     unit = found.unit[order[0]], found.unit[order[1]]
     place = found.place(names)
-    mask, name = mask if _is_pair(mask) else (mask, None)
+    is_pair = isinstance(mask, tuple) and len(mask) == 2 and isinstance(mask[1], str)
+    mask, name = mask if is_pair else (mask, None)
     clouds = None if mask is None else find_clouds(mask, name)
     if clouds is not None:
         array = without_clouds(array, order, clouds, place)
@@ -436,10 +437,6 @@ def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scal
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
         raise ValueError("scale holds values that are not finite, or standard deviations of 0.")
     return Scaling("standard", dtype, mean=mean, std=std)
-
-
-def _is_pair(mask: Any) -> bool:
-    return isinstance(mask, tuple) and len(mask) == 2 and isinstance(mask[1], str)
 
 
 def _read_mask(mask: Any, name: str | None, shape: tuple[int, int], place: Georeference) -> Any:

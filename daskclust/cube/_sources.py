@@ -13,14 +13,8 @@ import dask.array as da
 import numpy as np
 import zarr
 
+from daskclust.cube import _metadata
 from daskclust.cube._georeference import NOWHERE, Georeference
-from daskclust.cube._metadata import (
-    WAVELENGTH_NAMES,
-    attributes_of,
-    dimension_names,
-    find_wavelengths,
-    role_of,
-)
 from daskclust.cube.formats.found import BAD_BANDS
 from daskclust.cube.formats.opening import kind_of, open_file, open_files
 from daskclust.storage.seen import as_dask, values_of
@@ -67,11 +61,9 @@ def open_path(path: str | os.PathLike[str]) -> Any:
     local = local_path(path)
     if local is None:
         return open_store(path) if kind_of(path) == "zarr" else open_file(path)
-    if local.is_dir() or not local.exists() or kind_of(local) == "zarr":
-        # Whatever is not there is told by the one or the other.
-        if not local.exists() and kind_of(local) != "zarr":
-            return open_file(local)
+    if local.is_dir() or kind_of(local) == "zarr":
         return open_store(path)
+    # What is not there, too: the reader says so.
     return open_file(local)
 
 
@@ -100,7 +92,9 @@ def find_cube(
     elif isinstance(source, da.Array | np.ndarray):
         if variable is not None:
             raise ValueError(f"variable={variable!r}, but there is one array; leave variable out.")
-        found = _in_array(source, dims, files)
+        lazy = source if isinstance(source, da.Array) else da.from_array(source)
+        part = {"array": _Part(lazy, None, {})}
+        found = _joined(part, "The array", dims, [], lambda names: NOWHERE, files=files)
     else:
         found = _in_zarr(open_store(source), variable, dims)
     array = found.array
@@ -129,18 +123,18 @@ def _in_zarr(
             )
         parts = {node.path: node}
     else:
-        parts = _chosen("store", "array", arrays_of(group), variable, dimension_names)
+        parts = _chosen("store", "array", arrays_of(group), variable, _metadata.dimension_names)
     first = next(iter(parts.values()))
     candidates: list[tuple[Any, Any]] = []
-    for name in WAVELENGTH_NAMES:
+    for name in _metadata.WAVELENGTH_NAMES:
         found = None if group is None else array_of(group, name)
         if found is not None:
             candidates.append((found, found.attrs.get("units")))
     for attributes in (first.attrs, {} if group is None else group.attrs):
         units = attributes.get("wavelength_units")
-        candidates += [(attributes.get(name), units) for name in WAVELENGTH_NAMES]
+        candidates += [(attributes.get(name), units) for name in _metadata.WAVELENGTH_NAMES]
     read = {
-        name: _Part(item, dimension_names(item), attributes_of(item))
+        name: _Part(item, _metadata.dimension_names(item), _metadata.attributes_of(item))
         for name, item in parts.items()
     }
     good = [array_of(group, name) for name in _GOOD] if group is not None else []
@@ -183,7 +177,7 @@ def _in_xarray(
         read[name] = _Part(lazy.data, tuple(map(str, part.dims)), dict(part.attrs))
     coordinates = [
         (first.coords[n].values, first.coords[n].attrs.get("units"))
-        for n in WAVELENGTH_NAMES
+        for n in _metadata.WAVELENGTH_NAMES
         if n in first.coords
     ]
     units = first.attrs.get("wavelength_units")
@@ -198,7 +192,7 @@ def _in_xarray(
         read,
         f"The DataArray {first.name!r}",
         dims,
-        coordinates + [(first.attrs.get(name), units) for name in WAVELENGTH_NAMES],
+        coordinates + [(first.attrs.get(name), units) for name in _metadata.WAVELENGTH_NAMES],
         lambda names: Georeference.from_xarray(
             first, names, None if group is None else dict(group.data_vars)
         ),
@@ -206,12 +200,6 @@ def _in_xarray(
         encoded=None if stored is None else np.dtype(stored),
         files=files,
     )
-
-
-def _in_array(array: Any, dims: Sequence[str] | None, files: tuple[Path, ...]) -> Found:
-    lazy = array if isinstance(array, da.Array) else da.from_array(array)
-    part = {"array": _Part(lazy, None, {})}
-    return _joined(part, "The array", dims, [], lambda names: NOWHERE, files=files)
 
 
 # One cube of what was chosen
@@ -234,7 +222,7 @@ def _chosen(
     if not cubes:
         images = {name: item for name, item in items.items() if item.ndim == 2}
         named = {name: names_of(item) for name, item in images.items()}
-        roles = [{role_of(dim) for dim in found or ()} for found in named.values()]
+        roles = [{_metadata.role_of(dim) for dim in found or ()} for found in named.values()]
         if len(images) > 1 and len(set(named.values())) == 1 and roles[0] == {"y", "x"}:
             # Stores list their arrays in any order, and files in that of writing.
             return {name: images[name] for name in sorted(images, key=_natural)}
@@ -341,7 +329,7 @@ def _stacked(
     array: da.Array, names: tuple[str, ...], title: str, wavelengths: Sequence[tuple[Any, Any]]
 ) -> tuple[da.Array, tuple[str, ...], Sequence[tuple[Any, Any]]]:
     """Make features of all pairs of two axes, such as dates and bands; the last runs fastest."""
-    roles = [role_of(name) for name in names]
+    roles = [_metadata.role_of(name) for name in names]
     inner = [axis for axis, role in enumerate(roles) if role == "band"]
     if sorted(map(str, roles)) != ["band", "band", "x", "y"]:
         raise ValueError(
@@ -359,7 +347,7 @@ def _stacked(
         dtype=cut.dtype,
         meta=cut._meta.reshape((0, 0, 0)),
     )
-    centers = find_wavelengths(wavelengths, last)
+    centers = _metadata.find_wavelengths(wavelengths, last)
     tiled = [] if centers is None else [(np.tile(centers, outer), "nm")]
     return flat, (names[y], names[x], "band"), tiled
 

@@ -22,13 +22,7 @@ _WAYS = {
 
 
 def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
-    """Return a page about the changes.
-
-    Parameters
-    ----------
-    mark : str
-        Whose the page is.
-    """
+    """Return a page about the changes, with the mark of its job."""
     legend, pixels = changes.legend, changes.pixels
     page = Page(title)
     page.lead(

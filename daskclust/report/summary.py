@@ -19,11 +19,7 @@ from daskclust.cube.label_map import signed_codes
 from daskclust.cube.layout import BlockGrid, flatten
 from daskclust.engine import compute
 from daskclust.exceptions import DaskclustWarning
-from daskclust.persistence.saveable import (
-    class_names_of,
-    clusters_are_classes,
-    merged_classes_of,
-)
+from daskclust.persistence import saveable
 
 
 def legend_of(
@@ -46,9 +42,9 @@ def legend_of(
     >>> legend.encode(model.labels_).tolist(), legend.names
     ([3, 3, 7], ('water', 'wheat'))
     """
-    remembered = class_names_of(model)
+    remembered = saveable.class_names_of(model)
     names, colors = {**remembered[0], **(names or {})}, {**remembered[1], **(colors or {})}
-    return _merged(_whole_legend_of(model, names, colors), merged_classes_of(model))
+    return _merged(_whole_legend_of(model, names, colors), saveable.merged_classes_of(model))
 
 
 def _merged(legend: Legend, into: Mapping[int, int]) -> Legend:
@@ -69,7 +65,7 @@ def _merged(legend: Legend, into: Mapping[int, int]) -> Legend:
 
 
 def _whole_legend_of(model: Any, names: Mapping[int, str], colors: Mapping[int, str]) -> Legend:
-    if not clusters_are_classes(model):
+    if not saveable.clusters_are_classes(model):
         k = n_clusters_of(model)
         if getattr(model, "_finds_noise", False):
             # A class of its own, after the clusters: -1 in a map is a pixel without data.
