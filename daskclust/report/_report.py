@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from daskclust import plotting
-from daskclust._types import Array, Floats
+from daskclust._types import Array, Floats, Ints
 from daskclust.colors import Legend
 from daskclust.report.page import Page, Report, escape, map_png, photo_jpeg, photo_of, svg
 from daskclust.report.sections import (
@@ -49,14 +49,57 @@ def _deflated(values: Array) -> str:
     return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode()
 
 
-def packed(summary: MapSummary, n_codes: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class KnownClasses:
+    """Known classes of a map, by which it is right or wrong.
+
+    `matches` are the places in the legend of the class or cluster that each known class should
+    have, -1 for none.
+    """
+
+    codes: Ints
+    names: list[str]
+    matches: list[int]
+    right: int
+    pixels: int
+    by_matching: bool
+
+    def layer(self, shown: Array) -> Array:
+        """Return places of known classes, from 1; 0 for none."""
+        at = np.minimum(np.searchsorted(self.codes, shown), len(self.codes) - 1)
+        return np.where(self.codes[at] == shown, at + 1, 0)
+
+
+def known_classes_of(
+    summary: MapSummary, agreement: Mapping[str, Mapping[str, Any]] | None, legend: Legend
+) -> KnownClasses | None:
+    """Return the known classes; None where there are none, or none that the map could have."""
+    found = (agreement or {}).get("truth")
+    if summary.known is None or found is None or found["compared_by"] is None:
+        return None
+    clusters = found["clusters"]
+    places = {code: at for at, code in enumerate(legend.codes)}
+    wanted = [clusters[at] if at >= 0 else None for at in found["matched"]]
+    share = found.get("accuracy", found.get("best_matching_accuracy"))
+    return KnownClasses(
+        np.asarray(found["classes"]),
+        [str(name) for name in found.get("class_names", found["classes"])],
+        [-1 if code is None else places.get(code, -1) for code in wanted],
+        round(share * found["pixels"]),
+        found["pixels"],
+        found["compared_by"] == "matching",
+    )
+
+
+def packed(summary: MapSummary, n_codes: int, known: KnownClasses | None = None) -> dict[str, Any]:
     """Return the layers of a map as text: deflated, and thinned out until they fit the page.
 
     Labels are one byte up to 255 codes, else two, little end first. The result holds ``width``,
     ``height``, ``step`` (pixels of the map for one that is shown), ``bytes`` of a label, ``labels``
-    (0 means no label), and ``margins`` if there are any, in hundredths, 255 for none.
+    (0 means no label), ``margins`` if there are any, in hundredths, 255 for none, and ``known``,
+    labels of the known classes.
     """
-    size = 1 if n_codes < 2**8 else 2
+    size = 1 if max(n_codes, 0 if known is None else len(known.codes)) < 2**8 else 2
     thin = 1
     while True:
         labels = (summary.preview[::thin, ::thin] + 1).astype(f"<u{size}")
@@ -72,7 +115,10 @@ def packed(summary: MapSummary, n_codes: int) -> dict[str, Any]:
             steps = np.rint(np.clip(np.nan_to_num(margins), 0, 1) * _MARGIN_STEPS)
             steps = np.where(np.isnan(margins) | (labels == 0), _NO_MARGIN, steps)
             found["margins"] = _deflated(steps.astype(np.uint8))
-        if sum(len(found.get(name, "")) for name in ("labels", "margins")) <= _ROOM:
+        if known is not None and summary.known is not None:
+            places = np.where(labels > 0, known.layer(summary.known[::thin, ::thin]), 0)
+            found["known"] = _deflated(places.astype(labels.dtype))
+        if sum(len(found.get(name, "")) for name in ("labels", "margins", "known")) <= _ROOM:
             return found
         thin += 1
 
@@ -85,9 +131,10 @@ def add_map(
     *,
     mostly: Mapping[int, str],
     uncertainty_is: str | None,
+    known: KnownClasses | None = None,
 ) -> None:
     axes = cube.pixel_grid.axes
-    layers = packed(summary, len(legend.codes))
+    layers = packed(summary, len(legend.codes), known)
     thin = max(1, -(-max(summary.preview.shape) // _PHOTO))
     picture_of_scene = photo_of(cube, summary.step * thin, summary.preview[::thin, ::thin] >= 0)
     photo = None if picture_of_scene is None else photo_jpeg(picture_of_scene)
@@ -101,6 +148,7 @@ def add_map(
         "codes": legend.codes,
         "colors": legend.colors,
         "photo": photo,
+        **({} if known is None else {"knownNames": known.names, "matches": known.matches}),
         **{name: getattr(axes, name) for name in ("left", "across", "top", "down", "unit")},
         "xName": axes.x_name,
         "yName": axes.y_name,
@@ -112,6 +160,7 @@ def add_map(
     choices = [("labels", "Label map")]
     choices += [("photo", f"The scene in {light}")] * (photo is not None)
     choices += [("margins", "Uncertainty")] * (summary.values is not None)
+    choices += [("errors", "Errors")] * (known is not None)
     radios = "".join(
         f'<label><input type="radio" name="layer" value="{value}"'
         f"{' checked' if value == 'labels' else ''}> {escape(text)}</label>"
@@ -127,7 +176,7 @@ def add_map(
         f'<img src="{picture}" alt="{escape(what)}">'
         f'<canvas hidden tabindex="0" role="img" aria-label="{escape(what)}. Arrow keys move, + '
         'and - zoom, 0 shows the whole map."></canvas>'
-        f"{_scale_of_margins(summary, uncertainty_is)}"
+        f"{_scale_of_margins(summary, uncertainty_is)}{_key_of_errors(known)}"
         '<p class="readout" aria-live="polite" hidden></p>'
         f"<figcaption>{escape(place + size)}{shown} shown; dark: no data. "
         '<span class="how" hidden>Drag to move; double-click, + and \N{MINUS SIGN} zoom, or the '
@@ -157,6 +206,22 @@ def _scale_of_margins(summary: MapSummary, uncertainty_is: str | None) -> str:
         '<p class="scale"><span>uncertain 0</span><i></i><span>1 certain</span></p>'
         f'<p class="about">{escape(said)}Median {median:.2f}; {low:.1%} of the pixels shown lie '
         "below 0.1.</p>"
+    )
+
+
+def _key_of_errors(known: KnownClasses | None) -> str:
+    if known is None:
+        return ""
+    wrong = known.pixels - known.right
+    said = ", each cluster counted as the class that fits it best" if known.by_matching else ""
+    parts = (("right", known.right), ("wrong", wrong))
+    chips = " ".join(
+        f'<span><i class="chip {word}"></i>{word} {count:,} ({count / known.pixels:.1%})</span>'
+        for word, count in parts
+    )
+    return (
+        f'<p class="errors">{chips} <span><i class="chip unknown"></i>class not known</span>'
+        f"<span>Of {known.pixels:,} pixels of known class{said}.</span></p>"
     )
 
 
@@ -343,13 +408,14 @@ def write_report(
         legend = legend_of(model, by_code)
     if summary is None or (agreement is None and truth is not None):
         image = cube.to_map(legend.encode(model.labels_ if labels is None else labels))
+        none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
+        opened = None if truth is None else cube.open_map("truth", truth)
+        known = None if opened is None else known_classes(opened, none)
         if summary is None:
             margins = None if uncertainty is None else cube.to_map(uncertainty, fill_value=np.nan)
-            summary = summarize(image, legend.codes, values=margins, cube=cube)
-        if truth is not None and agreement is None:
-            none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
-            opened = cube.open_map("truth", truth)
-            compared = agreement_of(image, known_classes(opened, none), cube.blocks)
+            summary = summarize(image, legend.codes, values=margins, known=known, cube=cube)
+        if agreement is None and opened is not None:
+            compared = agreement_of(image, known, cube.blocks)
             compare_classes(compared, legend, opened)
             agreement = {"truth": compared}
     k = len(legend.codes) - (legend.noise is not None)
@@ -369,6 +435,7 @@ def write_report(
         legend,
         mostly=mostly_of(agreement) if legend.is_of_clusters else {},
         uncertainty_is=uncertainty_is,
+        known=known_classes_of(summary, agreement, legend),
     )
     _add_spectra(page, cube, model, legend)
     _add_rest(page, model, legend, agreement, profiles, held_out=held_out)

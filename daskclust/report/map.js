@@ -15,6 +15,10 @@
   const raw = await unpack(data.labels);
   const labels = data.bytes === 1 ? new Uint8Array(raw) : new Uint16Array(raw);
   const margins = data.margins ? new Uint8Array(await unpack(data.margins)) : null;
+  // Places of the known classes, from 1, and the label that each should have; 0 is none.
+  const rawKnown = data.known ? await unpack(data.known) : null;
+  const known = rawKnown && (data.bytes === 1 ? new Uint8Array(rawKnown) : new Uint16Array(rawKnown));
+  const isRight = (i) => labels[i] === data.matches[known[i] - 1] + 1;
   const photo = data.photo ? new Image() : null;
   if (photo) { photo.onload = () => draw(); photo.src = data.photo; }
 
@@ -25,6 +29,8 @@
   const parts = (color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
   const NONE = pixel(0x1a, 0x1a, 0x1a);
   const HIDDEN = pixel(0x1a, 0x1a, 0x1a, 40);
+  // As the chips of the key, see style.css.
+  const RIGHT_COLOR = pixel(0x5b, 0x9b, 0xd5), WRONG = pixel(0xf0, 0x6a, 0x20), UNKNOWN = pixel(0x4d, 0x4d, 0x4d);
   const colors = data.colors.map((color) => pixel(...parts(color)));
   const SCALE = ["#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"].map(parts);
   const ramp = Array.from({ length: 101 }, (_, i) => {
@@ -47,6 +53,7 @@
       else if (!shown[label - 1]) out[i] = HIDDEN;
       else if (layer === "labels") out[i] = colors[label - 1];
       else if (layer === "margins") out[i] = margins[i] === 255 ? NONE : ramp[margins[i]];
+      else if (layer === "errors") out[i] = known[i] === 0 ? UNKNOWN : isRight(i) ? RIGHT_COLOR : WRONG;
       else out[i] = 0; // the scene shows through
     }
     context.putImageData(image, 0, 0);
@@ -163,14 +170,15 @@
       readout.textContent = "\u00a0";
       return;
     }
-    const label = labels[y * width + x], column = x * data.step, row = y * data.step;
+    const i = y * width + x, label = labels[i], column = x * data.step, row = y * data.step;
     let said = `row ${row}, column ${column}`;
     if (data.unit !== "pixel") {
       const at = (start, size, n) => (start + size * (n + 0.5)).toLocaleString("en", { maximumFractionDigits: 5 });
       said += ` \u00b7 ${at(data.left, data.across, column)}, ${at(data.top, data.down, row)} ${data.unit}`;
     }
     said += label === 0 ? " \u00b7 no data" : ` \u00b7 ${data.names[label - 1]} (${data.codes[label - 1]})`;
-    if (margins && margins[y * width + x] <= 100) said += ` \u00b7 margin ${(margins[y * width + x] / 100).toFixed(2)}`;
+    if (margins && margins[i] <= 100) said += ` \u00b7 margin ${(margins[i] / 100).toFixed(2)}`;
+    if (known && known[i] > 0) said += ` \u00b7 known: ${data.knownNames[known[i] - 1]} (${isRight(i) ? "right" : "wrong"})`;
     readout.textContent = said;
   };
 
@@ -235,11 +243,11 @@
     box.hidden = false;
     box.addEventListener("change", () => { shown[Number(box.dataset.class)] = box.checked; repaint(); });
   }
-  const scale = viewer.querySelector(".scale");
+  const keys = { margins: viewer.querySelector(".scale"), errors: viewer.querySelector(".errors") };
   const choices = [...viewer.querySelectorAll("input[name=layer]")];
   const take = (choice) => {
     layer = choice.value;
-    if (scale) scale.hidden = layer !== "margins";
+    for (const [of, key] of Object.entries(keys)) if (key) key.hidden = layer !== of;
     repaint();
   };
   for (const choice of choices) choice.addEventListener("change", () => take(choice));

@@ -123,8 +123,9 @@ class MapSummary:
 
     `sizes` are the pixels of each code; `preview` holds the places among the codes of every
     ``step``-th pixel, -1 where there are no data; `values` are margins of the same pixels, NaN for
-    none; `square_meters` are areas of the codes, None if the map has no coordinate system.
-    `before` tells pixels and areas before the map was smoothed.
+    none; `known` the codes of their known classes, -1 for none. `square_meters` are areas of the
+    codes, None if the map has no coordinate system. `before` tells pixels and areas before the map
+    was smoothed.
     """
 
     sizes: Ints
@@ -133,6 +134,7 @@ class MapSummary:
     values: NDArray[np.float32] | None = None
     square_meters: tuple[float, ...] | None = None
     before: tuple[Ints, tuple[float, ...] | None] | None = None
+    known: NDArray[Any] | None = None
 
 
 def _count(block: NDArray[Any], codes: Ints) -> Ints:
@@ -148,31 +150,38 @@ def _places(labels: NDArray[Any], codes: Ints) -> Ints:
 
 
 def summarize(
-    image: da.Array, codes: Sequence[int], *, values: Any = None, cube: Any = None
+    image: da.Array,
+    codes: Sequence[int],
+    *,
+    values: Any = None,
+    known: Any = None,
+    cube: Any = None,
 ) -> MapSummary:
     """Count the pixels of each code and take a small map, in one pass; -1 for none.
 
-    A small map is taken of `values`, too. With a `cube` that has a coordinate system, one more pass
-    adds up areas.
+    Small maps are taken of `values` and of the `known` classes, too. With a `cube` that has a
+    coordinate system, one more pass adds up areas.
     """
-    known = np.asarray(codes, dtype=np.int64)
+    order = np.asarray(codes, dtype=np.int64)
     counts = da.map_blocks(
         _count,
         image,
-        codes=known,
+        codes=order,
         new_axis=2,
-        chunks=((1,) * image.numblocks[0], (1,) * image.numblocks[1], (len(known),)),
+        chunks=((1,) * image.numblocks[0], (1,) * image.numblocks[1], (len(order),)),
         dtype=np.int64,
         meta=np.empty((0, 0, 0), np.int64),
     )
     step = max(1, -(-max(image.shape) // _SIDE))
-    small = [image[::step, ::step], *([] if values is None else [values[::step, ::step]])]
+    given = [layer for layer in (values, known) if layer is not None]
+    small = [layer[::step, ::step] for layer in (image, *given)]
     sizes, preview, *more = compute("the summary of the map", counts.sum(axis=(0, 1)), *small)
-    margins = np.asarray(more[0], dtype=np.float32) if more else None
+    margins = None if values is None else np.asarray(more[0], dtype=np.float32)
     areas = None
     if cube is not None and cube.georeference.crs_text() is not None:
         _, areas = pixels_and_areas(image, codes, cube)
-    return MapSummary(sizes, _places(np.asarray(preview), known), step, margins, areas)
+    shown = None if known is None else np.asarray(more[-1])
+    return MapSummary(sizes, _places(np.asarray(preview), order), step, margins, areas, known=shown)
 
 
 def pixels_and_areas(

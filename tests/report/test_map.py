@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import zlib
@@ -144,6 +145,47 @@ def test_classes_keep_codes_and_names_in_the_report(page: tuple[Path, Any]) -> N
     if data["unit"] == "m":
         assert "area (ha)" in text
         assert "pixels of 30 x 30 m" in text
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_errors_are_where_the_known_class_is_another(tmp_path: Path, named: bool) -> None:
+    cube = scene()
+    rows = np.arange(40)
+    if named:
+        model = daskclust.SemiSupervisedKMeans(3, random_state=0)
+        model.fit(cube, (rows, np.where(rows % 2, 11, 4)))
+    else:
+        model = daskclust.KMeans(3, random_state=0).fit(cube)
+    # 25 is no class of the map.
+    truth = np.random.default_rng(1).choice([-1, 4, 11, 25], cube.shape[:2])
+    write_report(tmp_path / "r.html", cube=cube, model=model, truth=truth)
+    found = np.asarray(cube.to_map(legend_of(model).encode(np.asarray(model.labels_)))).ravel()
+    known, compared = truth.ravel(), (found >= 0) & (truth.ravel() >= 0)
+    if named:
+        right = compared & (found == known)
+    else:
+        ways = itertools.permutations(range(3))
+        right = max(
+            (compared & (np.array(way)[found] == known_at(known)) for way in ways),
+            key=np.count_nonzero,
+        )
+    data = data_in(tmp_path / "r.html")
+    places = inflate(data["known"], "u1").astype(int)
+    assert_array_equal(places, np.where(compared, known_at(known) + 1, 0))
+    assert data["knownNames"] == ["4", "11", "25"]
+    labels = inflate(data["labels"], "u1").astype(int)
+    told = np.array([-1, *data["matches"]])[places] == labels - 1
+    assert_array_equal(compared & told, right)
+    n, m = np.count_nonzero(right), np.count_nonzero(compared)
+    text = read(tmp_path / "r.html").text
+    assert f"right {n:,} ({n / m:.1%})" in text
+    assert f"wrong {m - n:,} ({(m - n) / m:.1%})" in text
+    assert f"Of {m:,} pixels of known class" in text
+    assert ("fits it best" in text) is not named
+
+
+def known_at(known: np.ndarray) -> np.ndarray:
+    return np.select([known == 4, known == 11, known == 25], [0, 1, 2], -1)
 
 
 @needs_browser
