@@ -367,6 +367,19 @@ def numbers_of(model: Any) -> dict[str, Any]:
     return found
 
 
+def untold(maps: Mapping[str, tuple[Any, Any]], model: Any) -> dict[str, tuple[Any, Any]]:
+    """Leave out of the truth what the fit was told: it is no test of it.
+
+    `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
+    what tells their names.
+    """
+    found = dict(maps)
+    if len(found) == 2 and takes_labels(model):
+        truth, opened = found["truth"]
+        found["truth"] = (da.where(found["labels"][0] >= 0, -1, truth), opened)
+    return found
+
+
 def add_agreements(
     found: dict[str, Any],
     maps: Mapping[str, tuple[Any, Any]],
@@ -375,30 +388,22 @@ def add_agreements(
     legend: Legend,
     model: Any,
 ) -> None:
-    """Compare labels with the known classes.
+    """Compare labels with the known classes, as :func:`untold` returns them.
 
-    `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
-    what tells their names. Rows whose labels the fit used are no test of it. With a `grid`, all are
-    images of it.
+    With a `grid`, all are images of it.
     """
-    used = None
     for name in ("labels", "truth"):
-        if name not in maps:
+        # Of labels kept apart it is told in its place.
+        if name not in maps or (name == "labels" and "held_out" in found):
             continue
         known, opened = maps[name]
-        if name == "labels":
-            used = known if takes_labels(model) else None
-            if "held_out" in found:  # told in its place
-                continue
-        elif used is not None:
-            known = da.where(used >= 0, -1, known)
         try:
             compared = agreement_of(image, known, grid)
         except NothingInCommonError:
             # Everything known was told to the fit, or lies where there are no data.
             continue
         compare_classes(compared, legend, opened)
-        compared["used_by_fit"] = name == "labels" and used is not None
+        compared["used_by_fit"] = name == "labels" and takes_labels(model)
         found[f"agreement_with_{name}"] = compared
 
 

@@ -190,7 +190,8 @@ class TableJob(Job):
             _outputs.add_classes(
                 found, legend, [counts.get(code, 0) for code in legend.codes], "rows"
             )
-            _outputs.add_agreements(found, self._known_classes(model), codes, None, legend, model)
+            known = _outputs.untold(self._known_classes(model), model)
+            _outputs.add_agreements(found, known, codes, None, legend, model)
         if options.report is not None:
             self._write_report(model, legend, found, progress)
 

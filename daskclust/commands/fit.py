@@ -245,7 +245,13 @@ class CubeJob(Job):
         if options.output is None and options.report is None and not self.maps:
             return
         with progress.task("Summary"):
-            summary = summarize(image, legend.codes, values=uncertainty, cube=cube)
+            maps = {
+                name: (known_classes(opened, options.unlabeled), opened)
+                for name, opened in self.maps.items()
+            }
+            known = _outputs.untold(maps, model)
+            truth = known["truth"][0] if "truth" in known and options.report else None
+            summary = summarize(image, legend.codes, values=uncertainty, known=truth, cube=cube)
             if options.smooth or options.min_pixels:
                 before = cube.to_map(legend.encode(as_found))
                 counted = pixels_and_areas(before, legend.codes, cube)
@@ -260,10 +266,6 @@ class CubeJob(Job):
                 pixels_before_smoothing=None if pixels is None else pixels.tolist(),
                 square_meters_before_smoothing=areas,
             )
-            known = {
-                name: (known_classes(opened, options.unlabeled), opened)
-                for name, opened in self.maps.items()
-            }
             _outputs.add_agreements(found, known, image, cube.blocks, legend, model)
         if options.report is not None:
             self._write_report(model, labels, found, legend, summary, progress)
