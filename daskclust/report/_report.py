@@ -414,7 +414,7 @@ def write_report(
         if summary is None:
             margins = None if uncertainty is None else cube.to_map(uncertainty, fill_value=np.nan)
             summary = summarize(image, legend.codes, values=margins, known=known, cube=cube)
-        if agreement is None and opened is not None:
+        if agreement is None and opened is not None and known is not None:
             compared = agreement_of(image, known, cube.blocks)
             compare_classes(compared, legend, opened)
             agreement = {"truth": compared}
