@@ -514,27 +514,34 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     # Merges that are forbidden are drawn above all others.
     heights[~known] = 1.2 * heights[known].max(initial=1.0)
     m, shown = len(tree) + 1, min(int(n_leaves), len(tree) + 1)
-    weights = np.concatenate([model.leaf_weights_, np.zeros(m - 1)])
-    for k, (a, b) in enumerate(tree[:, :2].astype(int)):
-        weights[m + k] = weights[a] + weights[b]
-    drawn = layout(tree, p=shown, truncate_mode="lastp", no_plot=True)
     k = model.n_clusters_
-    cut = heights[m - k] if 1 < k <= m else np.inf
-    for x, y in zip(drawn["icoord"], drawn["dcoord"], strict=True):
-        within = max(y) < cut
-        ax.plot(x, y, color=label_colors(1)[0] if within else "#777777", lw=1.2)
+    weights = np.concatenate([model.leaf_weights_, np.zeros(m - 1)])
+    colors = label_colors(k)
+    shades = [colors[code] for code in model._codes]
+    for i, (a, b) in enumerate(tree[:, :2].astype(int)):
+        weights[m + i] = weights[a] + weights[b]
+        shades.append(shades[a] if i < m - k else "#777777")
+    drawn = layout(
+        tree, p=shown, truncate_mode="lastp", no_plot=True, link_color_func=shades.__getitem__
+    )
+    for x, y, color in zip(drawn["icoord"], drawn["dcoord"], drawn["color_list"], strict=True):
+        ax.plot(x, y, color=color, lw=1.2)
     if 1 < k < m:
-        ax.axhline((cut + heights[m - k - 1]) / 2, color="#bbbbbb", ls=":", lw=1.2)
+        cut = (heights[m - k] + heights[m - k - 1]) / 2
+        ax.axhline(cut, color="#bbbbbb", ls=":", lw=1.2)
         ax.annotate(
             f"{k} clusters",
-            (0.99, (cut + heights[m - k - 1]) / 2),
+            (0.99, cut),
             xycoords=("axes fraction", "data"),
             ha="right",
-            va="bottom",
+            va="center",
             fontsize="small",
+            bbox={"fc": "white", "ec": "none", "pad": 1.5},
         )
     places = 5.0 + 10.0 * np.arange(len(drawn["leaves"]))
     ax.set_xticks(places, [f"{weights[leaf]:g}" for leaf in drawn["leaves"]], rotation=90)
+    marks = [shades[leaf] for leaf in drawn["leaves"]]
+    ax.scatter(places, np.zeros(shown), c=marks, s=12, clip_on=False, zorder=3)
     ax.tick_params(axis="x", labelsize="small", length=0)
     ax.set_xlabel("rows")
     ax.set_ylabel("height")
@@ -576,6 +583,7 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
         births[int(line["child"])] = min(float(line["lambda_val"]), top)
         sizes[int(line["child"])] = float(line["child_size"])
         children.setdefault(int(line["parent"]), []).append(int(line["child"]))
+    above = {child: parent for parent, own in children.items() for child in own}
     chosen = _chosen_in(model, lines, m)
     colors = label_colors(max(model.n_clusters_, 1))
     left = {m: 0.0}
@@ -597,7 +605,7 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
             color="#cccccc" if label < 0 else colors[label],
             lw=0,
         )
-        if label >= 0:
+        if label >= 0 and label != chosen.get(above.get(cluster, -1)):
             ax.annotate(
                 str(label),
                 (left[cluster] + sizes[cluster] / 2, births[cluster]),

@@ -315,9 +315,12 @@ TreeCriterion = Literal["height", "stability"]
 def _gaps(heights: Floats, ks: Ints) -> Floats:
     """Return for each k how much higher the merge to k - 1 clusters is than that to k, as a log.
 
-    NaN for one cluster, and for as many as there are leaves.
+    NaN for one cluster, and for as many as there are leaves.  Rows in one place merge at the
+    height of rounding, so that a cut which parts the others stands out.
     """
     m = len(heights) + 1
+    least = np.finfo(np.float64).eps * heights[np.isfinite(heights)].max(initial=0.0)
+    heights = np.maximum(heights, least)
     out = np.full(len(ks), np.nan)
     there = (ks > 1) & (ks < m)
     above, below = heights[m - ks[there]], heights[m - ks[there] - 1]
@@ -343,16 +346,19 @@ def choose_cut(
         )
     check_choice(criterion, "criterion", ("height", "stability"))
     (seed,) = draw_seeds(random_state, 1)
-    model = clone(estimator).set_params(n_clusters=2, distance_threshold=None)
+    model = clone(estimator).set_params(n_clusters=None, distance_threshold=0.0)
     if model.random_state is None:
         model.set_params(random_state=seed % 2**32)
     model.fit(X)
     m = model.n_leaves_
     if ks[-1] > m:
         raise ValueError(
-            f"ks go up to {ks[-1]}, the tree has {m} leaves; expected no more. Raise n_prototypes."
+            f"ks go up to {ks[-1]}, the tree has {m} leaves; expected no more. Give smaller ks, or "
+            "raise n_prototypes where X has more distinct rows."
         )
     weights, leaves = model.leaf_weights_, model._leaves
+    if not model.linkage_[:, 2].any():
+        raise ValueError("All rows of X are in one place; expected two or more distinct rows.")
     rng = np.random.default_rng(seed)
     cuts = [cut_tree(model.linkage_, weights, int(k)) for k in ks]
     gaps, stable = np.full((n_halves, len(ks)), np.nan), np.full((n_halves, len(ks)), np.nan)

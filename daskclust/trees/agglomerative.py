@@ -15,6 +15,7 @@ from daskclust._types import Array, Bools, Floats, Ints
 from daskclust._warnings import warn
 from daskclust.constraints import check_pairs
 from daskclust.engine import is_dask
+from daskclust.estimator.base import warn_few_distinct
 from daskclust.estimator.fitting import OpenData, fit
 from daskclust.estimator.inputs import Data, as_cube, check_enough_rows
 from daskclust.estimator.parameters import check_integer, check_real
@@ -123,6 +124,13 @@ class AgglomerativeClustering(TreeEstimator):
         ``n_clusters``.
     CheckpointError
         If the checkpoint is damaged or belongs to other data or parameters.
+
+    Warns
+    -----
+    ConstraintWarning
+        If there are fewer leaves than clusters.
+    ConvergenceWarning
+        If clusters have to part rows in one place.
 
     See Also
     --------
@@ -322,6 +330,8 @@ class AgglomerativeClustering(TreeEstimator):
                     ConstraintWarning,
                 )
                 wanted = m
+            # Rows in one place are merged at height 0: to part them is arbitrary.
+            warn_few_distinct(min(1 + int((heights > 0.0).sum()), wanted), wanted)
         self.n_clusters_ = wanted
         self._codes = cut_tree(self.linkage_, self.leaf_weights_, wanted)
         leaves = self.__dict__.get("_row_leaves")
@@ -430,7 +440,7 @@ def cuts_as_html(model: AgglomerativeClustering) -> str:
         for cut in model.cut_table(max(12, min(model.n_clusters_ + 2, 40)))
     )
     head = "<tr><th>clusters</th><th>height</th><th>rows of the smallest</th></tr>"
-    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    return f"<table style='text-align:right'><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
 
 def _nearness(leaves: Array, distances: Floats) -> Floats:

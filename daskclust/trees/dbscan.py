@@ -14,9 +14,11 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
 
 from daskclust._choices import check_choice
 from daskclust._types import Array, Bools, Floats, Ints
+from daskclust._warnings import warn
 from daskclust.engine import Rows, Step, is_dask, make_rows, map_independent
 from daskclust.estimator.base import FitPredict
 from daskclust.estimator.fitting import DataAlone, FirstPass, OpenData, draw_seeds, fit
@@ -200,16 +202,22 @@ class BoxesProblem(DataAlone):
 
     def _sort(self, state: BoxesState) -> tuple[BoxesState, int]:
         margin = 2.0 * self.eps * (1.0 + 1e-8) + 16.0 * float(np.spacing(np.abs(self.sample).max()))
+        drawn = np.bincount(state.tree.share(self.sample, margin)[1]).max()
+        # Before the rows are written: far more than a draw could miss.
+        self._check_fullest((drawn - 5.0 * np.sqrt(drawn)) / len(self.sample) * self.rows.n_rows)
         self.folder.drop("rows")
         counts = self.rows.reduce(SHARE_OUT, Sharing(state.tree, margin, self._sorted))
         fullest = int(counts.max())
+        self._check_fullest(fullest)
+        return replace(state, starts=np.array(self._sorted.parts())), fullest
+
+    def _check_fullest(self, fullest: float) -> None:
         if fullest > _MOST_ROWS:
             raise ValueError(
-                f"{fullest} of {self.rows.n_rows} rows lie in one box of some eps={self.eps:g}; "
-                f"expected at most {_MOST_ROWS}, which one task can hold. Lower eps: most rows "
-                "would be one cluster. Or cluster a sample of the rows."
+                f"{fullest:.0f} of {self.rows.n_rows} rows lie in one box of some "
+                f"eps={self.eps:g}; expected at most {_MOST_ROWS}, which one task can hold. Lower "
+                "eps: most rows would be one cluster. Or cluster a sample of the rows."
             )
-        return replace(state, starts=np.array(self._sorted.parts())), fullest
 
     def _cluster(self, state: BoxesState) -> BoxesState:
         assert state.starts is not None
@@ -364,6 +372,11 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     CheckpointError
         If the checkpoint is damaged or belongs to other data or parameters.
 
+    Warns
+    -----
+    ConvergenceWarning
+        If all rows are noise.
+
     See Also
     --------
     HDBSCAN : Clusters of different density, for any number of features.
@@ -506,6 +519,12 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         self.history_ = history
         found = problem.clusters(state)
         self.n_clusters_ = found.n_clusters
+        if self.n_clusters_ == 0:
+            warn(
+                f"All rows are noise: none has min_samples={self.min_samples} within "
+                f"eps={self.eps:g}, itself included. Raise eps, or lower min_samples.",
+                ConvergenceWarning,
+            )
         lengths = data.rows.lengths
         if not is_dask(data.X):
             self.labels_, self.core_mask_ = found.of_block(0, sum(lengths))

@@ -278,9 +278,9 @@ class HDBSCAN(TreeEstimator):
         self.n_clusters_ = int(chosen.labels.max()) + 1
         if self.n_clusters_ == 0:
             warn(
-                f"All rows are noise: no {smallest:g} rows lie so densely together that "
-                f"min_samples={samples:g} tells them from the rest. Lower min_cluster_size or "
-                "min_samples, or set allow_single_cluster=True.",
+                f"All rows are noise: at no density do clusters of {smallest:g} rows or more part "
+                f"from each other (min_samples={samples:g}). Lower min_cluster_size or "
+                "min_samples, or set allow_single_cluster=True where one cluster is expected.",
                 ConvergenceWarning,
             )
         own = (np.empty(0, np.int64), np.empty(0, np.int64))

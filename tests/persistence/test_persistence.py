@@ -42,6 +42,7 @@ SMALL = {
     "max_components": 3,
     "n_init": 2,
     "delta": 4.0,
+    "eps": 2.0,
 }
 #: Attributes as long as the data, which are not saved.
 AS_LONG_AS_THE_DATA = {"labels_", "probabilities_", "outlier_scores_", "core_mask_"}

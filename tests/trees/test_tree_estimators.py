@@ -268,6 +268,20 @@ def test_noise_of_large_bubbles_in_the_plane_is_that_of_rows():
     assert adjusted_rand_score(*found) > 0.82
 
 
+@pytest.mark.parametrize("n_prototypes", [2000, 100])
+def test_rows_in_one_place(n_prototypes):
+    X = np.ones((300, 2))
+    # No prototype but one is used; rows as leaves are parted at will.
+    match = "every leaf is a cluster" if n_prototypes == 100 else "Number of distinct clusters"
+    with pytest.warns((ConstraintWarning, ConvergenceWarning), match=match):
+        AgglomerativeClustering(3, n_prototypes=n_prototypes, random_state=0).fit(X)
+    with pytest.warns(ConvergenceWarning, match="allow_single_cluster=True"):
+        HDBSCAN(20, n_prototypes=n_prototypes, random_state=0).fit(X)
+    single = HDBSCAN(20, n_prototypes=n_prototypes, allow_single_cluster=True, random_state=0)
+    assert not single.fit(X).labels_.any()
+    assert not DBSCAN(1e-9).fit(X).labels_.any()
+
+
 def test_all_noise_is_said():
     X = np.random.default_rng(0).uniform(size=(300, 2))
     with pytest.warns(ConvergenceWarning, match="All rows are noise"):
@@ -316,6 +330,7 @@ def small_boxes(monkeypatch):
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_boxes_give_scikit_learns_labels(seed):
     rng = np.random.default_rng(seed)
     n, p = int(rng.integers(1, 700)), int(rng.integers(1, 4))
@@ -392,11 +407,20 @@ def test_bad_input_of_dbscan(eps, X, match):
 
 
 def test_one_box_that_no_task_holds(monkeypatch):
-    from daskclust.trees import dbscan
-
+    X = blobs(500, p=2)[0]
     monkeypatch.setattr(dbscan, "_MOST_ROWS", 400)
-    with pytest.raises(ValueError, match="Lower eps"):
-        DBSCAN(100.0).fit(blobs(500, p=2)[0])
+    with pytest.raises(ValueError, match=r"500 of 500 rows .* Lower eps"):
+        DBSCAN(100.0).fit(X)
+    # Too many by any draw: said before rows are written.
+    monkeypatch.setattr(dbscan, "SHARE_OUT", None)
+    monkeypatch.setattr(dbscan, "_MOST_ROWS", 300)
+    with pytest.raises(ValueError, match=r"388 of 500 rows .* Lower eps"):
+        DBSCAN(100.0).fit(X)
+
+
+def test_no_row_is_dense():
+    with pytest.warns(ConvergenceWarning, match="All rows are noise: none has min_samples=5"):
+        assert (DBSCAN(1e-6).fit_predict(blobs(30, p=2)[0]) == -1).all()
 
 
 # Maps and tables
@@ -449,8 +473,11 @@ def test_cut_table_and_pictures():
     bound = AgglomerativeClustering(3).fit(X, cannot_link=[[0, 1], [1, 2], [0, 2]])
     assert plotting.dendrogram(bound).get_ylim()[1] < np.inf
     dense = HDBSCAN(20).fit(noisy(1000)[0])
-    names = [text.get_text() for text in plotting.condensed_tree(dense).texts]
-    assert sorted(map(int, names)) == list(range(dense.n_clusters_))
+    # Two blobs in one chosen cluster: it is named once.
+    joined = HDBSCAN(20, cluster_selection_epsilon=4.0).fit(noisy(1000)[0])
+    for model in (dense, joined):
+        names = [text.get_text() for text in plotting.condensed_tree(model).texts]
+        assert sorted(map(int, names)) == list(range(model.n_clusters_))
 
 
 @pytest.mark.parametrize("criterion", [None, "height", "stability"])
@@ -470,6 +497,16 @@ def test_a_tree_tells_how_many_clusters(criterion):
     assert found.details["agreement"].shape == (10, 7)
 
 
+def test_a_tree_of_six_places_has_six_clusters():
+    from daskclust.selection import choose_n_clusters
+
+    X = np.repeat(np.random.default_rng(0).normal(size=(6, 2)), 20, axis=0)
+    found = choose_n_clusters(
+        AgglomerativeClustering(), X, range(1, 7), method="tree", random_state=0
+    )
+    assert found.best == 6
+
+
 def test_bad_choices_by_a_tree():
     from daskclust.selection import choose_n_clusters
 
@@ -477,6 +514,8 @@ def test_bad_choices_by_a_tree():
     tree = AgglomerativeClustering()
     with pytest.raises(ValueError, match="needs a tree"):
         choose_n_clusters(daskclust.KMeans(), X, [2, 3], method="tree")
+    with pytest.raises(ValueError, match="in one place; expected two or more distinct rows"):
+        choose_n_clusters(tree, np.ones((60, 2)), [2, 3], method="tree")
     with pytest.raises(ValueError, match="criterion"):
         choose_n_clusters(tree, X, [2, 3], method="tree", criterion="gap")
     with pytest.raises(ValueError, match="more than one cluster"):
