@@ -186,7 +186,10 @@ def advice(mixture: Mixture, name: str, n_labels: int, n_taught: int) -> str:
     losses, upper = mixture.losses, name[0].upper() + name[1:]
     know, add, were = ("know", "add", "were") if name == "trees" else ("knows", "adds", "was")
     if np.isnan(losses["mixture"]):
-        return f"Too few labels to weigh {name}: give two or more of each of two classes."
+        return (
+            f"Too few labels to weigh {name}: give two or more different rows of each of two "
+            "classes."
+        )
     share = other / (spread + other) if spread + other > 0 else 0.0
     if share < _NO_SAY:
         said = f"Spread labels know all that {name} {know}: label rows where the margin is small"
