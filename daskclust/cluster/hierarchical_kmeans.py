@@ -50,6 +50,7 @@ from daskclust.estimator.spaces import Metric
 from daskclust.kernels.nearest.assign import SEGMENT, label_sums
 from daskclust.kernels.nearest.several import CenterTree, nearest_leaf
 from daskclust.persistence.schema import Array, Number
+from daskclust.reduction import Survey
 from daskclust.reduction.assign import LEAF_STATISTICS, LeafQuery
 from daskclust.storage.grouped import GroupedRows, Spill
 
@@ -57,6 +58,8 @@ from daskclust.storage.grouped import GroupedRows, Spill
 _BATCH, _STEPS = 64, 16
 #: Tasks of a refinement at most: each writes for all of them.
 _SPANS = 128
+#: Steps of float32 that a leaf is wide at least.
+_FINE = 8
 #: Rounds in which leaves that are too large are divided.
 _ROUNDS = 24
 
@@ -223,6 +226,21 @@ def _fit_part(shared: tuple[KMeans, Grouping], part: Part) -> tuple[NDArray[np.f
     state = settled(model, Data(x, None if (weight == 1).all() else weight))
     best = best_restart(state.inertia)
     return state.centers[best].astype(np.float32), float(state.inertia[best])
+
+
+def _check_steps(survey: Survey, k: int) -> None:
+    """Refuse rows of double precision that k leaves of single precision cannot tell apart."""
+    size = np.maximum(np.abs(survey.low), np.abs(survey.high))
+    column, spread = int(np.argmax(size)), float(np.sqrt(survey.variance.max()))
+    # About the width of a leaf.
+    width = spread * k ** (-1 / len(size))
+    kind = np.finfo(np.float32)
+    if 0 < width < max(_FINE * kind.eps * size[column], kind.tiny) or size[column] > kind.max:
+        raise ValueError(
+            f"Column {column} of X has values up to {size[column]:.3g} in size, and the standard "
+            f"deviation of columns is {spread:.3g} at most: {k} leaves of float32 would be too "
+            "coarse. Subtract the mean of each column, or rescale X."
+        )
 
 
 def _parents_of(tree: CenterTree, n_probe: int | None, x: AnyArray) -> Ints:
@@ -524,7 +542,8 @@ class HierarchicalKMeans(BaseClusterer):
     Raises
     ------
     ValueError
-        For NaN or infinity in X, fewer rows than clusters, and parameters out of range.
+        For NaN or infinity in X, fewer rows than clusters, float64 values too large, too small or
+        too far from 0 beside their spread for leaves of float32, and parameters out of range.
     OSError
         The folder for the rows is full, or some workers do not reach it.
     CheckpointError
@@ -680,6 +699,8 @@ class HierarchicalKMeans(BaseClusterer):
 
     def _problem(self, data: OpenData, read: Spill) -> LloydProblem | HierarchyProblem:
         totals = self._totals
+        if data.rows.dtype == np.float64:
+            _check_steps(data.survey, totals[-1])
         top = self._kmeans(totals[0], None)._problem(data, None)
         if totals[0] == totals[-1] and self.max_cluster_size is None:
             return top

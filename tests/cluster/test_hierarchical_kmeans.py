@@ -324,6 +324,18 @@ def test_bad_values_are_named():
     assert (directions.labels_[:9] == 0).all()
 
 
+@pytest.mark.parametrize(("scale", "offset"), [(1e39, 0), (1e-60, 0), (1, 1e9)])
+def test_leaves_of_float32_are_fine_enough_or_refused(scale, offset):
+    """Leaves would be infinite, all zero, or all the same."""
+    far = scale * rows(dtype="float64") + offset
+    with pytest.raises(ValueError, match="30 leaves of float32 would be too coarse"):
+        HierarchicalKMeans((5, 6)).fit(far)
+    # What single precision can tell apart is as good as nearer to 0.
+    same = HierarchicalKMeans((5, 6), random_state=0)
+    near = same.fit(rows(dtype="float64")).inertia_
+    assert same.fit(rows(dtype="float64") + 1e5).inertia_ == pytest.approx(near, rel=1e-3)
+
+
 def test_shares_are_exact():
     for total, mass, most in (
         (10, [1, 1, 1], [99, 99, 99]),
