@@ -3,7 +3,11 @@
 A tile is scored against all centers while it is in the first-level cache, its
 doubtful rows are settled exactly, and its rows are summed or measured.  Each
 loop holds one kind of vector code: several in one loop cost LLVM its registers.
-What runs for each tile is handed its arrays and counts no references to them.
+
+An array is handed over as nine numbers, so a call with all that is known of a tile takes as long
+as ten rows of few features.  What runs for each tile is therefore compiled into the loop, counts no
+references; only what scores panels is called: it needs all registers, and its many centers make
+up for the call.
 
 Rows with missing values take the same loops, by distances over what is observed: a tile is copied
 with 0 where a value is missing and a bit where there is one.  What tells them apart is the last
@@ -291,37 +295,7 @@ class _Gaps(NamedTuple):
     nowhere: Bools
 
 
-@inner(counted=False)
-def _gather_row(x: Any, i: Any, shift: Any, active: Any, packed: Any, t: Any) -> None:
-    """As ``pack_row``, for some of the features only."""
-    for j in range(active.size):
-        packed[t, j] = x[i, active[j]] - shift[active[j]]
-
-
-@inner(counted=False)
-def _gather_observed(
-    x: Any, i: Any, shift: Any, active: Any, packed: Any, bits: Any, t: Any
-) -> bool:
-    """As ``pack_row_observed``, for some of the features only."""
-    for byte in range(bits.shape[1]):
-        bits[t, byte] = 0
-    some = False
-    for j in range(active.size):
-        value = x[i, active[j]]
-        has = value == value
-        some |= has
-        packed[t, j] = value - shift[active[j]] if has else x.dtype.type(0)
-        bits[t, j >> 3] |= np.uint8(has) << np.uint8(j & 7)
-    # A complete row is somewhere, even where no feature has a weight.
-    if active.size == 0:
-        missing = 0
-        for j in range(x.shape[1]):
-            missing += x[i, j] != x[i, j]
-        some = missing == 0
-    return not some
-
-
-@inner(counted=False)
+@inner(counted=False, forceinline=True)
 def _pack_tile(x: Any, start: Any, m: Any, layout: Any, packed: Any, gaps: Any) -> None:
     """Copy a tile's rows, less the shift, 0 where a value is missing."""
     shift, active = layout.shift, layout.active
@@ -331,20 +305,35 @@ def _pack_tile(x: Any, start: Any, m: Any, layout: Any, packed: Any, gaps: Any) 
             if whole:
                 pack_row(x, start + t, shift, packed, t)  # type: ignore[call-arg]
             else:
-                _gather_row(x, start + t, shift, active, packed, t)
+                for j in range(active.size):
+                    packed[t, j] = x[start + t, active[j]] - shift[active[j]]
+    elif whole:
+        for t in range(m):
+            gaps.nowhere[t] = pack_row_observed(  # type: ignore[call-arg]
+                x, start + t, shift, packed, gaps.bits, t
+            )
     else:
-        bits, nowhere = gaps.bits, gaps.nowhere
-        if whole:
-            for t in range(m):
-                nowhere[t] = pack_row_observed(  # type: ignore[call-arg]
-                    x, start + t, shift, packed, bits, t
-                )
-        else:
-            for t in range(m):
-                nowhere[t] = _gather_observed(x, start + t, shift, active, packed, bits, t)
+        bits = gaps.bits
+        for t in range(m):
+            for byte in range(bits.shape[1]):
+                bits[t, byte] = 0
+            some = False
+            for j in range(active.size):
+                value = x[start + t, active[j]]
+                has = value == value
+                some |= has
+                packed[t, j] = value - shift[active[j]] if has else x.dtype.type(0)
+                bits[t, j >> 3] |= np.uint8(has) << np.uint8(j & 7)
+            # A complete row is somewhere, even where no feature has a weight.
+            if active.size == 0:
+                missing = 0
+                for j in range(x.shape[1]):
+                    missing += x[start + t, j] != x[start + t, j]
+                some = missing == 0
+            gaps.nowhere[t] = not some
 
 
-@inner(counted=False)
+@inner(counted=False, forceinline=True)
 def keep_inside(tile: Any, m: Any, k: Any) -> None:
     """Give a row a center where scores overflowed, so that the padding won, which is infinite.
 
@@ -355,7 +344,7 @@ def keep_inside(tile: Any, m: Any, k: Any) -> None:
         nearest[t] = nearest[t] if nearest[t] < k else 0
 
 
-@inner(counted=False)
+@inner(counted=False, forceinline=True)
 def add_totals(tile: Any, m: Any, totals: Any) -> None:
     """Add weights and squared distances of a tile's rows to those of their clusters."""
     nearest, squared, weight = tile.nearest, tile.squared, tile.weight
@@ -366,6 +355,52 @@ def add_totals(tile: Any, m: Any, totals: Any) -> None:
 
 
 @inner(counted=False)
+def _score_panels(
+    rows: Any,
+    first: Any,
+    m: Any,
+    variant: Any,
+    panels: Any,
+    consts: Any,
+    best: Any,
+    second: Any,
+    vector: Any,
+    bits: Any,
+    table: Any,
+) -> None:
+    """Lower the running minima of a tile's rows by the scores of whole panels."""
+    for c in range(panels.shape[0]):
+        if variant == PANELS:
+            for t in range(0, m, ROWS):
+                i = first + t
+                score_wide(rows, i, panels, consts, c, best, second, vector, t, bits, table)
+        else:
+            for t in range(0, m, ROWS):
+                i = first + t
+                score_pair(rows, i, panels, consts, c, best, second, vector, t, bits, table)
+
+
+@inner(counted=False)
+def _score_tail(
+    rows: Any,
+    first: Any,
+    m: Any,
+    tail: Any,
+    consts: Any,
+    c: Any,
+    best: Any,
+    second: Any,
+    vector: Any,
+    bits: Any,
+    table: Any,
+) -> None:
+    """As :func:`_score_panels`, for the centers beyond; ``c`` vectors of centers come before."""
+    for t in range(0, m, ROWS):
+        i = first + t
+        score_tail(rows, i, tail, consts, c, best, second, vector, t, bits, table)
+
+
+@inner(counted=False, forceinline=True)
 def score_tile(
     rows: Any, first: Any, m: Any, layout: Any, tile: Any, tables: Any, gaps: Any
 ) -> None:
@@ -387,20 +422,12 @@ def score_tile(
         for t in range(0, m, ROWS):
             few_wide(rows, first + t, panels, consts, low, next_low, nearest, t, bits, table)
     else:
-        for c in range(panels.shape[0]):
-            if variant == PANELS:
-                for t in range(0, m, ROWS):
-                    i = first + t
-                    score_wide(rows, i, panels, consts, c, best, second, vector, t, bits, table)
-            else:
-                for t in range(0, m, ROWS):
-                    i = first + t
-                    score_pair(rows, i, panels, consts, c, best, second, vector, t, bits, table)
+        _score_panels(rows, first, m, variant, panels, consts, best, second, vector, bits, table)
         if tail_consts.size:
             c = consts.size // best.shape[1]
-            for t in range(0, m, ROWS):
-                i = first + t
-                score_tail(rows, i, tail, tail_consts, c, best, second, vector, t, bits, tail_table)
+            _score_tail(
+                rows, first, m, tail, tail_consts, c, best, second, vector, bits, tail_table
+            )
         for t in range(0, m, ROWS):
             lowest_in_rows(best, second, vector, low, next_low, nearest, t)  # type: ignore[call-arg]
 
@@ -427,7 +454,7 @@ def _distance(x: Any, i: Any, centers: Any, c: Any, gaps: Any) -> float:
     return row_distance_weighted(x, i, points, c, weights, 1.0, points)
 
 
-@inner(counted=False)
+@inner(counted=False, forceinline=True)
 def _measure_tile(
     x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, gaps: Any
 ) -> None:
@@ -451,7 +478,7 @@ def _measure_tile(
             squared[t] = row_distance_weighted(x, start + t, points, c, weights, 1.0, points)
 
 
-@inner(counted=False)
+@inner(counted=False, forceinline=True)
 def add_tile(
     x: Any, start: Any, m: Any, lines: Any, centers: Any, tile: Any, sums: Any, gaps: Any
 ) -> None:
@@ -610,15 +637,15 @@ def _scan(
     while start < n:
         # A tile never crosses the end of a segment.
         m = min(size, ends[segment] - start)
+        rows, first = packed, top
         if len(gaps) == 0:
             if in_place and start + m + ROWS <= n:
-                score_tile(x, start, m, layout, tile, tables, gaps)
+                rows, first = x, start
             else:
                 _pack_tile(x, start, m, layout, packed, gaps)
-                score_tile(packed, top, m, layout, tile, tables, gaps)
         else:
             _pack_tile(x, start, m, layout, packed, gaps)
-            score_tile(packed, top, m, layout, tile, tables, gaps)
+        score_tile(rows, first, m, layout, tile, tables, gaps)
         keep_inside(tile, m, k)
         if len(gaps) > 0:
             nowhere = gaps.nowhere
