@@ -259,7 +259,7 @@ class Selection:
     ``labels`` (m,) are -1 for noise.  ``falls`` (m,) is the density (1 / distance) at which each
     point leaves the tree; ``ends`` (m,) the largest density below the cluster that a point fell out
     of: GLOSH is relative to it.  Of each chosen cluster, ``births`` is the density at which it
-    begins, ``deaths`` the largest at which anything leaves it, ``persistence`` its stability.
+    begins, ``deaths`` the largest at which anything leaves it.
     """
 
     labels: Ints
@@ -267,7 +267,6 @@ class Selection:
     ends: Floats
     births: Floats
     deaths: Floats
-    persistence: Floats
 
 
 def _excess_of_mass(stability: Floats, parents: Ints, first: int) -> Bools:
@@ -339,7 +338,7 @@ def select_clusters(
         labels[falls < births[0]] = -1
         if not allow_single_cluster:
             labels[:] = -1
-    return Selection(labels, falls, ends[owner], births[order], deaths, stability[order])
+    return Selection(labels, falls, ends[owner], births[order], deaths)
 
 
 def _merged_below(

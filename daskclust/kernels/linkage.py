@@ -48,14 +48,20 @@ def _distances(points: Array, weights: Array, ward: bool, out: Array) -> None:
             place += 1
 
 
-def distances(points: Floats, weights: Floats, linkage: Linkage) -> Array:
+def distances(
+    points: Floats, weights: Floats, linkage: Linkage, cannot_link: Ints | None = None
+) -> Array:
     """Return heights at which any two points would merge, condensed like SciPy's ``pdist``.
 
-    Ward's of weighted points is that of the rows: ``sqrt(2 u v / (u + v)) |a - b|``.
+    Ward's of weighted points is that of the rows: ``sqrt(2 u v / (u + v)) |a - b|``.  Points of a
+    pair in `cannot_link` would merge at infinity.
     """
     m = len(points)
     out = np.empty(m * (m - 1) // 2, np.float64 if m <= EXACT_POINTS else np.float32)
     _distances(np.ascontiguousarray(points, np.float64), weights, linkage == "ward", out)
+    if cannot_link is not None:
+        a, b = np.sort(cannot_link, axis=1).T.astype(np.int64)
+        out[m * a - a * (a + 1) // 2 + b - a - 1] = np.inf
     return out
 
 
@@ -209,17 +215,12 @@ def link(
     n = len(points)
     if n < 2:
         return np.empty((0, 4))
-    d = distances(points, weights, linkage)
+    d = distances(points, weights, linkage, cannot_link)
     merges = np.empty((n - 1, 3))
     done = n - 1
-    if cannot_link is None or not len(cannot_link):
-        if linkage == "single":
-            _spanning_tree(d, n, merges)
-        else:
-            _chain(d, weights, LINKAGES.index(linkage), merges)
+    if linkage == "single" and (cannot_link is None or not len(cannot_link)):
+        _spanning_tree(d, n, merges)
     else:
-        a, b = np.sort(cannot_link, axis=1).T.astype(np.int64)
-        d[n * a - a * (a + 1) // 2 + b - a - 1] = np.inf
         done = _chain(d, weights, LINKAGES.index(linkage), merges)
     merges[:done] = merges[:done][np.argsort(merges[:done, 2], kind="stable")]
     return _as_tree(merges, done, n)
@@ -298,10 +299,7 @@ def link_adjacent(
     n = len(points)
     if n < 2:
         return np.empty((0, 4))
-    d = distances(points, weights, linkage)
-    if cannot_link is not None and len(cannot_link):
-        a, b = np.sort(cannot_link, axis=1).T.astype(np.int64)
-        d[n * a - a * (a + 1) // 2 + b - a - 1] = np.inf
+    d = distances(points, weights, linkage, cannot_link)
     merges = np.empty((n - 1, 3))
     done = _greedy(d, beside.copy(), weights, LINKAGES.index(linkage), merges)
     return _as_tree(merges, done, n)

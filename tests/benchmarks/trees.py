@@ -4,7 +4,7 @@
         large fits sets]
 
 ``ward``: adjusted Rand index with the classes, of SciPy's cut of all rows and of 2000 prototypes.
-``density``: 100 000 rows, a fifth of them uniform noise; planted clusters and two moons; index
+``density``: 100 000 rows, a fifth of them uniform noise; planted clusters of several shapes; index
 with the labels of all rows (hdbscan, where it is installed and p = 2; else the planted ones), and
 precision and recall of noise.  ``boxes``: DBSCAN of more and more rows, seconds for 1e6.
 ``large``: DBSCAN of ``--rows`` points on disk, by two workers of 500 MB beside what they import.
@@ -59,11 +59,28 @@ def ward(seeds: int) -> None:
 
 
 def planted(kind: str, p: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Make clusters of different spread, or two moons, and uniform noise."""
+    """Make clusters of different spread, size or shape, or two moons, and uniform noise."""
     rng = np.random.default_rng(seed)
     n = 80_000
     if kind == "moons":
         X, y = make_moons(n, noise=0.05, random_state=seed)
+    elif kind == "uneven":
+        centers, spreads = rng.uniform(-6, 6, (8, p)), rng.uniform(0.1, 0.6, 8)
+        y = rng.choice(8, n, p=0.8 * rng.dirichlet(np.full(8, 2.0)) + 0.2 / 8)
+        X = centers[y] + rng.normal(size=(n, p)) * spreads[y, None]
+    elif kind == "stretched":
+        centers, y = rng.uniform(-8, 8, (6, p)), rng.integers(0, 6, n)
+        axes = [np.linalg.qr(rng.normal(size=(p, p)))[0] for _ in range(6)]
+        X = rng.normal(size=(n, p)) * np.where(np.arange(p) == 0, 1.2, 0.15)
+        for c, turned in enumerate(axes):
+            X[y == c] = centers[c] + X[y == c] @ turned
+    elif kind == "rings":
+        y, angle = rng.integers(0, 4, n), rng.uniform(0, 2 * np.pi, n)
+        radius = np.array([0.0, 2.0, 4.0, 0.0])[y]
+        X = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+        X += rng.normal(size=(n, 2)) * 0.15
+        bar = (y == 3).sum()
+        X[y == 3] = np.column_stack([rng.uniform(-4, 4, bar), 6 + rng.normal(size=bar) * 0.1])
     else:
         centers, spreads = rng.uniform(-6, 6, (12, p)), rng.uniform(0.15, 0.5, 12)
         y = rng.integers(0, 12, n)
@@ -74,7 +91,8 @@ def planted(kind: str, p: int, seed: int) -> tuple[NDArray[np.float64], NDArray[
 
 def density(seeds: int) -> None:
     """Print how bubbles agree with all rows."""
-    for kind, p in (("moons", 2), ("blobs", 2), ("blobs", 8), ("blobs", 16)):
+    flat = [(kind, 2) for kind in ("moons", "blobs", "uneven", "stretched", "rings")]
+    for kind, p in (*flat, ("blobs", 8), ("blobs", 16)):
         for seed in range(seeds):
             X, truth = planted(kind, p, seed)
             known = all_rows(X) if p == 2 else truth
