@@ -15,7 +15,10 @@ asked=$(printf '%q ' "$@")
 exec 9>>"$run/lock"
 if command -v flock >/dev/null; then
     busy=0
-    flock --nonblock --conflict-exit-code 75 9 2>/dev/null || busy=$?
+    patience=(--nonblock)
+    # A run that has finished only stops its cluster.
+    [ -e "$run/finished" ] && patience=(--wait 60)
+    flock "${patience[@]}" --conflict-exit-code 75 9 2>/dev/null || busy=$?
     if [ "$busy" = 75 ]; then
         echo "Under way: $run is used by $(tail -n 1 "$run/lock"). Wait for it, or set another DASKCLUST_RUN." >&2
         exit 2

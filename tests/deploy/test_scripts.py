@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -173,6 +174,12 @@ def test_twins_learn_of_each_other_at_once(template, tmp_path):
     (run_folder / "wait").unlink()
     assert ended(first)[0] == 0
     assert (run_folder / "called").read_text().count("fit") == 1
+    # One that has finished, and only stops its cluster, is waited for.
+    with (run_folder / "lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        late = template(*words)
+        time.sleep(0.5)
+    assert ended(late)[0] == 0
     # Whoever was killed holds nothing.
     assert ended(template(*words))[0] == 0
 
