@@ -428,6 +428,9 @@ class DPMeans(BaseClusterer):
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "random_state")
 
+    def _check_loaded(self) -> None:
+        """Nothing to compare: the number of clusters is found."""
+
     def __init__(
         self,
         delta: float | None = None,

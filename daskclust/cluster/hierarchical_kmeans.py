@@ -819,6 +819,14 @@ class HierarchicalKMeans(BaseClusterer):
         return float(found.inertia.sum())
 
     def _check_loaded(self) -> None:
+        top, *_, k = self._totals
+        found = len(self.cluster_centers_)
+        # Rows of no weight may leave fewer leaves, a bound of their sizes more.
+        if self._n_top != top or (self.max_cluster_size is None and found > k):
+            raise ValueError(
+                f"n_clusters={self.n_clusters!r} are {top} clusters and {k} leaves, but the fit "
+                f"has {self._n_top} and {found}"
+            )
         m, left = self._n_top, self._sizes
         while m < len(left):
             m, left = int(left[:m].sum()), left[m:]

@@ -384,6 +384,7 @@ callable, default="ss-k-means||"
         self.cluster_classes_[: sizes.sum()] = np.repeat(np.arange(len(sizes)), sizes)
 
     def _check_loaded(self) -> None:
+        super()._check_loaded()
         named = self.cluster_classes_[self.cluster_classes_ >= 0]
         if not np.array_equal(np.unique(named), np.arange(len(self.classes_))):
             raise ValueError(

@@ -570,7 +570,8 @@ def fit_by(
         found |= {**job.facts("fit"), "cluster": cluster, **numbers_of(model)}
         job.name(model)
         if options.colors is not None:
-            paint(model, options.colors)
+            for problem in paint(model, options.colors):
+                progress.say(f"warning: {problem}.")
         if apart is not None:
             # In the place of the agreement with labels, of which the fit has seen most.
             with progress.task("Accuracy on labels kept apart"):

@@ -303,7 +303,7 @@ def _of_style(path: str, text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in root.iter("paletteEntry"):
         name = entry.get("label", "") or entry.get("value", "")
-        found[name] = entry.get("color", "").lower()
+        _add(path, found, name, entry.get("color", "").lower())
     symbols = {}
     for symbol in root.iter("symbol"):
         said = [item.get("value", item.get("v", "")) for item in symbol.iter() if _names(item)]
@@ -313,8 +313,16 @@ def _of_style(path: str, text: str) -> dict[str, str]:
     for category in root.iter("category"):
         color = symbols.get(category.get("symbol", ""))
         if color is not None and category.get("value"):
-            found[category.get("value", "")] = color
+            _add(path, found, category.get("value", ""), color)
     return found
+
+
+def _add(path: str, colors: dict[str, str], name: str, color: str) -> None:
+    if colors.setdefault(name, color) != color:
+        raise ValueError(
+            f"--colors {path!r} gives {name!r} the colors {colors[name]} and {color}; expected one "
+            "color a class."
+        )
 
 
 def _names(item: Any) -> bool:
@@ -322,15 +330,25 @@ def _names(item: Any) -> bool:
     return item.get("name", item.get("k")) == "color" and item.tag in ("Option", "prop")
 
 
-def paint(model: Any, path: str) -> None:
-    """Let a fitted model remember the colors in a file of its classes or clusters."""
+def paint(model: Any, path: str) -> list[str]:
+    """Let a fitted model remember the colors in a file of its classes or clusters.
+
+    Returns what the file and the model do not share, in words.
+    """
     colors = read_class_colors(path)
     legend = legend_of(model)
     codes = {str(code): code for code in legend.codes}
     for name, at in zip(colors, places_of_names(legend.names, list(colors)), strict=True):
         if at >= 0:
             codes[name] = legend.codes[at]
-    given = {codes[name]: color for name, color in colors.items() if name in codes}
+    given: dict[int, str] = {}
+    for name, color in colors.items():
+        if name in codes and given.setdefault(codes[name], color) != color:
+            both = next(one for one in colors if codes.get(one) == codes[name])
+            raise ValueError(
+                f"--colors {path!r} gives the class of {both!r} and {name!r} two colors; expected "
+                "one color a class."
+            )
     if not given:
         raise ValueError(
             f"--colors {path!r} names {', '.join(list(colors)[:10])}, none of which is a class of "
@@ -338,6 +356,22 @@ def paint(model: Any, path: str) -> None:
         )
     names, known = class_names_of(model)
     name_classes(model, names, {**known, **given})
+    told = []
+    unknown = [name for name in colors if name not in codes]
+    if unknown:
+        told.append(f"--colors {path!r} names {_some(unknown)}, no class of the fit")
+    left = [legend.by_code[code] for code in legend.codes if code not in given]
+    if left:
+        told.append(
+            f"--colors {path!r} has no color of {_some(left)}: the color of the labels, if they "
+            "have one, or the default is kept"
+        )
+    return told
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - 10
+    return ", ".join(map(repr, names[:10])) + (f" and {more} more" if more > 0 else "")
 
 
 def numbers_of(model: Any) -> dict[str, Any]:

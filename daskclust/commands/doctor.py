@@ -23,7 +23,6 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 
-from daskclust.commands._cubes import add_cube_arguments, open_cube_of
 from daskclust.commands.console import Progress, add_cluster_arguments, counted, open_client
 from daskclust.exceptions import StoreError
 from daskclust.storage.files import read_start, remove, write_whole
@@ -52,6 +51,7 @@ def look_around() -> dict[str, Any]:
         "versions": versions,
         "code": code_digest(),
         "cores": CPU_COUNT,
+        "on_cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "memory": int(psutil.virtual_memory().total),
         "control_group": group,
         "control_group_limit": allowed,
@@ -324,7 +324,11 @@ def _threads(workers: Mapping[str, Around]) -> Iterator[str]:
     for worker in workers.values():
         by_host[worker["host"]] = by_host.get(worker["host"], 0) + worker["threads"]
     for host, threads in by_host.items():
-        cores = max(w["cores"] for w in workers.values() if w["host"] == host)
+        here = [w for w in workers.values() if w["host"] == host]
+        cores = max(w["cores"] for w in here)
+        bound = {tuple(w.get("on_cores") or ()) for w in here}
+        if len(bound) > 1:  # a batch system gives each its own
+            cores = max(cores, len({core for some in bound for core in some}))
         if threads > cores:
             yield f"Host {host} runs {threads} worker threads on {cores} cores: start fewer."
 
@@ -355,7 +359,10 @@ def _surroundings(worker: Around) -> Iterator[str]:
             "it has no nanny, so it is not started again when it dies. Start it without --no-nanny."
         )
     if worker.get("clock_skew", 0.0) > _SKEW:
-        yield f"its clock is {worker['clock_skew']:.0f} s off this machine's. Synchronize clocks."
+        yield (
+            f"its clock is {worker['clock_skew']:.0f} s off this machine's, or more. Synchronize "
+            "clocks."
+        )
     yield from (str(worker[name]) for name in ("cube", "output") if worker.get(name))
 
 
@@ -369,14 +376,20 @@ _PATIENCE = 15.0
 _NAMED = 4
 
 
-def ask_workers(client: Any) -> dict[str, dict[str, Any]]:
-    """Return what each worker says of itself and the scheduler knows of it, by address."""
+def ask_workers(client: Any) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return what each worker says of itself and the scheduler knows of it, by address.
+
+    And problems of workers that cannot say anything, as where daskclust is not installed.
+    """
     asked = time.time()
-    around = client.run(look_around_worker, on_error="ignore")
+    around = client.run(look_around_worker, on_error="return")
     answered = time.time()
-    found = {}
+    found, failed = {}, []
     for address, info in client.scheduler_info(n_workers=-1)["workers"].items():
-        if address not in around:  # it has come, or gone, meanwhile
+        if address not in around:  # it has come meanwhile
+            continue
+        if isinstance(around[address], BaseException):
+            failed.append(f"Worker {address} cannot be examined: {_error(around[address])}.")
             continue
         clock = around[address]["clock"]
         found[address] = {
@@ -387,7 +400,11 @@ def ask_workers(client: Any) -> dict[str, dict[str, Any]]:
             # The worker answered at some time between.
             "clock_skew": max(asked - clock, clock - answered, 0.0),
         }
-    return found
+    return found, failed
+
+
+def _error(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(redact(error).split())}".rstrip(".")
 
 
 def look_before_fit(client: Any, progress: Progress) -> None:
@@ -401,7 +418,8 @@ def look_before_fit(client: Any, progress: Progress) -> None:
     def ask() -> None:
         try:
             scheduler = client.run_on_scheduler(look_around)
-            answer.set_result(spoilers(look_around(), scheduler, ask_workers(client)))
+            workers, failed = ask_workers(client)
+            answer.set_result([*failed, *spoilers(look_around(), scheduler, workers)])
         except BaseException as error:
             answer.set_exception(error)
 
@@ -449,10 +467,10 @@ def who_cannot_write(client: Any, output: str | None) -> dict[str, str | None]:
         token = f"{output.rstrip('/').rpartition('/')[0]}/{name}"
         write_whole(token, b"daskclust", check=lambda: None)
         try:
-            answers = client.run(partial(shares_url, token))
+            answers = client.run(partial(shares_url, token), on_error="return")
         finally:
             remove(token)
-        return answers
+        return _in_words(answers)
     folder = path.parent
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -462,13 +480,26 @@ def who_cannot_write(client: Any, output: str | None) -> dict[str, str | None]:
     local_token = Path(folder) / name
     try:
         local_token.touch()
-        answers = client.run(shares_folder, str(folder), name)
+        answers = client.run(shares_folder, str(folder), name, on_error="return")
     finally:
         local_token.unlink(missing_ok=True)
-    return answers
+    return _in_words(answers)
+
+
+def _in_words(answers: dict[str, Any]) -> dict[str, str | None]:
+    """Say what workers answered that none of the functions above has foreseen."""
+    return {
+        address: f"it could not look: {_error(found)}."
+        if isinstance(found, BaseException)
+        else found
+        for address, found in answers.items()
+    }
 
 
 def add_command(commands: Any) -> None:
+    # Not at the top: workers import this module, and need nothing of it.
+    from daskclust.commands._cubes import add_cube_arguments
+
     parser = commands.add_parser(
         "doctor",
         usage="%(prog)s [options] [CUBE]",
@@ -486,6 +517,8 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from daskclust.commands._cubes import open_cube_of
+
     client_side = look_around()
     stored: Any = None
     if options.cube is not None:
@@ -497,12 +530,14 @@ def _run(options: argparse.Namespace) -> int:
         open_client(options, useful_workers=CPU_COUNT, progress=progress) as client,
     ):
         scheduler = client.run_on_scheduler(look_around)
-        workers = ask_workers(client)
-        unseen = {} if stored is None else client.run(partial(sees, stored), on_error="ignore")
+        workers, failed = ask_workers(client)
+        unseen = {}
+        if stored is not None:
+            unseen = _in_words(client.run(partial(sees, stored), on_error="return"))
         unwritten = who_cannot_write(client, options.output)
         for address, worker in workers.items():
             worker["cube"], worker["output"] = unseen.get(address), unwritten.get(address)
-    problems = diagnose(client_side, scheduler, workers)
+    problems = [*failed, *diagnose(client_side, scheduler, workers)]
     found = {
         "client": client_side,
         "scheduler": scheduler,
@@ -518,7 +553,8 @@ def _as_text(found: Mapping[str, Any]) -> str:
     client, workers = found["client"], found["workers"]
     versions = client["versions"]
     threads = sum(worker["threads"] for worker in workers.values())
-    memory = sum(worker["memory_limit"] or 0 for worker in workers.values())
+    limits = [worker["memory_limit"] for worker in workers.values()]
+    memory = format_bytes(sum(limits)) if all(limits) else "not all with a memory limit"
     missing = [
         f"{name} (daskclust[{extra}])" for name, extra in EXTRAS.items() if versions[name] is None
     ]
@@ -528,8 +564,7 @@ def _as_text(found: Mapping[str, Any]) -> str:
         f"Extras    {', '.join(f'{n} {versions[n]}' for n in EXTRAS if versions[n])}"
         + (f"; missing: {', '.join(missing)}" if missing else ""),
         f"Machine   {client['cores']} cores, {format_bytes(client['memory'])}",
-        f"Cluster   {counted(len(workers), 'worker')}, {counted(threads, 'thread')}, "
-        f"{format_bytes(memory)}",
+        f"Cluster   {counted(len(workers), 'worker')}, {counted(threads, 'thread')}, {memory}",
     ]
     lines += [f"Problem   {problem}" for problem in found["problems"]]
     if not found["problems"]:

@@ -22,7 +22,7 @@ from daskclust.cube.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
 from daskclust.cube.formats.opening import kind_of
 from daskclust.cube.formats.raster import envi_data_file
 from daskclust.engine import compute, number_type
-from daskclust.persistence.saveable import scene_of
+from daskclust.persistence.saveable import class_names_of, clusters_are_classes, scene_of
 from daskclust.report.summary import legend_of
 from daskclust.storage.outputs import JOB, Written
 from daskclust.storage.stores import array_of, local_path, open_store
@@ -86,20 +86,27 @@ def _model(path: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     import daskclust
 
     model = daskclust.load(path)
-    scene, legend = scene_of(model), legend_of(model)
+    scene = scene_of(model)
     return {
         "kind": "model",
         "estimator": type(model).__name__,
         "n_features": model.n_features_in_,
         "n_iter": getattr(model, "n_iter_", None),
-        # Of classes and named clusters.
-        "classes": [legend.by_code[code] for code in sorted(legend.classes)] or None,
+        "classes": _classes_of(model),
         "bands": None if scene is None else len(scene["bands"]),
         "band_names": None if scene is None else scene["band_names"],
         "wavelengths": None if scene is None else scene["wavelengths"],
         "columns": (attributes.get(JOB) or {}).get("columns"),
         "parameters": {key: _plain(value) for key, value in model.get_params().items()},
     }
+
+
+def _classes_of(model: Any) -> list[str] | None:
+    """Return the names of a model's classes or named clusters, or their codes as text."""
+    if not clusters_are_classes(model) and not class_names_of(model)[0]:
+        return None  # a file may say any number of clusters
+    legend = legend_of(model)
+    return [legend.by_code[code] for code in sorted(legend.classes)] or None
 
 
 def _plain(value: Any) -> Any:

@@ -33,7 +33,7 @@ from daskclust.estimator.inputs import (
 from daskclust.estimator.parameters import is_partial
 from daskclust.estimator.spaces import METRICS, Metric
 from daskclust.kernels.nearest.assign import nearest, nearest_observed
-from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.saveable import Saveable, check_count
 from daskclust.persistence.schema import Array, Entry, Number, OneOf, Plain
 from daskclust.reduction import ASSIGN, SURVEY, CenterSets, ClusterStatistics, SurveyRequest
 from daskclust.reduction.survey import PARTIAL_SURVEY
@@ -163,6 +163,7 @@ class BaseClusterer(
         "_metric": OneOf(METRICS),
     }
 
+    n_clusters: Any
     # Set by fit; the space in which rows and centers are compared.
     _metric: Metric
     _centers: Floats
@@ -186,6 +187,9 @@ class BaseClusterer(
 
     def _check_features(self, n_features: int) -> None:
         """Check the parameters that depend on the number of features."""
+
+    def _check_loaded(self) -> None:
+        check_count(self, "n_clusters", len(self.cluster_centers_))
 
     def _read(self, data: Data) -> Any:
         """Check all that needs no pass; nothing is given besides X."""

@@ -29,7 +29,7 @@ from daskclust.estimator.parameters import check_choice, check_integer, check_re
 from daskclust.kernels.mixtures.densities import stack_models
 from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
 from daskclust.mixture._fitted import FittedMixture, observed_pass
-from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.saveable import Saveable, check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Covariances, Entry, Number, Plain
 from daskclust.reduction.mixtures import INITIAL_SUMS, InitialPosteriors
@@ -218,6 +218,7 @@ class GaussianMixture(FitPredict, Saveable, FittedMixture, DensityMixin, BaseEst
             raise TypeError(f"warm_start={self.warm_start!r}; it must be True or False.")
 
     def _check_loaded(self) -> None:
+        check_count(self, "n_components", len(self.weights_), "components")
         if (self.covariance_type == "full") != (self.covariances_.ndim == 3):
             raise ValueError(f"covariance_type={self.covariance_type!r} with other covariances")
         if not abs(float(self.weights_.sum()) - 1.0) <= 1e-6:

@@ -38,7 +38,7 @@ from daskclust.mixture._ensemble import (
     train_members,
 )
 from daskclust.mixture._fitted import MixtureFunction, observed_pass
-from daskclust.persistence.saveable import Saveable
+from daskclust.persistence.saveable import Saveable, check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Covariances, Entry, Number, Plain
 from daskclust.reduction import RowBlock
@@ -282,6 +282,17 @@ class PCKID(
 
     def _check_features(self, n_features: int) -> None:
         """Nothing depends on their number."""
+
+    def _check_loaded(self) -> None:
+        check_count(self, "n_clusters", len(self.cluster_centers_))
+        sizes = self._sizes
+        most = int(self.n_initializations) * (int(self.max_components) - 1)
+        if len(sizes) > most or sizes.max() > self.max_components:
+            raise ValueError(
+                f"n_initializations={self.n_initializations} and max_components="
+                f"{self.max_components}, but there are {len(sizes)} mixtures of up to "
+                f"{sizes.max()} components"
+            )
 
     def _read(self, data: Data) -> tuple[int, ...]:
         """Draw seeds: of each member, of the pool, of the basis and of k-means."""

@@ -94,6 +94,8 @@ def save(
     Further attributes of the group, such as the job, are not part of the model.
     """
     check_is_fitted(model)
+    # What could not be loaded again is not written.
+    model._check_loaded()
     from daskclust._version import __version__
 
     params, omitted, arrays = _split_params(model)
@@ -377,8 +379,9 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
             setattr(model, key, value)
     try:
         model._check_loaded()
+        model._check_features(model.n_features_in_)
     except ValueError as error:
-        raise ModelFormatError(f"it contradicts itself: {_brief(error)}.") from error
+        raise ModelFormatError(f"it contradicts itself: {_brief(error).rstrip('.')}.") from error
     if arrays:
         raise ModelFormatError(f"it holds unknown arrays {sorted(arrays)}.")
     if omitted:

@@ -52,6 +52,13 @@ class Described(Entry):
             whole = isinstance(item, list) and all(isinstance(part, kind) for part in item)
             if not whole or len(item) != sizes.get("p", len(item)):
                 raise ModelFormatError(f"{name} holds {key} that are not those of its features.")
+        if "bands" in value:
+            stored = value["stored_bands"]
+            of_stored = type(stored) is int and all(0 <= at < stored for at in value["bands"])
+            if not of_stored or len(set(value["bands"])) < len(value["bands"]):
+                raise ModelFormatError(
+                    f"{name} holds bands that are not those of {stored!r} stored ones, each once."
+                )
         if {"names", "into"} & value.keys() and not all(
             isinstance(part, dict) and all(map(_is_entry, part.items())) for part in value.values()
         ):
@@ -244,6 +251,16 @@ def _shown(data: dict[str, Any]) -> str:
     )
 
 
+def check_count(model: Any, parameter: str, found: int, what: str = "clusters") -> None:
+    """Raise ValueError where a parameter is not the number that a fit has found."""
+    wanted = getattr(model, parameter)
+    if wanted != found:
+        raise ValueError(
+            f"{parameter} is {wanted}, but the fit has {found} {what}; a parameter that is set "
+            "after a fit needs another fit"
+        )
+
+
 class Saveable:
     """Mixin of every estimator, to save, load, pickle and continue it."""
 
@@ -307,7 +324,7 @@ class Saveable:
         save(self, path, overwrite=overwrite)
 
     def _check_loaded(self) -> None:
-        """Raise ValueError where parameters and state of a loaded model contradict each other."""
+        """Raise ValueError where parameters and state of a model contradict each other."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the model without lazy results, which would drag the data along."""

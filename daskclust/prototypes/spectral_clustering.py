@@ -22,6 +22,7 @@ from daskclust.estimator.parameters import Views, check_integer
 from daskclust.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.exceptions import ConstraintWarning
 from daskclust.kernels.nearest.several import nearest_several
+from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
 from daskclust.prototypes.base import BasePrototypes
@@ -334,7 +335,7 @@ tuple of str, default="auto"
         "embedding_": Stored("m d"),
         "eigenvalues_": Stored("d"),
         "_nodes": Stored("t s"),
-        "_clusters": Stored("t", kind="i", low=0, below="t"),
+        "_clusters": Stored("t", kind="i", low=0, below="d"),
     }
 
     def __init__(
@@ -357,6 +358,12 @@ tuple of str, default="auto"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_integer(self.n_clusters, "n_clusters", 1)
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        # No more clusters than nodes, however many were asked for.
+        if not len(self.eigenvalues_) == len(self._clusters) <= self.n_clusters:
+            check_count(self, "n_clusters", len(self.eigenvalues_))
 
     def fit(
         self,

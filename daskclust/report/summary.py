@@ -99,7 +99,8 @@ def _whole_legend_of(model: Any, names: Mapping[int, str], colors: Mapping[int, 
 
 def n_clusters_of(model: Any) -> int:
     """Return the number of clusters that a fitted model has found."""
-    for name in ("cluster_centers_", "means_"):
+    # Of spectral clustering as many eigenvalues, or as many as there are nodes.
+    for name in ("cluster_centers_", "means_", "eigenvalues_"):
         centers = getattr(model, name, None)
         if centers is not None:
             return len(centers)

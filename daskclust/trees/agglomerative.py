@@ -22,6 +22,7 @@ from daskclust.estimator.parameters import check_integer, check_real
 from daskclust.estimator.spaces import EUCLIDEAN, Metric, UnitSphere, Whitened
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.kernels.linkage import Linkage, cut_tree, link, link_adjacent
+from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry
 from daskclust.reduction.connectivity import Connectivity
@@ -295,6 +296,9 @@ class AgglomerativeClustering(TreeEstimator):
         there = np.repeat(m + np.arange(m - 1), 2) > merged
         if not (there & (merged == np.floor(merged))).all() or len(set(merged)) < len(merged):
             raise ValueError("linkage_ is no tree: it merges what is not there, or twice.")
+        check_count(self, "n_clusters_", len(np.unique(self._codes)))
+        if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
+            check_count(self, "n_clusters", self.n_clusters_)
 
     def _beside(self, read: _Read, leaves: Leaves) -> Bools:
         m = len(leaves.centers)

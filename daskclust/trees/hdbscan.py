@@ -25,6 +25,7 @@ from daskclust.kernels.density_tree import (
     density_tree,
     select_clusters,
 )
+from daskclust.persistence.saveable import check_count
 from daskclust.persistence.schema import Array as Stored
 from daskclust.persistence.schema import Entry, Records
 from daskclust.trees.leaves import Leaves, LeavesProblem, TreeEstimator, count_rows
@@ -247,6 +248,9 @@ class HDBSCAN(TreeEstimator):
                 f"min_samples ({self.min_samples}) must be at most the number of samples in X, and "
                 f"there must be 2 or more: n_samples={int(data.n_rows)}. Lower min_samples."
             )
+
+    def _check_loaded(self) -> None:
+        check_count(self, "n_clusters_", len(self._births) - 1)
 
     def _problem(self, data: OpenData, read: None) -> LeavesProblem:
         return self._find_leaves(data, EUCLIDEAN, np.empty(0, np.int64))

@@ -49,19 +49,23 @@ def test_what_is_no_list_of_colors(tmp_path: Path, name: str, text: str, message
 
 
 def test_a_model_remembers_them(tmp_path: Path) -> None:
-    def paint_by(model: object, *lines: str) -> None:
+    def paint_by(model: object, *lines: str) -> str:
         (tmp_path / "a.csv").write_text("\n".join(lines))
-        paint(model, str(tmp_path / "a.csv"))
+        return "; ".join(paint(model, str(tmp_path / "a.csv")))
 
     y = ([0, 2], np.array(["low vegetation", "water"]))
     model = daskclust.SemiSupervisedKMeans(2).fit(np.array([[0.0], [1], [9]]), y)
-    paint_by(model, "low_vegetation,#112233", "wheat,#445566")
+    told = paint_by(model, "low_vegetation,#112233", "wheat,#445566")
+    assert "names 'wheat', no class of the fit; " in told
+    assert "has no color of 'water': " in told
     model.save(tmp_path / "m.zarr")
     legend = legend_of(daskclust.load(tmp_path / "m.zarr"))
     assert legend.color_by_code[0] == "#112233"
     assert legend.by_code == {0: "low vegetation", 1: "water"}
     clusters = daskclust.KMeans(2, random_state=0).fit(np.array([[0.0], [1], [9]]))
-    paint_by(clusters, "1,#112233", "cluster_0,#000001")
+    assert paint_by(clusters, "1,#112233", "cluster_0,#000001") == ""
     assert legend_of(clusters).colors == ("#000001", "#112233")
     with pytest.raises(ValueError, match="none of which is a class"):
         paint_by(clusters, "water,#112233")
+    with pytest.raises(ValueError, match="of '1' and 'cluster_1' two colors"):
+        paint_by(clusters, "1,#112233", "cluster_1,#000001")

@@ -28,12 +28,14 @@ from daskclust.commands._cubes import parse_bands, store_and_variable
 from daskclust.commands._plan import check_memory
 from daskclust.commands.console import Progress
 from daskclust.commands.doctor import (
+    ask_workers,
     control_group,
     diagnose,
     look_around,
     sees,
     shares_folder,
     spoilers,
+    who_cannot_write,
 )
 from daskclust.commands.inspect import advice
 from daskclust.exceptions import MemoryPlanError
@@ -718,6 +720,23 @@ def test_doctor_on_a_cluster(run: Any) -> None:
     assert "Versions" in run("doctor")[1]
 
 
+def test_doctor_names_workers_that_cannot_answer(tmp_path: Path) -> None:
+    """They were left out, and all was well."""
+
+    class Blind:
+        def run(self, function: Any, *words: Any, on_error: str) -> dict[str, Any]:
+            assert on_error == "return"
+            return {"tcp://a": ModuleNotFoundError("No module named 'daskclust'")}
+
+        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+            return {"workers": {"tcp://a": {}, "tcp://came": {}}}
+
+    found, (problem,) = ask_workers(Blind())
+    assert found == {}
+    assert problem.startswith("Worker tcp://a cannot be examined: ModuleNotFoundError: No module")
+    assert "could not look" in str(who_cannot_write(Blind(), str(tmp_path / "map.zarr"))["tcp://a"])
+
+
 def test_doctor_names_what_to_change() -> None:
     client = {**look_around(), "python": "3.12.1"}
     worker = {
@@ -762,6 +781,12 @@ def test_doctor_names_what_to_change() -> None:
         assert len(problems) == len(words)
         for word, problem in zip(words, problems, strict=True):
             assert word in problem
+    # A batch system gives each task cores of its own.
+    pinned = {**worker, "memory_limit": 2**31, "cores": 1, "on_cores": [0]}
+    other = {**pinned, "on_cores": [1]}
+    assert diagnose(client, client, {"a": pinned, "b": other}) == []
+    (problem,) = diagnose(client, client, {"a": pinned, "b": pinned})
+    assert "2 worker threads on 1 cores" in problem
     # Two tasks of a job, each with a group of its own, fit where the machine is large enough.
     two = {name: {**worker, "control_group": f"/job1/{name}"} for name in "ab"}
     two = {name: {**found, "memory_limit": 7 * 2**30} for name, found in two.items()}

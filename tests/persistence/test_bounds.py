@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 from test_persistence import ESTIMATORS, edit, fitted, put, refused, toy
 
 import daskclust
+from daskclust.commands.inspect import _classes_of
 from daskclust.exceptions import ModelFormatError
 
 
@@ -79,7 +80,7 @@ def test_many_changed_models(models: Path, part: int) -> None:
         (
             "SpectralClustering",
             {"_clusters": [2**62] * 21},
-            r"holds \d{19}; expected less than t = ",
+            r"holds \d{19}; expected less than d = ",
         ),
         ("SemiSupervisedKMeans", {"cluster_classes_": [0, 1]}, r"has shape \(2,\); expected \(k\)"),
     ],
@@ -177,3 +178,68 @@ def test_attributes_of_any_kind(tmp_path: Path, attributes: object) -> None:
     whole = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     header.write_text(json.dumps(whole))
     refused(tmp_path / "m.zarr")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "parameters", "match"),
+    [
+        *(
+            (name, {"n_clusters": 10**12}, r"n_clusters.*1000000000000.* but the fit has")
+            for name in ("KMeans", "SemiSupervisedKMeans", "PCKMeans", "PCSKMeans", "PCKID")
+        ),
+        ("HierarchicalKMeans", {"n_clusters": 10**12}, "250000 clusters and 10+ leaves, but"),
+        ("SpectralClustering", {"n_clusters": 10**12}, "but the fit has 3 clusters"),
+        ("AgglomerativeClustering", {"n_clusters": 7}, "n_clusters is 7, but the fit has 3"),
+        ("AgglomerativeClustering", {"n_clusters": 10**12}, "parameters are invalid"),
+        ("GaussianMixture", {"n_components": 10**12}, "but the fit has 3 components"),
+        ("GaussianMixture", {"means_init": [[0.0] * 9] * 3}, "means_init"),
+        ("PCKID", {"max_components": 2}, "max_components=2, but there are"),
+        ("KMeans", {"init": [[0.0] * 9] * 3}, r"must have shape \(3, 4\)\. Save"),
+        ("SparseKMeans", {"sparsity": 1e9}, "sparsity"),
+    ],
+)
+def test_parameters_are_tied_to_arrays(
+    tmp_path: Path, estimator: str, parameters: dict[str, object], match: str
+) -> None:
+    folder = tmp_path / "m.zarr"
+    fitted(estimator).save(folder)
+    edit(folder, lambda meta: meta["params"].update(parameters))
+    refused(folder, match)
+
+
+@pytest.mark.parametrize("estimator", ["HDBSCAN", "AgglomerativeClustering"])
+def test_counts_are_tied_to_arrays(tmp_path: Path, estimator: str) -> None:
+    fitted(estimator).save(tmp_path / "m.zarr")
+    edit(tmp_path / "m.zarr", lambda meta: meta["state"].update(n_clusters_=10**12))
+    refused(tmp_path / "m.zarr", "n_clusters_ is 1000000000000, but the fit has")
+
+
+@pytest.mark.parametrize("bands", [[0, 1, 2, 99], [0, 1, 1, 2], [0, 1, 2, -1]])
+def test_bands_are_tied_to_the_stored_ones(tmp_path: Path, bands: list[int]) -> None:
+    model = fitted("KMeans")
+    model._cube_data = {
+        "bands": [0, 1, 2, 5],
+        "stored_bands": 6,
+        "wavelengths": None,
+        "band_names": None,
+        "dtype": "float64",
+        "values": {},
+        "units": None,
+    }
+    model.save(tmp_path / "m.zarr")
+    daskclust.load(tmp_path / "m.zarr")
+    edit(tmp_path / "m.zarr", lambda meta: meta["state"]["_cube_data"].update(bands=bands))
+    refused(tmp_path / "m.zarr", "bands that are not those of 6 stored ones")
+
+
+def test_a_number_without_arrays_costs_nothing(tmp_path: Path) -> None:
+    fitted("DBSCAN").save(tmp_path / "m.zarr")
+    edit(tmp_path / "m.zarr", lambda meta: meta["state"].update(n_clusters_=10**12))
+    assert _classes_of(daskclust.load(tmp_path / "m.zarr")) is None
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
+    model = fitted("KMeans").set_params(n_clusters=7)
+    with pytest.raises(ValueError, match="n_clusters is 7, but the fit has 3 clusters"):
+        model.save(tmp_path / "m.zarr")
+    assert not (tmp_path / "m.zarr").exists()
