@@ -20,6 +20,7 @@ from daskclust.cube.pixels import take_pixels
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.asking import Cells
 from daskclust.prototypes.learners import near_weights
+from daskclust.prototypes.posterior import margins
 
 #: Layers of the page, from below.
 LAYERS = ("scene", "map", "doubt")
@@ -241,9 +242,6 @@ class Pictures:
         """Return a tile that is white and the more opaque, the less certain the class is."""
         valid, found = self._posterior(level, down, across, shares)
         out = np.full((*valid.shape, 4), 255, np.uint8)
-        doubt = np.zeros(valid.shape)
-        if found.shape[2] > 1:
-            best = np.partition(found, found.shape[2] - 2, axis=2)[:, :, -2:]
-            doubt = 1.0 - best[:, :, 1] + best[:, :, 0]
-        out[:, :, 3] = np.rint(255 * np.clip(np.where(valid, doubt, 0.0), 0, 1))
+        doubt = np.where(valid, 1.0 - margins(found), 0.0)
+        out[:, :, 3] = np.rint(255 * np.clip(doubt, 0, 1))
         return png(out)

@@ -19,7 +19,7 @@ from daskclust.engine import Rows, open_rows
 from daskclust.estimator.inputs import as_cube, check_rows, check_values, cube_of_fit
 from daskclust.kernels.nearest.several import nearest_several
 from daskclust.prototypes.label_spreading import LabelSpreading
-from daskclust.prototypes.posterior import Posterior
+from daskclust.prototypes.posterior import Posterior, margins
 from daskclust.prototypes.state import draw_sample, find_prototypes, sample_size
 from daskclust.prototypes.views import SampleRows, Space, check_views, find_views
 from daskclust.reduction import SURVEY, SurveyRequest
@@ -208,8 +208,7 @@ class Doubt:
         if found.shape[1] == 1:
             # Nothing is known of other classes: all rows are alike.
             return np.column_stack([np.ones(len(x)), np.zeros(len(x)), found])
-        best = np.partition(found, found.shape[1] - 2, axis=1)[:, -2:]
-        return np.column_stack([1 - best[:, 1] + best[:, 0], 1 - best[:, 1], found])
+        return np.column_stack([1 - margins(found), 1 - found.max(axis=1), found])
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,15 @@ class MostProbable:
         return np.asarray(self.classes[self.posterior(x).argmax(axis=1)])
 
 
+def margins(found: Floats) -> Floats:
+    """Best probabilities less the second best, along the last axis; 1 where there is one class."""
+    if found.shape[-1] == 1:
+        return np.ones(found.shape[:-1])
+    best = np.partition(found, -2)[..., -2:]
+    margin: Floats = best[..., 1] - best[..., 0]
+    return margin
+
+
 @dataclass(frozen=True)
 class Margin:
     """Probabilities of the best classes of rows less those of the second best."""
@@ -246,13 +255,8 @@ class Margin:
     posterior: Posterior
 
     def __call__(self, x: Array) -> Floats:
-        """Return margins, (n,); 1 where there is one class."""
-        found = self.posterior(x)
-        if found.shape[1] == 1:
-            return np.ones(len(found))
-        best = np.partition(found, found.shape[1] - 2, axis=1)[:, -2:]
-        margin: Floats = best[:, 1] - best[:, 0]
-        return margin
+        """Return margins, (n,)."""
+        return margins(self.posterior(x))
 
 
 #: The attributes: arrays of several graphs are stored one after another, view by view.
