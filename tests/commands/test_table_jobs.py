@@ -183,6 +183,13 @@ def test_truth_scores_and_a_report(
     known = frame.truth != ""
     agreed = json.loads(out)["agreement_with_truth"]
     assert agreed["accuracy"] == (written.label == frame.truth)[known].mean()
+    # Two classes exchanged are wrong, however well they match.
+    frame["truth"] = frame.truth.replace({KINDS[0]: KINDS[1], KINDS[1]: KINDS[0]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    code, out, err = said("predict", "t.csv", "--model", "m.zarr", *words)
+    assert code == 0, err
+    exchanged = json.loads(out)["agreement_with_truth"]["accuracy"]
+    assert exchanged == (written.label == frame.truth)[known].mean() < agreed["accuracy"]
     # Columns that hold the truth are no features, though they are numbers.
     frame["truth"] = np.arange(90) % 3
     frame[["a", "b", "truth"]].to_parquet(tmp_path / "n.parquet")

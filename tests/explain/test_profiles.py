@@ -174,6 +174,17 @@ def test_text_labels_and_rows_without_a_label():
     assert without.shares.tolist() == [0.5, 0.5]
 
 
+def test_masked_values_are_missing_without_a_model():
+    X = np.ma.masked_equal([[1.0, 2.0], [3.0, -9.0], [5.0, 6.0], [-9.0, 8.0]], -9.0)
+    found = profiles(None, X, [0, 0, 1, 1])
+    assert found.means.tolist() == [[2.0, 2.0], [5.0, 7.0]]
+    assert found.missing.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    assert found.lows.min() == 1.0
+    lazy = profiles(None, da.from_array(X, chunks=(3, 2)), [0, 0, 1, 1])
+    np.testing.assert_array_equal(lazy.means, found.means)
+    np.testing.assert_array_equal(lazy.aucs, found.aucs)
+
+
 def test_a_cube_gives_pixels_and_wavelengths():
     image = np.zeros((6, 5, 3), np.float32)
     image[3:] = 5.0
